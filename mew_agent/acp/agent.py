@@ -13,7 +13,6 @@ from typing import Any, Final, Literal, NoReturn, Self
 
 import anyio
 from mew_protocol import kinds
-from mew_protocol.agent_settings import LoopLimits
 from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import object_at, objects_at
 from mew_protocol.payloads.mcp import CallSubject
@@ -26,6 +25,7 @@ from mew_agent.acp.session import AcpFailed, AcpSession, open_session
 from mew_agent.acp.settings import AcpConfig, KeptSession
 from mew_agent.acp.turn import AcpTurn, text_in
 from mew_agent.agent.address_filter import AddressFilter, AnswerBroadcasts
+from mew_agent.agent.budgets import SenderBudgets
 from mew_agent.agent.inbox import Inbox
 from mew_agent.agent.loop_guard import LoopGuard
 from mew_agent.agent.reception import Reception
@@ -123,7 +123,12 @@ class AcpAgent(Participant):
         mode: AnswerBroadcasts = "rules" if settings.answer_broadcasts else "never"
         self._store: Store = MemoryStore() if settings.store is None else SqliteStore(Path(settings.store))
         self._inbox = Inbox(id, AddressFilter((id,), mode), self._store, answers=True)
-        self._reception = Reception(self, self._inbox, LoopGuard(id, LoopLimits()), self._turn_for)
+        budgets = SenderBudgets(
+            settings.loop_limits.tokens_per_hour, None if settings.store is None else Path(f"{settings.store}~budgets")
+        )
+        self._reception = Reception(
+            self, self._inbox, LoopGuard(id, settings.loop_limits), self._turn_for, None, budgets
+        )
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()

@@ -42,6 +42,11 @@ def usage_in(update: Mapping[str, Any], profile: AcpProfile) -> AgentUsage | Non
     return AgentUsage(tokens) if tokens else None
 
 
+def spent_tokens(usage: object) -> int:
+    """Return the tokens that a usage of a turn or a call adds up to; 0 if it names none."""
+    return positive_count(value_at(usage, "totalTokens")) or 0
+
+
 def spending_in(update: Mapping[str, Any]) -> Spending | None:
     """Return the cost of the session so far; None if unknown. Agents send 0 for models without a price."""
     amount, currency = value_at(update, "cost", "amount"), value_at(update, "cost", "currency")

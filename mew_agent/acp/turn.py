@@ -13,6 +13,7 @@ from mew_protocol.json_values import value_at
 from mew_protocol.quoting import spoken
 
 from mew_agent import tracing
+from mew_agent.acp.figures import spent_tokens
 from mew_agent.acp.own_compactions import OwnCompactions
 from mew_agent.agent.chat_turn import ChatTurn
 from mew_agent.context.store import StoredChat
@@ -39,7 +40,18 @@ class AcpTurn(ChatTurn):
     texts: list[str] = field(default_factory=list)
     """What the agent has written so far."""
     _failure: str | None = None
+    _was_prompted: bool = False
+    _call_tokens: int = 0
+    """The sum of what the program reported of its calls."""
+    _turn_tokens: int = 0
+    """What it reported of the whole turn."""
     _calls: set[str] = field(default_factory=set)
+
+    @property
+    def spent(self) -> tuple[int, int]:
+        """See `ChatTurn.spent`: of this turn; one whose program reported no tokens counts as one call."""
+        tokens = self._turn_tokens or self._call_tokens
+        return tokens, int(self._was_prompted and not tokens)
 
     def fail(self, problem: str) -> None:
         """Stop: the agent is gone for good; the answer reports it."""
@@ -67,6 +79,7 @@ class AcpTurn(ChatTurn):
         self._scope.deadline = anyio.current_time() + self.max_seconds
         try:
             with self._scope:
+                self._was_prompted = True
                 response = await self.prompt(text, self._was_begun)
         except MewAgentError as error:
             return FAILED.format(problem=error)
@@ -76,12 +89,14 @@ class AcpTurn(ChatTurn):
             return FAILED.format(problem=self._failure)
         if response is None:
             return NO_TIME.format(seconds=self.max_seconds)
+        self._turn_tokens = spent_tokens(response.get("usage"))
         written = "".join(self.texts).strip() or EMPTY
         reason = str(response.get("stopReason") or "end_turn")
         return written if reason == "end_turn" else STOPPED.format(text=written, reason=reason.replace("_", " "))
 
     async def receive(self, update: Mapping[str, Any]) -> None:
         """Show an update of the agent: its text, its thoughts, its tool calls."""
+        self._call_tokens += spent_tokens(value_at(update, "_meta", "usage"))
         match update.get("sessionUpdate"):
             case "agent_message_chunk":
                 text = text_in(update.get("content"))

@@ -6,7 +6,7 @@ figure and enters no history. It is bounded in size and time; if it fails, the r
 
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, Literal
 
 import anyio
@@ -59,6 +59,8 @@ class AddressFilter:
         self._tools = tools
         self._purpose = purpose
         self._ask_seconds = ask_seconds
+        self.on_spent: Callable[[str, int, int], Awaitable[object]] | None = None
+        """Called with the sender of a chat that the model was asked about, the tokens, and 1 if they are unknown."""
         either = "|".join(re.escape(name) for name in dict.fromkeys(names))
         self._mention = re.compile(rf"(?<!\w)@?(?:{either})(?!\w)", re.IGNORECASE)
         self._at_mention = re.compile(rf"(?<!\w)@(?:{either})(?!\w)", re.IGNORECASE)
@@ -95,6 +97,9 @@ class AddressFilter:
         except Exception as error:  # the chat needs a decision, whatever failed
             logger.warning("classification of a chat from '%s' failed, the rules decide: %s", chat.sender, error)
             return _is_question(text)
+        if self.on_spent is not None:
+            usage = reply.usage
+            await self.on_spent(chat.sender, usage.total_tokens if usage is not None else 0, int(usage is None))
         verdict = _VERDICT.search(reply.text)
         if verdict is None:
             logger.warning("classification of a chat from '%s' is neither yes nor no: %.80r", chat.sender, reply.text)

@@ -14,11 +14,13 @@ import anyio
 import anyio.abc
 from mew_protocol import kinds
 from mew_protocol.agent_settings import LOCAL, REHEARSAL
+from mew_protocol.context_report import SenderSpending
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.mcp import proposals_in
 
 from mew_agent.agent.address_filter import AddressFilter
 from mew_agent.agent.board_tools import BOARD_TOOLS, BoardTools
+from mew_agent.agent.budgets import SenderBudgets
 from mew_agent.agent.headroom import HeadroomCheck
 from mew_agent.agent.inbox import Inbox
 from mew_agent.agent.loop_guard import LoopGuard
@@ -112,7 +114,10 @@ class Agent(Participant):
         self._resources: AgentResources | None = None
         self._headroom = HeadroomCheck(self, self.conversation, self._inbox)
         loops = LoopGuard(config.id, config.loop_limits)
-        self._reception = Reception(self, self._inbox, loops, self._turn_for, self._headroom)
+        path = None if config.store is None else config.store.with_name(f"{config.store.name}~budgets")
+        budgets = SenderBudgets(config.loop_limits.tokens_per_hour, path)
+        address_filter.on_spent = budgets.record
+        self._reception = Reception(self, self._inbox, loops, self._turn_for, self._headroom, budgets)
         self._was_joined = False
 
     @classmethod
@@ -232,6 +237,10 @@ class Agent(Participant):
         """Choose the tools of peers to offer again, so that people see at once what is left out."""
         if self._was_joined:
             self.tools.specs()
+
+    def spent_for_changed(self, spent_for: tuple[SenderSpending, ...]) -> None:
+        """Report what the agent spent for each sender, with its next status."""
+        self.conversation.state.set_surroundings(spent_for=spent_for)
 
     async def _report_waits(self) -> None:
         waits = self._reception.waits

@@ -54,6 +54,8 @@ class ChatTurn(ABC):
     reasoning_id: str | None = field(init=False, default=None)
     stream: ReasoningStream | None = field(init=False, default=None)
     """Both are None while peers see no reasoning."""
+    instead: str | None = None
+    """What is sent in place of an answer, if anything."""
     _scope: anyio.CancelScope = field(init=False, default_factory=anyio.CancelScope)
     _cancel_reason: str | None = None
     _was_begun: bool = False
@@ -88,6 +90,11 @@ class ChatTurn(ABC):
             logger.exception("failed to answer a chat from '%s'", sender)
         return True
 
+    @property
+    @abstractmethod
+    def spent(self) -> tuple[int, int]:
+        """The tokens of all calls that the conversation has made so far, as reported, and how many reported none."""
+
     @abstractmethod
     async def answer(self) -> None:
         """Do what precedes the answer, call `run`, and do what follows it. May raise."""
@@ -97,6 +104,7 @@ class ChatTurn(ABC):
 
         Returns when the answer is confirmed or the turn is cancelled.
         """
+        instead = instead or self.instead
         self._was_begun = self.question.state == "answering"
         if self.question.state != "queued":
             await self._conclude_for_killed_process()

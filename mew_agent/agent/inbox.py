@@ -139,22 +139,22 @@ class Inbox:
         verdict: Verdict = "answer",
         position: Position | None = None,
         is_past: bool = False,
+        refusal: str | None = None,
     ) -> str | None:
         """Queue, hold or remember a chat. Returns `queued`, `held` (no room), a refusal, or None if nothing is to say.
 
         `verdict` applies to a chat that is for the agent. `position` is the chat's place in the space. `is_past`: it
-        was sent before this process joined.
+        was sent before this process joined. `refusal` is why it is refused, whatever the limits say.
         """
         text = chat.body.get("text")
         if not isinstance(text, str) or not text:
             return None
         is_full = self._is_full(chat.sender, *QUEUED)
-        is_for_us = False if verdict == "context" else self.is_for_us(chat)
+        is_for_us = False if verdict == "context" and refusal is None else self.is_for_us(chat)
         if is_for_us is None and is_full:  # not addressed to us by name, so no sender waits for a refusal
             is_for_us = False
         if is_for_us is False and not chat.is_for(self._agent_id):
             return None
-        refusal = None
         if is_for_us is not False and verdict == "answer" and is_full:
             refusal = f"refused: {self._count(chat.sender, *QUEUED)} of your chats are waiting already"
         elif is_for_us is not False and verdict == "no_room" and self._is_full(chat.sender, "no_room"):

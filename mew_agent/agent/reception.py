@@ -12,12 +12,14 @@ from typing import Any, Final, Generic, TypeVar
 
 import anyio
 from mew_protocol import kinds
+from mew_protocol.agent_settings import LoopLimits
 from mew_protocol.context_report import Waiting
 from mew_protocol.envelope import Envelope
 from mew_protocol.join import DeliveryRequest
 from mew_protocol.json_values import objects_at, value_at
 from mew_protocol.payloads.mcp import proposals_in
 
+from mew_agent.agent.budgets import SenderBudgets
 from mew_agent.agent.chat_turn import ChatTurn
 from mew_agent.agent.headroom import HeadroomCheck
 from mew_agent.agent.inbox import Inbox, is_about
@@ -46,8 +48,11 @@ class Reception(Generic[TurnT]):
         loops: LoopGuard,
         turn_for: Callable[[StoredChat], Awaitable[TurnT]],
         headroom: HeadroomCheck | None = None,
+        budgets: SenderBudgets | None = None,
     ) -> None:
         self._me, self._inbox = me, inbox
+        self.budgets = budgets or SenderBudgets(LoopLimits().tokens_per_hour)
+        self._is_freeing = False
         self._loops = loops
         self._turn_for = turn_for
         self._headroom = headroom
@@ -58,12 +63,13 @@ class Reception(Generic[TurnT]):
     def waits(self) -> tuple[Waiting, ...]:
         """What the participant waits for, as reports show it."""
         held = () if self._headroom is None else self._headroom.waits
-        return (*self._me.mcp.waits, *self._loops.waits, *held, *self._me.tool_waits)
+        return (*self._me.mcp.waits, *self._loops.waits, *held, *self._me.tool_waits, *self.budgets.waits)
 
     async def load(self) -> None:
         """Load what an earlier process left; joining then delivers what was sent since. Call it before joining."""
         position, client = await self._inbox.load(), self._me.session.client
         self._loops.restore(self._inbox.held)
+        await self.budgets.load()
         if position is not None:
             client.first_delivery = DeliveryRequest(since=position, batches_presence=True)
         elif self._inbox.skips_past:
@@ -73,6 +79,7 @@ class Reception(Generic[TurnT]):
         """Answer chats until cancelled. A chat whose answer fails is logged and does not end the others."""
         # Do not begin a question that a later missed envelope cancels or answers.
         await self._me.session.client.caught_up.wait()
+        self._budget_news()
         while True:
             if self._headroom is not None:
                 await self._headroom.release()
@@ -80,10 +87,16 @@ class Reception(Generic[TurnT]):
             self.turn = await self._turn_for(chat)
             if self._headroom is not None:
                 await self._headroom.count_queued()
+            sender, before = chat.envelope.sender, self.turn.spent
+            if chat.state == "queued" and (problem := self.budgets.refusal(sender)) is not None:
+                self.turn.instead = REFUSED_TEXT.format(problem=problem)
             try:
                 is_done = await self.turn.attempt()
             finally:
-                self.turn = None
+                after, self.turn = self.turn.spent, None
+                with anyio.CancelScope(shield=True):
+                    await self.budgets.record(sender, after[0] - before[0], after[1] - before[1])
+                self._budget_news()
             if is_done:
                 await self._inbox.finish(chat)
 
@@ -157,13 +170,17 @@ class Reception(Generic[TurnT]):
         is_for_us = False if is_read else self._inbox.is_for_us(chat)
         fit = await headroom.overflow_of(chat, is_busy=is_busy) if headroom is not None and is_for_us else None
         verdict: Verdict = "context"
-        if is_for_us is not False:
+        problem = None if is_for_us is False else self.budgets.refusal(chat.sender)
+        if is_for_us is not False and problem is None:
             verdict = self._loops.decide(chat, at_seconds=None if is_past else anyio.current_time())
         is_answered = verdict == "answer"
         if is_answered and fit is not None and headroom is not None and headroom.mode == "hold":
             verdict = "no_room"
         position = self._me.session.client.arrived.position
-        status = await self._inbox.add(chat, is_busy=is_busy, verdict=verdict, position=position, is_past=is_past)
+        refusal = f"refused: {problem}" if is_for_us and problem is not None else None
+        status = await self._inbox.add(
+            chat, is_busy=is_busy, verdict=verdict, position=position, is_past=is_past, refusal=refusal
+        )
         # What follows is sent by tasks: while the gateway is away, sending waits, and nothing else would be received.
         is_refused = status is not None and status.startswith("refused")
         if headroom is not None and fit is not None and is_answered and not is_refused:
@@ -173,6 +190,20 @@ class Reception(Generic[TurnT]):
         if self._loops.stopped.keys() - stopped:
             self._me.waits_changed()
             self._me.start_soon(self._announce_loop, chat)
+
+    def _budget_news(self) -> None:
+        """Show what was spent, and when a sender is answered again."""
+        self._me.spent_for_changed(self.budgets.reported)
+        self._me.waits_changed()
+        if not self._is_freeing and self.budgets.seconds_until_next() is not None:
+            self._is_freeing = True
+            self._me.start_soon(self._show_when_freed)
+
+    async def _show_when_freed(self) -> None:
+        while (seconds := self.budgets.seconds_until_next()) is not None:
+            await anyio.sleep(seconds + 1)
+            self._me.waits_changed()
+        self._is_freeing = False
 
     async def _cancel(self, cancel: Envelope) -> None:
         """Remove the chats that wait and are cancelled, and those that are held from the report."""

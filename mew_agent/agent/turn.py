@@ -89,6 +89,12 @@ class Turn(ChatTurn):
         """The conversation in which the chat is answered."""
         return self.session.conversation
 
+    @property
+    def spent(self) -> tuple[int, int]:
+        """See `ChatTurn.spent`."""
+        known = self.conversation.tracker.spending
+        return (0, 0) if known is None else (known.spent_tokens or 0, known.unreported_calls)
+
     def cancel(self, reason: str) -> None:
         """Stop the turn: the model call is cancelled, and open tool calls get a result with this reason."""
         super().cancel(reason)

@@ -49,6 +49,7 @@ def report_of(tracker: "Tracker") -> ContextReport:
         "waiting": (*tracker.waiting, *((tracker.model_wait,) if tracker.model_wait else ())) or None,
         "progress": tracker.progress,
         "spending": tracker.spending,
+        "spent_for": tracker.spent_for or None,
         "queued": tracker.queued,
         "sessions": tracker.sessions or None,
         "pins": pin_reports(tracker) if tracker.history.pins else None,

@@ -15,6 +15,7 @@ from mew_protocol.context_report import (
     PartBasis,
     Progress,
     QueuedMessages,
+    SenderSpending,
     SessionContext,
     Spending,
     UnknownReason,
@@ -62,6 +63,8 @@ class Tracker:
     progress: Progress | None = None
     queued: QueuedMessages | None = None
     """The chats that arrived and are not in the context; None if they are not counted."""
+    spent_for: tuple[SenderSpending, ...] = ()
+    """What the agent spent for each sender, for every report too."""
     sessions: tuple[SessionContext, ...] = ()
     """The contexts of the agent's sessions, for every report too."""
     spending: Spending | None = None

@@ -12,7 +12,7 @@ from functools import partial
 from uuid import uuid4
 
 import anyio.to_thread
-from mew_protocol.context_report import Progress, QueuedMessages, SessionContext, Waiting
+from mew_protocol.context_report import Progress, QueuedMessages, SenderSpending, SessionContext, Waiting
 
 from mew_agent.compaction.compactor import CompactionResult, apply_plan, cache_lost_tokens
 from mew_agent.compaction.planner import CompactionPlan, MostTokens, NothingToDo, plan_compaction, plan_forget
@@ -424,6 +424,7 @@ class ContextState:
         waiting: tuple[Waiting, ...] | None = None,
         queued: QueuedMessages | None = None,
         sessions: tuple[SessionContext, ...] | None = None,
+        spent_for: tuple[SenderSpending, ...] | None = None,
         is_window_awaited: bool | None = None,
     ) -> None:
         """Set what reports add to the context: waits, chats outside it, contexts of sessions. None: unchanged.
@@ -433,6 +434,7 @@ class ContextState:
         tracker = self.tracker
         tracker.waiting = tracker.waiting if waiting is None else waiting
         tracker.queued, tracker.sessions = queued or tracker.queued, tracker.sessions if sessions is None else sessions
+        tracker.spent_for = tracker.spent_for if spent_for is None else spent_for
         if is_window_awaited is not None:
             tracker.is_window_awaited = is_window_awaited
 

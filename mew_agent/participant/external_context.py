@@ -15,6 +15,7 @@ from mew_protocol.context_report import (
     ContextReport,
     LastCompaction,
     LastReported,
+    SenderSpending,
     Spending,
     UnknownReason,
     Waiting,
@@ -105,6 +106,8 @@ class ExternalContext(Controllable):
         self.waiting: tuple[Waiting, ...] = ()
         self.spending: Spending | None = None
         """What the model calls cost so far, as far as our program knows."""
+        self.spent_for: tuple[SenderSpending, ...] = ()
+        """What our program spent for each sender."""
         self.figures: Figures | None = None
         """The last accepted report."""
         self._unknown: UnknownReason | None = None
@@ -259,6 +262,7 @@ class ExternalContext(Controllable):
             "last_compaction": self._last_compaction,
             "waiting": self.waiting or None,
             "spending": self.spending,
+            "spent_for": self.spent_for or None,
         }
         if figures is not None:
             known["measured_at"], known["model"] = figures.measured_at, figures.model

@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar, overload
 
 from mew_protocol import kinds
 from mew_protocol.capability import CapabilitySet
-from mew_protocol.context_report import UnknownReason, Waiting
+from mew_protocol.context_report import SenderSpending, UnknownReason, Waiting
 from mew_protocol.envelope import Envelope
 from pydantic import BaseModel
 
@@ -218,6 +218,10 @@ class Participant(PeerControls, Subscriptions, Hooks):
             for peer, why in islice(left_out.items(), MAX_TOOL_WAITS)
         )
         self.waits_changed()
+
+    def spent_for_changed(self, spent_for: tuple[SenderSpending, ...]) -> None:
+        """Report what our program spent for each sender, with the next status."""
+        self.external_context.spent_for = spent_for
 
     def start_soon(self, function: Callable[..., Coroutine[Any, Any, object]], *args: Any) -> None:
         """Run a background task until we leave. Its failure is logged and ends nothing else."""

@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from mew_protocol.agent_settings import Seconds, SettingsModel, Text, text_as
+from mew_protocol.agent_settings import LoopLimits, Seconds, SettingsModel, Text, text_as
 from mew_protocol.setting_problems import matching
 
 ACP_CONFIG: Final = "MEW_ACP_CONFIG"
@@ -30,6 +30,8 @@ class AcpSettings(SettingsModel):
     terminal: bool = False
     """Whether the agent may run commands through `mew`, which start below its working folder."""
     answer_broadcasts: bool = False
+    loop_limits: LoopLimits = Field(default_factory=LoopLimits)
+    """When the agent stops answering other agents, and what it spends for one sender; see an agent's `loop_limits`."""
     permission_seconds: Seconds = 600.0
     """How long a request for permission waits for a decision; then it is rejected."""
     turn_seconds: Seconds = 3600.0

@@ -137,12 +137,15 @@ class Summariser(_Settings):
 
 
 class LoopLimits(_Settings):
-    """When an agent stops answering another agent, until a person or a program sends a chat."""
+    """When an agent stops answering: another agent, until a person or a program sends a chat; any sender, until an
+    hour has room for it."""
 
     hops: Positive = 8
     """Messages between agents in a thread since the last one from a person or a program."""
     exchanges_per_minute: Positive = 30
     """Answers to one agent within a minute."""
+    tokens_per_hour: Positive = 50_000_000
+    """Tokens, as reported, that the agent spends for one sender within an hour; beyond it, the sender is refused."""
 
 
 class CompactionSettings(_Settings):

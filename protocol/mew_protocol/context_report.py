@@ -256,6 +256,20 @@ class Progress(_Part):
     since: str
 
 
+class SenderSpending(_Part):
+    """What an agent spent to answer one sender within the hour before `at`.
+
+    `tokens` is the sum of what was reported, absent if nothing was; `unreported_calls` (of some agents, turns) reported
+    no tokens. From `budget_tokens` on the agent does not answer the sender.
+    """
+
+    participant: str
+    tokens: int | None = Field(default=None, ge=0)
+    unreported_calls: int = Field(default=0, ge=0)
+    budget_tokens: int = Field(ge=1)
+    at: str
+
+
 class QueuedMessages(_Part):
     """The chats that arrived and are not in the context yet: how many, and their tokens."""
 
@@ -295,6 +309,7 @@ class ContextReport(_Part):
     reasoning_tokens: int | None = Field(default=None, ge=0)
     cached_tokens: int | None = Field(default=None, ge=0)
     spending: Spending | None = None
+    spent_for: tuple[SenderSpending, ...] | None = None
     spent_tokens: int | None = Field(default=None, ge=0)
     budget_tokens: int | None = Field(default=None, ge=1)
     max_tokens_basis: LimitBasis | None = None

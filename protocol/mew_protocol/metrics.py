@@ -71,6 +71,8 @@ class _ContextMetrics:
             "mew_context_last_compaction_spent_tokens", "Tokens of the last compaction's model calls", "trigger"
         )
         self._spent = _new("mew_context_spent_tokens_total", "Tokens of all model calls that reported them")
+        self._spent_for = _new("mew_context_sender_spent_tokens", "Tokens spent for a sender within an hour", "sender")
+        self._budget = _new("mew_context_sender_budget_tokens", "Tokens that may be spent for a sender", "sender")
         self._calls = _new("mew_context_calls_total", "Model calls, by whether they reported tokens", "usage")
         self._money = _new("mew_context_spent_amount_total", "Price of all model calls, where it is known", "currency")
 
@@ -102,6 +104,9 @@ class _ContextMetrics:
             if spent.calls is not None or spent.unreported_calls:
                 self._calls.add(spent.calls or 0, space, participant, "reported")
                 self._calls.add(spent.unreported_calls, space, participant, "unknown")
+        for one in report.spent_for or ():
+            self._spent_for.add(one.tokens, space, participant, one.participant)
+            self._budget.add(one.budget_tokens, space, participant, one.participant)
         for kind, count in Counter(one.kind for one in report.waiting or ()).items():
             self._waiting.add(count, space, participant, kind)
         last = report.last_compaction

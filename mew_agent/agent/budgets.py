@@ -1,0 +1,147 @@
+"""What an agent spends for each sender within an hour, and which senders it does not answer until an hour has room.
+
+Owns the sums, the limit and their file, so that a restart forgets nothing. Counts tokens as providers or programs
+report them; a call without a report is counted apart, never as 0. Makes no call and sends nothing.
+"""
+
+import json
+import logging
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import anyio.to_thread
+from mew_protocol.bounded_dict import BoundedDict
+from mew_protocol.context_report import SenderSpending, Waiting
+from mew_protocol.private_files import replace_private_file
+
+logger = logging.getLogger("mew_agent.agent.budgets")
+
+HOUR_MINUTES: Final = 60
+MAX_SENDERS: Final = 4_096
+"""Of how many senders the spending is remembered: as many as a space has members."""
+
+MAX_REPORTED: Final = 8
+"""How many senders a report names, those with the most tokens first."""
+
+SPENT = (
+    "{tokens:,} of {budget:,} tokens per hour are spent for {sender}{unknown}; next messages are answered from {at} on"
+)
+
+_Minutes = dict[int, tuple[int, int]]
+"""Tokens and unreported calls, by minute since 1970."""
+
+
+class SenderBudgets:
+    """The budget of each sender. `path` None: in memory."""
+
+    def __init__(
+        self,
+        tokens_per_hour: int,
+        path: Path | None = None,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.tokens_per_hour = tokens_per_hour
+        self._path = path
+        self._clock = clock
+        self._spent: BoundedDict[str, _Minutes] = BoundedDict(MAX_SENDERS)
+
+    async def load(self) -> None:
+        """Load what an earlier process spent."""
+        if self._path is None:
+            return
+        try:
+            stored = json.loads(await anyio.to_thread.run_sync(self._path.read_bytes))
+            for sender, minutes in stored.items():
+                self._spent[sender] = {int(minute): (int(tokens), int(calls)) for minute, tokens, calls in minutes}
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError, TypeError, AttributeError) as error:
+            logger.warning("budgets of senders not loaded: %s", error)
+
+    async def record(self, sender: str, tokens: int, unreported_calls: int = 0) -> None:
+        """Add what was spent for a sender now."""
+        if not tokens and not unreported_calls:
+            return
+        minutes, now = self._minutes(sender), self._minute()
+        known = minutes.get(now, (0, 0))
+        minutes[now] = known[0] + tokens, known[1] + unreported_calls
+        self._spent[sender] = minutes
+        if self._path is not None:
+            listed = {one: [(at, *sums) for at, sums in spent.items()] for one, spent in self._spent.items()}
+            try:
+                await anyio.to_thread.run_sync(replace_private_file, self._path, json.dumps(listed))
+            except OSError as error:
+                logger.warning("budgets of senders not stored: %s", error)
+
+    def refusal(self, sender: str) -> str | None:
+        """Return why a sender is not answered now, and from when on it is; None if its hour has room."""
+        tokens, calls = self._sums(sender)
+        if tokens < self.tokens_per_hour:
+            return None
+        at = datetime.fromtimestamp(self._frees_at(sender, tokens), UTC).strftime("%Y-%m-%dT%H:%MZ")
+        unknown = f" ({calls:,} more calls reported no tokens)" if calls else ""
+        return SPENT.format(tokens=tokens, budget=self.tokens_per_hour, sender=sender, unknown=unknown, at=at)
+
+    def seconds_until_next(self) -> float | None:
+        """Return when the next sender is answered again, in seconds from now; None if all are answered."""
+        spent = ((sender, self._sums(sender)[0]) for sender in self._spent)
+        times = [self._frees_at(sender, tokens) for sender, tokens in spent if tokens >= self.tokens_per_hour]
+        return max(0.0, min(times) - self._clock()) if times else None
+
+    @property
+    def waits(self) -> tuple[Waiting, ...]:
+        """The senders that are not answered now, as reports show them."""
+        found = ((sender, self.refusal(sender)) for sender in self._spent)
+        refused = [(sender, problem) for sender, problem in found if problem is not None]
+        return tuple(
+            Waiting(kind="budget", peer=sender, what=problem, since=_time(max(self._minutes(sender)) * 60))
+            for sender, problem in refused[-MAX_REPORTED:]
+        )
+
+    @property
+    def reported(self) -> tuple[SenderSpending, ...]:
+        """What was spent within the last hour, the senders with the most tokens first."""
+        sums = {sender: self._sums(sender) for sender in self._spent}
+        most = sorted((one for one in sums.items() if any(one[1])), key=lambda one: one[1], reverse=True)
+        return tuple(
+            SenderSpending(
+                participant=sender,
+                tokens=tokens if tokens or not calls else None,
+                unreported_calls=calls,
+                budget_tokens=self.tokens_per_hour,
+                at=_time(self._clock()),
+            )
+            for sender, (tokens, calls) in most[:MAX_REPORTED]
+        )
+
+    def _minute(self) -> int:
+        return int(self._clock() // 60)
+
+    def _minutes(self, sender: str) -> _Minutes:
+        """Return the sums of the last hour. Those of a time to come count as now: the clock was set back."""
+        now, kept = self._minute(), dict[int, tuple[int, int]]()
+        for minute, (tokens, calls) in sorted(self._spent.get(sender, {}).items()):
+            if minute > now - HOUR_MINUTES:
+                known = kept.get(min(minute, now), (0, 0))
+                kept[min(minute, now)] = known[0] + tokens, known[1] + calls
+        return kept
+
+    def _sums(self, sender: str) -> tuple[int, int]:
+        spent = self._minutes(sender).values()
+        return sum(tokens for tokens, _ in spent), sum(calls for _, calls in spent)
+
+    def _frees_at(self, sender: str, tokens: int) -> float:
+        """Return when the spending of the last hour is below the budget, in seconds since 1970."""
+        for minute, (spent, _) in self._minutes(sender).items():
+            tokens -= spent
+            if tokens < self.tokens_per_hour:
+                return (minute + HOUR_MINUTES) * 60.0
+        return self._clock()
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
