@@ -15,7 +15,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 # The tests start hundreds of processes; without their bytecode each would compile its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-local test test-agents test-meter test-frameworks test-local test-long test-lowest test-llama dist check lint types coverage audit sbom screens schema docs bench clean faults faults-several
+.PHONY: demo demo-local test test-agents test-meter test-frameworks test-local test-long test-lowest test-llama dist check lint types coverage audit sbom vendor screens schema docs bench clean faults faults-several
 
 demo: $(PACKAGE)
 	$(BIN)/mew demo
@@ -135,6 +135,10 @@ sbom:
 	.venv-sbom-tool/bin/cyclonedx-py environment --output-reproducible \
 	  --of JSON -o dist/sbom.json .venv-sbom/bin/python
 	rm -rf .venv-sbom .venv-sbom-tool
+
+# Renews what the dashboard takes from npm, with its licences; the version is in tests/vendor.py.
+vendor: $(STAMP)
+	$(BIN)/python -m tests.vendor
 
 # Renews the stored screens of the terminal application, after a change to what it draws.
 screens: $(STAMP)

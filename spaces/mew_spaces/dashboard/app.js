@@ -40,6 +40,7 @@ class SpaceView {
     this._logs = new Map();
     this._items = [];
     this._itemsById = new Map();
+    this._opened = new Set(); // proposed calls that the user opened, here or there
     this._patterns = [];
     this._programs = { running: false, participants: [], startable: [] };
     this._selected = undefined;
@@ -99,6 +100,7 @@ class SpaceView {
       mayDecide: (entry) => send("mcp/request", entry.to[0]) || send("mcp/reject", entry.from),
       onDecide: (entry, decision) => void this._decide(entry, decision),
       onSelect: (id) => this._choose(id),
+      opened: this._opened,
     });
     this._earlier = new EarlierMessages(byId("messages"), {
       read: (query) => this._requests.read(`participants/${encodeURIComponent(me)}/messages`, { space: this._session.space, ...query }),
@@ -117,6 +119,7 @@ class SpaceView {
       maySend: send,
       select: (id) => this._choose(id),
       age: this._services.age,
+      opened: this._opened,
       mayRestart: (id) => this._programs.participants.includes(id) && send("program/restart", id),
       restart: (id) => this._requests.restartProgram(id),
     });

@@ -1,13 +1,62 @@
-// Arguments and results of tools as readable nodes: a change as a diff, a text as text, the rest as indented JSON.
+// Arguments and results of tools as readable nodes: a change as a diff, a text as text, the rest as indented JSON. What
+// does not fit is cut with a mark that says how much is missing; nothing else is left out or invisible.
 
 import { make } from "./dom.js";
-import { grouped } from "./text.js";
+import { counted, grouped } from "./text.js";
+import { visible } from "./visible.js";
 
-const MAX_CHARS = 8_000;
-const MAX_LINES = 400;
+const MOST_SHOWN = 400_000; // characters that a page shows of one call
 const PAIRS = [["old_string", "new_string"], ["oldText", "newText"], ["old_text", "new_text"], ["old_str", "new_str"], ["before", "after"], ["old", "new"]];
 
-/** A change in a record, as [old, new], or undefined. Pure. */
+/** How much of a call may still be shown, and how many characters were left out. `isWhole` shows all that a page can. */
+export class Room {
+  constructor({ chars = 8_000, lines = 400, isWhole = false } = {}) {
+    Object.assign(this, { isWhole, chars: isWhole ? MOST_SHOWN : chars, lines: isWhole ? Infinity : lines, missing: 0 });
+  }
+
+  get isFull() {
+    return this.chars <= 0 || this.lines <= 0;
+  }
+
+  /** The beginning of a text that fits. */
+  take(text) {
+    let end = Math.min(text.length, Math.max(0, this.chars));
+    let at = -1;
+    let count = 0;
+    for (; count < this.lines; count += 1) {
+      at = text.indexOf("\n", at + 1);
+      if (at < 0 || at >= end) break;
+    }
+    if (count >= this.lines) end = Math.min(end, Math.max(0, at));
+    if (end < text.length && /[\ud800-\udbff]/.test(text[end - 1] ?? "")) end -= 1; // not within a character
+    this.chars -= end + 1;
+    this.lines -= count + 1;
+    this.missing += text.length - end;
+    return text.slice(0, end);
+  }
+}
+
+/** A node of a text as far as there is room, with the mark of what is missing. */
+function fitted(text, room) {
+  if (!text) return make("span", "odd odd-blank", "empty");
+  const shown = room.take(text);
+  const node = visible(shown);
+  if (shown.length < text.length) node.append(cut(text.slice(shown.length), room));
+  return node;
+}
+
+/** The mark of a cut, which opens everything, unless that is more than a page shows. */
+function cut(rest, room) {
+  let lines = 0;
+  for (let at = rest.indexOf("\n"); at >= 0; at = rest.indexOf("\n", at + 1)) lines += 1;
+  const words = `… ${counted(rest.length, "more character")}${lines ? ` in ${grouped(lines + 1)} lines` : ""}`;
+  if (room.isWhole) return make("span", "cut-mark", `${words}: too long for this page`);
+  const node = make("button", "cut-mark", `${words}: show all`);
+  node.dataset.whole = "true";
+  return node;
+}
+
+/** A change in a record: its keys, the texts before and after. [pure] */
 function changeIn(record) {
   const pair = PAIRS.find(([before, after]) => typeof record?.[before] === "string" && typeof record?.[after] === "string");
   return pair && { pair, before: record[pair[0]], after: record[pair[1]] };
@@ -15,7 +64,7 @@ function changeIn(record) {
 
 const isUnifiedDiff = (text) => /^@@ .*@@/m.test(text) && /^[-+]/m.test(text);
 
-/** The lines of a change as [mark, line], with "-", "+" or " ". What both texts begin and end with is common. Pure. */
+/** The lines of a change as [mark, line], with "-", "+" or " ". What both texts begin and end with is common. [pure] */
 export function diffLines(before, after) {
   const [a, b] = [before.split("\n"), after.split("\n")];
   let start = 0;
@@ -31,64 +80,110 @@ export function diffLines(before, after) {
   ];
 }
 
-function renderDiff(lines) {
-  const shown = lines.slice(0, MAX_LINES).map(([mark, line]) => {
-    const node = make("span", "diff-line", `${mark} ${line.slice(0, 500)}\n`);
-    node.dataset.mark = mark;
-    return node;
-  });
-  const more = lines.length - MAX_LINES;
-  return make("pre", "diff", ...shown, ...(more > 0 ? [`… ${grouped(more)} more lines`] : []));
+function renderDiff(lines, room) {
+  const box = make("pre", "diff");
+  let node;
+  for (const [index, [sign, line]] of lines.entries()) {
+    const shown = room.take(line);
+    if (node?.dataset.mark !== sign) {
+      node = make("span", "diff-line");
+      node.dataset.mark = sign;
+      box.append(node);
+    }
+    node.append(`${sign} `, visible(shown));
+    const isCut = shown.length < line.length || (room.isFull && index < lines.length - 1);
+    if (!isCut) {
+      node.append("\n");
+      continue;
+    }
+    const later = lines.slice(index + 1).map((one) => one[1]);
+    const rest = [line.slice(shown.length), ...later].join("\n");
+    room.missing += rest.length - (line.length - shown.length);
+    box.append(cut(rest, room));
+    break;
+  }
+  return box;
 }
 
-const unified = (text) => renderDiff(text.split("\n").map((line) => (/^[-+]/.test(line) && !/^(---|\+\+\+)/.test(line) ? [line[0], line.slice(1)] : [" ", line])));
+const unified = (text) => text.split("\n").map((line) => (/^[-+]/.test(line) && !/^(---|\+\+\+)/.test(line) ? [line[0], line.slice(1)] : [" ", line]));
 
 /** The nodes of a tool's arguments. */
-export function renderArguments(args) {
+export function renderArguments(args, room = new Room()) {
   if (args === undefined || args === null) return [];
-  if (typeof args !== "object" || Array.isArray(args)) return [renderValue(args)];
-  const change = changeIn(args);
-  const rest = Object.entries(args).filter(([key]) => !change?.pair.includes(key));
-  const list = make("dl", "arguments", ...rest.flatMap(([key, value]) => [make("dt", "", key), make("dd", "", ...renderMember(value))]));
-  return [...(rest.length ? [list] : []), ...(change ? [renderDiff(diffLines(change.before, change.after))] : [])];
+  if (typeof args !== "object" || Array.isArray(args)) return [renderValue(args, room)];
+  return renderRecord(args, room);
 }
 
-function renderMember(value) {
-  if (Array.isArray(value) && value.length && value.every(changeIn)) {
-    return value.map(changeIn).map(({ before, after }) => renderDiff(diffLines(before, after)));
+function renderRecord(record, room) {
+  const change = changeIn(record);
+  const rest = Object.entries(record).filter(([key]) => !change?.pair.includes(key));
+  const list = make("dl", "arguments");
+  const nodes = rest.length ? [list] : [];
+  for (const [index, [key, value]] of rest.entries()) {
+    if (room.isFull) {
+      nodes.push(missing(Object.fromEntries(rest.slice(index)), room));
+      break;
+    }
+    list.append(make("dt", "", fitted(key, room)), make("dd", "", ...renderMember(value, room)));
   }
-  return [renderValue(value)];
+  if (change) nodes.push(renderDiff(diffLines(change.before, change.after), room));
+  return nodes;
 }
 
-function renderValue(value) {
-  if (typeof value === "string") {
-    if (isUnifiedDiff(value)) return unified(value);
-    return value.includes("\n") ? make("pre", "", shorten(value)) : make("code", "", shorten(value));
+/** The mark of members for which there is no room at all. */
+function missing(members, room) {
+  const text = JSON.stringify(members, null, 2);
+  room.missing += text.length;
+  return make("p", "", cut(text, room));
+}
+
+function renderMember(value, room) {
+  if (!Array.isArray(value) || !value.length || !value.every(changeIn)) return [renderValue(value, room)];
+  const nodes = [];
+  for (const [index, one] of value.entries()) {
+    if (room.isFull) return [...nodes, missing(value.slice(index), room)];
+    nodes.push(...renderRecord(one, room));
   }
-  const json = JSON.stringify(value, null, 2) ?? String(value);
-  return json.includes("\n") ? make("pre", "", shorten(json)) : make("code", "", shorten(json));
+  return nodes;
+}
+
+function renderValue(value, room) {
+  if (typeof value === "string" && isUnifiedDiff(value)) return renderDiff(unified(value), room);
+  const text = typeof value === "string" ? value : (JSON.stringify(value, null, 2) ?? String(value));
+  return make(text.includes("\n") ? "pre" : "code", "", fitted(text, room));
 }
 
 /** The nodes of a tool's result or error. */
-export function renderResult(result) {
+export function renderResult(result, room = new Room()) {
   if (result === undefined || result === null) return [];
-  if (typeof result.message === "string" && "code" in result) return [make("p", "problem", result.message)];
-  if (Array.isArray(result.content)) {
-    return result.content.map((part) => (typeof part?.text === "string" ? make("pre", "", shorten(part.text)) : make("p", "", `[${part?.type ?? "content"}]`)));
-  }
-  return [renderValue(result)];
+  if (typeof result.message === "string" && "code" in result) return [make("p", "problem", fitted(result.message, room))];
+  if (!Array.isArray(result.content)) return [renderValue(result, room)];
+  return result.content.map((part) => (typeof part?.text === "string" ? make("pre", "", fitted(part.text, room)) : make("p", "", `[${part?.type ?? "content"}]`)));
 }
 
-/** The beginning of a long text, and how much was left out. Pure. */
-export function shorten(text, most = MAX_CHARS) {
-  const more = text.length - most;
-  return more <= 0 ? text : `${text.slice(0, most)} … (${grouped(more)} more characters)`;
+/**
+ * The nodes of a proposed call {to, payload}: what would run, on whom, and all that it gets. `lead` are the words before
+ * it. A tool call has its arguments; another method its parameters.
+ */
+export function renderCall(lead, { to, payload }, room) {
+  const { method, params } = payload ?? {};
+  const isTool = method === "tools/call" && typeof params?.name === "string";
+  const { name, arguments: args, ...others } = isTool ? params : { name: String(method), arguments: params };
+  const call = make("p", "call", `${lead} `, make("code", "", fitted(name, room)), isTool ? "" : " (a method, not a tool)");
+  for (const [index, peer] of [to ?? []].flat().entries()) call.append(index ? ", " : " on ", make("code", "", fitted(String(peer), room)));
+  const nodes = [call, ...renderArguments(args, room)];
+  if (Object.keys(others).length) nodes.push(make("p", "soft", "With it goes:"), ...renderRecord(others, room));
+  return nodes;
 }
 
-/** Arguments in one short line. Pure. */
-export function inBrief(args, most = 90) {
-  if (args === undefined || args === null || typeof args !== "object") return args === undefined || args === null ? "" : String(args).slice(0, most);
-  const words = Object.entries(args).map(([key, value]) => `${key}: ${typeof value === "string" ? value.replace(/\s+/g, " ") : JSON.stringify(value)}`);
-  const line = words.join(", ");
-  return line.length > most ? `${line.slice(0, most)}…` : line;
+/**
+ * A proposed call of which nothing may be hidden when it is approved: {nodes, isShown, note}. `opened` is a set of the
+ * calls that the user opened; `key` is this one in it.
+ */
+export function renderProposal(lead, call, opened, limits) {
+  const key = JSON.stringify([call.to, call.payload?.method, call.payload?.params]);
+  const room = new Room({ ...limits, isWhole: opened.has(key) });
+  const nodes = renderCall(lead, call, room);
+  const note = room.isWhole ? "Too long to approve on this page; decide in a terminal." : "Approve after you have opened all of it.";
+  return { nodes, key, isShown: !room.missing, note: room.missing ? note : "" };
 }

@@ -127,7 +127,9 @@ export function itemsByParticipant(items) {
   const found = new Map();
   const add = (item) => {
     if (item.items?.length) return item.items.forEach(add);
-    if (item.participant) found.set(item.participant, [...(found.get(item.participant) ?? []), item]);
+    if (!item.participant) return;
+    if (!found.has(item.participant)) found.set(item.participant, []);
+    found.get(item.participant).push(item);
   };
   (items ?? []).forEach(add);
   return found;

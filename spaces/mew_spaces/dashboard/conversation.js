@@ -3,6 +3,7 @@
 
 const MAX_ENTRIES = 600;
 const MAX_STREAM_CHARS = 200_000;
+const MAX_TOOLS = 500; // of one turn: the newest stay
 const LISTS = /\/list$|^initialize$|^ping$/;
 const CONTROLS = new Set(["compact", "forget", "clear", "pin", "unpin", "undo", "restart", "shutdown", "pause", "resume"].map((name) => `participant/${name}`));
 
@@ -14,6 +15,7 @@ export class Conversation {
   constructor() {
     this.entries = new Map();
     this._byId = new Map(); // envelope ids to entries
+    this._ids = new Map(); // entries to those ids
     this._owners = new Map(); // of open streams: a frame names its turn itself, so only the turn's agent can be believed
     this._changed = new Set();
     this._seen = new Set();
@@ -101,7 +103,7 @@ export class Conversation {
       older._byId.set(answer.id, turn);
     }
     this.entries = new Map([...older.entries, ...this.entries]);
-    for (const [id, entry] of older._byId) if (!this._byId.has(id)) this._byId.set(id, entry);
+    for (const [id, entry] of older._byId) if (!this._byId.has(id)) this._index(id, entry);
     for (const id of older._seen) this._seen.add(id);
     this._most += older.entries.size;
     return [...older.entries.keys()];
@@ -114,7 +116,7 @@ export class Conversation {
 
   _add(entry, ...envelopeIds) {
     this.entries.set(entry.id, entry);
-    for (const id of envelopeIds) if (id !== undefined) this._byId.set(id, entry);
+    for (const id of envelopeIds) if (id !== undefined) this._index(id, entry);
     this._changed.add(entry.id);
     if (this.entries.size > this._most) this._remove(this.entries.values().next().value);
     return entry;
@@ -123,7 +125,14 @@ export class Conversation {
   _remove(entry) {
     this.entries.delete(entry.id);
     this._changed.add(entry.id);
-    for (const [id, other] of this._byId) if (other === entry) this._byId.delete(id);
+    for (const id of this._ids.get(entry) ?? []) if (this._byId.get(id) === entry) this._byId.delete(id);
+    this._ids.delete(entry);
+  }
+
+  _index(id, entry) {
+    this._byId.set(id, entry);
+    if (!this._ids.has(entry)) this._ids.set(entry, []);
+    this._ids.get(entry).push(id);
   }
 
   _touch(entry, change) {
@@ -145,7 +154,7 @@ export class Conversation {
     const turn = [...this.entries.values()].reverse().find((one) => one.type === "turn" && one.from === envelope.from && about.includes(one.question));
     const chat = { id: envelope.id, type: "chat", ts: envelope.ts, from: String(envelope.from), to: names(envelope), text: payload.text };
     if (turn && turn.answer === undefined && turn.state !== "cancelled") {
-      this._byId.set(envelope.id, turn);
+      this._index(envelope.id, turn);
       this._touch(turn, { answer: payload.text, to: chat.to, state: "done", endedTs: envelope.ts });
       return;
     }
@@ -164,7 +173,7 @@ export class Conversation {
 
   _start(envelope, payload) {
     const question = idsOf(envelope)[0];
-    const turn = { type: "turn", id: envelope.id, ts: envelope.ts, from: String(envelope.from), to: names(envelope), question, state: "running", text: "", thinking: "", thoughts: [], tools: [] };
+    const turn = { type: "turn", id: envelope.id, ts: envelope.ts, from: String(envelope.from), to: names(envelope), question, state: "running", text: "", thinking: "", thoughts: [], tools: [], earlierTools: 0 };
     turn.subject = text(payload.message) ?? text(payload.input);
     this._add(turn, envelope.id);
   }
@@ -184,10 +193,14 @@ export class Conversation {
     if (payload.action === "respond") return;
     if (payload.action === "tool" && typeof payload.actionInput?.tool === "string") {
       const { tool, arguments: args } = payload.actionInput;
-      turn.tools.push({ tool, args, state: "called", from: turn.from });
+      addTool(turn, { tool, args, state: "called", from: turn.from });
       // What the model wrote before a call is part of the reasoning; the answer starts after it.
-      this._touch(turn, { thoughts: turn.text.trim() ? [...turn.thoughts, turn.text] : turn.thoughts, text: "" });
-    } else if (words) this._touch(turn, { thoughts: [...turn.thoughts, words] });
+      if (turn.text.trim()) addThought(turn, turn.text);
+      this._touch(turn, { text: "" });
+    } else if (words) {
+      addThought(turn, words);
+      this._touch(turn, {});
+    }
   }
 
   _conclude(envelope, payload) {
@@ -210,7 +223,7 @@ export class Conversation {
     if (LISTS.test(method) || method.startsWith("notifications/")) return;
     const proposal = this._found(idsOf(envelope), "proposal");
     if (proposal) {
-      this._byId.set(envelope.id, proposal);
+      this._index(envelope.id, proposal);
       this._touch(proposal, { state: "approved", by: String(envelope.from), row: { ...proposal.row, state: "called" } });
       return;
     }
@@ -221,9 +234,9 @@ export class Conversation {
     const announced = turn?.tools.find((row) => row.request === undefined && (row.tool === tool || row.tool.endsWith(tool)));
     const row = { tool, args, state: "called", from: String(envelope.from), peer: names(envelope)[0], request: envelope.id };
     if (announced) Object.assign(announced, row);
-    else if (turn) turn.tools.push(row);
+    else if (turn) addTool(turn, row);
     if (turn) {
-      this._byId.set(envelope.id, turn);
+      this._index(envelope.id, turn);
       this._touch(turn, {});
     } else this._add({ id: envelope.id, type: "tool", ts: envelope.ts, from: row.from, to: names(envelope), row }, envelope.id);
   }
@@ -306,6 +319,20 @@ const HANDLERS = {
   "capability/revoke": "_membership",
   "space/kick": "_membership",
 };
+
+function addTool(turn, row) {
+  turn.tools.push(row);
+  if (turn.tools.length <= MAX_TOOLS) return;
+  turn.tools.shift();
+  turn.earlierTools += 1;
+}
+
+/** Add to the reasoning of a turn, of which the end is kept. */
+function addThought(turn, words) {
+  turn.thoughts.push(words.slice(-MAX_STREAM_CHARS));
+  turn.thoughtChars = (turn.thoughtChars ?? 0) + turn.thoughts.at(-1).length + 1;
+  while (turn.thoughtChars > MAX_STREAM_CHARS && turn.thoughts.length > 1) turn.thoughtChars -= turn.thoughts.shift().length + 1;
+}
 
 /** Whether an entry is about a participant. */
 export function isAbout(entry, participant) {

@@ -1,20 +1,21 @@
 // The conversation in the page. Owns how an entry looks, which part is open, and following the newest. Entries come
 // from `conversation`; an entry that changed is drawn again, others are left alone.
 
-import { inBrief, renderArguments, renderResult } from "./arguments.js";
+import { renderArguments, renderProposal, renderResult, Room } from "./arguments.js";
 import { isAbout } from "./conversation.js";
 import { copyText, make, makeText, setText } from "./dom.js";
 import { render } from "./markdown.js";
 import * as text from "./text.js";
 
 const MAX_TEXT_CHARS = 20_000;
-const SLOW_CHARS = 4_000; // a longer streamed text is drawn less often
-const SLOW_MS = 250;
+const MAX_ROWS = 50; // of the calls of a turn
+const SLOWER = 10; // an entry is drawn again after ten times what drawing it took
+const SOON_MS = 50;
 const FOLLOW_PIXELS = 60;
 
 export class ConversationView {
   /** `list` scrolls; `onDecide(entry, decision)` is called for proposals with "approve", "reject". */
-  constructor({ list, empty, newest }, conversation, { me, mayDecide, onDecide, onSelect }) {
+  constructor({ list, empty, newest }, conversation, { me, mayDecide, onDecide, onSelect, opened = new Set() }) {
     this._list = list;
     this._empty = empty;
     this._newest = newest;
@@ -23,8 +24,10 @@ export class ConversationView {
     this._mayDecide = mayDecide;
     this._onDecide = onDecide;
     this._onSelect = onSelect;
+    this._opened = opened;
     this._nodes = new Map();
-    this._drawnMs = new Map();
+    this._whole = new Set(); // entries of which the user wants to see everything
+    this._notBeforeMs = new Map();
     this._late = new Set();
     this._only = undefined;
     this._events = new AbortController();
@@ -47,6 +50,7 @@ export class ConversationView {
 
   close() {
     this._events.abort();
+    clearTimeout(this._soon);
     this._sizes.disconnect();
     this._list.replaceChildren();
   }
@@ -71,6 +75,13 @@ export class ConversationView {
     this._showEmpty();
     if (follows) this.toEnd();
     else this._newest.hidden = false;
+    if (this._late.size) this._drawSoon();
+  }
+
+  /** Draw what waits for its turn, also if nothing else happens. */
+  _drawSoon() {
+    clearTimeout(this._soon);
+    this._soon = setTimeout(() => this.draw(Date.now()), SOON_MS);
   }
 
   /** Draw these entries above all others, and keep what the user reads in place. Returns how many are visible. */
@@ -118,12 +129,12 @@ export class ConversationView {
     if (!entry) {
       before?.remove();
       this._nodes.delete(id);
-      this._drawnMs.delete(id);
+      this._notBeforeMs.delete(id);
+      this._whole.delete(id);
       return;
     }
-    const isLong = entry.state === "running" && (entry.text?.length ?? 0) + (entry.thinking?.length ?? 0) > SLOW_CHARS;
-    if (isLong && nowMs - (this._drawnMs.get(id) ?? 0) < SLOW_MS) return void this._late.add(id);
-    this._drawnMs.set(id, nowMs);
+    if (nowMs < (this._notBeforeMs.get(id) ?? 0)) return void this._late.add(id);
+    const startMs = performance.now();
     let node;
     try {
       node = this._render(entry);
@@ -139,6 +150,7 @@ export class ConversationView {
       before.replaceWith(node);
     } else if (above) above.before(node);
     else this._list.append(node);
+    this._notBeforeMs.set(id, nowMs + SLOWER * (performance.now() - startMs));
   }
 
   _click(event) {
@@ -150,8 +162,10 @@ export class ConversationView {
     if (button.dataset.copies !== undefined) void copy(button);
     else if (button.dataset.decision && entry) this._onDecide(entry, button.dataset.decision);
     else if (button.dataset.whole && entry) {
-      button.previousElementSibling.replaceWith(make("pre", "whole", entry.answer ?? entry.text ?? ""));
-      button.remove();
+      this._whole.add(entry.id);
+      if (button.dataset.call) this._opened.add(button.dataset.call);
+      this._notBeforeMs.delete(entry.id);
+      this._drawOne(entry.id, Date.now());
     }
     else if (button.dataset.select) this._onSelect(button.dataset.select);
   }
@@ -181,13 +195,13 @@ export class ConversationView {
 
   _question(id) {
     const question = this._conversation.entries.get(id);
-    const words = (question?.answer ?? question?.text)?.replace(/[`*]+/g, "").replace(/\s+/g, " ").trim();
+    const words = (question?.answer ?? question?.text)?.slice(0, 1_000).replace(/[`*]+/g, "").replace(/\s+/g, " ").trim();
     if (!words) return [];
     return [make("p", "about", `answers ${question.from}: “`, makeText("bdi", "", text.shortened(words, 300)), "”")];
   }
 
   _chat(entry) {
-    const node = make("article", "entry chat", this._head(entry), ...this._question(entry.question), ...body(entry.text));
+    const node = make("article", "entry chat", this._head(entry), ...this._question(entry.question), ...body(entry.text, this._whole.has(entry.id)));
     node.dataset.mine = String(entry.from === this._me);
     const marks = [...new Map(entry.acknowledged.map((one) => [one.by, one])).values()].map((one) => `${one.by}: ${text.plain(one.status)}`);
     if (entry.isCancelled) marks.push("cancelled");
@@ -206,37 +220,47 @@ export class ConversationView {
       details.open = entry.state === "running" && entry.answer === undefined;
       node.append(details);
     }
-    node.append(...entry.tools.map((row, index) => toolRow(row, `tool-${index}`)));
+    const isWhole = this._whole.has(entry.id);
+    const rows = isWhole ? entry.tools : entry.tools.slice(-MAX_ROWS);
+    if (rows.length < entry.tools.length) node.append(showAll(`Show all calls (${text.counted(entry.tools.length - rows.length, "earlier one")})`));
+    else if (entry.earlierTools) node.append(make("p", "marks", `${text.counted(entry.earlierTools, "earlier call")} no longer shown`));
+    const first = entry.earlierTools + entry.tools.length - rows.length;
+    for (const [index, row] of rows.entries()) node.append(toolRow(row, `tool-${first + index}`, isWhole));
     const said = entry.answer ?? entry.text;
-    if (said.trim()) node.append(...body(said));
+    if (said.trim()) node.append(...body(said, isWhole));
     else if (entry.state === "running" && entry.hasHole) node.append(make("p", "marks", "The connection was lost meanwhile; the answer appears when it is complete."));
     return node;
   }
 
   _tool(entry) {
-    return make("article", "entry", this._head(entry), toolRow(entry.row, "tool"));
+    return make("article", "entry", this._head(entry), toolRow(entry.row, "tool", this._whole.has(entry.id)));
   }
 
   _proposal(entry) {
     const ended = { approved: `approved by ${entry.by}`, rejected: `rejected by ${entry.by}${entry.reason ? `: ${entry.reason}` : ""}`, withdrawn: "withdrawn" }[entry.state];
     const node = make("article", "entry proposal", this._head(entry, makeText("span", "state", ended ?? "waits for approval")));
     node.dataset.state = entry.state;
-    const where = entry.row.peer ? ` on ${entry.row.peer}` : "";
-    node.append(make("p", "", "wants to call ", makeText("code", "", `${entry.row.tool}${where}`)));
-    const args = renderArguments(entry.row.args);
-    const result = renderResult(entry.row.result);
+    const { nodes: [call, ...args], key, isShown, note } = renderProposal("wants to call", entry, this._opened, entry.state === "open" ? { chars: 4_000, lines: 60 } : {});
+    const result = renderResult(entry.row.result, this._room(entry));
+    node.append(call);
     if (entry.state === "open") node.append(...args);
     else if (args.length || result.length) node.append(fold("call", entry.row.state === "failed" ? "Failed" : result.length ? "Arguments and result" : "Arguments", ...args, ...result));
+    for (const mark of node.querySelectorAll("[data-whole]")) mark.dataset.call = key;
     if (entry.state === "open" && this._mayDecide(entry)) {
       const buttons = [["approve", "Approve"], ["reject", "Reject"]].map(([decision, label]) => {
         const button = make("button", decision === "approve" ? "primary" : "", label);
         button.dataset.decision = decision;
+        button.disabled = decision === "approve" && !isShown; // nothing is approved that was not shown
         button.setAttribute("aria-label", `${label} ${entry.row.tool} of ${entry.from}`);
         return button;
       });
-      node.append(make("p", "buttons", ...buttons));
+      node.append(make("p", "buttons", ...buttons, make("span", "soft", note)));
     }
     return node;
+  }
+
+  _room(entry) {
+    return new Room({ isWhole: this._whole.has(entry.id) });
   }
 
   _control(entry) {
@@ -257,21 +281,26 @@ export class ConversationView {
 }
 
 /** The nodes of a text: Markdown, and for a very long one its beginning and a button. */
-function body(value) {
+function body(value, isWhole) {
   const more = value.length - MAX_TEXT_CHARS;
   if (more <= 0) return [render(value)];
-  const button = make("button", "quiet", `Show all (${text.grouped(more)} more characters)`);
+  if (isWhole) return [make("pre", "whole", value)];
+  return [render(value.slice(0, MAX_TEXT_CHARS)), showAll(`Show all (${text.grouped(more)} more characters)`)];
+}
+
+function showAll(words) {
+  const button = make("button", "quiet", words);
   button.dataset.whole = "true";
-  return [render(value.slice(0, MAX_TEXT_CHARS)), button];
+  return button;
 }
 
 const STATES = { called: "…", answered: "answered", failed: "failed", proposed: "waits for approval" };
 
-function toolRow(row, key) {
+function toolRow(row, key, isWhole) {
   const where = row.peer ? ` on ${row.peer}` : "";
-  const brief = inBrief(row.args);
+  const brief = text.inBrief(row.args);
   const summary = make("span", "", makeText("code", "", row.tool), makeText("span", "soft", `${where}${brief ? ` · ${brief}` : ""}`), makeText("span", "state", row.request === undefined && row.state === "called" ? "" : STATES[row.state]));
-  const details = fold(key, summary, ...renderArguments(row.args), ...renderResult(row.result));
+  const details = fold(key, summary, ...renderArguments(row.args, new Room({ isWhole })), ...renderResult(row.result, new Room({ isWhole })));
   details.classList.add("tool");
   details.dataset.state = row.state;
   return details;
@@ -285,8 +314,9 @@ function fold(key, summary, ...children) {
 
 /** Keep which parts the user opened or closed, and where the focus is. */
 function keepState(before, after) {
+  const byKey = new Map([...after.querySelectorAll("details[data-key]")].map((one) => [one.dataset.key, one]));
   for (const old of before.querySelectorAll("details[data-key]")) {
-    const now = after.querySelector(`details[data-key="${old.dataset.key}"]`);
+    const now = byKey.get(old.dataset.key);
     if (!now) continue;
     const wasTouched = old.dataset.touched !== undefined;
     if (wasTouched) {

@@ -11,15 +11,25 @@ const FINAL_STATUSES = new Set([401, 403, 404]);
 /** Parses an event stream into events {id, name, data}. */
 export class EventParser {
   constructor() {
-    this._pending = "";
+    this._pending = []; // the pieces of a line without its end, so that none is searched twice
+    this._pendingChars = 0;
+    this._endedInReturn = false;
     this._reset();
   }
 
   /** Add text; returns the events that it completes. */
   feed(text) {
-    const lines = (this._pending + text).split(/\r\n|\n|\r(?!$)/);
-    this._pending = lines.pop();
-    if (this._pending.length > MAX_PENDING_CHARS) throw new Error("an event is too large");
+    const lines = (this._endedInReturn && text.startsWith("\n") ? text.slice(1) : text).split(/\r\n|\n|\r/);
+    if (text) this._endedInReturn = text.endsWith("\r");
+    const rest = lines.pop();
+    if (lines.length) {
+      lines[0] = this._pending.join("") + lines[0];
+      this._pending = [];
+      this._pendingChars = 0;
+    }
+    this._pending.push(rest);
+    this._pendingChars += rest.length;
+    if (this._pendingChars > MAX_PENDING_CHARS) throw new Error("an event is too large");
     return lines.map((line) => this._line(line)).filter(Boolean);
   }
 

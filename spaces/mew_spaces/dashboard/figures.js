@@ -5,6 +5,7 @@ import { changeLine, plain, span } from "./text.js";
 
 const MAX_SAMPLES = 1_200; // of statuses that arrive; of the older half every other one is then dropped
 const MAX_READ = 10_000;
+const MAX_COMPACTIONS = 1_000; // the newest
 const SO_FAR_SECONDS = 3_600; // at most this much is shown without a choice
 const MIN_SECONDS = 15;
 const TREND_MS = 3_600_000; // how far back growth is looked at, as on the gateway
@@ -45,8 +46,9 @@ export class FigureHistory {
       if (series.samples.length > MAX_SAMPLES) series.samples = series.samples.filter((_, index) => index % 2 || index > MAX_SAMPLES / 2);
     }
     const cut = status.context?.last_compaction;
-    const isKnown = (one) => one.ms === parseTime(cut.at) && one.freed_tokens === cut.freed_tokens;
-    if (cut && !series.compactions.some(isKnown)) series.compactions = merged([compactionOf(cut)], series.compactions);
+    if (!cut || (cut.at === series.lastCut?.at && cut.freed_tokens === series.lastCut.freed_tokens)) return;
+    series.lastCut = { at: cut.at, freed_tokens: cut.freed_tokens };
+    series.compactions = merged([compactionOf(cut)], series.compactions);
   }
 
   /** The figures of a participant since a time; the one in force then comes first, moved to it. */
@@ -80,8 +82,8 @@ const compactionOf = (one) => ({ ...one, ms: parseTime(one.at), title: `${plain(
 
 /** Both lists without repetitions, oldest first; those of the first list win. */
 function merged(first, second) {
-  const all = [...first, ...second.filter((one) => !first.some((other) => other.ms === one.ms))];
-  return all.filter((one) => Number.isFinite(one.ms)).sort((a, b) => a.ms - b.ms);
+  const all = new Map([...second, ...first].filter((one) => Number.isFinite(one.ms)).map((one) => [one.ms, one]));
+  return [...all.values()].sort((a, b) => a.ms - b.ms).slice(-MAX_COMPACTIONS);
 }
 
 /** When the window is full at the rate of the past hour, in words; empty if that cannot be told. Idle time counts. Pure. */

@@ -1,7 +1,7 @@
 // What needs the signed-in person: the queue on top of the page. Owns how an item looks and which envelope an action
 // sends. The gateway decides what is in it and in which words; ages are counted here.
 
-import { renderArguments } from "./arguments.js";
+import { renderProposal } from "./arguments.js";
 import { titleOf } from "./attention.js";
 import { byId, make, makeText, setText } from "./dom.js";
 import { span } from "./text.js";
@@ -11,13 +11,15 @@ const GONE = new Set(["program_ended", "disconnected"]); // a restart is what he
 
 export class Queue {
   /**
-   * `actions`: send(envelope) resolves or rejects with a sentence; maySend(kind); select(id); age(time) in ms;
+   * `actions`: send(envelope) resolves or rejects with a sentence; maySend(kind); select(id); age(time) in ms; opened is a
+   * set of the calls that the user opened;
    * mayRestart(id) whether restart(id) can restart its program, which resolves with what came of it.
    */
   constructor(actions) {
     this._actions = actions;
     this._items = [];
     this._open = new Set(); // aggregated items that are unfolded
+    this._opened = actions.opened; // calls that are shown whole
     this._rejecting = undefined;
     this._answers = new Map();
     this._isWhole = false;
@@ -67,7 +69,7 @@ export class Queue {
   }
 
   _draw() {
-    const key = JSON.stringify([this._items, [...this._open], this._rejecting, [...this._answers], this._isWhole]);
+    const key = JSON.stringify([this._items, [...this._open], this._rejecting, [...this._answers], this._isWhole, this._opened.size]);
     if (key === this._drawn) return;
     this._drawn = key;
     const list = byId("queue-items");
@@ -90,18 +92,23 @@ export class Queue {
     node.dataset.level = item.level;
     node.dataset.item = item.id;
     const proposal = proposalOf(item);
-    // The arguments follow as what they are, so they need not be in the sentence too.
-    const reason = proposal ? item.reason.replace(/: [{[].*$/s, "") : item.reason;
-    const head = make("p", "item-head", make("span", "item-kind", titleOf(item)), makeText("span", "item-reason", reason));
+    // What would run is shown from the call itself: the gateway's sentence has the beginning of it only.
+    const shown = proposal && renderProposal(`${item.participant} waits for approval of`, proposal, this._opened, { chars: 800, lines: 16 });
+    const head = make("p", "item-head", make("span", "item-kind", titleOf(item)), ...(shown ? [] : [makeText("span", "item-reason", item.reason)]));
     if (item.since) {
       const age = make("span", "item-age", this._age(item.since));
       age.dataset.since = item.since;
       head.append(age);
     }
-    node.append(head, this._buttons(item, proposal));
-    if (proposal) {
-      const details = make("details", "", make("summary", "", "Arguments"), ...renderArguments(proposal.payload?.params?.arguments ?? proposal.payload?.params));
-      node.append(details);
+    const bar = this._buttons(item, proposal);
+    if (!shown) node.append(head, bar);
+    else {
+      const call = make("div", "item-call", ...shown.nodes);
+      for (const mark of call.querySelectorAll("[data-whole]")) Object.assign(mark.dataset, { action: "open", call: shown.key });
+      for (const one of bar.querySelectorAll("[data-approves]")) one.disabled = !shown.isShown; // nothing is approved that was not shown
+      bar.append(make("span", "soft", shown.note));
+      node.append(head, call, bar); // the buttons come after what they decide about
+      node.classList.add("item-proposal");
     }
     if (this._rejecting === item.id) node.append(rejection());
     const answer = this._answers.get(item.id);
@@ -115,10 +122,11 @@ export class Queue {
       if (!action.envelope) return;
       if (action.allowed === false) return;
       const isReject = action.envelope.kind === "mcp/reject";
-      bar.append(button(isReject ? "Reject…" : action.label, { action: isReject ? "reject" : "send", index }, index === 0));
+      const isApproval = proposal !== undefined && !isReject;
+      bar.append(button(isReject ? "Reject…" : action.label, { action: isReject ? "reject" : "send", index, ...(isApproval ? { approves: "" } : {}) }, index === 0));
     });
     const grant = proposal && this._grant(item);
-    if (grant && this._actions.maySend("capability/grant")) bar.append(button("Always allow this tool", { action: "grant" }));
+    if (grant && this._actions.maySend("capability/grant")) bar.append(button("Always allow this tool", { action: "grant", approves: "" }));
     if (item.items?.length) bar.append(button(this._open.has(item.id) ? "Fold" : `Show all ${item.items.length}`, { action: "unfold" }));
     if (item.participant) bar.append(button("Show", { action: "select" }));
     const restarts = this._restarts(item);
@@ -156,6 +164,7 @@ export class Queue {
     const item = this._find(pressed);
     const { action, index } = pressed.dataset;
     if (action === "whole") this._isWhole = true;
+    else if (action === "open") this._opened.add(pressed.dataset.call);
     else if (action === "unfold") this._open.has(item.id) ? this._open.delete(item.id) : this._open.add(item.id);
     else if (action === "reject") this._rejecting = this._rejecting === item.id ? undefined : item.id;
     else if (action === "select") this._actions.select(item.participant);

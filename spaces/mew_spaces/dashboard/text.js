@@ -146,9 +146,9 @@ const ago = (words, lead) => (words === undefined ? "" : `${lead}${words} ago`);
 
 /** What an agent wants approved, for how long it has waited, and who can decide. */
 function approval(one, age) {
-  const given = one.arguments && typeof one.arguments === "object" ? ` ${JSON.stringify(one.arguments)}` : "";
+  const given = inBrief(one.arguments, 120);
   const isCompaction = one.tool === "compact_context";
-  const shown = isCompaction ? freedBy(one.arguments) : given.length > 120 ? `${given.slice(0, 120)}…` : given;
+  const shown = isCompaction ? freedBy(one.arguments) : given && ` (${given})`;
   const what = isCompaction ? "approval of a compaction" : one.what;
   const who = Array.isArray(one.who_may_answer) && one.who_may_answer.length ? one.who_may_answer.join(", ") : "no connected participant";
   return `${what}${shown}${ago(age(one.since), ", asked ")} (${who} can decide)`;
@@ -355,6 +355,22 @@ const REQUESTS = {
   pause: (payload) => `pause${payload.timeout_seconds ? ` for ${span(1000 * payload.timeout_seconds)}` : ""}`,
   resume: () => "resume",
 };
+
+/** Arguments in one short line. */
+export function inBrief(args, most = 90) {
+  const brief = (value) => {
+    if (typeof value === "string") return value.slice(0, 2 * most).replace(/\s+/g, " ");
+    if (typeof value !== "object" || value === null) return String(value);
+    return Array.isArray(value) ? (value.length ? "[…]" : "[]") : "{…}";
+  };
+  if (typeof args !== "object" || args === null) return args === undefined || args === null ? "" : shortened(brief(args), most);
+  let line = "";
+  for (const key in args) {
+    if (line.length > most) break; // the rest is not read
+    line += `${line && ", "}${key.slice(0, most)}: ${brief(args[key])}`;
+  }
+  return shortened(line, most);
+}
 
 /** The beginning of a text. */
 export const shortened = (value, most = 80) => (String(value).length > most ? `${String(value).slice(0, most)}…` : String(value));

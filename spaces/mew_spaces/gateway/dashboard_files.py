@@ -55,7 +55,7 @@ def dashboard_routes() -> list[BaseRoute]:
     return [
         Route("/", lambda _: RedirectResponse("/dashboard")),
         Route("/dashboard", _serve),
-        Route("/dashboard/{file}", _serve),
+        Route("/dashboard/{file:path}", _serve),
     ]
 
 

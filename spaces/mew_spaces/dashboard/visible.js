@@ -1,0 +1,118 @@
+// Text of others as a person can check it: what cannot be seen, or looks like something else, is marked. Nothing is
+// left out. The terminal does the same with `mew_protocol.visible`.
+
+import { make } from "./dom.js";
+
+// Runs of blanks, of what cannot be seen, of words, and of the rest: each character is in one run, so the time is linear.
+const RUNS = /[ \t]+|[[\p{Cc}\p{Cf}\p{Cn}\p{Co}\p{Cs}\p{Z}\p{DI}\u2800]--[ \t\n]]+|[[\p{L}\p{M}\p{N}_]--\p{DI}]+|[\s\S]/gv;
+const UNSEEN = /^[[\p{Cc}\p{Cf}\p{Cn}\p{Co}\p{Cs}\p{Z}\p{DI}\u2800]--[ \t\n]]/v;
+const PLAIN = /^[\x20-\x7e\n]*$/;
+const ASCII = /^[\0-\x7f]*$/;
+const ASCII_LETTER = /[A-Za-z]/;
+const LETTER = /^\p{L}/u;
+const MARK = /^\p{M}/u;
+const LATIN = /^\p{Script=Latin}/u;
+const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u;
+// Letters that look like ASCII ones: of Cyrillic, Greek and Armenian; then Latin ones, and scripts that borrowed the shapes.
+const ALIKE = /^[АВЕЗІЈКМНОРСТУХЅԌԚԜҮаеіјорсухѕһԁԛԝҽѵӀӏꙇΑΒΕΖΗΙΚΜΝΟΡΤΥΧανορυιϲϳօսհոցՕՍՏ\p{Script=Cherokee}\p{Script=Lisu}\p{Script=Coptic}\p{Script=Deseret}]/u;
+const ALIKE_LATIN = /^[ıȷɑɡɩɪɴʀʏʙʜʟǀ-ǃᴀ-ᴢꞁꞌꟾ]/u;
+const ALIKE_SIGN = /^[‐-–−⁄∕⧸⟋∖⧵։׃∶꞉‚‘’‛ʹʺʻʼʽ′″“”‟∣❘⎜∗⁎⋅‹›˂˃٫‗ˍ˗ꓸꓹꓺ]/u;
+const MOST_BLANKS = 8; // so many between two words are shown as they are
+const MOST_INDENT = 80;
+const MOST_MARKS = 2; // on one letter, as in Vietnamese
+
+const number = (character) => `U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
+
+const mark = (words, title, kind) => ({ words, title, kind });
+
+/** The pieces of a text: strings, {words, title, kind} for what is marked, and {rtl} for words from right to left. [pure] */
+export function visiblePieces(text) {
+  if (PLAIN.test(text) && !text.includes("  ") && !text.includes(" \n") && !text.endsWith(" ")) return text ? [text] : [];
+  const pieces = [];
+  let plain = "";
+  const add = (piece) => {
+    if (typeof piece === "string") return void (plain += piece);
+    if (plain) pieces.push(plain);
+    plain = "";
+    pieces.push(piece);
+  };
+  for (const { 0: run, index } of text.matchAll(RUNS)) {
+    if (run[0] === " " || run[0] === "\t") add(blanks(run, text[index - 1], text[index + run.length]));
+    else if (UNSEEN.test(run)) add(unseen(run));
+    else if (ASCII.test(run)) add(run);
+    else for (const piece of word(run)) add(piece);
+  }
+  if (plain) pieces.push(plain);
+  return pieces;
+}
+
+const endsLine = (character) => character === undefined || character === "\n" || character === "\r";
+
+/** Blanks are shown where they end a line, or are so many that they push the rest out of sight. */
+function blanks(run, before, after) {
+  const isEnd = endsLine(after);
+  if (!isEnd && run.length <= (endsLine(before) ? MOST_INDENT : MOST_BLANKS)) return run;
+  const glyphs = run.length <= MOST_BLANKS ? run.replaceAll(" ", "·").replaceAll("\t", "→") : `${run.includes("\t") ? "→" : "·"}×${run.length}`;
+  return mark(glyphs, `${run.length} ${run.length === 1 ? "blank" : "blanks"}${isEnd ? " at the end of the line" : ""}`, "blank");
+}
+
+/** The same character many times is one number and a count. */
+function unseen(run) {
+  const codes = [];
+  for (const character of run) {
+    const code = number(character);
+    if (codes.at(-1)?.code === code) codes.at(-1).count += 1;
+    else codes.push({ code, count: 1 });
+  }
+  return mark(codes.map(({ code, count }) => (count > 1 ? `${code}×${count}` : code)).join(" "), "cannot be seen, or changes how the rest looks", "unseen");
+}
+
+function word(run) {
+  const characters = [...run];
+  const letters = characters.filter((one) => LETTER.test(one));
+  const isMixed = ASCII_LETTER.test(run);
+  const isAlike = letters.length > 0 && letters.every((one) => ALIKE.test(one) || ALIKE_LATIN.test(one));
+  const pieces = [];
+  let marks = MOST_MARKS; // without a letter before them none fits
+  for (const one of characters) {
+    marks = MARK.test(one) ? marks + 1 : 0;
+    if (marks > MOST_MARKS) pieces.push(mark(number(one), "changes the character before it", "unseen"));
+    else if (isLookAlike(one, isMixed, isAlike)) pieces.push(mark(one, `${number(one)}, not the character that it looks like`, LETTER.test(one) ? "alike" : "alike-sign"));
+    else if (RIGHT_TO_LEFT.test(one)) pieces.push({ rtl: one });
+    else pieces.push(one);
+  }
+  return joined(pieces);
+}
+
+function isLookAlike(one, isMixed, isAlike) {
+  if (ASCII.test(one)) return false;
+  if (ALIKE_LATIN.test(one) || ALIKE_SIGN.test(one)) return true;
+  const usual = one.normalize("NFKC");
+  if (usual.length === 1 && ASCII.test(usual)) return true;
+  return (isAlike && ALIKE.test(one)) || (isMixed && LETTER.test(one) && !LATIN.test(one));
+}
+
+/** Neighbouring letters from right to left are one word. */
+function joined(pieces) {
+  const found = [];
+  for (const piece of pieces) {
+    if (piece.rtl && found.at(-1)?.rtl) found.at(-1).rtl += piece.rtl;
+    else found.push(piece.rtl ? { ...piece } : piece);
+  }
+  return found;
+}
+
+/** A node of a text with everything in it visible. */
+export function visible(text) {
+  const node = document.createDocumentFragment();
+  for (const piece of visiblePieces(text)) node.append(typeof piece === "string" ? piece : pieceNode(piece));
+  return node;
+}
+
+function pieceNode({ rtl, words, title, kind }) {
+  if (rtl) return make("bdi", "", rtl); // keeps the order of what is around it
+  const node = make("span", `odd odd-${kind}`, words);
+  node.title = title;
+  if (kind === "alike") node.dataset.code = title.slice(0, title.indexOf(","));
+  return node;
+}
