@@ -1,13 +1,15 @@
-"""Looks for a figure that is labelled as sure and wrong, in random histories under four templates.
+"""Looks for a figure that is labelled as sure and wrong, in random histories under six kinds of servers.
 
     python -m benchmarks.sure_figures [--histories 100000] [--seed 0] [--json]
 
 Each history is a random conversation, half of them with tool calls and a fifth with thinking, compacted at random
 moments with and without a summary. Its server writes the prompt by one of the templates: `additive`; `rewriting`
 (shortens tool calls of earlier turns); `stripping` (removes the thinking of earlier turns); `retokenizing` (a reply
-takes other tokens when it is sent again). Half of the histories give the ledger the model's tokenizer, and a fifth of
-the compactions are measured (`measure_compactions`). Counted are compactions by the basis of their net and gross
-figures, cuts at call bounds, and those of each basis that differ from the truth: `exact` and `tokenizer` must never.
+takes other tokens when it is sent again). Two more are routers: behind one name are machines whose templates add up to
+3 tokens to each message, and a hidden prefix. `routed` names the machine in each reply, `unnamed` does not. Half of the
+histories give the ledger the model's tokenizer, and a fifth of the compactions are measured (`measure_compactions`).
+Counted are compactions by the basis of their net and gross figures, cuts at call bounds, and those of each basis that
+differ from the truth: `exact` and `tokenizer` must never.
 """
 
 import argparse
@@ -30,7 +32,7 @@ from mew_agent.model.interface import ToolCall, Window
 from mew_agent.model.usage import Usage
 from tests.support.trackers import keep_call, planned
 
-Template = Literal["additive", "rewriting", "stripping", "retokenizing"]
+Template = Literal["additive", "rewriting", "stripping", "retokenizing", "routed", "unnamed"]
 SYSTEM = "You keep records. " * 9
 THINKING_TOKENS = 37
 WORDS = [
@@ -65,12 +67,24 @@ class Server:
     overhead: int
     has_tools: bool
     thinks: bool
+    machine: int = 0
+    """Which of several machines answers: its number is what it adds to each message."""
+
+    def route(self, random: Random) -> None:
+        """Let another machine answer from now on, sometimes."""
+        if self.template in ("routed", "unnamed") and random.random() < 0.2:
+            self.machine = random.randrange(4)
+
+    @property
+    def backend(self) -> str | None:
+        """What a reply says of the machine."""
+        return None if self.template == "unnamed" else f"machine {self.machine}"
 
     def prompt(self, history: History) -> int:
         """The true size of the next prompt."""
-        tokens = count(SYSTEM) + self.overhead
+        tokens = count(SYSTEM) + self.overhead + 7 * self.machine
         if history.summary is not None:
-            tokens += count(summary_text(history.summary.text)) + self.overhead
+            tokens += count(summary_text(history.summary.text)) + self.overhead + self.machine
         return tokens + sum(self.item(item, history.turn) for item in history.items)
 
     def item(self, item: Item, turn: int) -> int:
@@ -82,7 +96,7 @@ class Server:
             extra = THINKING_TOKENS
         if self.template == "retokenizing" and item.role == "assistant":
             extra += len(text) % 3
-        return count(text) + extra + self.overhead
+        return count(text) + extra + self.overhead + self.machine
 
 
 def replay(seed: int, template: Template, found: Counter[str]) -> None:
@@ -120,6 +134,7 @@ def call(
     """One call, its reply, and perhaps a tool result."""
     history = tracker.history
     tracker.next_prompt.describe_prefix(SYSTEM, "")
+    server.route(random)
     prompt = server.prompt(history)
     text, thinks = words(random, 40), server.thinks and random.random() < 0.3
     asked = () if is_last or not server.has_tools else (ToolCall(f"c{history.next_seq}", "look", words(random, 12)),)
@@ -127,7 +142,7 @@ def call(
     completion = written + (THINKING_TOKENS if thinks else 0)
     usage = Usage(prompt, completion, prompt + completion)
     bounds.append(history.last_seq)
-    keep_call(tracker, usage, call_id=f"{history.next_seq}")
+    keep_call(tracker, usage, call_id=f"{history.next_seq}", backend=server.backend)
     known = kept_reply_tokens(usage, thinking_seen=thinks)
     reply = history.append(
         "assistant", text, id=f"r{history.next_seq}", at="", tool_calls=asked, known_tokens=known, thinking=thinks
@@ -151,9 +166,14 @@ def compact(
     summary = Summary(words(random, 50)) if plan.evict is not None and plan.summary_budget_tokens else None
     after = history_after(plan, summary, history)
     before, left = server.prompt(history), server.prompt(after)
-    freed, written = before - left, 0 if summary is None else count(summary_text(summary.text)) + server.overhead
+    freed, written = (
+        before - left,
+        0 if summary is None else count(summary_text(summary.text)) + server.overhead + server.machine,
+    )
     counted = None
-    if (before + left) % 5 == 4:  # as good as random, and the same seeds still make the same histories
+    if (
+        (before + left) % 5 == 4 and tracker.ledger.is_backend_steady
+    ):  # as good as random, and the same seeds still make the same histories
         counted = CountedCut(before, left, None if summary is None else left - written, basis="exact")
     outcome = apply_plan(plan, summary, tracker, trigger="threshold", count=size, counted=counted).outcome
     found[f"net {outcome.basis}"] += 1

@@ -74,11 +74,13 @@ class Ledger:
     pins_tokens: int = 0
     pins_features: float = 0.0
     prompt_tokens: int | None = None  # the last reported prompt minus later cuts; None before the first report
+    backend: str | None = None  # that of the last report
     learnt: dict[str, Calibration] = field(default_factory=dict)
     """Calibrations by served model; `calibration` is that of the latest one."""
 
     _served_model: str | None = None
     _fingerprint: str | None = None
+    _has_moved_backend: bool = False
     _intervals: Intervals = field(default_factory=Intervals)
     _tail: Tail = field(default_factory=Tail)
     _cut_since_record: bool = False
@@ -124,11 +126,21 @@ class Ledger:
 
     # -- reports -----------------------------------------------------------------------------------------
 
-    def record(self, usage: Usage, *, served_model: str, fingerprint: str, last_seq: int) -> Drift | None:
-        """Record the usage of a kept main call that sent all items up to `last_seq`. Returns the prediction's drift."""
+    def record(
+        self, usage: Usage, *, served_model: str, fingerprint: str, last_seq: int, backend: str | None
+    ) -> Drift | None:
+        """Record the usage of a kept main call that sent all items up to `last_seq`. Returns the prediction's drift.
+
+        `backend` is what the provider says of the machine that answered (see `ModelReply`). If it says nothing, a
+        router may have changed it unseen, so no interval is exact; once it has changed, the next call may be anywhere.
+        """
         reported, before, same_model = usage.prompt_tokens, self.prompt_tokens, served_model == self._served_model
         sent, projected = self._tail.remove_until(last_seq, self.calibration)
-        is_comparable = before is not None and same_model and fingerprint == self._fingerprint
+        is_same_backend = backend == self.backend
+        if before is not None and self._fingerprint is not None and not is_same_backend:
+            self._has_moved_backend = True
+        self.backend = backend
+        is_comparable = before is not None and same_model and is_same_backend and fingerprint == self._fingerprint
         is_whole = is_comparable and not self._cut_since_record and not self._thinking_items
         drift: Drift | None = None
         if before is not None:
@@ -171,12 +183,19 @@ class Ledger:
         self._finish_report(reported, served_model, fingerprint)
         return drift
 
+    @property
+    def is_backend_steady(self) -> bool:
+        """Whether the reports of this conversation name their backend, and it is always the same."""
+        return self.backend is not None and not self._has_moved_backend
+
     def _book_interval(self, sent: Sequence[Measure], grown: int, *, is_in_doubt: bool) -> None:
         units = reduce(add, [measure.features for measure in sent])
         self.calibration = learn_from_interval(self.calibration, grown, sent, units)
         oldest = self._intervals.items[0] if self._intervals.items else sent[0]
         may_return = oldest.seq <= self._fallen_until
-        is_exact = not (is_in_doubt or may_return or self._cut_since_record or self._unsteady_items)
+        is_exact = self.is_backend_steady and not (
+            is_in_doubt or may_return or self._cut_since_record or self._unsteady_items
+        )
         self._intervals.append(sent, grown, "exact" if is_exact else "measured", units, self.calibration)
         if self._lump_reviews_left:
             self._review_lumps()
@@ -316,7 +335,7 @@ class Ledger:
         self._intervals.clear()
         self._tail = Tail()
         self.summary_measure, self.summary_tokens = None, 0
-        self.prompt_tokens, self._fallen_until = None, -1
+        self.prompt_tokens, self._fallen_until, self._has_moved_backend = None, -1, False
         self._note_change(moved=True)
         # Without a reported prompt the prefix is projected again.
         self.describe_prefix(self.prefix_features, self.pins_features)
@@ -384,7 +403,8 @@ class Ledger:
     def _is_counted(self, first_seq: int, last_seq: int) -> bool:
         """Return whether a tokenizer whose counts have proven right counted all of these items."""
         return (
-            self._count_proof.is_proven(has_calls=self._unsteady_items > 0)
+            not self._has_moved_backend
+            and self._count_proof.is_proven(has_calls=self._unsteady_items > 0)
             and not self._thinking_items
             and all(measure.is_counted(self.calibration) for measure in self._tail.between(first_seq, last_seq))
             and self._intervals.are_counted(first_seq, last_seq, self.calibration)
@@ -396,6 +416,7 @@ class Ledger:
         measure = self.summary_measure
         return (
             measure is not None
+            and not self._has_moved_backend
             and self._count_proof.is_proven()
             and measure.is_counted(self.calibration)
             and measure.project(self.calibration) == self.summary_tokens

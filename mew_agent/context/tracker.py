@@ -84,8 +84,8 @@ class Tracker:
         """Add a new item of the history. `counted_tokens` is a tokenizer's count of its text, `units` its features."""
         self.ledger.add(measure_of(item, counted_tokens, units))
 
-    def call_kept(self, call: CallRecord, *, last_seq: int, fingerprint: str) -> str | None:
-        """Record a main call that sent the items up to `last_seq` and ended well.
+    def call_kept(self, call: CallRecord, *, last_seq: int, fingerprint: str, backend: str | None = None) -> str | None:
+        """Record a main call that sent the items up to `last_seq` and ended well; `backend` as in `ModelReply`.
 
         Returns why its usage is implausible, None if it is not. Implausible usage changes no figure.
         """
@@ -116,7 +116,9 @@ class Tracker:
         measurement.record(usage, call, last_seq=last_seq, turn=self.history.turn)
         if usage.is_sum:
             return None  # no prompt that others compare with; the next one teaches what entered before this call, too
-        self.drift = ledger.record(usage, served_model=call.model, fingerprint=fingerprint, last_seq=last_seq)
+        self.drift = ledger.record(
+            usage, served_model=call.model, fingerprint=fingerprint, last_seq=last_seq, backend=backend
+        )
         return None
 
     def call_ended(self, usage: Usage | None, amount: float | None, currency: str | None) -> None:

@@ -247,7 +247,7 @@ class ContextState:
     ) -> Item:
         """Add the reply of a main call, its reported usage and its record. `last_seq` is the newest item it sent."""
         tracker = self.tracker
-        problem = tracker.call_kept(call, last_seq=last_seq, fingerprint=fingerprint)
+        problem = tracker.call_kept(call, last_seq=last_seq, fingerprint=fingerprint, backend=reply.backend)
         if problem is not None:
             logger.warning("implausible usage ignored (%s)", problem)
             reply, call = replace(reply, usage=None), replace(call, usage=None)

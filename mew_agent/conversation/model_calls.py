@@ -311,7 +311,7 @@ class ModelCalls:
         has_question = any(_ends_in_reply(version) for version in versions)
         requests = partial(self._as_if_asked, has_question=has_question)
         counts = await self._counts(versions, requests, self._model.count_prompt, self.options.count_seconds)
-        if counts is None and self.options.measure_compactions:
+        if counts is None and self.options.measure_compactions and self._state.tracker.ledger.is_backend_steady:
             basis = "exact"
             measure = partial(self._measured, spending=spending)
             counts = await self._counts(versions, requests, measure, self.options.summary_timeout_seconds)
@@ -356,8 +356,10 @@ class ModelCalls:
             spending.calls += 1
             spending.price = spending.price if self.options.summariser is None else None  # two models, two prices
             spending.record(reply.usage)
-        is_same = reply.served_model == self._state.tracker.measurement.served_model
-        return reply.usage.prompt_tokens if reply.usage is not None and is_same else None
+        tracker, usage = self._state.tracker, reply.usage
+        answered = reply.served_model, reply.backend
+        is_same = answered == (tracker.measurement.served_model, tracker.ledger.backend)
+        return usage.prompt_tokens if usage is not None and usage.is_plain and is_same else None
 
     async def count_text(self, text: str) -> int | None:
         """Let the server count the tokens that a text takes in a prompt; None if it cannot, or not in time."""

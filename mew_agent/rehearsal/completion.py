@@ -164,4 +164,5 @@ def _chunk(completion: Completion, delta: Json | None, *, finish_reason: str | N
 
 
 def _frame(completion: Completion, kind: str) -> Json:
-    return {"id": completion.id, "object": kind, "created": completion.number, "model": completion.model}
+    about = {"model": completion.model, "system_fingerprint": f"rehearsal {completion.model}"}
+    return {"id": completion.id, "object": kind, "created": completion.number, **about}

@@ -88,6 +88,7 @@ class Books:
     style: Style = "openai"
     served_model: str = "model"
     fingerprint: str = "same"
+    backend: str | None = "one"
     prefix_units: float = 300.0
     ledger: Ledger = field(default_factory=Ledger)
     entries: list[Entry] = field(default_factory=list)
@@ -124,7 +125,9 @@ class Books:
         usage = usage_of(self.style, self.prompt(), tokens + call_tokens, hidden + thinking)
         last = self.entries[-1].seq if self.entries else -1
         self.bounds.append(last)
-        drift = self.ledger.record(usage, served_model=self.served_model, fingerprint=self.fingerprint, last_seq=last)
+        drift = self.ledger.record(
+            usage, served_model=self.served_model, fingerprint=self.fingerprint, last_seq=last, backend=self.backend
+        )
         known = kept_reply_tokens(usage, thinking_seen=thinking > 0)
         self.add_entry("assistant", units, tokens, known=known, thinking_tokens=thinking, call_tokens=call_tokens)
         return drift

@@ -18,11 +18,13 @@ def keep_call(
     revision: int | None = None,
     served: str = "m",
     fingerprint: str = "f",
+    backend: str | None = "b",
 ) -> None:
     """Record a main call. It sent the whole history as it is now, unless `last_seq` or `revision` says otherwise."""
     history = tracker.history
     call = CallRecord(call_id, "main", at, served, history.revision if revision is None else revision, usage)
-    tracker.call_kept(call, last_seq=history.last_seq if last_seq is None else last_seq, fingerprint=fingerprint)
+    seq = history.last_seq if last_seq is None else last_seq
+    tracker.call_kept(call, last_seq=seq, fingerprint=fingerprint, backend=backend)
 
 
 def planned(

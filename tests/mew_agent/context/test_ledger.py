@@ -146,7 +146,7 @@ def test_a_reported_prompt_of_zero_leaves_books_that_still_sum() -> None:
     ledger.describe_prefix(10.0)
     ledger.add(Measure(0, 5.0))
     for prompt in (0, 90, 0, 40):
-        ledger.record(Usage(prompt, 1, prompt + 1), served_model="m", fingerprint="f", last_seq=0)
+        ledger.record(Usage(prompt, 1, prompt + 1), served_model="m", fingerprint="f", last_seq=0, backend="b")
         assert sum((ledger.parts.prefix, ledger.parts.messages)) == ledger.prompt_tokens == prompt
 
 
@@ -324,7 +324,9 @@ def test_intervals_are_exact_again_after_everything_unsteady_has_left() -> None:
 
 
 def reported(ledger: Ledger, prompt: int, *, last_seq: int = 0, model: str = "m", fingerprint: str = "f") -> Any:
-    return ledger.record(Usage(prompt, 10, prompt + 10), served_model=model, fingerprint=fingerprint, last_seq=last_seq)
+    return ledger.record(
+        Usage(prompt, 10, prompt + 10), served_model=model, fingerprint=fingerprint, last_seq=last_seq, backend="b"
+    )
 
 
 def opened(prompt: int) -> Ledger:

@@ -102,6 +102,7 @@ def test_whole_cuts_other_terms_and_repeated_calls_keep_exact_prices_right(
                 served_model=known.terms[0] if known.terms else "",
                 fingerprint=known.terms[1] if known.terms else "",
                 last_seq=books.bounds[-1],
+                backend=books.backend,
             )
         known.call(units, tokens, call_tokens)
         known.assert_right()
@@ -183,7 +184,9 @@ def test_a_prompt_too_small_for_measured_intervals_shrinks_them() -> None:
 
 
 def reported(ledger: Ledger, prompt: int, last_seq: int, *, fingerprint: str = "f") -> None:
-    ledger.record(Usage(prompt, 10, prompt + 10), served_model="m", fingerprint=fingerprint, last_seq=last_seq)
+    ledger.record(
+        Usage(prompt, 10, prompt + 10), served_model="m", fingerprint=fingerprint, last_seq=last_seq, backend="b"
+    )
 
 
 # -- a residual goes where the doubt is ------------------------------------------------------------------------

@@ -100,7 +100,10 @@ async def test_m8_a_useless_compaction_is_not_repeated_every_call(start_agent: S
         assert not s.summary_requests
 
 
-async def test_m9_a_target_above_the_present_size_is_skipped(start_agent: StartAgent) -> None:
+async def test_m9_a_target_above_the_present_size_is_skipped(
+    start_agent: StartAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(COMPAT_VARIABLE, "reference")
     async with start_agent(agent=reference(), fixed_usage=((11_990, 10, 12 * K),)) as s:
         await s.ask("One.")
         sent = await s.control("compact", {"target_tokens": 16_000})

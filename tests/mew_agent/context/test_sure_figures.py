@@ -3,6 +3,7 @@
 from collections import Counter
 from typing import get_args
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -30,3 +31,12 @@ def test_an_additive_template_gets_sure_figures() -> None:
     assert found["call bounds tokenizer"]
     assert found["net tokenizer"]
     assert found["gross tokenizer"]
+
+
+@pytest.mark.parametrize(("template", "is_named"), [("routed", True), ("unnamed", False)])
+def test_exact_prices_need_a_machine_that_is_named(template: Template, *, is_named: bool) -> None:
+    found: Counter[str] = Counter()
+    for seed in range(200):
+        replay(seed, template, found)
+    assert bool(found["call bounds exact"]) is is_named
+    assert wrong_and_sure(found) == []

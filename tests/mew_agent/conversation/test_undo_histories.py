@@ -105,7 +105,7 @@ class RandomHistory:
         state, history = self.state, self.state.history
         prompt = truth(SYSTEM) + sum(truth(m.content) for m in history.request_messages(SYSTEM)[1:])
         usage = Usage(prompt, truth(text), prompt + truth(text)) if self.rng.random() < 0.8 else None
-        reply = ModelReply(text, calls, "stop", usage, "m")
+        reply = ModelReply(text, calls, "stop", usage, "m", backend="b")
         record = CallRecord(f"call{history.next_seq}", "main", "t", "m", history.revision, usage)
         size = await state.size_of_reply(reply)
         await state.add_reply(reply, record, size, last_seq=history.last_seq, fingerprint="f")

@@ -196,3 +196,16 @@ def test_text_in_any_chunks_is_reassembled(text: str, data: st.DataObject) -> No
     )
     assert reply.text == text
     assert reply.tool_calls == (ToolCall("a", "f", text or "{}"),)
+
+
+@pytest.mark.parametrize(
+    ("fields", "backend"),
+    [
+        ({"system_fingerprint": "fp_1"}, "fp_1"),
+        ({"provider": "Acme", "system_fingerprint": "fp_1"}, "Acme fp_1"),
+        ({"provider": "Acme", "system_fingerprint": None}, "Acme"),
+        ({"provider": {"name": "Acme"}, "system_fingerprint": ""}, None),
+    ],
+)
+def test_a_reply_names_the_machine_that_answered(fields: dict[str, Any], backend: str | None) -> None:
+    assert assembled({**chunk("stop", content="x"), **fields}, {"choices": []}).backend == backend
