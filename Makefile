@@ -15,7 +15,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 # The tests start hundreds of processes; without their bytecode each would compile its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-local test test-agents test-meter test-frameworks test-local test-long test-lowest test-llama dist check lint types coverage audit sbom vendor screens schema docs bench clean faults faults-several
+.PHONY: demo demo-local test test-agents test-meter test-frameworks test-local test-long test-lowest test-llama test-reference dist check lint types coverage audit sbom vendor screens schema docs bench clean faults faults-several
 
 demo: $(PACKAGE)
 	$(BIN)/mew demo
@@ -62,6 +62,11 @@ test-frameworks: $(STAMP)
 	$(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check -e .
 	$(FRAMEWORKS)/bin/python -m pip list --format freeze | grep -E '^(langchain|openai)'
 	MEW_FRAMEWORKS_PYTHON=$(FRAMEWORKS)/bin/python $(BIN)/python -m pytest -v tests/interaction/test_own_engines.py
+
+# The scenarios of the TypeScript reference, with our `mew`: REFERENCE is a checkout of github.com/rjcorwin/mew-protocol.
+# Needs Node.js 22 or newer.
+test-reference: $(STAMP)
+	$(BIN)/python -m tests.reference $(REFERENCE)
 
 # Property tests with many new examples, and agents that are killed 100 times; SEED=2 kills them at other moments.
 test-long: $(STAMP)

@@ -30,8 +30,6 @@ from mew_agent.errors import (
 )
 from mew_agent.participant.peers import PeerChanges
 
-COMPACTION_FAILED = "compaction_failed"
-
 Answer = TypeVar("Answer", bound=Payload)
 
 
@@ -106,7 +104,7 @@ class CompactionRequest(PendingRequest):
         answer = self.reply_or_raise(waited_seconds)
         if answer.kind == kinds.PARTICIPANT_COMPACT_DONE:
             return read_answer(answer, CompactDone)
-        return _outcome_from_status(read_answer(answer, Status))
+        return CompactDone.from_status(read_answer(answer, Status))
 
 
 class ControlRequest(PendingRequest):
@@ -186,21 +184,3 @@ def read_answer(answer: Envelope, model: type[Answer]) -> Answer:
         return read_payload(answer, model)
     except PayloadError as error:
         raise BadAnswer(answer.sender, str(error)) from None
-
-
-def _outcome_from_status(status: Status) -> CompactDone:
-    """Read the outcome from a status, which does not say what was freed. A peer without context had nothing to free."""
-    word, _, reason = (status.status or "").partition(":")
-    if word == COMPACTION_FAILED:
-        return CompactDone.as_skipped(reason or "no reason given")
-    if word != "compacted":  # after a skipped compaction an agent is what it was before
-        return CompactDone.as_skipped("no reason given")
-    if status.context is None and not status.tokens and not status.messages_in_context:
-        return CompactDone.as_skipped("no_history")
-    basis = status.context.basis if status.context is not None and status.tokens is not None else None
-    return CompactDone(
-        status="compacted",
-        tokens_after=status.tokens,
-        max_tokens=status.max_tokens,
-        basis=basis if basis in ("reported", "server_counted", "projected") else None,
-    )

@@ -19,6 +19,9 @@ from mew_protocol.setting_problems import problem_at
 DEFAULT_MAX_BYTES = 16 * 1024 * 1024
 DEFAULT_MAX_DEPTH = 100
 
+_MAX_KNOWN_ID = 512
+"""Length up to which the id of a refused message is repeated in the refusal."""
+
 _COMPLETE_PREFIX = b'{"protocol":"%s","' % PROTOCOL.encode()
 """The start of an envelope as the usual clients write it: compact, headers first, all headers present."""
 
@@ -114,14 +117,19 @@ def _decode_json(raw: bytes | str, max_depth: int) -> Draft:
         if repaired != raw:
             return _decode_json(repaired, max_depth)
         raise DecodeError(errors.INVALID_JSON, f"invalid JSON: {error}") from None
-    text = raw.encode(errors="replace") if isinstance(raw, str) else raw
-    if (_large_exponent(text) or _many_digits(text)) and _has_infinity(value):
-        raise DecodeError(errors.INVALID_JSON, "invalid JSON: a number is too large")
-    # Counting brackets is far cheaper than walking the value, and few messages have that many.
-    brackets = (raw.count(b"[") + raw.count(b"{")) if isinstance(raw, bytes) else raw.count("[") + raw.count("{")
-    if brackets > max_depth and _is_deeper_than(value, max_depth):
-        raise _too_deep(max_depth)
-    return read_draft(value)
+    try:
+        text = raw.encode(errors="replace") if isinstance(raw, str) else raw
+        if (_large_exponent(text) or _many_digits(text)) and _has_infinity(value):
+            raise DecodeError(errors.INVALID_JSON, "invalid JSON: a number is too large")
+        # Counting brackets is far cheaper than walking the value, and few messages have that many.
+        brackets = (raw.count(b"[") + raw.count(b"{")) if isinstance(raw, bytes) else raw.count("[") + raw.count("{")
+        if brackets > max_depth and _is_deeper_than(value, max_depth):
+            raise _too_deep(max_depth)
+        return read_draft(value)
+    except DecodeError as problem:
+        known = value.get("id") if isinstance(value, dict) else None
+        problem.envelope_id = known if isinstance(known, str) and len(known) <= _MAX_KNOWN_ID else None
+        raise
 
 
 def _without_lone_surrogates(raw: bytes | str) -> bytes:

@@ -59,11 +59,15 @@ class ProtocolError(Exception):
 
 @dataclass(eq=False)
 class DecodeError(ProtocolError):
-    """Bytes that cannot be decoded. `error` is a code of this module, `code` the one of the TypeScript gateway."""
+    """Bytes that cannot be decoded. `error` is a code of this module, `code` the one of the TypeScript gateway.
+
+    `envelope_id` is the id of the envelope if it could be read.
+    """
 
     error: str
     detail: str
     code: str = PROCESSING_ERROR
+    envelope_id: str | None = None
 
     def __str__(self) -> str:
         return f"{self.error}: {self.detail}"

@@ -67,7 +67,8 @@ def compile_text(pattern: str, *, in_kind: bool = False) -> TextTest:
     - `/.../` with text between the slashes is a regular expression that is searched for.
     - `!` in front negates the rest.
     - A pattern with `*` or `?` is a glob: `*` and `?` cross neither a slash nor a line break, `**` crosses both. A
-      trailing star matches the whole rest of a line across slashes; in a kind only directly after a slash.
+      trailing star matches the whole rest of a line across slashes; in a kind only directly after a slash. A trailing
+      `/**` also matches without the slash: `/public/**` is the folder and everything in it.
     - Anything else is literal.
     """
     if is_everything(pattern):
@@ -80,7 +81,11 @@ def compile_text(pattern: str, *, in_kind: bool = False) -> TextTest:
     if len(pattern) > 2 and pattern[0] == "/" == pattern[-1]:
         return _compile_regex(pattern[1:-1])
     if has_wildcard(pattern):
-        return _compile_glob(pattern, in_kind=in_kind)
+        glob, folder = _compile_glob(pattern, in_kind=in_kind), pattern.removesuffix("/**")
+        if folder in (pattern, ""):
+            return glob
+        itself = compile_text(folder, in_kind=in_kind)
+        return lambda text, steps: glob(text, steps) or itself(text, steps)
     return lambda text, _steps: text == pattern
 
 

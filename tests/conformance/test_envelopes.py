@@ -7,7 +7,7 @@ import pytest
 from mew_spaces.gateway.gateway import RunningGateway
 
 from tests.conformance.rules import rule
-from tests.support.gateway_client import Client, joined
+from tests.support.gateway_client import Client, joined, opened
 
 
 async def echoed(client: Client, message: dict[str, Any]) -> dict[str, Any]:
@@ -203,3 +203,39 @@ async def test_only_the_proposer_withdraws_a_proposal(gateway: RunningGateway) -
         assert (await bob.until("mcp/reject"))["payload"] == {"reason": "unsafe"}
         await bob.send_envelope("mcp/withdraw", {"reason": "timeout"}, correlation_id=["p"])
         assert (await ada.until("mcp/withdraw"))["from"] == "bob"
+
+
+@rule("error.full")
+@pytest.mark.parametrize(
+    "message",
+    [
+        '{"id":"7","kind":{}}',
+        '{"id":"7","kind":"chat","payload":{"text":"x"},"protocol":"mew/v9"}',
+        '{"id":"7","kind":"chat","payload":{"text":1e999}}',
+        '{"id":"7","kind":"chat","payload":' + '{"a":' * 99 + "1" + "}" * 100,
+        '{"id":"7","kind":"mcp/request","payload":{}}',
+        '{"id":"7","kind":"system/welcome","payload":{}}',
+        '{"id":"7","kind":"chat","from":"ada","payload":{"text":"x"}}',
+    ],
+)
+async def test_a_refusal_carries_the_id_of_what_it_refuses(gateway: RunningGateway, message: str) -> None:
+    async with joined(gateway, "bob") as bob:
+        await bob.send(message)
+        refusal = await bob.next()
+    assert (refusal["kind"], refusal["correlation_id"]) == ("system/error", ["7"])
+
+
+@rule("error.full")
+async def test_a_refused_join_carries_its_id(gateway: RunningGateway) -> None:
+    join = {"id": "j1", "kind": "system/join", "payload": {"space": gateway.config.space.id, "token": "wrong"}}
+    async with opened(gateway) as stranger:
+        await stranger.send(join)
+        refusal = await stranger.next()
+    assert (refusal["payload"]["error"], refusal["correlation_id"]) == ("unauthorized", ["j1"])
+
+
+@rule("error.full")
+async def test_a_negative_number_of_messages_is_refused(gateway: RunningGateway) -> None:
+    async with joined(gateway, "coder") as coder:
+        refusal = await refused(coder, {"kind": "participant/status", "payload": {"messages_in_context": -1}})
+    assert refusal["payload"]["error"] == "invalid_payload"

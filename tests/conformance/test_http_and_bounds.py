@@ -90,7 +90,9 @@ async def test_http_answers_say_what_changed(gateway: RunningGateway, http: Http
         assert (moved["status"], moved["previous_owner"], moved["new_owner"]) == ("transferred", "coder", "files")
         foreign = await http.post("coder", {"kind": "stream/grant-write", "payload": about})
         assert (foreign.status_code, foreign.json()["error"]) == (403, "unauthorized")
-        absent = await http.post("coder", {"kind": "stream/request", "payload": {"target": ["ghost"]}})
+        absent = await http.post(
+            "coder", {"kind": "stream/request", "payload": {"direction": "upload", "target": ["ghost"]}}
+        )
         assert (absent.status_code, absent.json()["targets"]) == (400, ["ghost"])
     invited = await http.post("ada", {"kind": "space/invite", "payload": {"participant_id": "eve"}})
     assert (invited.status_code, invited.json()["status"]) == (200, "created")

@@ -52,7 +52,7 @@ async def test_two_spaces_do_not_affect_each_other(gateway: RunningGateway) -> N
         await come_in(blue, gateway, "blue", "ada", ask_for=None)
         await come_in(other, gateway, "blue", "bob", ask_for="blue")
         await red.send_envelope("participant/status", {"messages_in_context": 1, "tokens": 5, "max_tokens": 10})
-        await red.send_envelope("stream/request", {})
+        await red.send_envelope("stream/request", {"direction": "upload"})
         await red.until("stream/request")
         await red.send_envelope("participant/pause", to=["bob"])
         await red.send_envelope("space/kick", {"participant_id": "bob"})

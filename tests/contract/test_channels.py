@@ -54,7 +54,7 @@ async def test_every_member_receives_the_same_text_including_the_sender(gateway:
 
 async def test_stream_frames_keep_their_form_and_order(gateway: RunningGateway) -> None:
     async with joined(gateway, "ada") as ada, joined(gateway, "coder") as coder:
-        await coder.send_envelope("stream/request")
+        await coder.send_envelope("stream/request", {"direction": "upload"})
         for number in range(20):
             await coder.chat(f"e{number}")
             await coder.send(f"#stream-1#f{number}" if number % 2 else f"#stream-1#f{number}".encode())

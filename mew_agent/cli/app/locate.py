@@ -107,6 +107,17 @@ def on_backplane(config: "SpaceConfig", servers: str | None) -> "SpaceConfig":
         raise ConfigError("--backplane", f"invalid: {servers!r}", str(error).removeprefix("must be ")) from None
 
 
+REFERENCE_NOTICE: Final = (
+    "compat: reference: participants may send stream/open, invitations may exceed the inviter's rights, "
+    "and logs are linked in logs/, as with the TypeScript gateway"
+)
+
+
+def in_mode(config: "SpaceConfig", compat: str | None) -> "SpaceConfig":
+    """The configuration with the mode of `--compat` or MEW_COMPAT, if one was given."""
+    return config if compat is None else config.model_copy(update={"compat": compat})
+
+
 def default_person(config: "SpaceConfig") -> str | None:
     """The participant that one-shot commands act as: `space.default_participant`, else the only person."""
     if config.space.default_participant is not None:

@@ -17,6 +17,8 @@ CommandResult = TypeVar("CommandResult")
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 
+COMPAT_VARIABLE: Final = "MEW_COMPAT"
+
 SHORT_OPTIONS: Final[Mapping[str, str]] = {
     "-c": "--config",
     "-d": "--space-dir",
@@ -120,6 +122,15 @@ PortOption = Annotated[int, option("--port, -p PORT", "Port to listen on; 0 pick
 BackplaneOption = Annotated[
     str | None,
     option("--backplane ADDRESSES", "NATS servers that connect several gateways, or embedded-nats (see space.yaml)."),
+]
+
+CompatOption = Annotated[
+    Literal["reference"] | None,
+    option(
+        "--compat MODE",
+        "Behave as the TypeScript gateway where it is less strict: reference (see `compat` of space.yaml).",
+        envvar=COMPAT_VARIABLE,
+    ),
 ]
 
 # Loopback: other machines reach a space only if its owner allows it.

@@ -35,6 +35,7 @@ REASONS: Final[Mapping[UnknownReason, str]] = {
 
 _SKIPPED: Final[Mapping[str, str]] = {
     "no_history": "nothing to compact yet",
+    "no_context": f"it {NO_CONTEXT}",
     "not_supported": "this participant cannot be compacted from outside",
     "not_owner": "its program only measures the agent; compact in the agent itself",
     "compaction_in_progress": "a compaction is already running",

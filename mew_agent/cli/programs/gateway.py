@@ -19,11 +19,12 @@ from mew_spaces.gateway.proxies import TrustedProxies
 from mew_spaces.launch.processes import is_running, started_mark
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.locate import on_backplane, space_config_path
+from mew_agent.cli.app.locate import REFERENCE_NOTICE, in_mode, on_backplane, space_config_path
 from mew_agent.cli.app.options import (
     DEFAULT_HOST,
     DEFAULT_PORT,
     BackplaneOption,
+    CompatOption,
     FolderOption,
     HostOption,
     JsonOption,
@@ -56,6 +57,7 @@ def start(
         list[str] | None, option("--trusted-proxy NETWORK", "Proxy whose X-Forwarded headers count; repeatable.")
     ] = None,
     backplane: BackplaneOption = None,
+    compat: CompatOption = None,
     drain_seconds: Annotated[
         float, option("--drain-seconds N", "Time for members to move to other gateways when it is stopped.", min=0)
     ] = DRAIN_SECONDS,
@@ -74,7 +76,7 @@ def start(
     states = [state_dir(path) for path in configs]
     _refuse_shared_folders(configs, states)
     first, *others = (
-        HostedSpace(on_backplane(load_space(path), backplane), state)
+        HostedSpace(in_mode(on_backplane(load_space(path), backplane), compat), state)
         for path, state in zip(configs, states, strict=True)
     )
     if (tls_cert is None) != (tls_key is None):
@@ -84,6 +86,8 @@ def start(
     except ValueError as error:
         raise ConfigError("--trusted-proxy", str(error), "an address or a network like 10.0.0.0/8") from None
     tls = TlsFiles(tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None
+    if any(one.config.is_reference for one in (first, *others)):
+        terminal.warn(REFERENCE_NOTICE)
     if auto_start:
         terminal.warn("`mew gateway start` starts no participants; `mew up` starts those with auto_start")
 

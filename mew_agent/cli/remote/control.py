@@ -113,21 +113,10 @@ def compact(
                 progress.clear()
                 return _print_compaction(request, sent, parse_answer(CompactDone, body, request.target), target_tokens)
             status = parse_answer(Status, body, request.target)
-            if status.status == "compacting":
-                continue
-            progress.clear()
-            if status.status != "compacted":
-                request.print(
-                    "skipped; the reason is unknown (it lacks the capability participant/compact-done)",
-                    {"skipped": True},
-                )
-                return ExitCode.SKIPPED
-            if not words.has_context(status) and not status.messages_in_context:
-                request.print(f"skipped, it {words.NO_CONTEXT}", {"skipped": True, "reason": "no_context"})
-                return ExitCode.SKIPPED
-            text = "compacted; tokens freed unknown (it lacks the capability participant/compact-done)"
-            request.print(text, {"status": _json_of(status)})
-            return ExitCode.FAILED
+            if status.status != "compacting":
+                # A participant without the capability `participant/compact-done` reports the outcome here.
+                progress.clear()
+                return _print_compaction(request, sent, CompactDone.from_status(status), target_tokens, status)
     raise AssertionError("`answers` ends by raising only")
 
 
@@ -292,7 +281,13 @@ def _print_status(request: TargetedRequest, status: Status, word: str | None = N
     return ExitCode.SKIPPED if refusal_in(status.status) is not None else ExitCode.DONE
 
 
-def _print_compaction(request: TargetedRequest, sent: SentRequest, done: CompactDone, target_tokens: int | None) -> int:
+def _print_compaction(
+    request: TargetedRequest,
+    sent: SentRequest,
+    done: CompactDone,
+    target_tokens: int | None,
+    status: Status | None = None,
+) -> int:
     outcome = _json_of(done)
     if done.skipped:
         text, last = words.compaction(done), sent.last_status
@@ -305,7 +300,7 @@ def _print_compaction(request: TargetedRequest, sent: SentRequest, done: Compact
     now = ""
     sent.deadline = min(sent.deadline, time.monotonic() + _LAST_STATUS_SECONDS)
     with suppress(PeerTimeout, NotConnected):  # the status after a compaction may be late or never come
-        status = sent.next_status()
+        status = status or sent.next_status()
         now, outcome["status"] = f"; now {_figures(status)}", _json_of(status)
     request.print(f"{words.compaction(done)}{cost}{now}", outcome)
     return ExitCode.DONE

@@ -4,6 +4,7 @@ Owns which programs and packages are looked for, and which of them the space of 
 """
 
 import importlib.metadata
+import os
 import re
 import shutil
 import subprocess
@@ -23,7 +24,7 @@ from mew_agent.acp.profiles import PROFILES
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.locate import space_config_path
-from mew_agent.cli.app.options import JsonOption, SpaceFileOptions, with_option_groups
+from mew_agent.cli.app.options import COMPAT_VARIABLE, JsonOption, SpaceFileOptions, with_option_groups
 from mew_agent.errors import ConfigError
 from mew_agent.model.local_server import PACKAGED_MODEL
 
@@ -53,14 +54,19 @@ def doctor(place: SpaceFileOptions, *, as_json: JsonOption = False) -> int:
     needs is missing. Installs nothing.
     """
     needed: dict[str, list[str]] = {}
+    config: SpaceConfig | None = None
     try:
-        needed = needs(load_space(space_config_path(place.config, place.folder)))
+        config = load_space(space_config_path(place.config, place.folder))
+        needed = needs(config)
     except ConfigError:
         if place.config is not None or place.folder is not None:
             raise  # outside of a space nothing is needed
     except SpaceConfigError as error:
         terminal.warn(f"{error}; what this space needs is not checked")
     found = look_around(needed)
+    if config is not None:
+        mode = os.environ.get(COMPAT_VARIABLE) or config.compat or "specification"
+        found.append(Finding("space", "compat", mode, ""))
     missing = [one for one in found if one.needed_by and one.version is None]
     if as_json:
         terminal.print_json([asdict(one) for one in found])

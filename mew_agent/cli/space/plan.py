@@ -32,8 +32,10 @@ from pydantic import TypeAdapter
 from mew_agent.cli.app.addresses import certified_host, choose_address
 from mew_agent.cli.app.locate import (
     OWN_COMMAND,
+    REFERENCE_NOTICE,
     dashboard_url,
     default_person,
+    in_mode,
     not_in_space,
     on_backplane,
     people_of,
@@ -45,6 +47,7 @@ from mew_agent.cli.app.options import (
     DEFAULT_HOST,
     DEFAULT_PORT,
     BackplaneOption,
+    CompatOption,
     HostOption,
     LogFormatOption,
     LogLevelOption,
@@ -95,6 +98,7 @@ class StartOptions:
     folder: Annotated[Path | None, option("--space-dir, -d FOLDER", "Folder of the space (default: this one).")] = None
     host: HostOption = DEFAULT_HOST
     backplane: BackplaneOption = None
+    compat: CompatOption = None
     log_level: LogLevelOption = "info"
     log_format: LogFormatOption = None
 
@@ -123,6 +127,11 @@ class LaunchPlan:
     def logs(self) -> Path:
         """The folder of the programs' logs, next to the gateway's own."""
         return log_folder(self.state)
+
+    @property
+    def log_links(self) -> Path | None:
+        """The folder where the TypeScript CLI keeps its logs, in reference mode."""
+        return self.launch.folder / "logs" if self.launch.config.is_reference else None
 
     @property
     def run_path(self) -> Path:
@@ -189,7 +198,7 @@ def make_launch_plan(options: StartOptions, environ: Mapping[str, str] | None = 
     """Check everything and choose what is left open. Raises `ConfigError` and errors of `mew_spaces`."""
     environ = os.environ if environ is None else environ
     path = space_config_path(options.config, options.folder)
-    config = on_backplane(load_space(path), options.backplane)
+    config = in_mode(on_backplane(load_space(path), options.backplane), options.compat)
     if options.joins:
         check_person(config, options.participant)
     state, folder = state_dir(path), space_folder(path)
@@ -221,6 +230,7 @@ def make_launch_plan(options: StartOptions, environ: Mapping[str, str] | None = 
             name: process_settings(agent, sessions / f"{name}.db", model_port) for name, agent in agents.items()
         },
         backplane=options.backplane,
+        compat=options.compat,
         log_level=options.log_level,
         sessions=sessions,
     )
@@ -242,6 +252,7 @@ def make_launch_plan(options: StartOptions, environ: Mapping[str, str] | None = 
                 f"{place_in(path, place)}: {'.'.join(place)}: {name} is not set; the program gets ${{{name}}}"
                 for place, name in launch.unset_variables()
             ),
+            *([REFERENCE_NOTICE] if config.is_reference else []),
             *unreachable_models(configs),
             *warnings_about(config, path),
         ),
@@ -260,7 +271,7 @@ def add_new_participants(
     """
     environ = os.environ if environ is None else environ
     path, known = plan.launch.config_path, plan.launch.config.participants
-    config = load_space(path)
+    config = in_mode(load_space(path), plan.launch.compat)
     added = {name: one for name, one in config.participants.items() if name not in known or name in again}
     tokens, settings = dict(plan.launch.tokens), dict(plan.launch.agent_settings)
     for name, participant in added.items():

@@ -101,7 +101,7 @@ def up(
 def start_here(plan: LaunchPlan, *, is_background: bool = False) -> int:
     """Run a space in this process until Ctrl-C or SIGTERM. In the background it prints only errors."""
     run = plan.run_file()
-    supervisor = Supervisor(plan.run_path, run, plan.logs, is_refused=_is_refused)
+    supervisor = Supervisor(plan.run_path, run, plan.logs, is_refused=_is_refused, log_links=plan.log_links)
     if is_background:
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0)  # the plan was read from standard input; nothing else may wait for it

@@ -48,6 +48,10 @@ class PrefixPart(Payload):
     basis: PartBasis
 
 
+COMPACTION_FAILED = "compaction_failed"
+"""Begins the status of a participant that could not compact; a colon and the reason may follow."""
+
+
 class Status(Payload, kind=kinds.PARTICIPANT_STATUS):
     """`participant/status`: what a participant reports of itself.
 
@@ -237,6 +241,36 @@ class CompactDone(Payload, kind=kinds.PARTICIPANT_COMPACT_DONE):
     def as_skipped(cls, reason: str) -> Self:
         """Return the answer of a participant that did not compact."""
         return cls(status="skipped", skipped=True, reason=reason)
+
+    @classmethod
+    def from_status(cls, status: Status) -> Self:
+        """Read the outcome from the final status of a participant that may not send `participant/compact-done`."""
+        word, _, reason = (status.status or "").partition(":")
+        if word == COMPACTION_FAILED:
+            return cls.as_skipped(reason or "no reason given")
+        if word != "compacted":  # after a skipped compaction an agent is what it was before
+            return cls.as_skipped("no reason given")
+        report = status.context
+        if report is None and not status.tokens and not status.messages_in_context:
+            return cls.as_skipped("no_context")
+        last = report.last_compaction if report is not None else None
+        if last is None:
+            basis = report.basis if report is not None and status.tokens is not None else None
+            return cls(
+                status="compacted",
+                tokens_after=status.tokens,
+                max_tokens=status.max_tokens,
+                basis=basis if basis in ("reported", "server_counted", "projected") else None,
+            )
+        return cls(
+            status="compacted",
+            freed_tokens=last.freed_tokens,
+            freed_messages=last.freed_messages,
+            tokens_before=last.tokens_before,
+            tokens_after=last.tokens_after,
+            max_tokens=status.max_tokens,
+            basis=last.basis,
+        )
 
 
 class Clear(Payload, kind=kinds.PARTICIPANT_CLEAR):

@@ -25,6 +25,12 @@ from mew_spaces.config.backplane_options import BackplaneOptions
 BRIDGE = "mcp-bridge"
 """The only `type` of a participant that has an effect: it starts a bridge."""
 
+Compat = Literal["reference"]
+"""What a space is compatible with beyond the specification: the TypeScript reference."""
+
+COMPAT_HINT: Final = "`compat: reference` in space.yaml allows it"
+"""How to get the TypeScript gateway's behaviour; part of each refusal that it would lift."""
+
 Role = Literal["agent", "tool", "person", "observer"]
 
 ROLE_PATTERNS: Final[Mapping[Role, tuple[dict[str, Any], ...]]] = {
@@ -381,6 +387,10 @@ class SpaceConfig(SettingsModel):
     """A complete space.yaml."""
 
     space: SpaceSection
+    compat: Compat | None = None
+    """With `reference`, the gateway behaves as the TypeScript gateway where that is less strict: participants may send
+    `stream/open`, invitations may give more than the inviter has, stream requests need no `direction`, log lines are
+    written before a request is answered, and programs log to `logs/`."""
     participants: dict[Id, Annotated[ParticipantConfig, BeforeValidator(_nothing_as_empty)]] = Field(
         default_factory=dict
     )
@@ -395,6 +405,11 @@ class SpaceConfig(SettingsModel):
     """What connects several gateways of the space (default: there is one)."""
     models: dict[str, ModelFacts] = Field(default_factory=dict)
     gateway_logging: GatewayLogging = GatewayLogging()
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether the gateway behaves as the TypeScript gateway where that is less strict."""
+        return self.compat == "reference"
 
     @property
     def facts(self) -> dict[str, Any]:

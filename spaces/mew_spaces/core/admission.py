@@ -11,6 +11,8 @@ from mew_protocol.envelope import Draft
 from mew_protocol.payloads.system import SystemError as ErrorPayload
 from pydantic_core import to_json
 
+from mew_spaces.config.settings import COMPAT_HINT
+
 ID_LENGTH_FACTOR = 4
 """An envelope id may be this many times as long as a name: some clients build ids from ids."""
 
@@ -60,10 +62,10 @@ class RateLimit:
         return is_allowed
 
 
-def malformed(draft: Draft, sender: str, name_chars: int) -> ErrorPayload | None:
+def malformed(draft: Draft, sender: str, name_chars: int, may_open: bool = False) -> ErrorPayload | None:
     """Return the first reason why no participant may send this envelope, whatever its capabilities; else None.
 
-    `name_chars` is the maximum length of a kind.
+    `name_chars` is the maximum length of a kind. With `may_open`, participants may send `stream/open`.
     """
     kind, envelope_id, claimed = draft.kind, draft.id, draft.sender
     if not kind or kind.isspace():
@@ -77,7 +79,7 @@ def malformed(draft: Draft, sender: str, name_chars: int) -> ErrorPayload | None
         return ErrorPayload(error=errors.IDENTITY_MISMATCH, message=text, attempted_kind=kind)
     required = _REQUIRED_TEXT.get(kind)
     if required is None:
-        return _reserved(kind)
+        return None if may_open and kind == kinds.STREAM_OPEN else _reserved(kind)
     value = (draft.payload or {}).get(required)
     if not isinstance(value, str) or not value:
         return _invalid(errors.INVALID_PAYLOAD, f"{kind}: payload.{required} must be a non-empty string")
@@ -99,4 +101,5 @@ def _reserved(kind: str) -> ErrorPayload | None:
         return None
     # The TypeScript gateway reserves one kind only, with this error; its clients look for these words.
     error = errors.INVALID_REQUEST if kind == kinds.SYSTEM_REGISTER else errors.RESERVED_KIND
-    return ErrorPayload(error=error, message=f"{kind} is reserved for the gateway", attempted_kind=kind)
+    hint = f"; {COMPAT_HINT}" if kind == kinds.STREAM_OPEN else ""
+    return ErrorPayload(error=error, message=f"{kind} is reserved for the gateway{hint}", attempted_kind=kind)

@@ -268,11 +268,11 @@ class Membership:
         left = None if pause.until is None else (pause.until - now).total_seconds()
         return None if left is not None and left <= 0 else Pause(reason=pause.reason, timeout_seconds=left)
 
-    def pause(self, participants: Iterable[str], pause: Pause, *, now: datetime) -> Changes:
+    def pause(self, participants: Iterable[str], pause: Pause, envelope_id: str, *, now: datetime) -> Changes:
         """Pause participants; a second pause replaces the first. A pause outlives a reconnect."""
         seconds = pause.timeout_seconds
         until = None if seconds is None else now + timedelta(seconds=min(float(seconds), _MAX_PAUSE_SECONDS))
-        value = ActivePause(until=until, reason=pause.reason)
+        value = ActivePause(until=until, reason=pause.reason, envelope_id=envelope_id)
         return self.apply(*(Change("pauses", name, value) for name in participants))
 
     def shift_pauses(self, by: timedelta) -> Changes:
@@ -287,9 +287,9 @@ class Membership:
         paused = (name for name in participants if name in self.state.pauses)
         return self.apply(*[Change("pauses", name) for name in paused])
 
-    def end_expired_pauses(self, *, now: datetime) -> Changes:
-        """Remove pauses whose time is over."""
-        return self.resume([name for name in self.state.pauses if self.pause_of(name, now=now) is None])
+    def expired_pauses(self, *, now: datetime) -> dict[str, ActivePause]:
+        """Return the pauses that have timed out, by participant."""
+        return {name: pause for name, pause in self.state.pauses.items() if self.pause_of(name, now=now) is None}
 
     def shut_down(self, participants: Iterable[str]) -> Changes:
         """Silence participants until they join again."""

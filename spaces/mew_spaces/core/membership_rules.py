@@ -177,7 +177,7 @@ class MembershipRules:
         if imitates_ascii(name):
             text = "space/invite: payload.participant_id: looks like an ASCII id, but is another one; use ASCII letters"
             return refuse(errors.INVALID_REQUEST, text)
-        is_checked = self._config.capabilities.check_invites
+        is_checked = self._config.capabilities.check_invites and not self._config.is_reference
         through = self._sources(envelope.sender, capabilities, name, is_checked=is_checked)
         if isinstance(through, Receipt):
             return through
@@ -262,7 +262,7 @@ class MembershipRules:
         named = tuple(name for name in known if name != envelope.sender)
         match control:
             case Pause() if options.enforce_pause:
-                return self._changed(envelope, membership.pause(named, control, now=now))
+                return self._changed(envelope, membership.pause(named, control, envelope.id, now=now))
             case Resume():
                 resumed = named if envelope.to else [one for one in membership.state.pauses if one != envelope.sender]
                 return self._changed(envelope, membership.resume(resumed))

@@ -23,7 +23,7 @@ from mew_protocol.errors import PayloadError
 from mew_protocol.ids import STREAM_GATEWAY, ParticipantId, SpaceId
 from mew_protocol.payloads.capability import EndedRights
 from mew_protocol.payloads.mcp import UndecidedProposals
-from mew_protocol.payloads.participant import Board
+from mew_protocol.payloads.participant import Board, Resume
 from mew_protocol.payloads.system import Member, Presence
 from mew_protocol.payloads.system import SystemError as ErrorPayload
 from pydantic_core import to_json
@@ -102,6 +102,7 @@ class Space:
         self._limits = config.limits
         self._facts = config.facts
         self._ignore_to = config.capabilities.ignore_to
+        self._may_open = config.is_reference
         self.messages = SystemMessages(new_id)
         self._rate = RateLimit(
             per_second=config.limits.envelopes_per_second, burst=config.limits.envelope_burst, clock=clock
@@ -109,7 +110,7 @@ class Space:
         self.absent_since: dict[ParticipantId, datetime] = {}
         self.not_back_yet = {one.proposer for one in self.membership.undecided_proposals}
         """Proposers of an earlier process of the gateway; those that stay away do not wait for a decision."""
-        self._streams = StreamRules(self.membership, self.messages, streams_per_member=config.limits.streams_per_member)
+        self._streams = StreamRules(self.membership, self.messages, config)
         self._rules = MembershipRules(self, config, new_token)
 
     # Questions
@@ -240,12 +241,13 @@ class Space:
         message: str,
         code: int,
         retry_after_seconds: float | None = None,
+        envelope_id: str | None = None,
         *,
         now: datetime,
     ) -> tuple[Effect, ...]:
         """Send an error to a connection that may not join, then close it."""
         payload = ErrorPayload(error=error, message=message, retry_after_seconds=retry_after_seconds)
-        envelope = self.messages.compose_error(payload, None, now=now)
+        envelope = self.messages.compose_error(payload, None, now=now, envelope_id=envelope_id)
         return Deliver(envelope, (connection,)), CloseConnection(connection, code, error)
 
     def expire(self, *, now: datetime) -> tuple[Effect, ...]:
@@ -256,8 +258,9 @@ class Space:
         for proposer in sorted(self.not_back_yet - self.members.keys()):
             self.absent_since.setdefault(ParticipantId(proposer), now)
         self.not_back_yet.clear()
-        changes = [*self.membership.end_expired_pauses(now=now)]
-        effects: list[Effect] = []
+        expired = self.membership.expired_pauses(now=now)
+        changes = [*self.membership.resume(expired)]
+        effects: list[Effect] = [self._resumed(name, pause.envelope_id, now) for name, pause in expired.items()]
         gone = [name for name, since in self.absent_since.items() if now - since >= OWNER_GRACE]
         changes += self.membership.drop_grants(gone)
         for participant in gone:
@@ -267,6 +270,14 @@ class Space:
             changes += stream_changes
             effects += stream_effects
         return (*state_changed(tuple(changes)), *effects)
+
+    def _resumed(self, participant: str, pause_id: str | None, now: datetime) -> Broadcast:
+        """Announce the end of a pause that timed out. Few agents have the capability `participant/resume`."""
+        payload, about = Resume(reason="timeout"), (pause_id,) if pause_id else ()
+        resume = self.messages.compose(
+            kinds.PARTICIPANT_RESUME, payload, now=now, to=(participant,), correlation_id=about
+        )
+        return Broadcast(resume)
 
     @property
     def waits_for_time(self) -> bool:
@@ -322,7 +333,7 @@ class Space:
         self, draft: Draft, *, sender: ParticipantId, now: datetime, connection: ConnectionId | None = None
     ) -> Receipt | None:
         """Return the refusal of an envelope that is above the rate limit or malformed; no shared state decides that."""
-        refused = self._above_rate_limit(sender) or malformed(draft, sender, self._limits.name_chars)
+        refused = self._above_rate_limit(sender) or malformed(draft, sender, self._limits.name_chars, self._may_open)
         return None if refused is None else self._refuse(refused, draft, sender, connection, now=now)
 
     def receive(
@@ -342,7 +353,9 @@ class Space:
         # costs here is mostly the number of functions it goes through.
         refused = None
         if not is_checked:
-            refused = self._above_rate_limit(sender) or malformed(draft, sender, self._limits.name_chars)
+            refused = self._above_rate_limit(sender) or malformed(
+                draft, sender, self._limits.name_chars, self._may_open
+            )
         if refused is None and connection is not None:
             refused = self._superseded(sender, connection)
         if refused is None and (self.state.pauses or self.state.shut_down):
@@ -355,7 +368,7 @@ class Space:
             allowed = PermissionDecision(permissions, {"kind": kind}, "implicit")
             return Receipt((), accepted=self._complete(draft, sender, now), decision=allowed)
         decision = permissions.decide(draft, ignore_to=self._ignore_to)
-        if decision.matched is None:
+        if decision.matched is None or (kind == kinds.STREAM_OPEN and decision.matched["kind"] in ("*", "**")):
             violation = ErrorPayload(
                 error=errors.CAPABILITY_VIOLATION,
                 message=f"no capability of '{sender}' allows this {kind}",
@@ -411,7 +424,7 @@ class Space:
             changed = self.board.post(envelope, at=now)
         except PayloadError as error:
             # Without figures it is not misleading: simple clients say only what they do.
-            has_figures = not {"tokens", "max_tokens", "context"}.isdisjoint(envelope.body)
+            has_figures = not {"tokens", "max_tokens", "messages_in_context", "context"}.isdisjoint(envelope.body)
             return refuse(errors.INVALID_PAYLOAD, str(error), code=errors.VALIDATION_ERROR) if has_figures else None
         return None if changed is None else accept(envelope, changed)
 

@@ -55,10 +55,11 @@ class CapabilityGrant(_Record):
 
 
 class ActivePause(_Record):
-    """A pause in force; without `until` it lasts until a resume."""
+    """A pause in force; without `until` it lasts until a resume. `envelope_id` is that of the pause."""
 
     until: datetime | None = None
     reason: str | None = None
+    envelope_id: str | None = None
 
 
 class OpenProposal(_Record):

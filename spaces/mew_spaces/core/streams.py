@@ -15,6 +15,7 @@ from mew_protocol.ids import STREAM_GATEWAY, ParticipantId
 from mew_protocol.payloads import read_payload
 from mew_protocol.payloads.stream import StreamRequest, TransferOwnership, WriteGrant
 
+from mew_spaces.config.settings import COMPAT_HINT, SpaceConfig
 from mew_spaces.core.effects import Broadcast, Effect, Receipt, StateChanged, accept, refuse
 from mew_spaces.core.membership import Membership
 from mew_spaces.core.state import Change, Changes, Stream
@@ -27,11 +28,12 @@ _GATEWAY_KEYS = frozenset({"stream_id", "owner", "authorized_writers", "created"
 class StreamRules:
     """The stream rules of one space."""
 
-    def __init__(self, membership: Membership, messages: SystemMessages, *, streams_per_member: int) -> None:
+    def __init__(self, membership: Membership, messages: SystemMessages, config: SpaceConfig) -> None:
         self._state = membership.state
         self._connected = membership.connected
         self._messages = messages
-        self._streams_per_member = streams_per_member
+        self._streams_per_member = config.limits.streams_per_member
+        self._needs_direction = not config.is_reference
 
     def receive(self, envelope: Envelope, *, now: datetime) -> Receipt | None:
         """Handle a `stream/*` envelope. None: it is only passed on."""
@@ -64,11 +66,17 @@ class StreamRules:
             elif participant in stream.writers:
                 kept = stream.model_copy(update={"writers": _without(stream.writers, participant)})
                 changes.append(self._state.apply(Change("streams", stream.id, kept)))
+                about = {"participant_id": participant, "reason": "participant_disconnected"}
+                effects.append(Broadcast(self._writers_changed(kinds.STREAM_WRITE_REVOKED, kept, about, now)))
         return tuple(changes), tuple(effects)
 
     def _open(self, envelope: Envelope, now: datetime) -> Receipt:
         """Open a stream; the sender of the request owns it and is its first writer."""
-        targets = tuple(dict.fromkeys(read_payload(envelope, StreamRequest).target or ()))
+        request = read_payload(envelope, StreamRequest)
+        if self._needs_direction and not request.direction:
+            text = f"{envelope.kind}: payload.direction is missing; expected upload or download; {COMPAT_HINT}"
+            return refuse(errors.INVALID_PAYLOAD, text, code=errors.VALIDATION_ERROR)
+        targets = tuple(dict.fromkeys(request.target or ()))
         absent = tuple(name for name in targets if name not in self._connected)
         if absent:  # the TypeScript gateway passes such a request on instead (docs/reference/wire.md, row 12)
             return refuse(errors.TARGET_NOT_FOUND, f"not in this space: {', '.join(absent)}", targets=absent)
@@ -160,11 +168,23 @@ class StreamRules:
     ) -> Receipt:
         """Store a changed stream. Broadcasts the acknowledgement, not the request, as the TypeScript gateway does."""
         change = self._state.apply(Change("streams", changed.id, changed))
-        payload = {"stream_id": changed.id, **about, "authorized_writers": list(changed.writers)}
         reason = {} if envelope.body.get("reason") is None else {"reason": envelope.body["reason"]}
-        acknowledgement = self._compose(kind, {**payload, **reason}, now, (envelope.id,))
-        answer = {"status": status, **{key: value for key, value in payload.items() if key != "participant_id"}}
+        acknowledgement = self._writers_changed(kind, changed, {**about, **reason}, now, (envelope.id,))
+        told = {key: value for key, value in acknowledgement.body.items() if key not in ("participant_id", "reason")}
+        answer = {"status": status, **told}
         return Receipt((StateChanged((change,)), Broadcast(acknowledgement)), accepted=envelope, answer=answer)
+
+    def _writers_changed(
+        self,
+        kind: str,
+        changed: Stream,
+        about: Mapping[str, Any],
+        now: datetime,
+        correlation_id: tuple[str, ...] | None = None,
+    ) -> Envelope:
+        """Compose the announcement of who may write to a stream now."""
+        payload = {"stream_id": changed.id, **about, "authorized_writers": list(changed.writers)}
+        return self._compose(kind, payload, now, correlation_id or (*sorted(changed.names), changed.id))
 
     def _find(self, names: Iterable[object]) -> Stream | None:
         """Return the open stream that one of these names: its id, the id of its opening or of its request."""

@@ -58,6 +58,8 @@ class Connection:
         self._participant: ParticipantId | None = None
         self._phase = _Phase.NEW
         self._unjoined_errors = 0
+        self._about: str | None = None
+        """The id of the envelope that is being handled; answers to it carry it."""
         self.on_decided: Callable[[], None] | None = None
         """Called once, when the connection has joined, was refused or is closed."""
 
@@ -92,11 +94,13 @@ class Connection:
                 self.too_large()
                 self._end_unjoined("a message before the join was too large")
                 return
+            self._about = None
             # Stream frames are relayed in the form they came in; envelopes are parsed from bytes either way.
             raw = _as_text(data) if is_text and data[:1] == b"#" else data
             self._handle(decode(raw, max_bytes=limits.message_bytes, max_depth=limits.json_depth))
         except DecodeError as problem:
-            self._service.send_error(self.id, problem.error, problem.detail, code=problem.code)
+            error, text, about = problem.error, problem.detail, problem.envelope_id
+            self._service.send_error(self.id, error, text, code=problem.code, correlation_id=about)
             self._count_unjoined_error()
         except Exception:
             log.exception("failed to process a message from %s", self._participant or "a connection")
@@ -143,22 +147,22 @@ class Connection:
                 assert self._participant is not None
                 self._service.relay(self.id, self._participant, message)
             return
+        self._about = message.id
         request = join_request(message)
         if request is not None:
             self._join(request)  # even when joined: some clients send the bearer header and a join frame
         elif message.kind == SYSTEM_HEARTBEAT and self._phase is _Phase.NEW:
             return  # the TypeScript gateway drops it, too; an error would count against the client
-        elif self._may_send(message):
+        elif self._may_send():
             assert self._participant is not None
             self._service.receive(self.id, self._participant, message)
 
-    def _may_send(self, draft: Draft | None = None) -> bool:
+    def _may_send(self) -> bool:
         """Whether the client may send. A connection with a bearer header joins with its first message."""
         if self._phase is _Phase.NEW and self.has_bearer:
             self.join_by_header()
         elif self._phase is _Phase.NEW:
-            about = draft.id if draft is not None else None
-            self._service.send_error(self.id, errors.NOT_JOINED, "join first", correlation_id=about)
+            self._service.send_error(self.id, errors.NOT_JOINED, "join first", correlation_id=self._about)
             self._count_unjoined_error()
         return self._phase is _Phase.JOINED
 
@@ -192,7 +196,7 @@ class Connection:
         elif not self._registry.joins.try_spend(f"{home.space.id}/{participant}"):
             text = f"'{participant}' joins too often; try again later"
             if self.is_joined:
-                self._service.send_error(self.id, errors.RATE_LIMITED, text)
+                self._service.send_error(self.id, errors.RATE_LIMITED, text, correlation_id=self._about)
             else:
                 self._end(errors.RATE_LIMITED, text, errors.CLOSE_LIMIT)
         elif request.delivery is not None and not self.is_joined and (pause := home.join_pace.retry_after_seconds()):
@@ -221,7 +225,7 @@ class Connection:
 
     def _end(self, error: str, message: str, code: int, *, retry_after: float | None = None) -> None:
         self._decide(_Phase.ENDED)
-        self._service.reject(self.id, error, message, code, retry_after)
+        self._service.reject(self.id, error, message, code, retry_after, self._about)
 
     def _decide(self, phase: _Phase) -> None:
         self._phase = phase

@@ -250,7 +250,7 @@ def _open_space(space: HostedSpace, port: int, replica: ReplicaOptions | None) -
     else that changes is in the backplane.
     """
     config, state = space.config, space.state
-    writer = LogWriter()
+    writer = LogWriter(writes_at_once=config.is_reference)
     tokens = space.tokens
     if tokens is None:
         tokens = TokenBook.generate(config) if state is None else TokenBook.load(config, state)

@@ -93,7 +93,15 @@ class LogFile:
 class LogWriter:
     """The queue and its thread, which starts with the first line and ends with `close`."""
 
-    def __init__(self, *, max_queued_lines: int = MAX_QUEUED_LINES, max_queued_bytes: int = MAX_QUEUED_BYTES) -> None:
+    def __init__(
+        self,
+        *,
+        max_queued_lines: int = MAX_QUEUED_LINES,
+        max_queued_bytes: int = MAX_QUEUED_BYTES,
+        writes_at_once: bool = False,
+    ) -> None:
+        """With `writes_at_once`, `put` returns when the line is in the file; there is no thread then."""
+        self._writes_at_once = writes_at_once
         self._max_lines = max_queued_lines
         self._max_bytes = max_queued_bytes
         self._queue: deque[tuple[LogFile, LogFile | None, Render, tuple[Any, ...], int]] = deque()
@@ -127,7 +135,9 @@ class LogWriter:
                     queue.append((one, None, _dropped_line, (dropped,), 0))
         self._bytes_in += size
         queue.append((file, other, render, about, size))
-        if not self._is_awake:
+        if self._writes_at_once:
+            self._write_queued()
+        elif not self._is_awake:
             self._is_awake = True
             self._wake_up.release()
             if self._thread is None:

@@ -175,9 +175,18 @@ class SpaceService:
             self._sessions.begin(connection, delivery)
         self._perform(self.space.join(connection, participant, now=self._clock()))
 
-    def reject(self, connection: ConnectionId, error: str, message: str, code: int, retry_after: float | None) -> None:
+    def reject(
+        self,
+        connection: ConnectionId,
+        error: str,
+        message: str,
+        code: int,
+        retry_after: float | None,
+        correlation_id: str | None = None,
+    ) -> None:
         """Send an error to a connection that may not join, then close it. `retry_after` is in seconds."""
-        self._perform(self.space.reject_connection(connection, error, message, code, retry_after, now=self._clock()))
+        about = (error, message, code, retry_after, correlation_id)
+        self._perform(self.space.reject_connection(connection, *about, now=self._clock()))
 
     def send_error(
         self,

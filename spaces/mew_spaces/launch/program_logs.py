@@ -8,6 +8,7 @@ import logging
 import os
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Final
@@ -45,8 +46,11 @@ def log_path(folder: Path, name: str) -> Path:
     return folder / f"{name}.log"
 
 
-def prepare_log_folder(folder: Path, names: Sequence[str]) -> None:
-    """Create the folder and an empty log for each program; keep old logs as `.previous.log`. Raises `SpacesError`."""
+def prepare_log_folder(folder: Path, names: Sequence[str], links: Path | None = None) -> None:
+    """Create the folder and an empty log for each program; keep old logs as `.previous.log`. Raises `SpacesError`.
+
+    `links` is a folder that gets a link to each log, unless it has a file of that name.
+    """
     try:
         make_private_folder(folder)
         ignore = folder / ".gitignore"
@@ -57,6 +61,10 @@ def prepare_log_folder(folder: Path, names: Sequence[str]) -> None:
             if path.exists():
                 path.replace(path.with_suffix(".previous.log"))
             path.touch(mode=0o600)  # the output of agents is private to the user who started them
+            if links is not None:
+                links.mkdir(exist_ok=True)
+                with suppress(FileExistsError):
+                    log_path(links, name).symlink_to(path.resolve())
     except OSError as error:
         raise SpacesError(
             f"{folder}: cannot write logs: {error.strerror or error}; check the permissions of the folder"

@@ -68,6 +68,8 @@ class Supervisor:
     on_output: OnOutput | None = None
     on_ready: Callable[[], None] = lambda: None
     is_refused: Callable[[Program], bool] = lambda _program: False
+    log_links: Path | None = None
+    """A folder for links to the logs; the TypeScript CLI keeps its logs there."""
     first_pause_seconds: float = 1.0
     ready_seconds: float = READY_SECONDS
     _stop: anyio.Event = field(default_factory=anyio.Event, init=False)
@@ -94,7 +96,8 @@ class Supervisor:
         A service that ends later is restarted at the same address. Raises `ProgramFailed` if a service ends before it
         listened once, or does not listen in time. Always stops all programs and removes the run file before it returns.
         """
-        prepare_log_folder(self.log_folder, [program.name for program in (*services, *participants)])
+        names = [program.name for program in (*services, *participants)]
+        prepare_log_folder(self.log_folder, names, self.log_links)
         self._save(self.run)
         try:
             async with anyio.create_task_group() as tasks:
@@ -121,7 +124,7 @@ class Supervisor:
             scope.cancel()
             await ended.wait()
         if self._tasks is not None and not self._stop.is_set():
-            prepare_log_folder(self.log_folder, [participant.name])
+            prepare_log_folder(self.log_folder, [participant.name], self.log_links)
             await self._begin(self._tasks, participant)
 
     def forget(self, participant: str) -> None:

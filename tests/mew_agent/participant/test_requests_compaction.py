@@ -49,7 +49,7 @@ def test_first_outcome_counts_and_later_statuses_do_not() -> None:
 @pytest.mark.parametrize(
     ("last", "outcome"),
     [
-        (status("compacted"), CompactDone(status="skipped", skipped=True, reason="no_history")),
+        (status("compacted"), CompactDone(status="skipped", skipped=True, reason="no_context")),
         (
             status("compacted", **FULL),
             CompactDone(status="compacted", tokens_after=500, max_tokens=8192, basis="projected"),

@@ -124,7 +124,7 @@ def test_an_invitation_adds_and_a_removal_removes_a_participant(membership: Memb
     assert membership.permissions_of("eve").patterns == (CALL, BASELINE)
     assert membership.names == ("ada", "coder", "twin", "eve")
     membership.grant("eve", CapabilityGrant(names=frozenset({"g"}), granter="ada", patterns=(CHAT,)))
-    membership.pause(["eve"], Pause(), now=NOW)
+    membership.pause(["eve"], Pause(), "pause", now=NOW)
     membership.shut_down(["eve"])
     membership.remove("eve")
     assert membership.permissions_of("eve").patterns == (BASELINE,)
@@ -167,36 +167,35 @@ def test_a_display_name_resolves_when_it_is_unique(membership: Membership) -> No
 
 @pytest.mark.parametrize("kind", sorted(kinds.ALLOWED_WHILE_PAUSED))
 def test_a_paused_participant_may_send_acknowledgements_and_endings(membership: Membership, kind: str) -> None:
-    membership.pause(["coder"], Pause(), now=NOW)
+    membership.pause(["coder"], Pause(), "pause", now=NOW)
     assert membership.silenced_because(Draft(kind=kind), "coder", now=NOW) is None
     assert "paused" in (membership.silenced_because(HELLO, "coder", now=NOW) or "")
 
 
 def test_a_second_pause_replaces_the_first(membership: Membership) -> None:
     for seconds in (5, 10):
-        membership.pause(["coder"], Pause(timeout_seconds=seconds), now=NOW)
+        membership.pause(["coder"], Pause(timeout_seconds=seconds), "pause", now=NOW)
     assert membership.silenced_because(HELLO, "coder", now=NOW + timedelta(seconds=9))
     assert membership.silenced_because(HELLO, "coder", now=NOW + timedelta(seconds=10)) is None
 
 
-def test_expired_pauses_are_removed(membership: Membership) -> None:
-    membership.pause(["coder"], Pause(timeout_seconds=5), now=NOW)
-    membership.pause(["twin"], Pause(), now=NOW)
-    assert membership.end_expired_pauses(now=NOW + timedelta(seconds=4)) == ()
-    assert len(membership.end_expired_pauses(now=NOW + timedelta(seconds=5))) == 1
-    assert list(membership.state.pauses) == ["twin"]
+def test_pauses_expire_after_their_timeout(membership: Membership) -> None:
+    membership.pause(["coder"], Pause(timeout_seconds=5), "pause", now=NOW)
+    membership.pause(["twin"], Pause(), "pause", now=NOW)
+    assert membership.expired_pauses(now=NOW + timedelta(seconds=4)) == {}
+    assert list(membership.expired_pauses(now=NOW + timedelta(seconds=5))) == ["coder"]
 
 
 def test_a_pause_may_be_longer_than_the_calendar(membership: Membership) -> None:
-    membership.pause(["coder"], Pause(timeout_seconds=1e300), now=NOW)
+    membership.pause(["coder"], Pause(timeout_seconds=1e300), "pause", now=NOW)
     assert membership.silenced_because(HELLO, "coder", now=NOW + timedelta(days=365))
 
 
 def test_a_pause_reports_its_remaining_time(membership: Membership) -> None:
     assert membership.pause_of("coder", now=NOW) is None
-    membership.pause(["coder"], Pause(reason="later"), now=NOW)
+    membership.pause(["coder"], Pause(reason="later"), "pause", now=NOW)
     assert membership.pause_of("coder", now=NOW + timedelta(days=1)) == Pause(reason="later")
-    membership.pause(["coder"], Pause(timeout_seconds=5), now=NOW)
+    membership.pause(["coder"], Pause(timeout_seconds=5), "pause", now=NOW)
     assert membership.pause_of("coder", now=NOW + timedelta(seconds=2)) == Pause(timeout_seconds=3)
     assert membership.pause_of("coder", now=NOW + timedelta(seconds=5)) is None
 

@@ -404,7 +404,7 @@ def test_a_right_to_kick_never_comes_from_one_who_lacks_it(above: dict[str, Any]
 
 def test_a_kick_removes_a_participant_with_its_streams(driver: SpaceDriver) -> None:
     grant(driver, {"kind": "stream/*"})
-    driver.send_envelope(3, "coder", "stream/request", {})
+    driver.send_envelope(3, "coder", "stream/request", {"direction": "upload"})
     driver.take(1)
     driver.take(3)
     driver.send_envelope(1, "ada", "space/kick", {"participant_id": "coder", "reason": "loud"})

@@ -304,8 +304,8 @@ def test_an_owner_that_stays_away_loses_its_streams(driver: SpaceDriver) -> None
 
 def test_a_stream_opened_over_http_closes_if_its_owner_never_joins(driver: SpaceDriver) -> None:
     driver.join(1, "ada")
-    driver.send_envelope(None, "coder", "stream/request")
-    driver.send_envelope(None, "files", "stream/request")
+    driver.send_envelope(None, "coder", "stream/request", {"direction": "upload"})
+    driver.send_envelope(None, "files", "stream/request", {"direction": "upload"})
     driver.wait(1)
     driver.join(2, "coder")
     driver.take(1)
@@ -317,8 +317,8 @@ def test_a_stream_opened_over_http_closes_if_its_owner_never_joins(driver: Space
 def test_frames_from_writers_reach_every_target(driver: SpaceDriver) -> None:
     driver.join(1, "ada")
     driver.join(3, "coder")
-    driver.send_envelope(3, "coder", "stream/request", {})
-    driver.send_envelope(3, "coder", "stream/request", {"target": ["ada"]})
+    driver.send_envelope(3, "coder", "stream/request", {"direction": "upload"})
+    driver.send_envelope(3, "coder", "stream/request", {"direction": "upload", "target": ["ada"]})
     driver.take(1)
     driver.take(3)
     driver.write(3, "coder", "stream-1", "all")
@@ -349,6 +349,20 @@ def test_a_paused_participant_may_send_again_when_resumed(driver: SpaceDriver) -
     assert driver.send_envelope(3, "coder", "participant/status", STATUS).accepted is not None
     driver.send_envelope(1, "ada", "participant/resume", to=["coder"])
     assert driver.send_envelope(3, "coder", "chat", {"text": "again"}).accepted is not None
+
+
+def test_a_pause_that_times_out_is_followed_by_a_resume(driver: SpaceDriver) -> None:
+    driver.join(1, "ada")
+    driver.join(3, "coder")
+    driver.send_envelope(1, "ada", "participant/pause", {"timeout_seconds": 60}, to=["coder"], id="pause")
+    driver.take(1)
+    driver.wait(59)
+    assert driver.take(1) == []
+    driver.wait(1)
+    resume = driver.last(1)
+    assert (resume.kind, resume.sender, resume.addressees) == ("participant/resume", "system:gateway", ("coder",))
+    assert (resume.body, resume.correlation_ids) == ({"reason": "timeout"}, ("pause",))
+    assert driver.send_envelope(3, "coder", "chat", {"text": "back"}).accepted is not None
 
 
 def test_a_participant_that_joins_while_paused_gets_the_pause(driver: SpaceDriver) -> None:
@@ -459,7 +473,7 @@ def test_any_payload_is_either_accepted_or_refused(
     everybody = {name: {"capabilities": [{"kind": "*"}]} for name in ("ada", "coder")}
     driver = SpaceDriver(SpaceConfig.model_validate({"space": {"id": "a"}, "participants": everybody}))
     driver.join(1, "ada")
-    driver.send_envelope(1, "ada", "stream/request", {}, id="request")
+    driver.send_envelope(1, "ada", "stream/request", {"direction": "upload"}, id="request")
     for kind, payload, about in said:
         receipt = driver.send_envelope(None, "ada", kind, payload, to=about, correlation_id=about)
         assert (receipt.accepted is None) == (receipt.refused is not None)

@@ -39,16 +39,16 @@ def test_a_stream_opens_before_its_request_is_echoed(driver: SpaceDriver) -> Non
 
 
 def test_targets_must_be_members(driver: SpaceDriver) -> None:
-    driver.send_envelope(2, "coder", "stream/request", {"target": "ada"})
+    driver.send_envelope(2, "coder", "stream/request", {"direction": "upload", "target": "ada"})
     assert driver.history[-2].body["target"] == ["ada"]
-    receipt = driver.send_envelope(2, "coder", "stream/request", {"target": ["ada", "bob"]})
+    receipt = driver.send_envelope(2, "coder", "stream/request", {"direction": "upload", "target": ["ada", "bob"]})
     assert receipt.refused is not None
     assert (receipt.refused.error, receipt.refused.targets) == (errors.TARGET_NOT_FOUND, ("bob",))
     assert list(driver.space.state.streams) == ["stream-1", "stream-2"]
 
 
 def test_a_target_named_twice_receives_a_frame_once(driver: SpaceDriver) -> None:
-    driver.send_envelope(2, "coder", "stream/request", {"target": ["ada", "files", "ada"]})
+    driver.send_envelope(2, "coder", "stream/request", {"direction": "upload", "target": ["ada", "files", "ada"]})
     assert driver.history[-2].body["target"] == ["ada", "files"]
     driver.take(1)
     driver.write(2, "coder", "stream-2", "x")
@@ -64,7 +64,7 @@ def test_a_close_without_a_known_stream_is_passed_on(driver: SpaceDriver, odd: o
 
 
 def test_only_a_valid_request_opens_a_stream(driver: SpaceDriver) -> None:
-    assert driver.send_envelope(2, "coder", "stream/request").answer == {
+    assert driver.send_envelope(2, "coder", "stream/request", {"direction": "upload"}).answer == {
         "status": "stream_opened",
         "stream_id": "stream-2",
     }
@@ -77,8 +77,8 @@ def test_a_participant_owns_at_most_its_limit_of_streams(config: SpaceConfig) ->
     few = config.model_copy(update={"limits": config.limits.model_copy(update={"streams_per_member": 1})})
     driver = SpaceDriver(few)
     driver.join(2, "coder")
-    driver.send_envelope(2, "coder", "stream/request")
-    assert refused(driver, 2, "coder", "stream/request", {}) == errors.LIMIT_EXCEEDED
+    driver.send_envelope(2, "coder", "stream/request", {"direction": "upload"})
+    assert refused(driver, 2, "coder", "stream/request", {"direction": "upload"}) == errors.LIMIT_EXCEEDED
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,14 @@ def test_other_stream_kinds_are_passed_on(driver: SpaceDriver) -> None:
 
 
 def test_a_request_cannot_forge_the_gateways_description(driver: SpaceDriver) -> None:
-    forged = {"owner": "eve", "stream_id": "x", "authorized_writers": ["eve"], "created": 1, "sample_rate": 8000}
+    forged = {
+        "direction": "upload",
+        "owner": "eve",
+        "stream_id": "x",
+        "authorized_writers": ["eve"],
+        "created": 1,
+        "sample_rate": 8000,
+    }
     driver.send_envelope(2, "coder", "stream/request", forged)
     driver.join(4, "bob")
     assert driver.last(4).body["active_streams"][1] == {
@@ -179,18 +186,61 @@ def test_a_request_cannot_forge_the_gateways_description(driver: SpaceDriver) ->
         "owner": "coder",
         "authorized_writers": ["coder"],
         "created": "2026-01-01T00:00:00.000Z",
+        "direction": "upload",
         "sample_rate": 8000,
     }
 
 
 def test_a_closed_streams_id_is_not_used_again(driver: SpaceDriver) -> None:
     driver.send_envelope(2, "coder", "stream/close", {"stream_id": "stream-1"})
-    assert driver.send_envelope(2, "coder", "stream/request", {}).answer["stream_id"] == "stream-2"
+    assert driver.send_envelope(2, "coder", "stream/request", {"direction": "upload"}).answer["stream_id"] == "stream-2"
 
 
 def test_streams_keep_their_owner_over_a_restart(driver: SpaceDriver, config: SpaceConfig) -> None:
     restarted = SpaceDriver(config, driver.stored)
     restarted.join(1, "coder")
     assert [one["stream_id"] for one in restarted.last(1).body["active_streams"]] == ["stream-1"]
-    assert restarted.send_envelope(1, "coder", "stream/request", {}).answer["stream_id"] == "stream-2"
+    assert (
+        restarted.send_envelope(1, "coder", "stream/request", {"direction": "upload"}).answer["stream_id"] == "stream-2"
+    )
     assert restarted.send_envelope(1, "coder", "stream/close", {"stream_id": "stream-1"}).accepted is not None
+
+
+def test_a_writer_that_leaves_loses_its_right_for_all_to_see(driver: SpaceDriver) -> None:
+    driver.send_envelope(2, "coder", "stream/grant-write", {"stream_id": "stream-1", "participant_id": "ada"})
+    driver.leave(1, "ada")
+    driver.take(2)
+    driver.wait(5)
+    revoked = driver.last(2)
+    assert (revoked.kind, revoked.sender) == ("stream/write-revoked", "gateway")
+    assert revoked.body == {
+        "stream_id": "stream-1",
+        "participant_id": "ada",
+        "reason": "participant_disconnected",
+        "authorized_writers": ["coder"],
+    }
+
+
+def test_a_request_without_direction_is_refused(driver: SpaceDriver) -> None:
+    assert refused(driver, 2, "coder", "stream/request", {}) == errors.INVALID_PAYLOAD
+    assert "payload.direction is missing" in str(driver.last(2).body["message"])
+
+
+@pytest.mark.parametrize("kind", ["*", "**"])
+def test_no_wildcard_alone_lets_a_participant_open_streams(config: SpaceConfig, kind: str) -> None:
+    given = {
+        "participants": {"eve": {"capabilities": [{"kind": kind}]}, "bob": {"capabilities": [{"kind": "stream/*"}]}}
+    }
+    like = config.model_copy(update={"compat": "reference"})
+    driver = SpaceDriver(SpaceConfig.model_validate({**like.model_dump(exclude_unset=True), **given}))
+    driver.join(1, "eve")
+    driver.join(2, "bob")
+    opening = {"stream_id": "stream-7", "encoding": "text"}
+    assert driver.send_envelope(1, "eve", "stream/open", opening).accepted is None
+    assert driver.send_envelope(2, "bob", "stream/open", opening).accepted is not None
+    assert driver.send_envelope(2, "bob", "stream/request", {}).answer["stream_id"] == "stream-1"
+
+
+def test_the_refusal_of_an_opening_names_the_reference_mode(driver: SpaceDriver) -> None:
+    assert refused(driver, 2, "coder", "stream/open", {"stream_id": "x"}) == errors.RESERVED_KIND
+    assert "compat: reference" in str(driver.last(2).body["message"])

@@ -160,7 +160,7 @@ def test_deliveries_to_many_members_are_one_line_with_a_number(
     logged = Logged(config, tmp_path, **options)
     logged.send_envelope(BOB, "chat", {"text": "x"}, id="a")
     logged.send_envelope(BOB, "stream/request", id="refused")
-    logged.send_envelope(ADA, "stream/request", id="b")
+    logged.send_envelope(ADA, "stream/request", {"direction": "upload"}, id="b")
     for name in ("a", "b"):
         delivered = [one for one in logged.about(name) if one["event"] == "delivered"]
         assert [one.get("participant") for one in delivered] == recipients

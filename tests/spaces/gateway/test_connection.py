@@ -164,7 +164,7 @@ def test_a_connection_that_does_not_join_in_time_is_closed(service: SpaceService
 def test_invalid_utf8_in_a_text_frame_is_refused(service: SpaceService) -> None:
     socket = Socket(service)
     socket.send(JOIN)
-    socket.send({"kind": "stream/request"})
+    socket.send({"kind": "stream/request", "payload": {"direction": "upload"}})
     socket.reported()
     socket.connection.receive(b"#stream-1#\xff", is_text=True)
     assert socket.reported() == ["invalid_frame"]

@@ -170,7 +170,7 @@ async def test_an_id_that_is_used_again_is_no_duplicate_of_an_unechoed_envelope(
             answer = await http.post(f"{gateway.url}/participants/ada/messages", json=body, headers=headers)
             return str(answer.json()["status"])
 
-        assert await post("stream/request", {}) == "stream_opened"
+        assert await post("stream/request", {"direction": "upload"}) == "stream_opened"
         bob = {"stream_id": "stream-1", "participant_id": "bob"}
         assert await post("stream/grant-write", bob) == "granted"
         assert await post("stream/grant-write", bob) == "duplicate"

@@ -85,7 +85,9 @@ async def test_a_posted_stream_request_is_answered_with_its_stream(
     gateway: RunningGateway, http: httpx2.AsyncClient
 ) -> None:
     answer = await http.post(
-        "/participants/coder/messages", headers=bearer(gateway, "coder"), json={"kind": "stream/request"}
+        "/participants/coder/messages",
+        headers=bearer(gateway, "coder"),
+        json={"kind": "stream/request", "payload": {"direction": "upload"}},
     )
     assert (answer.json()["status"], answer.json()["stream_id"]) == ("stream_opened", "stream-1")
 

@@ -163,3 +163,11 @@ def test_a_failed_line_affects_no_other_line(tmp_path: Path, caplog: pytest.LogC
     assert written(file.path) == ["kept"]
     assert "failed to render" in caplog.text
     assert "failed to write" in caplog.text
+
+
+def test_a_line_is_in_its_file_when_a_writer_without_delay_returns(tmp_path: Path) -> None:
+    writer, file = LogWriter(writes_at_once=True), LogFile(tmp_path / "log")
+    for number in range(3):
+        assert writer.put(file, partial(line, str(number)), 8)
+        assert written(file.path) == [str(one) for one in range(number + 1)]
+    writer.close()

@@ -110,7 +110,8 @@ def test_a_rejected_connection_gets_an_error_and_is_closed(service: SpaceService
 def test_frames_are_relayed_unchanged(service: SpaceService) -> None:
     coder, _ = joined(service, CODER)
     _, bob = joined(service, BOB)
-    for payload in ({}, {"target": ["bob"]}):
+    for more in ({}, {"target": ["bob"]}):
+        payload = {"direction": "upload", **more}
         service.receive(coder, CODER, read_draft({"kind": "stream/request", "payload": payload}))
     service.relay(coder, CODER, StreamFrame("stream-1", b"#stream-1#\xff"))
     service.relay(coder, CODER, StreamFrame("stream-2", "#stream-2#x"))
@@ -196,7 +197,7 @@ def test_a_consumer_slow_after_a_turn_is_disconnected(service: SpaceService) -> 
 def test_expire_ends_streams_of_absent_owners(service: SpaceService, clock: Clock) -> None:
     _, ada = joined(service, ADA)
     coder, _ = joined(service, CODER)
-    service.receive(coder, CODER, read_draft({"kind": "stream/request"}))
+    service.receive(coder, CODER, read_draft({"kind": "stream/request", "payload": {"direction": "upload"}}))
     service.leave(coder)
     service.expire()
     assert kinds(ada)[-1] == "system/presence"

@@ -102,3 +102,14 @@ async def test_a_full_disk_gives_one_warning_and_lines_are_passed_on(caplog: pyt
     assert [record.getMessage() for record in caplog.records] == [
         "/dev/full: cannot be written, output is lost: No space left on device"
     ]
+
+
+def test_links_to_logs_leave_files_of_the_user_alone(tmp_path: Path) -> None:
+    logs, links = tmp_path / "state" / "logs", tmp_path / "logs"
+    links.mkdir()
+    (links / "mine.log").write_text("mine\n")
+    for _ in range(2):
+        prepare_log_folder(logs, ["coder", "mine"], links)
+    log_path(logs, "coder").write_text("new\n")
+    assert (links / "coder.log").read_text() == "new\n"
+    assert (links / "mine.log").read_text() == "mine\n"

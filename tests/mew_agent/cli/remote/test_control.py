@@ -210,15 +210,36 @@ async def test_missing_capability_is_reported(gateway: RunningGateway, coder: Cl
     assert outcome.code == 2
 
 
-async def test_compaction_without_an_answer_fails(gateway: RunningGateway) -> None:
+async def test_compaction_without_an_answer_is_read_from_the_final_status(gateway: RunningGateway) -> None:
+    last = {"at": "2026-01-01T00:00:00Z", "trigger": "request", "freed_tokens": 900, "freed_messages": 4}
+
     async def mute(client: Client, request: Message) -> None:
         await status(client, "compacting", to=request)
+        context = {"basis": "projected", "last_compaction": {**last, "basis": "projected"}}
+        await status(client, "compacted", to=request, tokens=100, max_tokens=1_000, context=context)
+
+    async with answering(gateway, "coder", mute):
+        outcome = await mew("compact", "coder", *seat(gateway))
+    assert outcome.out.startswith("coder: freed 900 tokens, 4 messages; now 100 of 1,000 (projected")
+    assert outcome.code == 0
+
+
+async def test_compaction_whose_status_has_no_figures_freed_an_unknown_number(gateway: RunningGateway) -> None:
+    async def mute(client: Client, request: Message) -> None:
         await status(client, "compacted", to=request)
 
     async with answering(gateway, "coder", mute):
         outcome = await mew("compact", "coder", *seat(gateway))
-    assert outcome.out == "coder: compacted; tokens freed unknown (it lacks the capability participant/compact-done)\n"
-    assert outcome.code == 1
+    assert outcome.out.startswith("coder: freed an unknown number of tokens")
+
+
+async def test_failed_compaction_is_read_from_the_final_status(gateway: RunningGateway) -> None:
+    async def mute(client: Client, request: Message) -> None:
+        await status(client, "compaction_failed:no model", to=request)
+
+    async with answering(gateway, "coder", mute):
+        outcome = await mew("compact", "coder", *seat(gateway))
+    assert (outcome.out, outcome.code) == ("coder: skipped, no model\n", 3)
 
 
 async def test_participant_without_a_context_skips_compaction(gateway: RunningGateway) -> None:

@@ -50,3 +50,15 @@ async def test_broken_space_does_not_hide_what_is_installed(tmp_path: Path) -> N
     assert outcome.err.startswith("mew: space.yaml:1:3: invalid YAML")
     assert outcome.err.endswith("; what this space needs is not checked\n")
     assert outcome.out.startswith("WHAT")
+
+
+async def test_doctor_shows_the_mode_of_the_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "space.yaml").write_text("space: {id: review}\n")
+
+    async def mode() -> str:
+        found = json.loads((await mew("doctor", "--json")).out)
+        return next(str(one["version"]) for one in found if one["name"] == "compat")
+
+    assert await mode() == "specification"
+    monkeypatch.setenv("MEW_COMPAT", "reference")
+    assert await mode() == "reference"
