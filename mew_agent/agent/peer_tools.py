@@ -47,7 +47,7 @@ PROJECT: Final = Calibration().project
 """Weighs tools. It does not learn: which tools are offered must not change from call to call."""
 
 UNREAD: Final = (
-    f"at least {{count:,}} of its tools are not read: a list may have {MAX_LISTED} of {MAX_LIST_BYTES:,} bytes"
+    f"more tools of it ({{count:,}} or more) are not read: at most {MAX_LISTED}, of {MAX_LIST_BYTES:,} bytes"
 )
 NO_ROOM: Final = (
     "{left:,} of its {count:,} tools are not offered to the model: the tools of participants may take {tokens:,} tokens"

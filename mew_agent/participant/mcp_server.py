@@ -30,6 +30,14 @@ from mew_agent.tools.results import well_formed
 
 logger = logging.getLogger(__name__)
 
+RUNNING_REQUESTS: Final = 20
+"""How many requests of one sender run at a time, half of the threads that functions run in; further ones wait."""
+
+MAX_SENDERS: Final = 4_096
+
+MAX_REQUESTS: Final = 500
+"""How many requests of one sender may run and wait; further ones are refused."""
+
 KEPT_PROPOSALS: Final = 100
 """For how many proposals of calls to us the trace context is remembered."""
 
@@ -43,6 +51,8 @@ class McpServer(Subscriber):
         self.own_requests: Callable[[Envelope], Awaitable[dict[str, Any] | None]] | None = None
         """Answers requests that no list shows, before `offers` is asked; None: not one of them."""
         self._in_progress: dict[anyio.CancelScope, Envelope] = {}
+        self._places: BoundedDict[str, anyio.CapacityLimiter] = BoundedDict(MAX_SENDERS)
+        """The places for running requests, by sender."""
         self._changed_lists: list[str] = []
         self._proposed_in: BoundedDict[str, str] = BoundedDict(KEPT_PROPOSALS)
         if isinstance(offers, LocalOffers):
@@ -75,9 +85,16 @@ class McpServer(Subscriber):
         payload: dict[str, Any] | None = None
         # A plain function cannot be stopped in its thread; the result of a cancelled one is dropped.
         with anyio.CancelScope() as scope:
+            sender = request.sender
+            if sum(one.sender == sender for one in self._in_progress.values()) >= MAX_REQUESTS:
+                name = request.body.get("id")
+                problem = f"{MAX_REQUESTS} of your requests are running or waiting already"
+                return _error(name if isinstance(name, int | str) else None, RequestFailed(UNAVAILABLE, problem))
             self._in_progress[scope] = request
             try:
-                payload = await self._response_to(request)
+                places = self._places[sender] = self._places.get(sender) or anyio.CapacityLimiter(RUNNING_REQUESTS)
+                async with places:
+                    payload = await self._response_to(request)
             finally:
                 del self._in_progress[scope]
         return payload

@@ -70,6 +70,13 @@ KINDS = [
         "answers b: 20 answers",
     ),
     (entry("a", **waiting("room", peer="ada")), "held", "warning", "holds 1 message that does not fit"),
+    (
+        entry("a", **waiting("tools", "9 of 10", peer="b")),
+        "tools_left_out",
+        "warning",
+        "leaves out tools of b: 9 of 10",
+    ),
+    (entry("a", **waiting("budget", "5 of 5", peer="b")), "budget_spent", "warning", "spent its tokens for b: 5 of 5"),
     (entry("a", connected=False), "disconnected", "notice", "no longer connected"),
     (entry("a", severity=2), "nearly_full", "warning", "nearly full"),
     (entry("a", compact_at_tokens=95, turns_to_compaction=1), "about_to_compact", "notice", "at 95 tokens"),

@@ -11,7 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from mew_protocol.context_report import ContextReport, PinReport, Progress, SessionContext, UnknownReason, Waiting
+from mew_protocol.context_report import (
+    ContextReport,
+    PinReport,
+    Progress,
+    SenderSpending,
+    SessionContext,
+    UnknownReason,
+    Waiting,
+)
 from mew_protocol.payloads.mcp import COMPACT_CONTEXT, arguments_of
 from mew_protocol.payloads.participant import BoardEntry, CompactDone, Status, basis_label
 from mew_protocol.quoting import clean as clean
@@ -331,6 +339,13 @@ def _limits(waits: Sequence[Waiting]) -> Iterator[str]:
     for kind, says in (("tools", "not all tools of"), ("budget", "budget spent for")):
         if limited := [wait.peer for wait in waits if wait.kind == kind and wait.peer]:
             yield f"{says} {listed(limited, 3)}"
+
+
+def spent_for(one: SenderSpending) -> str:
+    """What an agent spent for a sender: `ada: 12,400 of 50,000,000 tokens per hour, 2 calls not reported`."""
+    tokens = "?" if one.tokens is None else f"{one.tokens:,}"
+    unknown = f", {count_of(one.unreported_calls, 'call')} not reported" if one.unreported_calls else ""
+    return clean(f"{one.participant}: {tokens} of {one.budget_tokens:,} tokens per hour{unknown}")
 
 
 def pins(pinned: Sequence[PinReport]) -> str:

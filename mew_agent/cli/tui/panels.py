@@ -156,6 +156,7 @@ def _facts(report: ContextReport, entry: BoardEntry, now: datetime, width: int) 
         ("reason", words.clean(cut.reason or "-") if cut else "-"),
         ("cost", str(cut.cost) if cut and cut.cost else "-"),
         ("spent", words.clean(str(report.spending or "-"))),
+        *(("spent for", words.spent_for(one)) for one in report.spent_for or ()),
         ("model", words.clean(report.model or "-")),
         ("policy", words.words(report.policy or "-")),
         ("reported", words.ago(report.measured_at, now) or "-"),

@@ -3,15 +3,17 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mew_protocol.envelope import Envelope
 
-from mew_agent.participant.mcp_server import McpServer
+from mew_agent.participant.mcp_server import MAX_REQUESTS, RUNNING_REQUESTS, McpServer
 from mew_agent.participant.participant import Participant
-from mew_agent.tools.catalog import LocalOffers, Offers, RequestFailed
+from mew_agent.tools.catalog import UNAVAILABLE, LocalOffers, Offers, RequestFailed
 from mew_agent.tools.functions import Tool, Toolbox
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
@@ -163,3 +165,41 @@ async def test_peers_call_each_others_tools_through_the_gateway(joined: Callable
         await bob.ask("participant/pause", {}, to="ada", answer="participant/status", timeout_seconds=60)
         reply = await bob.ask("mcp/request", call, to="ada", answer="mcp/response", timeout_seconds=60)
         assert reply.body["error"]["code"] == -32000
+
+
+class Slow:
+    """Offers a tool that runs until `go`, and counts the calls that run."""
+
+    def __init__(self) -> None:
+        self.running: list[str] = []
+        self.go = anyio.Event()
+
+    async def request(self, _method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        self.running.append(str(params["sender"]))
+        await self.go.wait()
+        return {}
+
+
+async def test_a_sender_with_many_requests_leaves_places_for_others() -> None:
+    slow = Slow()
+    server = McpServer(Participant("ws://h", space="demo", id="ada", token="t").messenger, slow)
+
+    def call(sender: str, number: int) -> Envelope:
+        payload = {"method": "tools/call", "id": number, "params": {"sender": sender}}
+        return Envelope.write(
+            "mcp/request", id=f"{sender}{number}", ts="t", sender=sender, payload=payload, to=("ada",)
+        )
+
+    with anyio.fail_after(PATIENCE_SECONDS):
+        async with anyio.create_task_group() as tasks:
+            for number in range(MAX_REQUESTS):
+                tasks.start_soon(server.response_to, call("bob", number))
+            await until(lambda: len(server._in_progress) == MAX_REQUESTS)
+            refused = await server.response_to(call("bob", MAX_REQUESTS))
+            tasks.start_soon(server.response_to, call("cleo", 1))
+            await until(lambda: "cleo" in slow.running)
+            assert slow.running.count("bob") == RUNNING_REQUESTS
+            slow.go.set()
+    assert refused is not None
+    assert (refused["id"], refused["error"]["code"]) == (MAX_REQUESTS, UNAVAILABLE)
+    assert slow.running.count("bob") == MAX_REQUESTS

@@ -122,6 +122,22 @@ def test_a_flood_of_participants_and_reports_stays_bounded(monkeypatch: pytest.M
     assert store.read("demo", seconds=3_600, limit=10).more
 
 
+def test_compactions_of_one_participant_do_not_push_out_those_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figures, "MAX_COMPACTIONS", 10)
+    clocked = Clocked()
+    done = {"trigger": "requested", "basis": "projected"}
+    for number in range(41):
+        who, at = ("ada" if number < 3 else "bob"), f"2027-01-15T07:00:{number:02}Z"
+        shown = status(100, last_compaction={**done, "at": at})
+        clocked.store.observe(who, shown, START + number)
+        clocked.store.write()
+    clocked.store.observe("ada", status(1), START + figures.PRUNE_SECONDS + 1)
+    clocked.now = START + figures.PRUNE_SECONDS + 1
+    clocked.store.write()
+    found = {one.id: len(one.compactions) for one in clocked.store.read("demo", seconds=7_200, limit=100).participants}
+    assert found == {"ada": 3, "bob": 7}
+
+
 def test_a_file_that_is_no_database_is_replaced_by_memory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "figures"
     text = "not a database, but long enough to be read as one" * 20

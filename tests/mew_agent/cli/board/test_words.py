@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 import mew_spaces
 import pytest
-from mew_protocol.context_report import Basis, NextPromptBasis, PartBasis, UnknownReason, Waiting
+from mew_protocol.context_report import Basis, NextPromptBasis, PartBasis, SenderSpending, UnknownReason, Waiting
 from mew_protocol.payloads.participant import UNLABELLED, Board, BoardEntry, Status
 
 from mew_agent.agent.board_tools import context_words
@@ -173,6 +173,19 @@ def test_spend_is_shown_with_its_budget_and_never_as_a_share() -> None:
         "spent 155,000 of 150,000",
     ]
     assert words.percent(status) == 21
+
+
+def test_limits_for_others_and_what_they_cost_are_named() -> None:
+    waits = [
+        {"kind": kind, "what": "w", "since": "s", "peer": peer} for kind, peer in (("tools", "bob"), ("budget", "cleo"))
+    ]
+    report = {"basis": "unknown", "reason": "no_call_yet", "waiting": waits}
+    status = Status.model_validate({"messages_in_context": 0, "context": report})
+    entry = BoardEntry(id="coder", connected=True, status=status)
+    assert words.remarks(entry, now=NOW) == ["not all tools of bob", "budget spent for cleo"]
+    spent = SenderSpending(participant="ada", tokens=1_200, unreported_calls=2, budget_tokens=5_000, at="t")
+    assert words.spent_for(spent) == "ada: 1,200 of 5,000 tokens per hour, 2 calls not reported"
+    assert words.spent_for(spent.model_copy(update={"tokens": None})).startswith("ada: ? of 5,000")
 
 
 def test_every_surface_calls_a_figure_without_a_report_unlabelled() -> None:
