@@ -16,6 +16,7 @@ from mew_protocol import kinds
 from mew_protocol.capability import CapabilitySet
 from mew_protocol.context_report import SenderSpending, UnknownReason, Waiting
 from mew_protocol.envelope import Envelope
+from mew_protocol.payloads.capability import EndedRights, Revoke
 from pydantic import BaseModel
 
 from mew_agent.errors import ConfigError, refuse_misspelled
@@ -34,6 +35,7 @@ from mew_agent.participant.mcp_server import McpServer
 from mew_agent.participant.messenger import Messenger, timestamp
 from mew_agent.participant.peer_controls import PeerControls
 from mew_agent.participant.peers import Peer, PeerContext, Peers
+from mew_agent.participant.requests import RevocationRequest
 from mew_agent.participant.session import SpaceSession
 from mew_agent.participant.subscriptions import Subscriptions
 from mew_agent.tools.catalog import LocalOffers, Offers
@@ -382,6 +384,32 @@ class Participant(PeerControls, Subscriptions, Hooks):
         """
         params = {"name": name, "arguments": dict(arguments or {})}
         return ToolResult.from_peer(await self.request(peer, "tools/call", params, timeouts=timeouts))
+
+    async def revoke(
+        self,
+        recipient: str,
+        *capabilities: Mapping[str, Any],
+        grant_id: str | None = None,
+        keep_passed_on: bool = False,
+        reason: str | None = None,
+        timeout_seconds: float = 30.0,
+    ) -> tuple[EndedRights, ...]:
+        """Revoke granted capabilities of a participant, and return which rights of others ended with them.
+
+        What the recipient has passed on ends. With `keep_passed_on`, the others keep it, but cannot give it back to the
+        recipient. `grant_id` revokes one grant. Raises what `ask` raises.
+        """
+        payload = Revoke(
+            recipient=recipient,
+            grant_id=grant_id,
+            capabilities=tuple(map(dict, capabilities)) or None,
+            keep_passed_on=keep_passed_on or None,
+            reason=reason,
+        )
+        request = RevocationRequest(self.messenger.draft(kinds.CAPABILITY_REVOKE, payload))
+        await self.messenger.send_and_wait(request, timeout_seconds)
+        request.reply_or_raise(timeout_seconds)
+        return request.ended
 
     async def discover(self, peer: str) -> Peer:
         """Ask a peer what it offers, and return it with its `tools`, `resources` and `prompts`.

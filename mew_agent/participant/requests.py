@@ -12,9 +12,10 @@ import anyio
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
 from mew_protocol.errors import PayloadError
-from mew_protocol.ids import GATEWAY_IDS
+from mew_protocol.ids import GATEWAY, GATEWAY_IDS
 from mew_protocol.payloads import read_payload
 from mew_protocol.payloads.base import Payload
+from mew_protocol.payloads.capability import Ended, EndedRights
 from mew_protocol.payloads.chat import chat_refusal_in
 from mew_protocol.payloads.participant import CompactDone, Status, refusal_in
 
@@ -61,6 +62,10 @@ class PendingRequest:
         elif envelope.sender == self.peer and (problem := chat_refusal_in(envelope)) is not None:
             self._complete(failure=ChatRefused(self.peer, problem))
         return None
+
+    def relayed(self, _echo: Envelope) -> None:
+        """Record that the gateway relayed it."""
+        self.is_echoed = True
 
     def fail(self, failure: PeerError) -> None:
         """Record that no answer can come."""
@@ -118,6 +123,25 @@ class ControlRequest(PendingRequest):
         return super().receive(envelope)
 
 
+class RevocationRequest(PendingRequest):
+    """A `capability/revoke`, which is done when it comes back. The gateway says before what else ended."""
+
+    def __init__(self, sent: Envelope) -> None:
+        super().__init__(sent, GATEWAY, kinds.CAPABILITY_REVOKE)
+        self.ended: tuple[EndedRights, ...] = ()
+
+    def receive(self, envelope: Envelope) -> str | None:
+        """See `PendingRequest.receive`."""
+        if envelope.kind == kinds.CAPABILITY_ENDED and envelope.sender == GATEWAY:
+            self.ended = read_answer(envelope, Ended).ended
+        return super().receive(envelope)
+
+    def relayed(self, echo: Envelope) -> None:
+        """See `PendingRequest.relayed`."""
+        super().relayed(echo)
+        self._complete(reply=echo)
+
+
 class PendingRequests:
     """All pending requests of one participant, by the ids of the envelopes whose answers belong to them."""
 
@@ -140,7 +164,7 @@ class PendingRequests:
         if not self._by_id:
             return
         if envelope.sender == self._me and envelope.id in self._by_id:
-            self._by_id[envelope.id].is_echoed = True
+            self._by_id[envelope.id].relayed(envelope)
         for name in envelope.correlation_ids:
             waiting = self._by_id.get(name)
             if waiting is not None and (followed := waiting.receive(envelope)) is not None:

@@ -427,6 +427,31 @@ async def test_participants_are_added_and_removed(open_dashboard: OpenDashboard,
         await expect(page.locator("#detail-title")).to_have_text("The whole space")
 
 
+async def test_a_revocation_shows_what_else_ended(open_dashboard: OpenDashboard, join: Join) -> None:
+    page = await open_dashboard()
+    async with join("eve") as eve, join("writer") as writer:
+        await row(page, "eve").click()
+        await page.get_by_text("More", exact=True).click()
+        for kind in ("capability/*", "space/kick"):
+            await page.get_by_role("button", name="Grant: eve").click()
+            await page.get_by_label("Kind").fill(kind)
+            await page.get_by_role("button", name="Grant", exact=True).click()
+            await eve.received(kinds.CAPABILITY_GRANT)
+        passed_on = {"recipient": "writer", "capabilities": [{"kind": "space/kick"}]}
+        await eve.send_envelope(kinds.CAPABILITY_GRANT, passed_on)
+        await writer.received(kinds.CAPABILITY_GRANT)
+        for others, said in (
+            ("others keep it", "Accepted by the gateway."),
+            ("ends too", "Ended too: writer: space/kick"),
+        ):
+            await page.get_by_role("button", name="Revoke: eve").click()
+            await page.get_by_label("Kind").fill("space/*")
+            await page.get_by_label("Passed on").select_option(others)
+            await page.get_by_role("button", name="Revoke", exact=True).click()
+            await expect(answer(page)).to_contain_text(said)
+        await expect(log(page)).to_contain_text("no longer held: writer: space/kick from eve")
+
+
 async def test_an_answer_streams_and_becomes_markdown(open_dashboard: OpenDashboard, join: Join) -> None:
     page = await open_dashboard()
     async with join("coder") as coder:

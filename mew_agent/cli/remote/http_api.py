@@ -208,13 +208,16 @@ class GatewayApi:
 
     def send(self, envelope: Mapping[str, Any]) -> str:
         """Send an envelope as the participant. Returns its id. Raises `NotPermitted` without the capability."""
+        return str(self.post(envelope)["id"])
+
+    def post(self, envelope: Mapping[str, Any]) -> dict[str, Any]:
+        """Send an envelope as the participant, and return the answer of the gateway; see `send`."""
         try:
-            answer = self._object("POST", self._messages, json.dumps(envelope, ensure_ascii=False).encode())
+            return self._object("POST", self._messages, json.dumps(envelope, ensure_ascii=False).encode())
         except _RefusedError as refusal:
             if refusal.code == CAPABILITY_VIOLATION:
                 raise NotPermitted(self.participant, str(envelope.get("kind"))) from None
             raise
-        return str(answer["id"])
 
     def participants(self) -> list[dict[str, Any]]:
         """All participants of the space, connected or not: `id`, `connected`, `capabilities`."""

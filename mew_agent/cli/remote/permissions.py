@@ -263,12 +263,12 @@ class CapabilityChange:
     as_json: JsonOption = False
     reason: ReasonOption = None
 
-    def send(self, api: GatewayApi, kind: str) -> list[dict[str, Any]]:
-        """Send the change as a grant or a revocation, and return its patterns. Raises `ConfigError`."""
+    def send(self, api: GatewayApi, kind: str, **more: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """Send the change as a grant or a revocation; return its patterns, and the answer. Raises `ConfigError`."""
         patterns = read_capabilities("CAPABILITY", *self.written, to=self.to or ())
-        payload = {"recipient": self.recipient, "capabilities": patterns}
-        api.send({"kind": kind, "payload": {**payload, "reason": self.reason} if self.reason else payload})
-        return patterns
+        payload = {"recipient": self.recipient, "capabilities": patterns, **more}
+        answer = api.post({"kind": kind, "payload": {**payload, "reason": self.reason} if self.reason else payload})
+        return patterns, answer
 
 
 @with_option_groups
@@ -279,7 +279,7 @@ def grant(change: CapabilityChange, connection: ConnectionOptions) -> None:
     """
     api, recipient = find_gateway(connection), change.recipient
     check_name(api, recipient)
-    patterns = change.send(api, kinds.CAPABILITY_GRANT)
+    patterns, _ = change.send(api, kinds.CAPABILITY_GRANT)
     warn_of_unknown_kinds(patterns)
     outcome = {"participant": recipient, "granted": patterns}
     terminal.print_outcome(f"{recipient}: may now send {_pattern_names(patterns)}", outcome, as_json=change.as_json)
@@ -290,20 +290,37 @@ def grant(change: CapabilityChange, connection: ConnectionOptions) -> None:
 
 
 @with_option_groups
-def revoke(change: CapabilityChange, connection: ConnectionOptions) -> None:
+def revoke(
+    change: CapabilityChange,
+    *,
+    keep_passed_on: Annotated[
+        bool, option("--keep-passed-on", "Let others keep what the participant passed on to them.")
+    ] = False,
+    connection: ConnectionOptions,
+) -> None:
     """Revoke capabilities granted to a participant.
 
-    Capabilities from space.yaml or an invitation stay.
+    What the participant passed on ends as well. Capabilities from space.yaml or an invitation stay.
     """
     api, recipient = find_gateway(connection), change.recipient
-    before = check_name(api, recipient).get("capabilities")
-    patterns = change.send(api, kinds.CAPABILITY_REVOKE)
-    if check_name(api, recipient).get("capabilities") == before:
+    check_name(api, recipient)
+    keep = {"keep_passed_on": True} if keep_passed_on else {}
+    patterns, answer = change.send(api, kinds.CAPABILITY_REVOKE, **keep)
+    ended = answer.get("ended") or []
+    if not answer.get("revoked") and not ended:
         raise ConfigError(
             recipient, f"was not granted {_pattern_names(patterns)}; to remove what space.yaml gives, edit space.yaml"
         )
-    outcome = {"participant": recipient, "revoked": patterns}
+    omitted = answer.get("omitted")
+    outcome = {"participant": recipient, "revoked": patterns, "ended": ended}
     terminal.print_outcome(f"{recipient}: {_pattern_names(patterns)} revoked", outcome, as_json=change.as_json)
+    if change.as_json:
+        return
+    for one in ended:
+        text = f"{one['participant']}: {_pattern_names(one['capabilities'])} ended, given by {one['granted_by']}"
+        terminal.print_line(f"  {words.clean(text)}")
+    if omitted:
+        terminal.print_line(f"  and {omitted:,} more capabilities of others")
 
 
 def read_capabilities(where: str, *texts: str, to: Sequence[str] = ()) -> list[dict[str, Any]]:

@@ -4,6 +4,9 @@ export const isStatus = (envelope) => envelope.kind === "participant/status" && 
 const withReason = ({ reason }) => (reason ? { reason } : {});
 const REASON = { name: "reason", label: "Reason", placeholder: "optional" };
 
+/** What a revocation does with the rights that its recipient passed on, if they do not end. */
+const KEEP = "others keep it";
+
 /**
  * By name: label, kind; fields of a form; `confirm` a question before it is sent; `payload(values)`; `isAnswer` which
  * envelope ends it (without: the gateway's receipt does); `isMain` shown without opening the menu; `isProgram` done by
@@ -77,16 +80,28 @@ export const ACTIONS = {
       return { recipient: id, capabilities: [pattern], reason: "granted on the dashboard" };
     },
   },
+  revoke: {
+    label: "Revoke",
+    kind: "capability/revoke",
+    fields: [
+      { name: "kind", label: "Kind", required: true, value: "mcp/request" },
+      { name: "others", label: "Passed on", options: ["ends too", KEEP] },
+    ],
+    payload: ({ kind, others }, id) => ({ recipient: id, capabilities: [{ kind }], keep_passed_on: others === KEEP, reason: "revoked on the dashboard" }),
+  },
   remove: { label: "Remove", kind: "space/kick", confirm: (id) => `Remove ${id} from the space? Its token becomes invalid.`, fields: [REASON], payload: (values, id) => ({ participant_id: id, ...withReason(values) }) },
 };
 
 /** Actions on a participant without a context: only those that concern its program and its membership. */
-const FOR_ALL = new Set(["pause", "resume", "restart", "start_program", "restart_program", "shutdown", "grant", "remove"]);
+const FOR_ALL = new Set(["pause", "resume", "restart", "start_program", "restart_program", "shutdown", "grant", "revoke", "remove"]);
+
+/** Kinds that the gateway itself carries out: no participant has to be connected. */
+export const MEMBERSHIP = new Set(["capability/grant", "capability/revoke", "space/kick"]);
 
 /** The names of the actions that make sense now. `maySend(kind, to)` tells what the user may send. */
 export function availableActions({ id, me, isReporting, isConnected, word, hasTurn, programs }, maySend) {
   return Object.entries(ACTIONS).flatMap(([name, action]) => {
-    const isMembership = name === "grant" || name === "remove";
+    const isMembership = MEMBERSHIP.has(action.kind);
     if (action.isProgram && !programs[name]) return [];
     const fits = (isReporting || FOR_ALL.has(name)) && (isConnected || isMembership || action.isProgram) && (id !== me || name === "grant");
     const isNow = (action.when?.(word) ?? true) && (!action.needsTurn || hasTurn);

@@ -1,6 +1,8 @@
 // The conversation as entries: chats, turns of agents with their reasoning and tool calls, proposals, requests to
 // agents, and notes. Pure: envelopes and stream frames in, changed entries out. No DOM here.
 
+import { endedRights } from "./text.js";
+
 const MAX_ENTRIES = 600;
 const MAX_STREAM_CHARS = 200_000;
 const MAX_TOOLS = 500; // of one turn: the newest stay
@@ -289,6 +291,11 @@ export class Conversation {
     this._add({ id: envelope.id, type: "presence", ts: envelope.ts, verb, about: [id] });
   }
 
+  _ended(envelope, payload) {
+    if (!Array.isArray(payload.ended)) return;
+    this.note(envelope.ts, `no longer held: ${endedRights(payload)}`, payload.ended.map((one) => one.participant));
+  }
+
   _membership(envelope, payload) {
     const who = String(payload.recipient ?? payload.participant_id ?? "");
     const what = { "capability/grant": "granted capabilities to", "capability/revoke": "revoked capabilities of", "space/kick": "removed" }[envelope.kind];
@@ -297,6 +304,7 @@ export class Conversation {
 }
 
 const HANDLERS = {
+  "capability/ended": "_ended",
   chat: "_chat",
   "chat/acknowledge": "_acknowledge",
   "chat/cancel": "_chatCancel",

@@ -1,7 +1,7 @@
 // The right pane: one participant's figures, composition, history, compactions, pins, tools and log, and the actions on
 // it. Owns the sections and their forms. Figures come from the board, the past from the gateway or the agent.
 
-import { ACTIONS, availableActions, isStatus } from "./actions.js";
+import { ACTIONS, MEMBERSHIP, availableActions, isStatus } from "./actions.js";
 import { parseTime } from "./board.js";
 import { Chart } from "./chart.js";
 import { fillTone } from "./attention.js";
@@ -422,12 +422,12 @@ export class Detail {
     this._isOpen = true;
     const size = this._line.isReporting && this._line.entry.status.tokens !== undefined ? ` ${text.amount(this._line.entry.status)} tokens` : "";
     this._say(kind === "participant/compact" ? `Compacting${size} …` : "Sent; waiting for the answer …");
-    const isMembership = kind === "capability/grant" || kind === "space/kick";
+    const isMembership = MEMBERSHIP.has(kind);
     const envelope = { kind, payload, ...(isMembership ? {} : { to: [this.id] }), ...(context ? { context } : {}) };
     try {
       if (!isAnswer) {
-        await this._services.requests.send(envelope);
-        this._say("Accepted by the gateway.");
+        const receipt = await this._services.requests.send(envelope);
+        this._say(isMembership ? text.membershipAnswer(kind, receipt) : "Accepted by the gateway.");
         return undefined;
       }
       const answer = await this._services.requests.ask(envelope, isAnswer);

@@ -393,6 +393,19 @@ export function controlAnswer({ to, answer, answerKind, payload }) {
   return word && word !== "active" ? `${who}: ${sentence(plain(word))}` : "";
 }
 
+/** What a grant, a revocation or a removal did, and which rights of others ended with it. */
+export function membershipAnswer(kind, receipt) {
+  const ended = receipt.ended?.length ? ` Ended too: ${endedRights(receipt)}.` : "";
+  if (kind === "capability/revoke" && !receipt.revoked?.length && !ended) return "Nothing to revoke: no grant gave this.";
+  return `Accepted by the gateway.${ended}`;
+}
+
+/** Rights that ended because what they came from was withdrawn: of whom, which, and who had given them. */
+export function endedRights({ ended, omitted }) {
+  const one = ({ participant, capabilities, granted_by: giver }) => `${participant}: ${capabilities.flatMap((each) => each.kind).join(", ")} from ${giver}`;
+  return [...ended.map(one), ...(omitted ? [`${grouped(omitted)} more`] : [])].join("; ");
+}
+
 /** The result of an undo. */
 export function undoAnswer(done) {
   if (done.status !== "undone") return `Refused: ${sentence(String(done.reason ?? "no reason given"))}`;

@@ -15,7 +15,7 @@ from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
-from mew_agent.errors import ConfigError, GatewayError, PeerFailed
+from mew_agent.errors import ConfigError, GatewayError, NotPermitted, PeerFailed
 from mew_agent.participant.events import PeerJoined, PeerLeft
 from mew_agent.participant.gaps import SpaceEvent
 from mew_agent.participant.participant import Participant
@@ -26,6 +26,21 @@ Joined = Callable[..., Participant]
 
 REPORT = {"basis": "reported", "level": "near_limit", "severity": 2, "revision": 0, "max_tokens_basis": "loaded"}
 FULL = {"messages_in_context": 4, "tokens": 98412, "max_tokens": 128000, "status": "active", "context": REPORT}
+
+
+async def test_a_revocation_returns_what_else_ended(joined: Joined) -> None:
+    rights = [{"kind": "capability/*"}, {"kind": "space/kick"}]
+    async with joined("ada") as me, joined("coder") as coder:
+        await me.send("capability/grant", {"recipient": "coder", "capabilities": rights})
+        with anyio.fail_after(PATIENCE_SECONDS):
+            await until(lambda: coder.may_send("space/kick", {}))
+        await coder.send("capability/grant", {"recipient": "bob", "capabilities": rights})
+        assert await me.revoke("coder", {"kind": "chat"}) == ()
+        assert await me.revoke("coder", {"kind": "space/*"}, keep_passed_on=True) == ()
+        (ended,) = await me.revoke("coder", {"kind": "*"})
+        assert (ended.participant, ended.granted_by, ended.capabilities) == ("bob", "coder", tuple(rights))
+        with pytest.raises(NotPermitted):
+            await coder.revoke("bob", {"kind": "*"})
 
 
 async def test_program_reads_watches_and_acts_on_a_peers_context(joined: Joined) -> None:

@@ -44,6 +44,26 @@ async def test_a_grant_holds_until_it_is_revoked(gateway: RunningGateway) -> Non
         assert "was not granted chat; to remove what space.yaml gives, edit space.yaml" in again.err
 
 
+async def test_a_revocation_names_what_else_ended(gateway: RunningGateway) -> None:
+    async with joined(gateway, "guest") as guest, joined(gateway, "coder"):
+        await mew("grant", "guest", "space/kick", "capability/*", *seat(gateway))
+        await guest.until("capability/grant")
+        await guest.send_envelope("capability/grant", {"recipient": "coder", "capabilities": [{"kind": "space/kick"}]})
+        await guest.until("capability/grant")
+        kept = await mew("revoke", "guest", "*", "--keep-passed-on", *seat(gateway))
+        assert (kept.code, kept.out) == (0, "guest: * revoked\n")
+        revoked = await mew("revoke", "guest", "*", *seat(gateway))
+        assert revoked.out.splitlines() == ["guest: * revoked", "  coder: space/kick ended, given by guest"]
+        await mew("grant", "guest", "space/kick", "capability/*", *seat(gateway))
+        await guest.until("capability/grant")
+        await guest.send_envelope("capability/grant", {"recipient": "coder", "capabilities": [{"kind": "space/kick"}]})
+        await guest.until("capability/grant")
+        listed = json.loads((await mew("revoke", "guest", "space/*", "--json", *seat(gateway))).out)
+        assert listed["ended"] == [
+            {"participant": "coder", "granted_by": "guest", "capabilities": [{"kind": "space/kick"}]}
+        ]
+
+
 async def test_a_kind_that_the_protocol_does_not_have_is_a_warning(gateway: RunningGateway) -> None:
     async with joined(gateway, "guest"):
         granted = await mew("grant", "guest", "chatt", "mcp/*", "program/log", *seat(gateway))
