@@ -388,7 +388,9 @@ def test_stubbing_an_unsent_result_shrinks_only_the_next_prompt() -> None:
     assert (agent.report().next_prompt_tokens or 0) < before - 500
 
 
-@pytest.mark.parametrize("usage", [Usage(1_000, 10, 5), Usage(0, 10, 10), Usage(1_249_000, 10, 1_249_010)])
+@pytest.mark.parametrize(
+    "usage", [Usage(1_000, 10, 1_005), Usage(0, 10, 10), Usage(1_249_000, 10, 1_249_010), Usage(7, 10**9, 10**9 + 7)]
+)
 def test_implausible_usage_leaves_the_size_unknown_and_the_old_figure_apart(usage: Usage) -> None:
     agent = Agent()
     agent.ask(QUESTION * 10)

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
 import anyio
 import pytest
@@ -11,7 +12,7 @@ from mew_protocol.payloads.participant import Forget
 
 from mew_agent.context.policy import CompactAction
 from mew_agent.conversation.events import ConversationEvent
-from mew_agent.model.interface import Message, ModelRequest, ToolCall
+from mew_agent.model.interface import Message, ModelRequest, ToolCall, Window
 from mew_agent.model.openai_client import OpenAIModel
 from tests.support.conversation_driver import ConversationDriver, StartConversation, fill
 from tests.support.waiting import until
@@ -163,3 +164,25 @@ async def test_a_result_of_a_cleared_call_does_not_enter(
         conversation.events.subscribe(clear_once)
         await state.close_open_calls("[none]", {"a": "one", "b": "two"})
         assert [one.tool_call_id for one in conversation.history.items] == []
+
+
+async def test_a_window_reported_late_does_not_replace_the_real_one(
+    start_agent: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with start_agent(agent={"context_token_limit": None}) as s:
+        await s.ask("One.")
+        sessions, asked, release = s.agent._sessions, anyio.Event(), anyio.Event()
+
+        async def discover() -> Window:
+            asked.set()
+            await release.wait()
+            return Window(128_000, "trained", "/v1/models")
+
+        monkeypatch.setattr(sessions._parts.model, "discover_window", discover)
+        learnt = Window(2048, "loaded", "overflow error")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(sessions.discover_window)
+            await asked.wait()
+            await sessions.main.conversation.change_window(learnt)
+            release.set()
+        assert s.agent.conversation.tracker.window == learnt

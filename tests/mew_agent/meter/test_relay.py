@@ -164,6 +164,28 @@ async def test_chunk_passes_unchanged_before_the_next_exists(relayed: StartRelay
     assert call.reply.model == "m-1"
 
 
+@pytest.mark.parametrize("has_usage", [True, False])
+async def test_end_mark_before_the_usage_waits_for_it(relayed: StartRelay, *, has_usage: bool) -> None:
+    first, usage, done = CHUNKS[0] + CHUNKS[1], CHUNKS[2], CHUNKS[3]
+
+    async def answer(upstream: Upstream, stream: SocketStream) -> None:
+        await stream.send(STREAM_HEAD + as_chunk(first) + as_chunk(done))
+        if has_usage:
+            await stream.send(as_chunk(usage))
+        await upstream.until_closed(stream)
+
+    async with relayed(answer) as (_, observed, client):
+        received = b""
+        async with client.stream("POST", "/chat/completions", json=QUESTION) as response:
+            with anyio.fail_after(PATIENCE_SECONDS):
+                async for chunk in response.aiter_raw():
+                    received += chunk
+                    if b"[DONE]" in received:
+                        break
+        assert [call.usage and call.usage.total_tokens for call in observed.ended] == [10 if has_usage else None]
+        assert observed.ended[0].verdict == "provisional"
+
+
 async def test_whole_answer_and_error_pass_unchanged(relayed: StartRelay) -> None:
     usage = {"prompt_tokens": 20, "completion_tokens": 3, "total_tokens": 23}
     choice = {"message": {"content": "Hi."}, "finish_reason": "stop"}
