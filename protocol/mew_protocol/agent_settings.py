@@ -216,7 +216,7 @@ class AgentSettings(_Settings):
     """Which chats without an addressee to answer: those with a question mark (`rules`), those the model judges to be
     for it (`model`), or none (`never`)."""
     loop_limits: LoopLimits = Field(default_factory=LoopLimits)
-    """Limits of conversations between agents without a person; beyond them, chats wait."""
+    """Limits of conversations between agents without a person (chats then wait), and of what one sender costs."""
     max_iterations: Positive = 10
     """Limit of model calls for one answer."""
     max_turn_seconds: Seconds = 1800.0

@@ -41,6 +41,7 @@ from mew_agent.cli.remote.request import check_known, check_member, check_name, 
 from mew_agent.cli.remote.session import configuration_at, find_gateway
 from mew_agent.errors import ConfigError, PeerTimeout
 from mew_agent.tokens.projection import Calibration, features
+from mew_agent.tools.peer_offers import BoundedEntries, ListPage
 
 Message = dict[str, Any]
 """An envelope as JSON."""
@@ -180,7 +181,7 @@ def _ask_for_tools(
 
     for name in names:
         send(name)
-    pages: dict[str, list[Mapping[str, Any]]] = {}
+    pages = {name: BoundedEntries() for name in names}
     found: dict[str, list[Mapping[str, Any]]] = {}
     while open_requests:
         try:
@@ -193,11 +194,13 @@ def _ask_for_tools(
         if request is None or body.get("from") != open_requests[request]:
             continue
         name, result = open_requests.pop(request), object_at(body, "payload", "result")
-        pages.setdefault(name, []).extend(objects_at(result, "tools"))
-        if result.get("nextCursor"):
+        pages[name].add(ListPage(tuple(objects_at(result, "tools"))))
+        if result.get("nextCursor") and not pages[name].is_full:
             send(name, cursor=str(result["nextCursor"]))
         else:
-            found[name] = pages[name]
+            found[name] = pages[name].entries
+            if pages[name].left_out:
+                terminal.warn(f"{name} lists more tools; showing {len(found[name]):,}")
     return found
 
 

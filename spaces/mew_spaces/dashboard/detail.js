@@ -19,6 +19,8 @@ const MAX_LOG = 60;
 const SETTLED_MS = 150; // no history is read for rows that arrow keys only pass
 const MAX_COMPACTIONS = 50;
 const MAX_SUGGESTIONS = 3;
+const MAX_TOOLS = 500; // as agents read
+const MAX_TOOL_CHARS = 300;
 const MARGIN = 0.02;
 
 export class Detail {
@@ -326,7 +328,11 @@ export class Detail {
     try {
       const answer = await this._ask("mcp/request", { jsonrpc: "2.0", id: 1, method: "tools/list", params: {} }, (one) => one.kind === "mcp/response");
       const tools = answer.payload?.result?.tools ?? [];
-      const rows = tools.map((tool) => make("li", "", makeText("code", "", String(tool.name)), " ", makeText("span", "soft", String(tool.description ?? "").split("\n")[0])));
+      const rows = tools.slice(0, MAX_TOOLS).map((tool) => {
+        const [name, about] = [tool?.name, tool?.description].map((one) => String(one ?? "").slice(0, MAX_TOOL_CHARS).split("\n")[0]);
+        return make("li", "", makeText("code", "", name), " ", makeText("span", "soft", about));
+      });
+      if (tools.length > MAX_TOOLS) rows.push(make("li", "soft", `${tools.length - MAX_TOOLS} more`));
       this._tools.replaceChildren(rows.length ? make("ul", "tool-list", ...rows) : make("p", "soft", answer.payload?.error?.message ?? "It offers no tools."));
     } catch (error) {
       this._tools.replaceChildren(makeText("p", "soft", error.message));

@@ -2,7 +2,9 @@
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from markdown_it import MarkdownIt
@@ -10,6 +12,7 @@ from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
 from mew_agent.participant.participant import Participant
+from mew_agent.tools.peer_offers import MAX_LISTED
 from tests.support.cli import mew, seat
 from tests.support.gateway_client import joined
 
@@ -104,6 +107,23 @@ async def test_tools_are_listed_by_participant() -> None:
     assert "mute" in silent.err
     assert forbidden.code == 2
     assert "mcp/request" in forbidden.err
+
+
+async def test_a_list_of_tools_without_end_is_cut() -> None:
+    class Endless:
+        pages = 0
+
+        async def request(self, _method: str, _params: Mapping[str, Any]) -> dict[str, Any]:
+            Endless.pages += 1
+            return {"tools": [{"name": f"t{Endless.pages}-{n}"} for n in range(200)], "nextCursor": "more"}
+
+    async with serve_gateway(parse_space(SPACE)) as gateway:
+        token = gateway.token_of("files")
+        async with Participant(gateway.ws_url, space="review", id="files", token=token, offers=Endless()):
+            listed = await mew("tools", "files", *seat(gateway))
+    assert len(listed.out.splitlines()) == MAX_LISTED + 1
+    assert "files lists more tools; showing 500" in listed.err
+    assert Endless.pages == 3
 
 
 async def test_fit_exits_by_whether_a_text_fits(gateway: RunningGateway, tmp_path: Path) -> None:
