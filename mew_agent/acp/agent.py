@@ -17,6 +17,7 @@ from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import object_at, objects_at
 from mew_protocol.payloads.mcp import CallSubject
 from mew_protocol.payloads.participant import Compact, CompactDone
+from mew_protocol.visible import shortened
 
 from mew_agent.acp.figures import AgentUsage, UsageTracker, compaction_step, spending_in, usage_in, window_in
 from mew_agent.acp.own_compactions import OwnCompactions
@@ -44,8 +45,8 @@ logger = logging.getLogger("mew_agent.acp")
 PERMISSION: Final = "permission"
 """The tool that a permission request proposes to call."""
 
-MAX_TEXT_CHARS: Final = 1_000
-"""Maximum length of the text in a proposed permission request, so that reports can show it."""
+MAX_TEXT_CHARS: Final = 100_000
+"""Maximum length of the text in a proposed permission request; a longer one says how much is missing."""
 
 GO_ON: Final = "Your context was compacted while you worked on the last message. Go on with it where you stopped."
 AGAIN: Final = "(You were restarted while you worked on this message. Go on where you stopped.)\n"
@@ -396,7 +397,8 @@ class AcpAgent(Participant):
             "tool": str(call.get("title") or call.get("kind") or "a tool"),
             "kind": call.get("kind"),
             "input": call.get("rawInput"),
-            "text": None if call.get("rawInput") else _text_of(call)[:MAX_TEXT_CHARS],
+            "text": None if call.get("rawInput") else shortened(_text_of(call), MAX_TEXT_CHARS),
+            "changes": None if call.get("rawInput") else _changes_in(call),
             "locations": call.get("locations"),
         }
         params = {"name": PERMISSION, "arguments": {key: one for key, one in arguments.items() if one}}
@@ -438,6 +440,12 @@ def _text_of(call: Mapping[str, Any]) -> str:
     """Return the texts of a tool call, and the files that it changes. Some agents name the command only there."""
     parts = objects_at(call, "content")
     return "\n".join(filter(None, (text_in(one.get("content")) or str(one.get("path") or "") for one in parts)))
+
+
+def _changes_in(call: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the changes of files that a tool call shows."""
+    changes = (one for one in objects_at(call, "content") if one.get("type") == "diff")
+    return [{key: one.get(key) for key in ("path", "oldText", "newText")} for one in changes]
 
 
 def _plan_status(update: Mapping[str, Any]) -> str:

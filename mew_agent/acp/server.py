@@ -16,7 +16,9 @@ from acp.connection import Connection
 from acp.exceptions import RequestError
 from acp.stdio import stdio_streams
 from mew_protocol.json_values import object_at, objects_at, value_at
-from mew_protocol.quoting import markdown_line
+from mew_protocol.payloads.mcp import arguments_of
+from mew_protocol.proposal_text import argument_lines, call_text, further_params
+from mew_protocol.quoting import markdown_block, markdown_line
 
 from mew_agent._version import __version__
 from mew_agent.acp.session import PROTOCOL_VERSION
@@ -165,10 +167,13 @@ class AcpServer:
     async def _decide(self, proposal: ProposalMade) -> None:
         """Let the client decide about a proposal of the agent. Another participant may be faster."""
         session = next((name for name, scope in self._sessions.items() if scope), next(iter(self._sessions)))
+        body = proposal.envelope.body
+        text = markdown_block("\n".join([f"{call_text(proposal.envelope)}:", *argument_lines(body)]))
         call = {
             "toolCallId": proposal.envelope.id,
-            "title": markdown_line(proposal.subjects[0] if proposal.subjects else proposal.method),
-            "rawInput": dict(proposal.arguments),
+            "title": markdown_line(call_text(proposal.envelope)),
+            "rawInput": body.get("params") if further_params(body) else arguments_of(body),
+            "content": [{"type": "content", "content": {"type": "text", "text": text}}],
             "status": "pending",
         }
         params = {"sessionId": session, "toolCall": call, "options": list(OPTIONS)}

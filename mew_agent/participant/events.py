@@ -4,7 +4,6 @@ Owns the event classes, how they are read from envelopes, and which proposals ar
 listens.
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -13,7 +12,9 @@ from mew_protocol import kinds
 from mew_protocol.bounded_dict import FairDict
 from mew_protocol.envelope import Envelope
 from mew_protocol.ids import GATEWAY
-from mew_protocol.payloads.mcp import CallSubject, arguments_of, fulfils, proposals_in
+from mew_protocol.payloads.mcp import CallSubject, approval_of, arguments_of, fulfils, proposals_in
+from mew_protocol.proposal_text import arguments_in_short
+from mew_protocol.visible import visible
 
 from mew_agent.participant.dispatcher import Subscriber
 from mew_agent.participant.gaps import SpaceEvent, StreamGap
@@ -28,7 +29,7 @@ MAX_OPEN_PROPOSALS = 1_000
 """How many undecided proposals are followed; the oldest are dropped without a `ProposalClosed`."""
 
 MAX_SHOWN_CHARS = 600
-"""How much of a proposal's arguments its text shows."""
+"""How much of a proposal's arguments its text shows. A longer text says how much is missing."""
 
 HowClosed = Literal["fulfilled", "rejected", "withdrawn", "left"]
 
@@ -138,22 +139,25 @@ class ProposalMade(SpaceEvent):
 
     def __str__(self) -> str:
         """For people: `'coder' proposes to call 'count_words' on 'words' with {"text": "one two"}`."""
-        targets = " and ".join(f"'{peer}'" for peer in self.peers) or "everyone"
-        call = f"to call '{self.tool}' on {targets}" if self.tool is not None else f"'{self.method}' to {targets}"
-        # What was sent, even if it is not an object: a person must not approve what is not shown.
-        shown = json.dumps(arguments_of(self.envelope.body), ensure_ascii=False)
-        short = shown if len(shown) <= MAX_SHOWN_CHARS else f"{shown[:MAX_SHOWN_CHARS]}..."
-        return f"'{self.sender}' proposes {call}{'' if shown in ('null', '{}') else f' with {short}'}"
+        targets = " and ".join(f"'{visible(peer)}'" for peer in self.peers) or "everyone"
+        is_call = self.tool is not None
+        call = (
+            f"to call '{visible(self.tool or '')}' on {targets}"
+            if is_call
+            else f"'{visible(self.method)}' to {targets}"
+        )
+        arguments = arguments_in_short(self.envelope.body, MAX_SHOWN_CHARS)
+        return f"'{self.sender}' proposes {call}{f' with {arguments}' if arguments else ''}"
 
     async def fulfil(self, arguments: Mapping[str, Any] | None = None) -> Envelope:
         """Send the request; the proposer receives its answer. `arguments` replace those that were proposed.
 
         Raises `NotPermitted` and `NotConnected`.
         """
-        payload = self.envelope.payload
-        if arguments is not None:
-            params = {"name": self.tool, "arguments": dict(arguments)} if self.tool is not None else dict(arguments)
-            payload = {**self.envelope.body, "params": params}
+        params = None if arguments is None else dict(arguments)
+        if params is not None and self.tool is not None:
+            params = {"name": self.tool, "arguments": params}
+        payload = approval_of(self.envelope, params)
         return await self._messenger.send(kinds.MCP_REQUEST, payload, to=self.peers, correlation_id=(self.envelope.id,))
 
     async def reject(self, reason: str = "disagree") -> Envelope:

@@ -266,10 +266,7 @@ class McpClient:
             since=sent.ts,
             peer=proposal.peer,
             who_may_answer=tuple(
-                name
-                for name in sorted(peers)
-                if proposal.may_be_decided_by(name)
-                and peers[name].may_send(kinds.MCP_REQUEST, sent.body, proposal.peer)
+                name for name in sorted(peers) if proposal.may_be_decided_by(name) and peers[name].may_approve(sent)
             ),
             proposal=sent.id,
             tool=tool,

@@ -131,6 +131,11 @@ class Peer:
         draft = Draft(kind=kind, payload=dict(payload), to=(to,))
         return not self.capabilities or CapabilitySet(self.capabilities).allows(draft)
 
+    def may_approve(self, proposal: Envelope) -> bool:
+        """Return whether the capabilities that the gateway announced for it cover this; True if it announced none."""
+        draft = Draft(kind=kinds.MCP_REQUEST, payload=proposal.payload, to=proposal.to)
+        return not self.capabilities or CapabilitySet(self.capabilities).allows(draft, approving=True)
+
 
 @dataclass(frozen=True, slots=True)
 class PeerChanges:

@@ -5,7 +5,6 @@ webhooks show the same list. An item changes only when its cause does: ages are 
 reads, and what a reader may send.
 """
 
-import json
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
@@ -16,8 +15,9 @@ from mew_protocol.context_report import ContextReport
 from mew_protocol.envelope import unix_seconds
 from mew_protocol.json_values import value_at
 from mew_protocol.payloads.base import Payload
-from mew_protocol.payloads.mcp import COMPACT_CONTEXT, CallSubject, UndecidedProposal
+from mew_protocol.payloads.mcp import UndecidedProposal, approval_of, arguments_of
 from mew_protocol.payloads.participant import BoardEntry, Status
+from mew_protocol.proposal_text import AlwaysAllow, always_allow, is_compaction, proposed
 
 AttentionKind = Literal[
     "approval",
@@ -75,10 +75,11 @@ class AttentionAction(Payload):
 
     `command` does it in a terminal. `envelope` is what it sends: kind, `to`, payload, `correlation_id`; absent if only
     a command does it. `capability` is the kind that the sender needs. `allowed` says whether the reader may send it;
-    absent if the reader is not known.
+    absent if the reader is not known. `confirm` is what the reader has to be told, and to confirm, before it acts.
     """
 
     label: str
+    confirm: str | None = None
     command: str | None = None
     capability: str | None = None
     envelope: dict[str, Any] | None = None
@@ -144,26 +145,25 @@ def aggregate(items: Iterable[AttentionItem], *, most: int = MOST_OF_A_KIND) -> 
 
 def approval_item(proposal: UndecidedProposal) -> AttentionItem:
     """Return the item of a proposal that waits for a decision."""
-    subject, sender, to = CallSubject.read(proposal.body), proposal.sender, proposal.addressees
-    arguments = value_at(proposal.body, "params", "arguments")
-    if subject.tool == COMPACT_CONTEXT:
-        what = f"{sender} asks before it compacts its context{_freed(arguments)}"
+    sender, name = proposal.sender, proposal.short_id or proposal.id
+    if is_compaction(proposal):
+        what = f"{sender} asks before it compacts its context{_freed(arguments_of(proposal.body))}"
     else:
-        where = f" on {', '.join(to[:_NAMES])}" if to else ""
-        shown = f": {_clip(json.dumps(arguments, ensure_ascii=False), _ARGUMENT_CHARS)}" if arguments else ""
-        what = f"{sender} waits for approval of {_clip(subject.tool or subject.method, 100)}{where}{shown}"
+        what = f"{sender} waits for approval of {proposed(proposal, _ARGUMENT_CHARS)}"
     approve = AttentionAction(
         label="Approve",
-        command=f"mew approve {proposal.id[:8]}",
+        command=f"mew approve {name}",
         capability=kinds.MCP_REQUEST,
-        envelope=_draft(kinds.MCP_REQUEST, to, dict(proposal.body), (proposal.id,)),
+        envelope=_draft(kinds.MCP_REQUEST, proposal.addressees, approval_of(proposal), (proposal.id,)),
     )
     reject = AttentionAction(
         label="Reject",
-        command=f"mew reject {proposal.id[:8]}",
+        command=f"mew reject {name}",
         capability=kinds.MCP_REJECT,
         envelope=_draft(kinds.MCP_REJECT, (sender,), {"reason": "disagree"}, (proposal.id,)),
     )
+    allowed = always_allow(proposal)
+    always = () if allowed is None else (_always(allowed),)
     return AttentionItem(
         id=f"approval:{sender}:{proposal.id}",
         kind="approval",
@@ -171,7 +171,14 @@ def approval_item(proposal: UndecidedProposal) -> AttentionItem:
         participant=sender,
         reason=what,
         since=proposal.ts,
-        actions=(reject,) if proposal.truncated else (approve, reject),
+        actions=(reject,) if proposal.truncated else (approve, reject, *always),
+    )
+
+
+def _always(allowed: AlwaysAllow) -> AttentionAction:
+    kind = kinds.CAPABILITY_GRANT
+    return AttentionAction(
+        label="Always allow this tool", confirm=allowed.meaning, capability=kind, envelope=allowed.grant
     )
 
 

@@ -92,7 +92,7 @@ def _within(wanted: object, held: object, steps: Steps) -> bool:
     if isinstance(wanted, list | tuple):
         # A list matches each of its members, and also itself as a whole.
         return all(_within(one, held, steps) for one in wanted) and _matches(held, list(wanted), steps)
-    if isinstance(wanted, str) and not _is_literal(wanted):
+    if isinstance(wanted, str) and not is_literal(wanted):
         return isinstance(held, list | tuple) and any(_within(wanted, one, steps) for one in held)
     return _matches(held, wanted, steps)
 
@@ -118,19 +118,20 @@ def _compilation_steps(held: object) -> int:
         return sum(_compilation_steps(key) + _compilation_steps(value) for key, value in held.items())
     if isinstance(held, list | tuple):
         return sum(map(_compilation_steps, held))
-    return _STEPS_PER_COMPILATION + 2 * len(held) if isinstance(held, str) and not _is_literal(held) else 2
+    return _STEPS_PER_COMPILATION + 2 * len(held) if isinstance(held, str) and not is_literal(held) else 2
 
 
 def _text_within(wanted: str, held: str, steps: Steps, *, in_kind: bool = False) -> bool:
     if wanted == held or is_everything(held):
         return True
-    if not _may_match(held, wanted) or not _is_literal(wanted) or _is_literal(held):
+    if not _may_match(held, wanted) or not is_literal(wanted) or is_literal(held):
         return False
     steps.spend(_compilation_steps(held))
     return compile_text(held, in_kind=in_kind)(wanted, steps)
 
 
-def _is_literal(text: str) -> bool:
+def is_literal(text: str) -> bool:
+    """Return whether a text of a pattern matches only itself."""
     return not (text.startswith("!") or has_wildcard(text) or (len(text) > 2 and text[0] == "/" == text[-1]))
 
 

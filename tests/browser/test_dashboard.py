@@ -9,6 +9,7 @@ from mew_protocol import kinds
 from mew_protocol.codec import read_draft
 from mew_protocol.context_report import Basis, LimitBasis, PartName, UnknownReason
 from mew_protocol.ids import ParticipantId
+from mew_protocol.payloads.mcp import digest_of
 from mew_spaces.config.loading import SpaceConfig, parse_space
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 from playwright.async_api import Locator, Page, Route, expect
@@ -374,17 +375,39 @@ async def test_proposals_are_approved_rejected_and_allowed_always(open_dashboard
         await expect(queue).to_have_count(0)
         await expect(log(page)).to_contain_text("rejected by ada: not on Friday")
         await coder.send_envelope(kinds.MCP_PROPOSAL, call, to=["writer"])
-        await queue.get_by_role("button", name="Always allow this tool").click()
+        await queue.get_by_role("button", name="Always allow this tool…").click()
+        meaning = "coder may then call edit on writer without asking, with any arguments"
+        await expect(queue.locator(".confirm")).to_contain_text(meaning)
+        await queue.locator(".confirm").get_by_role("button", name="Always allow this tool").click()
         granted = await coder.received(kinds.CAPABILITY_GRANT)
-        pattern = {"kind": "mcp/request", "payload": {"method": "tools/call", "params": {"name": "edit"}}}
-        assert granted["payload"]["capabilities"] == [{**pattern, "to": ["writer"]}]
+        tool = {"method": "tools/call", "params": {"name": "edit"}}
+        pattern = {"kind": "mcp/request", "payload": tool, "to": ["writer"], "approve": False}
+        assert granted["payload"]["capabilities"] == [pattern]
         requested = await files.received(kinds.MCP_REQUEST)
-        assert (requested["from"], requested["payload"]) == ("ada", call)
+        digest = digest_of(call, "coder", ["writer"])
+        assert (requested["from"], requested["payload"]) == ("ada", {**call, "proposal_digest": digest})
         await expect(log(page)).to_contain_text("approved by ada")
         result = {"result": {"content": [{"type": "text", "text": "edited"}]}}
         await files.send_envelope(kinds.MCP_RESPONSE, result, to=["ada"], about=[requested["id"]])
         await log(page).get_by_text("Arguments and result").click()
         await expect(log(page)).to_contain_text("edited")
+        await page.locator("#participants").get_by_text("coder", exact=True).click()
+        allowed = page.locator("#detail .allowed")
+        await expect(allowed).to_contain_text("May call edit on writer without asking")
+        await allowed.get_by_role("button", name="Stop allowing").click()
+        assert (await coder.received(kinds.CAPABILITY_REVOKE))["payload"]["capabilities"] == [pattern]
+        await expect(allowed).to_be_empty()
+
+
+async def test_an_approval_in_the_conversation_carries_the_digest(open_dashboard: OpenDashboard, join: Join) -> None:
+    page = await open_dashboard()
+    async with join("coder") as coder, join("writer") as files:
+        call = {"method": "tools/call", "params": {"name": "edit", "arguments": {"n": 1.0, "ä": "\u202e"}}}
+        await coder.send_envelope(kinds.MCP_PROPOSAL, {**call, "further": 1}, to=["writer"])
+        await expect(page.locator("#queue .item")).to_contain_text("coder waits for approval of edit on writer")
+        await log(page).get_by_role("button", name="Approve edit of coder").click()
+        requested = await files.received(kinds.MCP_REQUEST)
+        assert requested["payload"] == {**call, "proposal_digest": digest_of(call, "coder", ["writer"])}
 
 
 async def test_many_proposals_are_one_item_and_notify_when_wanted(open_dashboard: OpenDashboard, join: Join) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from mew_protocol.attention import AttentionItem, aggregate, attention, not_stored_item, sort_items
-from mew_protocol.payloads.mcp import UndecidedProposal
+from mew_protocol.payloads.mcp import UndecidedProposal, digest_of
 from mew_protocol.payloads.participant import BoardEntry
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
@@ -122,14 +122,27 @@ def test_a_proposal_shows_its_arguments_and_how_to_decide() -> None:
     (found,) = items(proposals=(proposal(path="x.txt"),))
     assert (found.kind, found.level, found.since) == ("approval", "blocking", EARLIER)
     assert found.reason == 'coder waits for approval of write_file on files: {"path": "x.txt"}'
-    approve, reject = found.actions
-    assert approve.command == "mew approve proposal"
+    approve, reject, always = found.actions
+    assert approve.command == "mew approve proposal-1"
+    call = {"method": "tools/call", "params": {"name": "write_file", "arguments": {"path": "x.txt"}}}
     assert approve.envelope == {
         "kind": "mcp/request",
         "to": ["files"],
         "correlation_id": ["proposal-1"],
-        "payload": {"method": "tools/call", "params": {"name": "write_file", "arguments": {"path": "x.txt"}}},
+        "payload": {**call, "proposal_digest": digest_of(call, "coder", ["files"])},
     }
+    assert always.envelope is not None
+    assert always.envelope["payload"]["capabilities"] == [
+        {
+            "kind": "mcp/request",
+            "to": ["files"],
+            "payload": {"method": "tools/call", "params": {"name": "write_file"}},
+            "approve": False,
+        }
+    ]
+    assert always.confirm is not None
+    assert always.confirm.startswith("coder may then call write_file on files without asking, with any arguments")
+    assert "`mew revoke coder mcp/request --to files --tool write_file` ends it" in always.confirm
     assert reject.envelope is not None
     assert (reject.envelope["kind"], reject.envelope["to"]) == ("mcp/reject", ["coder"])
 
@@ -140,8 +153,18 @@ def test_a_proposal_without_its_parameters_can_only_be_rejected() -> None:
 
 
 def test_a_compaction_that_asks_says_what_it_would_free() -> None:
-    (found,) = items(proposals=(proposal(tool="compact_context", present_tokens=90_000, freed_tokens=40_000),))
+    sizes = {"present_tokens": 90_000, "freed_tokens": 40_000}
+    one = proposal(tool="compact_context", **sizes)
+    (found,) = items(proposals=(one.model_copy(update={"to": ("coder",)}),))
     assert found.reason == "coder asks before it compacts its context of ~90,000 tokens, which frees ~40,000"
+    (of_another,) = items(proposals=(one,))
+    assert of_another.reason.startswith("coder waits for approval of compact_context on files: {")
+
+
+def test_a_short_text_says_what_it_leaves_out_and_hides_nothing() -> None:
+    (found,) = items(proposals=(proposal(path="a\u202eb", text="x" * 3_000),))
+    assert 'files: {"path": "a<U+202E>b", "text": "xxx' in found.reason
+    assert found.reason.endswith("x … (2,874 more characters; `mew proposals` shows all)")
 
 
 def test_launched_programs_are_missed_and_faults_say_more() -> None:

@@ -20,10 +20,12 @@ from mew_protocol.context_report import (
     UnknownReason,
     Waiting,
 )
-from mew_protocol.payloads.mcp import COMPACT_CONTEXT, arguments_of
+from mew_protocol.payloads.mcp import COMPACT_CONTEXT
 from mew_protocol.payloads.participant import BoardEntry, CompactDone, Status, basis_label
+from mew_protocol.proposal_text import ALL_SHOWN
 from mew_protocol.quoting import clean as clean
 from mew_protocol.quoting import one_line
+from mew_protocol.visible import shortened, visible
 
 from mew_agent.errors import listed
 
@@ -51,7 +53,7 @@ _SKIPPED: Final[Mapping[str, str]] = {
     "failed": "its program failed to compact",
 }
 
-_ARGUMENT_CELLS: Final = 60
+_ARGUMENT_CHARS: Final = 60
 _PIN_HASHES: Final = 3
 
 SHUTTING_DOWN: Final = "shutting_down"
@@ -280,30 +282,17 @@ def approvals(status: Status | None) -> tuple[Waiting, ...]:
 
 
 def approval(wait: Waiting) -> str:
-    """A wait for an approval, with the arguments as far as they fit: `approval of write on files {"path": "a"}`."""
+    """A wait for an approval as its participant reports it: `approval of write on files {"path": "a"}`.
+
+    The proposal itself may say something else: a person decides by that.
+    """
     given = wait.arguments or {}
     if wait.tool == COMPACT_CONTEXT:
         present, gain = given.get("present_tokens"), given.get("freed_tokens")
         is_known = isinstance(present, int) and isinstance(gain, int)
         return f"approval of a compaction{f' (~{present:,} tokens, frees ~{gain:,})' if is_known else ''}"
-    shown = f" {clip(json.dumps(given, ensure_ascii=False), _ARGUMENT_CELLS)}" if given else ""
-    return clean(f"{wait.what}{shown}")
-
-
-def argument_lines(call: Mapping[str, object]) -> list[str]:
-    """The arguments of a proposed call, all of them: JSON in one line, and below it each text of several lines.
-
-    `call` is the payload. For a method other than a tool call, they are its parameters.
-    """
-    given = arguments_of(call) or {}
-    if not isinstance(given, Mapping):
-        return [clean(json.dumps(given, ensure_ascii=False))]
-    texts = {name: text for name, text in given.items() if isinstance(text, str) and "\n" in text.strip()}
-    rest = {name: value for name, value in given.items() if name not in texts}
-    lines = [json.dumps(rest, ensure_ascii=False)] if rest or not texts else []
-    for name, text in texts.items():
-        lines += [f"{name}:", *(f"  {line}" for line in text.replace("\t", "    ").splitlines())]
-    return [clean(line) for line in lines]
+    text = visible(json.dumps(given, ensure_ascii=False)) if given else ""
+    return f"{visible(wait.what)}{text and ' '}{shortened(text, _ARGUMENT_CHARS, ALL_SHOWN)}"
 
 
 def _report_remarks(entry: BoardEntry, report: ContextReport, now: datetime) -> Iterator[str]:

@@ -14,8 +14,10 @@ from mew_protocol.bounded_dict import FairDict
 from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import objects_at, value_at
 from mew_protocol.payloads.chat import chat_refusal_in
-from mew_protocol.payloads.mcp import CallSubject, fulfils, proposals_in
+from mew_protocol.payloads.mcp import CallSubject, approval_of, fulfils, proposals_in
 from mew_protocol.payloads.participant import CompactDone, Status
+from mew_protocol.proposal_text import argument_lines
+from mew_protocol.visible import visible
 from pydantic import ValidationError
 
 from mew_agent.cli.board import words
@@ -127,7 +129,7 @@ class TerminalChat:
         number = self._open_proposal(parts)
         proposal = self.proposals.pop(number)
         if approve:
-            return TypedEnvelope(kinds.MCP_REQUEST, dict(proposal.body), proposal.addressees, (proposal.id,))
+            return TypedEnvelope(kinds.MCP_REQUEST, approval_of(proposal), proposal.addressees, (proposal.id,))
         reason = " ".join(parts[1:] if parts and parts[0] == str(number) else parts) or "disagree"
         return TypedEnvelope(kinds.MCP_REJECT, {"reason": reason}, (proposal.sender,), (proposal.id,))
 
@@ -246,10 +248,10 @@ def status_in(body: Mapping[str, Any]) -> Status | None:
 
 
 def _proposed(proposal: Envelope, number: int) -> str:
+    first, *more = argument_lines(proposal.body)
     method, tool = CallSubject.read(proposal.body)
-    to = f" to {', '.join(proposal.addressees)}" if proposal.addressees else ""
-    first, *more = words.argument_lines(proposal.body)
-    lines = [f"* {proposal.sender} proposes{to}: {tool or method} {first}", *more]
+    what, to = visible(tool or method), visible(", ".join(proposal.addressees) or "everyone")
+    lines = [f"* {visible(proposal.sender)} proposes to {to}: {what} {first}", *more]
     return "\n  ".join([*lines, f"/approve {number} or /reject {number}"])
 
 

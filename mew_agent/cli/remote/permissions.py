@@ -19,9 +19,19 @@ from mew_protocol.payloads.mcp import (
     COMPACT_CONTEXT,
     CallSubject,
     UndecidedProposal,
+    approval_of,
     arguments_of,
 )
+from mew_protocol.proposal_text import (
+    allowed_calls,
+    argument_lines,
+    ending,
+    further_params,
+    is_compaction,
+    proposed,
+)
 from mew_protocol.setting_problems import did_you_mean, first_problem
+from mew_protocol.visible import visible
 from pydantic import ValidationError
 
 from mew_agent.cli.app import terminal
@@ -39,8 +49,14 @@ from mew_agent.cli.remote.request import SentRequest, check_name, new_envelope
 from mew_agent.cli.remote.session import find_gateway
 from mew_agent.compaction.approval import read_approval
 from mew_agent.errors import ConfigError, PeerFailed
+from mew_agent.participant.events import MAX_SHOWN_CHARS
 
 _SHORT: Final = 8
+_SIZES: Final = ("present_tokens", "freed_tokens")
+_SHOWN_OF_COMPACTION: Final = frozenset(
+    {"trigger", "requested_by", "session", "reason", "cleared_results", "cost_tokens", "leaves", "stays", *_SIZES}
+    | {"goes_on_at", "approvers", "target_tokens", "basis"}
+)
 _CAPABILITY_FORMS: Final = """chat, '{"kind": "chat"}', or a list of these in JSON"""
 
 ANSWER_SECONDS: Final = 5.0
@@ -56,16 +72,21 @@ def show_proposals(
     connection: ConnectionOptions,
 ) -> None:
     """List the proposals that need a decision."""
-    proposals = find_gateway(connection).proposals()
+    api = find_gateway(connection)
+    proposals = api.proposals()
     for one in proposals:
         if as_json:
             terminal.print_json(one.as_dict())
             continue
         age = words.span(one.age_seconds or 0.0)
-        terminal.print_line(f"{short_id(one.id)}  {one.sender} proposes {_call(one)}, {age} ago; {_deciders(one)}")
+        terminal.print_line(f"{short_id(one)}  {one.sender} proposes {_call(one)}, {age} ago; {_deciders(one)}")
         terminal.print_lines(f"  {line}" for line in _details(one))
     if not proposals and not as_json:
         terminal.print_line("no proposal is open")
+    for participant in () if as_json else api.participants():
+        name = str(participant.get("id"))
+        for meaning, pattern in allowed_calls(name, participant.get("capabilities")):
+            terminal.print_line(f"{meaning}; `{ending(name, pattern)}` ends it")
 
 
 @with_option_groups
@@ -89,18 +110,20 @@ def approve(
     one = _find(api, proposal)
     if one.truncated:
         problem = "its parameters are too large to be kept; only a participant that received it can approve it"
-        raise ConfigError(short_id(one.id), problem)
+        raise ConfigError(short_id(one), problem)
     me = api.participant
     if one.may_fulfil is not None and me not in one.may_fulfil:
         raise ConfigError("--participant", f"'{me}' may not call {_call(one)}; {_deciders(one)}")
     _check_decider(one, me)
-    body = _changed(one, target_tokens, pins or [])
+    changes = _changes(one, target_tokens, pins or [])
+    # Only what we change: the agent compacts as it proposed otherwise.
+    body = approval_of(one, {"name": COMPACT_CONTEXT, "arguments": changes} if changes else None)
     request = new_envelope(api, kinds.MCP_REQUEST, body, *one.addressees, correlation_id=(one.id,))
     with api.events() as events:
         outcome = {"id": one.id, "decision": "approved", "request": api.send(request.as_dict())}
         if one.addressees == (one.sender,):
             _check_counts(events, request, one.sender)
-    what = "compacts" if _is_compaction(one) else f"gets the answer of {_call(one)}"
+    what = "compacts" if is_compaction(one) else f"gets the answer of {_call(one)}"
     terminal.print_outcome(f"approved: {one.sender} {what}", outcome, as_json=as_json)
 
 
@@ -119,7 +142,7 @@ def reject(
     about = {"to": [one.sender], "correlation_id": [one.id]}
     api.send({"kind": kinds.MCP_REJECT, **about, "payload": {"reason": reason}})
     outcome = {"id": one.id, "decision": "rejected"}
-    what = "does not compact now" if _is_compaction(one) else f"may not call {_call(one)}"
+    what = "does not compact now" if is_compaction(one) else f"may not call {_call(one)}"
     terminal.print_outcome(f"rejected: {one.sender} {what}", outcome, as_json=as_json)
 
 
@@ -137,19 +160,22 @@ def _check_counts(events: SpaceEvents, request: Envelope, proposer: str) -> None
             return
 
 
-def short_id(name: str) -> str:
+def short_id(proposal: UndecidedProposal) -> str:
     """The beginning of an id, by which a person names a proposal."""
-    return words.clean(name[:_SHORT])
+    return visible(proposal.id[:_SHORT] if proposal.short_id is None else proposal.short_id)
 
 
 def _find(api: GatewayApi, name: str) -> UndecidedProposal:
-    """Find the open proposal with this id, or the only one whose id begins with it. Raises `ConfigError`."""
+    """Find the open proposal that a name means. Raises `ConfigError`."""
     proposals = api.proposals()
-    found = [one for one in proposals if one.id == name] or [one for one in proposals if one.id.startswith(name)]
+    found = [one for one in proposals if one.id == name] or [one for one in proposals if one.is_named(name)]
     if len(found) == 1:
         return found[0]
-    problem = "matches several proposals" if found else "no open proposal has this id"
-    listed = ", ".join(short_id(one.id) for one in found or proposals) or "none"
+    alike = [one for one in proposals if one.id.startswith(name)]
+    problem = "no open proposal has this id"
+    if alike:
+        problem = "matches several proposals, decided ones included; type more of the id"
+    listed = ", ".join(short_id(one) for one in alike or proposals) or "none"
     raise ConfigError(name, f"{problem} (open: {listed})")
 
 
@@ -163,27 +189,26 @@ def announce_approvals(request: SentRequest) -> None:
                 continue
             announced.add(wait.proposal)
             one = next((one for one in request.api.proposals() if one.id == wait.proposal), None)
-            # The gateway also knows those who are not connected.
-            who = _may_approve(wait.who_may_answer) if one is None else _deciders(one)
-            name, what = short_id(wait.proposal), f"'{request.participant}' waits for {words.approval(wait)}"
-            terminal.warn(f"{what}; {who}: `mew approve {name}` or `mew reject {name}`")
+            if one is None or one.sender != request.participant:
+                who = f"{words.approval(wait)}; {_may_approve(wait.who_may_answer)}: see `mew proposals`"
+                terminal.warn(f"'{request.participant}' waits for {who}")
+                continue
+            # Of the gateway, not of the status: it is what an approval runs. It also knows those who are not connected.
+            what = words.approval(wait) if is_compaction(one) else f"approval of {proposed(one, MAX_SHOWN_CHARS)}"
+            name = short_id(one)
+            commands = f"`mew approve {name}` or `mew reject {name}`"
+            terminal.warn(f"'{request.participant}' waits for {what}; {_deciders(one)}: {commands}")
 
     announce()
     request.on_status.append(announce)
 
 
 def _deciders(proposal: UndecidedProposal) -> str:
-    return _may_approve(_arguments(proposal).get("approvers") if _is_compaction(proposal) else proposal.may_fulfil)
+    return _may_approve(_arguments(proposal).get("approvers") if is_compaction(proposal) else proposal.may_fulfil)
 
 
 def _may_approve(names: Sequence[str] | None) -> str:
     return f"{', '.join(names or ()) or 'no participant'} may approve"
-
-
-def _is_compaction(proposal: UndecidedProposal) -> bool:
-    """Whether an agent proposes to compact its own context."""
-    is_own = proposal.addressees == (proposal.sender,)
-    return is_own and CallSubject.read(proposal.body).tool == COMPACT_CONTEXT
 
 
 def _arguments(proposal: UndecidedProposal) -> Mapping[str, Any]:
@@ -192,47 +217,48 @@ def _arguments(proposal: UndecidedProposal) -> Mapping[str, Any]:
 
 def _check_decider(proposal: UndecidedProposal, me: str) -> None:
     """Raise `ConfigError` if an agent asked others than us about its compaction; it would ignore our decision."""
-    if _is_compaction(proposal) and me not in _arguments(proposal).get("approvers", ()):
+    if is_compaction(proposal) and me not in _arguments(proposal).get("approvers", ()):
         raise ConfigError("--participant", f"'{me}' may not decide about this compaction; {_deciders(proposal)}")
 
 
-def _changed(proposal: UndecidedProposal, target_tokens: int | None, pins: list[str]) -> dict[str, Any]:
-    """The request of a proposal, with the changes of its approver. Raises `ConfigError`."""
-    body = dict(proposal.body)
+def _changes(proposal: UndecidedProposal, target_tokens: int | None, pins: list[str]) -> dict[str, Any]:
+    """What an approver changes of a proposed compaction. Raises `ConfigError`."""
     changes = {"target_tokens": target_tokens, "pins": pins or None}
     given = {key: value for key, value in changes.items() if value is not None}
-    if not _is_compaction(proposal):
-        if given:
-            raise ConfigError("--target-tokens and --pin", f"only for compactions, not for {_call(proposal)}")
-        return body
+    if given and not is_compaction(proposal):
+        raise ConfigError("--target-tokens and --pin", f"only for compactions, not for {_call(proposal)}")
     try:
         read_approval(given)
     except ValueError as error:
         raise ConfigError("--pin", str(error).removeprefix("arguments.pins: ")) from None
-    # Only what we change: the agent compacts as it proposed otherwise.
-    return {**body, "params": {"name": COMPACT_CONTEXT, "arguments": given}}
+    return given
 
 
 def _details(proposal: UndecidedProposal) -> list[str]:
     """Everything that was proposed: a person must not approve what is not shown."""
     if proposal.truncated:
         return ["(too large to be kept)"]
-    if not _is_compaction(proposal):
-        return words.argument_lines(proposal.body)
+    if not is_compaction(proposal):
+        return argument_lines(proposal.body)
     given = _arguments(proposal)
     trigger = f"trigger {given.get('trigger')}"
     asked = f", requested by {given['requested_by']}" if given.get("requested_by") else ""
     asked += f", session {given['session']}" if given.get("session") else ""
     asked += f": {given['reason']}" if given.get("reason") else ""
     cleared = f", {given['cleared_results']} tool results cleared" if given.get("cleared_results") else ""
-    sizes = [f"{key.partition('_')[0]} ~{_number(given.get(key))}" for key in ("present_tokens", "freed_tokens")]
+    sizes = [f"{key.partition('_')[0]} ~{_number(given.get(key))}" for key in _SIZES]
     lines = [
         f"{', '.join(sizes)}, cost ~{_number(given.get('cost_tokens'))} tokens ({trigger}{asked})",
         f"leaves {_extent(given.get('leaves'))}{cleared}",
         f"stays {_extent(given.get('stays'))}",
         f"compacts at {given.get('goes_on_at')} unless rejected",
     ]
-    return [words.clean(line) for line in lines]
+    further = {key: value for key, value in given.items() if key not in _SHOWN_OF_COMPACTION}
+    further |= further_params(proposal.body)
+    return [
+        *map(visible, lines),
+        *([visible(f"further: {json.dumps(further, ensure_ascii=False)}")] if further else []),
+    ]
 
 
 def _extent(given: object) -> str:
@@ -248,7 +274,7 @@ def _number(value: object) -> str:
 
 def _call(proposal: UndecidedProposal) -> str:
     method, tool = CallSubject.read(proposal.body)
-    return words.clean(f"{'+'.join(proposal.addressees) or 'everyone'}/{tool or method}")
+    return visible(f"{'+'.join(proposal.addressees) or 'everyone'}/") + visible(f"{tool or method}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,12 +286,16 @@ class CapabilityChange:
         list[str], typer.Argument(metavar="CAPABILITY", help="Kind such as `mcp/proposal`, or a pattern in JSON.")
     ]
     to: Annotated[list[str] | None, option("--to ID", "Only what is sent to this participant; repeatable.")] = None
+    tool: Annotated[str | None, option("--tool NAME", "Only calls of this tool, for `mcp/request`.")] = None
     as_json: JsonOption = False
     reason: ReasonOption = None
 
     def send(self, api: GatewayApi, kind: str, **more: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """Send the change as a grant or a revocation; return its patterns, and the answer. Raises `ConfigError`."""
         patterns = read_capabilities("CAPABILITY", *self.written, to=self.to or ())
+        if self.tool is not None:
+            call = {"method": "tools/call", "params": {"name": self.tool}}
+            patterns = [{**pattern, "payload": call} for pattern in patterns]
         payload = {"recipient": self.recipient, "capabilities": patterns, **more}
         answer = api.post({"kind": kind, "payload": {**payload, "reason": self.reason} if self.reason else payload})
         return patterns, answer

@@ -8,8 +8,11 @@ from contextlib import suppress
 from datetime import datetime
 from typing import ClassVar, Final, Literal
 
-from mew_protocol.attention import AttentionItem, AttentionLevel
+from mew_protocol.attention import AttentionAction, AttentionItem, AttentionLevel
+from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.participant import BoardEntry
+from mew_protocol.proposal_text import argument_lines, call_text
+from mew_protocol.visible import visible
 from textual import on, work
 from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
@@ -36,7 +39,15 @@ from mew_agent.cli.tui.panels import (
     row,
     sorted_entries,
 )
-from mew_agent.cli.tui.widgets import AttentionList, BoardList, Composer, FeedView, HelpScreen, content_of
+from mew_agent.cli.tui.widgets import (
+    AttentionList,
+    BoardList,
+    Composer,
+    ConfirmScreen,
+    FeedView,
+    HelpScreen,
+    content_of,
+)
 from mew_agent.program import run_until_signal
 
 FRAME_SECONDS: Final = 0.05
@@ -53,7 +64,7 @@ F2 participants   F3 what needs you   F4 details
 Esc message line  Ctrl-P all commands  Ctrl-Q leave
 PageUp, PageDown  scroll the conversation
 On a participant: Enter details, C compact, P pause or resume, M message,
-  N pin, X shut down, / filter
+  N pin, X shut down, E end what is always allowed, / filter
 On what needs you: A approve, R reject with a reason, W allow always,
   C compact, Enter show the participant
 In the conversation: Enter, or a click on work, shows thoughts and calls
@@ -265,6 +276,7 @@ class SpaceApp(App[None]):
                 prefix=self.view.prefixes.get(entry.id, ()),
                 ended=self.view.ended.get(entry.id),
                 proposals=tuple(one for one in self.view.chat.proposals.values() if one.sender == entry.id),
+                allowed=self.view.allowed_calls(entry.id),
             )
             width = max(20, pane.size.width - 3)
             lines = details(about, now=self._now(), width=width, style=self._style)
@@ -422,21 +434,37 @@ class SpaceApp(App[None]):
         chosen = self.query_one(AttentionList).chosen
         return next((one for one in self.view.attention(self._now()) if one.id == chosen), None)
 
-    def action_act(self, label: str) -> None:
-        """Run the selected item's action whose label begins with this text."""
+    @work
+    async def action_act(self, label: str) -> None:
+        """Run the selected item's action whose label begins with this text.
+
+        What a proposal would run is shown in full before it is approved, and so is what an action means.
+        """
         item = self._item()
         action = next((one for one in item.actions if one.label.startswith(label)), None) if item is not None else None
-        if action is None:
+        if item is None or action is None:
             self.notify(f"This item has nothing to {label.lower()}.", timeout=2)
-        else:
-            self.run_worker(self.view.act(action))
+            return
+        proposal = self.view.proposal_of(item)
+        if proposal is not None and not await self._confirmed(action, proposal):
+            return
+        approve = next(one for one in item.actions if one.envelope is not None)
+        if await self.view.act(action) and action.confirm is not None:
+            await self.view.act(approve)
+
+    async def _confirmed(self, action: AttentionAction, proposal: Envelope) -> bool:
+        """Show all of a proposal, and what an action on it means; return whether the person goes on."""
+        what = f"{visible(proposal.sender)} proposes {call_text(proposal)}:"
+        means = [action.confirm, ""] if action.confirm is not None else []
+        shown = [what, "", *argument_lines(proposal.body), "", *means, f"Y {action.label.lower()}   Esc back"]
+        return await self.push_screen_wait(ConfirmScreen("\n".join(shown))) is True
 
     @work
-    async def action_allow_always(self) -> None:
-        """Approve the selected proposal, and grant the capability for the calls that follow."""
-        item = self._item()
-        if item is None or not await self.view.allow_always(item):
-            self.notify("This item is not a tool call.", timeout=2)
+    async def action_end_allowed(self) -> None:
+        """End what the selected participant may call without asking."""
+        name = self.query_one(BoardList).chosen
+        if name is None or not await self.view.end_allowed_calls(name):
+            self.notify("Nothing is always allowed here.", timeout=2)
 
     def action_reject(self) -> None:
         """Begin to reject the selected proposal, so that a reason can be given."""

@@ -14,8 +14,9 @@ from mew_protocol.attention import AttentionAction, AttentionItem, aggregate, at
 from mew_protocol.codec import StreamFrame
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.figures import ParticipantFigures
-from mew_protocol.payloads.mcp import COMPACT_CONTEXT, CallSubject, UndecidedProposal
+from mew_protocol.payloads.mcp import UndecidedProposal
 from mew_protocol.payloads.participant import Board, BoardEntry, PrefixPart, RequestStatus, Status
+from mew_protocol.proposal_text import allowed_calls, ending
 from mew_spaces.launch.run_file import read_run_file
 from pydantic import ValidationError
 
@@ -82,6 +83,8 @@ class JoinedSpace:
         self._asking: set[str] = set()
         """The agents whose answer about their prefix is awaited. The conversation does not show it."""
         self._expected: tuple[str, ...] = ()
+        self._capabilities: Mapping[str, Any] = {}
+        """What each participant may send, as the gateway last said."""
         self._api: GatewayApi | None = None
         self._early: list[Envelope | StreamFrame] | None = []
         """What arrived while the past was read."""
@@ -101,6 +104,7 @@ class JoinedSpace:
                 self._api = api
                 self.board, past = await anyio.to_thread.run_sync(_newest, api)
                 await self.load_figures()
+                await self._load_capabilities()
         except (MewAgentError, ValidationError) as error:
             logger.warning("could not read the history of the space: %s", error)
         if self.board is None:
@@ -120,6 +124,17 @@ class JoinedSpace:
             self.figures = {one.id: one for one in read.participants}
         except (MewAgentError, ValidationError) as error:
             logger.info("could not read the figures of the last hour: %s", error)
+
+    async def _load_capabilities(self) -> None:
+        """Read again what each participant may send."""
+        if self._api is None:
+            return
+        try:
+            found = await anyio.to_thread.run_sync(self._api.participants)
+            self._capabilities = {str(one.get("id")): one.get("capabilities") for one in found}
+            self.on_change(())
+        except MewAgentError as error:
+            logger.info("could not read what participants may send: %s", error)
 
     async def load_prefix(self, name: str, call_id: str | None) -> None:
         """Ask an agent for the parts of its prefix, unless it was asked since its call `call_id`."""
@@ -161,6 +176,8 @@ class JoinedSpace:
 
     def _show_envelope(self, envelope: Envelope) -> None:
         self.board, _ = apply_event(self.board, "envelope", envelope.as_dict())
+        if envelope.kind in (kinds.CAPABILITY_GRANT, kinds.CAPABILITY_REVOKE):
+            self.me.start_soon(self._load_capabilities)
         line, entry = self.chat.receive(envelope), self.feed.receive(envelope)
         shown = [entry] if entry is not None else []
         # The parts of a prefix and the progress of work are shown elsewhere.
@@ -207,7 +224,7 @@ class JoinedSpace:
         """What needs a person, by what has arrived here."""
         if self.board is None:
             return ()
-        waiting = [UndecidedProposal.model_validate(one.as_dict()) for one in self.chat.proposals.values()]
+        waiting = [UndecidedProposal.of(one) for one in self.chat.proposals.values()]
         entries = self.board.participants
         return aggregate(attention(entries, waiting, now=now, expected=self._expected, faults=self.faults))
 
@@ -217,26 +234,24 @@ class JoinedSpace:
         """Do what a typed line says; problems become notes. Returns whether the person wants to leave."""
         return await enter_line(self.me, self.chat, line, lambda text: self.note(text.removeprefix("* ")))
 
-    async def act(self, action: AttentionAction) -> None:
-        """Do what an item of the queue offers. The answer arrives as a note."""
+    async def act(self, action: AttentionAction) -> bool:
+        """Do what an item of the queue offers. The answer arrives as a note. Returns whether it was sent."""
         if action.envelope is None:
             self.note(f"run in a shell: {action.command}")
-            return
-        await self._send(action.envelope)
-
-    async def allow_always(self, item: AttentionItem) -> bool:
-        """Approve a proposed tool call, and let the proposer make such calls itself. False if it is not a tool call."""
-        number = self.number_of(item)
-        proposal = self.chat.proposals.get(number) if number is not None else None
-        subject = CallSubject.read(proposal.body) if proposal is not None else None
-        if proposal is None or subject is None or subject.tool in (None, COMPACT_CONTEXT):
             return False
-        call = {"method": "tools/call", "params": {"name": subject.tool}}
-        pattern = {"kind": kinds.MCP_REQUEST, "payload": call, "to": list(proposal.addressees)}
-        grant = {"recipient": proposal.sender, "capabilities": [pattern], "reason": f"{subject.tool} is always allowed"}
-        if await self._send({"kind": kinds.CAPABILITY_GRANT, "payload": grant, "to": [proposal.sender]}):
-            await self.enter(f"/approve {number}")
-        return True
+        return await self._send(action.envelope)
+
+    def allowed_calls(self, name: str) -> tuple[str, ...]:
+        """What a participant may call without asking, and how to end that."""
+        found = allowed_calls(name, self._capabilities.get(name, ()))
+        return tuple(f"{meaning}; `{ending(name, pattern)}` ends it, and so does E" for meaning, pattern in found)
+
+    async def end_allowed_calls(self, name: str) -> bool:
+        """End all that a participant may call without asking. False if that is nothing."""
+        patterns = [pattern for _, pattern in allowed_calls(name, self._capabilities.get(name, ()))]
+        payload = {"recipient": name, "capabilities": patterns, "reason": "no longer always allowed"}
+        draft = {"kind": kinds.CAPABILITY_REVOKE, "to": [name], "payload": payload}
+        return bool(patterns) and await self._send(draft)
 
     async def _send(self, draft: Mapping[str, Any]) -> bool:
         """Send an envelope. If that fails, a note says why, and the result is false."""
@@ -247,6 +262,11 @@ class JoinedSpace:
             self.note(str(error))
             return False
         return True
+
+    def proposal_of(self, item: AttentionItem) -> Envelope | None:
+        """The proposal that an item is about."""
+        number = self.number_of(item)
+        return None if number is None else self.chat.proposals.get(number)
 
     def number_of(self, item: AttentionItem) -> int | None:
         """The number of the proposal that an item is about, for `/reject`."""

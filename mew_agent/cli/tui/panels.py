@@ -13,8 +13,8 @@ from mew_protocol.attention import AttentionItem, AttentionLevel
 from mew_protocol.context_report import ContextReport
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.figures import ParticipantFigures
-from mew_protocol.payloads.mcp import CallSubject
 from mew_protocol.payloads.participant import Board, BoardEntry, PrefixPart, Status
+from mew_protocol.proposal_text import argument_lines, call_text
 
 from mew_agent.cli.board import words
 from mew_agent.cli.board.composition import composition_lines
@@ -115,6 +115,8 @@ class ParticipantDetails:
     ended: str | None = None
     proposals: tuple[Envelope, ...] = ()
     """Its open proposals."""
+    allowed: tuple[str, ...] = ()
+    """What it may call without asking, and how to end that."""
 
 
 def details(about: ParticipantDetails, *, now: datetime, width: int, style: TerminalStyle) -> list[Line]:
@@ -133,8 +135,10 @@ def details(about: ParticipantDetails, *, now: datetime, width: int, style: Term
             lines.append(((f"{gauge(status, max(4, width - 5), style, with_limit=True)} {share:>3}%", severity),))
     lines += [((words.clip(one, width), ""),) for one in words.remarks(entry, now=now, ended=about.ended)]
     for proposal in about.proposals:
-        method, tool = CallSubject.read(proposal.body)
-        lines += _section(f"Proposes {words.clean(tool or method)}", _whole(words.argument_lines(proposal.body), width))
+        title, *more = whole([f"Proposes {call_text(proposal)}"], width)
+        lines += _section(title, [*more, *whole(argument_lines(proposal.body), width)])
+    if about.allowed:
+        lines += _section("Always allowed", whole(about.allowed, width))
     if status is not None and status.context is not None:
         lines += _facts(status.context, entry, now, width)
         if parts := [*composition_lines(status, about.prefix, width=width)]:
@@ -166,7 +170,7 @@ def _facts(report: ContextReport, entry: BoardEntry, now: datetime, width: int) 
             yield ((f"{name:<16}", "dim"), (words.clip(value, max(4, width - 16)), ""))
 
 
-def _whole(texts: Sequence[str], width: int) -> Iterator[str]:
+def whole(texts: Sequence[str], width: int) -> Iterator[str]:
     """Texts in lines that fit; nothing is cut off, because a person must not approve what is not shown."""
     return (text[at : at + width] for text in texts for at in range(0, max(1, len(text)), width))
 

@@ -356,6 +356,7 @@ class BoardList(KeyedList):
         Binding("m", "app.prefill('@')", "Message"),
         Binding("n", "app.prefill('/pin ')", "Pin", show=False),
         Binding("x", "app.control('shutdown')", "Shut down", show=False),
+        Binding("e", "app.end_allowed", "End always allowed", show=False),
         Binding("slash", "app.filter", "Filter"),
     ]
 
@@ -366,20 +367,19 @@ class AttentionList(KeyedList):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "app.act('Approve')", "Approve"),
         Binding("r", "app.reject", "Reject"),
-        Binding("w", "app.allow_always", "Allow always"),
+        Binding("w", "app.act('Always allow')", "Always allow"),
         Binding("c", "app.act('Compact')", "Compact", show=False),
     ]
 
 
-class HelpScreen(ModalScreen[None]):
+class TextScreen(ModalScreen[object]):
     """A text over the application, until a key closes it."""
 
     CSS = """
-    HelpScreen { align: center middle; }
+    TextScreen { align: center middle; }
     #help { width: 84; max-width: 100%; height: auto; max-height: 100%; border: round $accent; }
     #help { scrollbar-size-vertical: 1; }
     """
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,enter,f1,q", "dismiss", "Close")]
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -388,3 +388,18 @@ class HelpScreen(ModalScreen[None]):
     def compose(self) -> ComposeResult:
         with VerticalScroll(id="help"):
             yield Static(Content(self._text))
+
+
+class HelpScreen(TextScreen):
+    """A text that any of these keys closes."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,enter,f1,q", "dismiss", "Close")]
+
+
+class ConfirmScreen(TextScreen):
+    """A text that has to be confirmed; its result says whether it was."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "dismiss(True)", "Yes"),
+        Binding("escape,n", "dismiss(False)", "No"),
+    ]

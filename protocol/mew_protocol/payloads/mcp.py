@@ -78,6 +78,12 @@ class UndecidedProposal(Envelope):
     digest: str | None = None
     short_id: str | None = None
 
+    @staticmethod
+    def of(proposal: Envelope) -> "UndecidedProposal":
+        """Return a proposal as it was sent, without keys of the gateway that its proposer may have set."""
+        sent = {key: one for key, one in proposal.as_dict().items() if key not in GATEWAY_KEYS}
+        return UndecidedProposal.model_validate(sent)
+
     def is_named(self, name: str) -> bool:
         """Return whether a name that a person typed means this proposal: its id, or a beginning that is long enough."""
         shortest = self.id[:KEPT_SHORT] if self.short_id is None else self.short_id

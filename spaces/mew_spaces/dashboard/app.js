@@ -42,6 +42,7 @@ class SpaceView {
     this._itemsById = new Map();
     this._opened = new Set(); // proposed calls that the user opened, here or there
     this._patterns = [];
+    this._capabilities = new Map(); // of each participant
     this._programs = { running: false, participants: [], startable: [] };
     this._selected = undefined;
     this._hasChosen = false;
@@ -84,6 +85,7 @@ class SpaceView {
       startable: () => this._programs.startable,
       runsPrograms: () => this._programs.running,
       maySend: send,
+      allowed: (id) => (this._capabilities.get(id) ?? []).filter((pattern) => pattern.approve === false),
       age: (time) => this._board.elapsedMs(time, Date.now()),
       now: () => this._board.nowMs(Date.now()),
       runningTurn: (id) => this._conversation.runningTurn(id),
@@ -224,7 +226,8 @@ class SpaceView {
     this._permissionTimer = undefined;
     try {
       const answer = await this._requests.read("participants", { space: this._session.space });
-      this._patterns = answer.participants.find((one) => one.id === this._session.participant)?.capabilities ?? [];
+      this._capabilities = new Map(answer.participants.map((one) => [one.id, one.capabilities ?? []]));
+      this._patterns = this._capabilities.get(this._session.participant) ?? [];
       this._programs = await this._requests.read(`spaces/${encodeURIComponent(this._session.space)}/programs`);
       this._composer.offer(this._others());
       this._view.redrawProposals();
@@ -317,13 +320,22 @@ class SpaceView {
   }
 
   async _decide(entry, decision) {
-    const about = { correlation_id: [entry.id] };
+    const rejection = { kind: "mcp/reject", to: [entry.from], payload: { reason: "disagree" }, correlation_id: [entry.id] };
     try {
-      if (decision === "approve") await this._requests.send({ kind: "mcp/request", to: entry.to, payload: entry.payload, ...about });
-      else await this._requests.send({ kind: "mcp/reject", to: [entry.from], payload: { reason: "disagree" }, ...about });
+      await this._requests.send(decision === "approve" ? this._approvalOf(entry) : rejection);
     } catch (error) {
       this._composer.say(error.message, true);
     }
+  }
+
+  /** The gateway's approval of a proposal, with its digest. Throws unless it approves what the entry shows. */
+  _approvalOf(entry) {
+    const items = this._items.flatMap((item) => (item.items?.length ? item.items : [item]));
+    const item = items.find((one) => one.id === `approval:${entry.from}:${entry.id}`);
+    const approval = item?.actions?.find((action) => action.envelope?.kind === "mcp/request")?.envelope;
+    const call = ({ to, payload }) => JSON.stringify([to ?? [], payload?.method, payload?.params]);
+    if (approval && call(approval) === call(entry)) return approval;
+    throw new Error("This proposal is not, or not yet, among what needs you; it cannot be approved here.");
   }
 
   _key(event) {

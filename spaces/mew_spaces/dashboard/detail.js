@@ -26,7 +26,7 @@ const MARGIN = 0.02;
 export class Detail {
   /**
    * Shows the participant of a line in `root`. `services`: requests, figures, me, maySend(kind, to), age(time),
-   * runningTurn(id), range {seconds}, log(id), announce(words).
+   * runningTurn(id), range {seconds}, log(id), announce(words), allowed(id): the patterns of what is always allowed.
    */
   constructor(root, line, services) {
     this.id = line.id;
@@ -76,6 +76,7 @@ export class Detail {
     root.replaceChildren(
       make("header", "detail-head", make("div", "", this._name, p("about")), p("word", "span")),
       this._actions,
+      p("allowed", "div"),
       this._formBox,
       this._reply,
       ...(this._contextSections = [
@@ -135,6 +136,7 @@ export class Detail {
   tick() {
     const { entry, isReporting } = this._line;
     this._once("available", this._available(), (names) => this._drawActions(names));
+    this._once("allowed", this._services.allowed(this.id), (patterns) => this._drawAllowed(patterns));
     this._drawLog();
     if (!isReporting) return;
     const { status } = entry;
@@ -293,6 +295,21 @@ export class Detail {
   }
 
   // Pins, tools and log
+
+  /** What the participant may call without asking, and how to end that. */
+  _drawAllowed(patterns) {
+    this._allowed.replaceChildren(
+      ...patterns.map((pattern) => {
+        const tool = pattern.payload?.params?.name ?? "any tool";
+        const row = make("p", "pin", makeText("span", "", `May call ${tool} on ${[pattern.to ?? "any participant"].flat().join(", ")} without asking. `));
+        if (!this._services.maySend("capability/revoke", this.id)) return row;
+        const button = make("button", "quiet", "Stop allowing");
+        button.addEventListener("click", () => void this._request("capability/revoke", { recipient: this.id, capabilities: [pattern], reason: "no longer always allowed" }));
+        row.append(button);
+        return row;
+      }),
+    );
+  }
 
   _drawPins(pins) {
     setText(this._pinSection.querySelector("h3"), pins.length ? `Pins (${pins.length})` : "Pins");

@@ -21,6 +21,7 @@ export class Queue {
     this._open = new Set(); // aggregated items that are unfolded
     this._opened = actions.opened; // calls that are shown whole
     this._rejecting = undefined;
+    this._confirming = undefined; // the item and action whose meaning is shown
     this._answers = new Map();
     this._isWhole = false;
     this._isFolded = matchMedia("(max-width: 699px)").matches; // on a phone the panes need the room
@@ -69,7 +70,7 @@ export class Queue {
   }
 
   _draw() {
-    const key = JSON.stringify([this._items, [...this._open], this._rejecting, [...this._answers], this._isWhole, this._opened.size]);
+    const key = JSON.stringify([this._items, [...this._open], this._rejecting, this._confirming, [...this._answers], this._isWhole, this._opened.size]);
     if (key === this._drawn) return;
     this._drawn = key;
     const list = byId("queue-items");
@@ -111,6 +112,7 @@ export class Queue {
       node.classList.add("item-proposal");
     }
     if (this._rejecting === item.id) node.append(rejection());
+    if (this._confirming?.id === item.id) node.append(confirmation(item, this._confirming.index));
     const answer = this._answers.get(item.id);
     if (answer) node.append(makeText("p", "answer", answer));
     return node;
@@ -123,10 +125,9 @@ export class Queue {
       if (action.allowed === false) return;
       const isReject = action.envelope.kind === "mcp/reject";
       const isApproval = proposal !== undefined && !isReject;
-      bar.append(button(isReject ? "Reject…" : action.label, { action: isReject ? "reject" : "send", index, ...(isApproval ? { approves: "" } : {}) }, index === 0));
+      const what = isReject ? "reject" : action.confirm ? "confirm" : "send";
+      bar.append(button(what === "send" ? action.label : `${action.label}…`, { action: what, index, ...(isApproval ? { approves: "" } : {}) }, index === 0));
     });
-    const grant = proposal && this._grant(item);
-    if (grant && this._actions.maySend("capability/grant")) bar.append(button("Always allow this tool", { action: "grant", approves: "" }));
     if (item.items?.length) bar.append(button(this._open.has(item.id) ? "Fold" : `Show all ${item.items.length}`, { action: "unfold" }));
     if (item.participant) bar.append(button("Show", { action: "select" }));
     const restarts = this._restarts(item);
@@ -141,16 +142,6 @@ export class Queue {
   _restarts(item) {
     const helps = (item.actions ?? []).some((action) => action.command?.startsWith("mew restart"));
     return helps && item.participant && this._actions.mayRestart(item.participant);
-  }
-
-  /** The grant that lets the proposer call this tool without asking. */
-  _grant(item) {
-    const { to, payload } = proposalOf(item);
-    const { method, params } = payload ?? {};
-    if (method !== "tools/call" || typeof params?.name !== "string" || params.name === "compact_context") return undefined;
-    const pattern = { kind: "mcp/request", payload: { method, params: { name: params.name } } };
-    if (to?.length) pattern.to = to;
-    return { kind: "capability/grant", to: [item.participant], payload: { recipient: item.participant, capabilities: [pattern], reason: `${params.name} is always allowed` } };
   }
 
   _find(node) {
@@ -169,7 +160,9 @@ export class Queue {
     else if (action === "reject") this._rejecting = this._rejecting === item.id ? undefined : item.id;
     else if (action === "select") this._actions.select(item.participant);
     else if (action === "send") void this._send(item, item.actions[Number(index)].envelope);
-    else if (action === "grant") void this._allow(item);
+    else if (action === "confirm") this._confirming = this._confirming?.id === item.id ? undefined : { id: item.id, index: Number(index) };
+    else if (action === "keep") this._confirming = undefined;
+    else if (action === "confirmed") void this._confirm(item, item.actions[Number(index)].envelope);
     else if (action === "restart") void this._restart(item);
     this._draw();
     if (action === "reject") byId("queue-items").querySelector("input")?.focus();
@@ -184,9 +177,10 @@ export class Queue {
     void this._send(item, { ...action.envelope, payload: { ...action.envelope.payload, reason } });
   }
 
-  /** Approve the call, and let the proposer make such calls itself from now on. */
-  async _allow(item) {
-    if (await this._send(item, this._grant(item))) await this._send(item, proposalOf(item));
+  /** Allow such calls from now on, and approve this one. */
+  async _confirm(item, grant) {
+    this._confirming = undefined;
+    if (await this._send(item, grant)) await this._send(item, proposalOf(item));
   }
 
   async _restart(item) {
@@ -222,6 +216,14 @@ function button(label, data, isPrimary = false) {
   const node = make("button", isPrimary ? "primary" : "quiet", label);
   Object.assign(node.dataset, data);
   return node;
+}
+
+/** What an action means, before it acts. */
+function confirmation(item, index) {
+  const { confirm, label } = item.actions[index];
+  const buttons = [button(label, { action: "confirmed", index }, true), button("Back", { action: "keep" })];
+  for (const node of buttons) node.dataset.key = `${item.id} ${node.dataset.action}`;
+  return make("div", "confirm", makeText("p", "", confirm), make("p", "buttons", ...buttons));
 }
 
 function rejection() {

@@ -104,7 +104,9 @@ async def test_permission_request_without_input_shows_its_text(start: Start) -> 
     async with start("kimi") as s:
         asked = await s.ada.chat("permission please", to="codex")
         proposal = await s.recorder.first("codex", "mcp/proposal")
-        assert proposal.body["params"]["arguments"] == {"tool": "rm -r build", "text": "Deletes 3 files\n/a.txt"}
+        changes = [{"path": "/a.txt", "oldText": "a", "newText": ""}]
+        given = {"tool": "rm -r build", "text": "Deletes 3 files\n/a.txt", "changes": changes}
+        assert proposal.body["params"]["arguments"] == given
         await s.ada.send("mcp/reject", {"reason": "no"}, to="codex", correlation_id=(proposal.id,))
         await s.recorder.first("codex", "chat", about=asked)
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mew_protocol.envelope import Envelope
+from mew_protocol.payloads.mcp import approval_of, digest_of
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import serve_gateway
 
@@ -89,7 +90,8 @@ async def test_fulfiller_sends_permitted_requests_and_rejects_others() -> None:
         wanted = {"method": "tools/call", "params": {"name": "add", "arguments": {"a": 1}}}
         proposal = await bob.send("mcp/proposal", wanted, to="ada")
         request = await recorder.first("simple", "mcp/request", about=proposal)
-        assert (request.payload, request.to) == (wanted, ("ada",))
+        assert (request.payload, request.to) == (approval_of(proposal), ("ada",))
+        assert {**wanted, "proposal_digest": digest_of(wanted, "bob", ("ada",))} == request.payload
         refused = await bob.send("mcp/proposal", {"method": "resources/read"})
         rejected = await recorder.first("simple", "mcp/reject", about=refused)
         assert rejected.body["reason"] == "incapable"

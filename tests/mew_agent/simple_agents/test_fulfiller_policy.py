@@ -66,7 +66,10 @@ def test_proposal_text_shortens_long_arguments() -> None:
         "'coder' proposes to call 'read_file' on 'files' with {\"path\": \"a.txt\"}"
     )
     assert str(proposed(method="tools/list")) == "'coder' proposes 'tools/list' to everyone"
-    assert len(str(proposed("files", text="x" * 10_000))) < MAX_SHOWN_CHARS + 100
+    long = str(proposed("files", text="x" * 10_000))
+    assert len(long) < MAX_SHOWN_CHARS + 120
+    assert long.endswith("x … (9,412 more characters; `mew proposals` shows all)")
+    assert "'a<U+202E>b'" in str(proposed("a\u202eb"))
 
 
 @given(st.dictionaries(st.text(), st.none() | st.integers() | st.text() | st.dictionaries(st.text(), st.text())))

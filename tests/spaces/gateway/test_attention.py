@@ -70,8 +70,12 @@ async def test_each_reader_sees_what_it_may_do(gateway: RunningGateway) -> None:
         await ada.until("mcp/proposal")
         (of_ada,), (of_bob,) = await listed(gateway, "ada"), await listed(gateway, "bob")
     assert of_ada["reason"] == of_bob["reason"] == 'ada waits for approval of write on files: {"path": "x"}'
-    assert [one["allowed"] for one in of_ada["actions"]] == [True, True]
-    assert [one["allowed"] for one in of_bob["actions"]] == [False, False]
+    assert [(one["label"], one["allowed"]) for one in of_ada["actions"]] == [
+        ("Approve", True),
+        ("Reject", True),
+        ("Always allow this tool", True),
+    ]
+    assert [one["allowed"] for one in of_bob["actions"]] == [False, False, False]
 
 
 async def test_event_streams_follow_what_needs_a_person(gateway: RunningGateway) -> None:

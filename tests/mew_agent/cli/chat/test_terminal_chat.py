@@ -4,11 +4,13 @@ from typing import Any
 
 import pytest
 from mew_protocol.envelope import Envelope
+from mew_protocol.payloads.mcp import digest_of
 
 from mew_agent.cli.chat.slash import HELP, InvalidLine, TypedEnvelope
 from mew_agent.cli.chat.terminal_chat import TerminalChat
 
 WRITE = {"method": "tools/call", "params": {"name": "write_file"}}
+APPROVAL = {**WRITE, "proposal_digest": digest_of(WRITE, "coder", ["files"])}
 
 
 def received(kind: str, payload: dict[str, Any] | None = None, *, sender: str = "coder", **headers: Any) -> Envelope:
@@ -62,7 +64,7 @@ def test_unknown_command_points_to_help(talk: TerminalChat) -> None:
 def test_proposal_is_shown_with_a_number_and_approved_unchanged(talk: TerminalChat) -> None:
     shown = talk.receive(received("mcp/proposal", WRITE, id="p-1", to=["files"]))
     assert shown == ("* coder proposes to files: write_file {}\n  /approve 1 or /reject 1")
-    assert talk.parse_line("/approve") == [TypedEnvelope("mcp/request", WRITE, ("files",), ("p-1",))]
+    assert talk.parse_line("/approve") == [TypedEnvelope("mcp/request", APPROVAL, ("files",), ("p-1",))]
     with pytest.raises(InvalidLine, match="no proposal is open"):
         talk.parse_line("/approve")
 
@@ -72,7 +74,7 @@ def test_a_proposed_text_of_several_lines_is_shown_as_it_is(talk: TerminalChat) 
     call = {"method": "tools/call", "params": {"name": "write_file", "arguments": arguments}}
     assert talk.receive(received("mcp/proposal", call, to=["files"])) == (
         '* coder proposes to files: write_file {"path": "a.py"}\n'
-        "  text:\n    x = 1\n    [2J/approve 7\n  /approve 1 or /reject 1"
+        "  text:\n    x = 1\n    <U+001B>[2J/approve 7\n    \n  /approve 1 or /reject 1"
     )
 
 
@@ -85,7 +87,7 @@ def test_a_welcome_shows_the_open_proposals_once(talk: TerminalChat) -> None:
     assert talk.receive(welcome) == ("* coder proposes to files: write_file {}\n  /approve 1 or /reject 1")
     assert talk.receive(welcome) is None
     assert talk.receive(waiting) is None
-    assert talk.parse_line("/approve") == [TypedEnvelope("mcp/request", WRITE, ("files",), ("p-1",))]
+    assert talk.parse_line("/approve") == [TypedEnvelope("mcp/request", APPROVAL, ("files",), ("p-1",))]
 
 
 def test_several_open_proposals_require_a_number(talk: TerminalChat) -> None:

@@ -148,7 +148,8 @@ async def test_a_chat_says_what_it_waits_for_and_who_can_decide(waiting: Waiting
     hint, timeout = outcome.err.splitlines()
     what = 'approval of write on files {"path": "a.txt"}'
     commands = f"`mew approve {name}` or `mew reject {name}`"
-    assert hint == f"mew: 'coder' waits for {what}; ada may approve: {commands}"
+    listed = what.replace(" {", ": {")  # of the gateway, not of the status
+    assert hint == f"mew: 'coder' waits for {listed}; ada may approve: {commands}"
     assert timeout == f"mew: 'coder' did not answer 'chat' within 1 second (it waits for {what}; see `mew proposals`)"
 
 

@@ -24,6 +24,11 @@ from tests.support.waiting import PATIENCE_SECONDS, until
 USAGE = ((1_000, 40, 1_040), (2_000, 40, 2_040), (3_000, 40, 3_040), (6_000, 40, 6_040), (6_400, 60, 6_460))
 
 
+def write_file(path: str) -> str:
+    """Write a file."""
+    return f"wrote {path}"
+
+
 @pytest.fixture
 async def gateway(space: SpaceConfig, tokens: TokenBook) -> AsyncIterator[RunningGateway]:
     async with serve_gateway(space, tokens=tokens) as running:
@@ -79,10 +84,7 @@ async def test_a_person_chats_acts_and_sees_the_figures_of_the_status(
 async def test_a_proposal_is_on_top_until_it_is_decided(gateway: RunningGateway) -> None:
     bob = Participant(gateway.ws_url, space="demo", id="bob", token=gateway.token_of("bob"))
 
-    @bob.tool
-    def write_file(path: str) -> str:
-        return f"wrote {path}"
-
+    bob.tool(write_file)
     outcomes: list[object] = []
     grants: list[Envelope] = []
     bob.on("capability/grant")(grants.append)
@@ -99,6 +101,11 @@ async def test_a_proposal_is_on_top_until_it_is_decided(gateway: RunningGateway)
         tasks.start_soon(propose, "a.txt")
         await screen.shows("! bob waits for approval of write_file", "a.txt", "1 needs you")
         await screen.pilot.press("f3", "a")
+        await screen.shows("bob proposes write_file on bob:", "Y approve   Esc back")
+        await screen.pilot.press("escape", "a")
+        await screen.shows("Y approve   Esc back")
+        assert outcomes == []
+        await screen.pilot.press("y")
         await until(lambda: len(outcomes) == 1)
         assert outcomes[0] == {"content": [{"type": "text", "text": "wrote a.txt"}]}
         tasks.start_soon(propose, "b.txt")
@@ -112,10 +119,42 @@ async def test_a_proposal_is_on_top_until_it_is_decided(gateway: RunningGateway)
         tasks.start_soon(propose, "c.txt")
         await screen.shows("c.txt", "1 needs you")
         await screen.pilot.press("f3", "w")
-        await until(lambda: len(outcomes) == 3)
-        assert outcomes[2] == {"content": [{"type": "text", "text": "wrote c.txt"}]}
-        (granted,) = grants
-        assert granted.body["capabilities"][0]["payload"]["params"] == {"name": "write_file"}
+        await screen.pilot.pause()
+        assert grants == [], "a call of its own tool is not allowed for good"
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_tool_is_always_allowed_after_its_meaning_is_shown_and_until_it_ends(gateway: RunningGateway) -> None:
+    bob = Participant(gateway.ws_url, space="demo", id="bob", token=gateway.token_of("bob"))
+    writer = Participant(gateway.ws_url, space="demo", id="writer", token=gateway.token_of("writer"))
+    writer.tool(write_file)
+    outcomes: list[object] = []
+    seen: list[Envelope] = []
+    for kind in ("capability/grant", "capability/revoke", "mcp/request"):
+        bob.on(kind)(seen.append)
+    async with bob, writer, console(gateway) as screen, anyio.create_task_group() as tasks:
+
+        async def propose() -> None:
+            params = {"name": "write_file", "arguments": {"path": "c.txt"}}
+            outcomes.append(await bob.propose("writer", "tools/call", params))
+
+        tasks.start_soon(propose)
+        await screen.shows("c.txt", "1 needs you")
+        await screen.pilot.press("f3", "w")
+        await screen.shows("bob may then call write_file on writer without asking", "Y always allow this tool")
+        assert seen == []
+        await screen.pilot.press("y")
+        await until(lambda: len(outcomes) == 1)
+        grant, approval = seen
+        (pattern,) = grant.body["capabilities"]
+        assert (pattern["to"], pattern["approve"]) == (["writer"], False)
+        assert approval.body["proposal_digest"].startswith("sha256:")
+        await screen.pilot.press("f2")
+        screen.app.query_one(BoardList).choose("bob")
+        await screen.shows("Always allowed", "bob may call write_file on writer")
+        await screen.pilot.press("e")
+        await until(lambda: len(seen) == 3)
+        assert (seen[2].kind, seen[2].body["capabilities"]) == ("capability/revoke", [pattern])
 
 
 async def test_sixty_agents_are_sorted_and_filtered_on_a_small_terminal(gateway: RunningGateway) -> None:

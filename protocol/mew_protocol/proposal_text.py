@@ -1,0 +1,133 @@
+"""[pure] A proposal as a person reads it before a decision: all that would run, with invisible characters shown.
+
+Owns the words of what is proposed, how a part of it is shown, and what "always allow" allows. Every surface that offers
+an approval uses these, so none shows less than another.
+"""
+
+import json
+import shlex
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from mew_protocol import kinds
+from mew_protocol.capability import OWN_CALLS_ONLY, may_approve
+from mew_protocol.containment import is_literal
+from mew_protocol.envelope import Envelope
+from mew_protocol.json_values import object_at, value_at
+from mew_protocol.payloads.mcp import COMPACT_CONTEXT, CallSubject, arguments_of
+from mew_protocol.visible import shortened, visible
+
+ALL_SHOWN: Final = "`mew proposals` shows all"
+"""Where a person sees what a short text leaves out."""
+
+_SUBJECT_CHARS: Final = 100
+
+
+def is_compaction(proposal: Envelope) -> bool:
+    """Return whether an agent proposes to compact its own context."""
+    is_own = proposal.addressees == (proposal.sender,)
+    return is_own and CallSubject.read(proposal.body).tool == COMPACT_CONTEXT
+
+
+def call_text(proposal: Envelope) -> str:
+    """Return what is called, and on whom: `write on files`."""
+    method, tool = CallSubject.read(proposal.body)
+    where = f" on {', '.join(proposal.addressees)}" if proposal.addressees else " on any participant"
+    return visible(f"{tool or method}") + visible(where)
+
+
+def argument_lines(body: Mapping[str, Any]) -> list[str]:
+    """Return the arguments of a proposed call, all of them: JSON in one line, then each text of several lines.
+
+    `body` is the payload. For a method other than a tool call, they are its parameters. Tabs become four spaces.
+    """
+    given = arguments_of(body)
+    lines: list[str] = []
+    if given is not None and not isinstance(given, Mapping):
+        lines.append(_json(given))
+    else:
+        given = given or {}
+        texts = {name: text for name, text in given.items() if isinstance(text, str) and "\n" in text.strip()}
+        rest = {name: value for name, value in given.items() if name not in texts}
+        lines += [_json(rest)] if rest or not texts else []
+        for name, text in texts.items():
+            lines += [f"{visible(name)}:", *(f"  {_line(line)}" for line in text.split("\n"))]
+    further = further_params(body)
+    return [*lines, f"further parameters: {_json(further)}"] if further else lines
+
+
+def further_params(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of a tool call that are neither its name nor its arguments."""
+    if CallSubject.read(body).tool is None:
+        return {}
+    return {key: one for key, one in object_at(body, "params").items() if key not in ("name", "arguments")}
+
+
+def arguments_in_short(body: Mapping[str, Any], most: int) -> str:
+    """Return the arguments in one line; a longer line says how much it leaves out. Empty if there are none."""
+    given, further = arguments_of(body), further_params(body)
+    shown = _json(given) if given not in (None, {}) else ""
+    if further:
+        shown = f"{shown} further parameters: {_json(further)}".strip()
+    return shortened(shown, most, ALL_SHOWN)
+
+
+def proposed(proposal: Envelope, most: int) -> str:
+    """Return what is proposed in one line: `write on files: {"path": "a"}`."""
+    arguments = arguments_in_short(proposal.body, most)
+    return f"{shortened(call_text(proposal), _SUBJECT_CHARS, ALL_SHOWN)}{f': {arguments}' if arguments else ''}"
+
+
+class AlwaysAllow(NamedTuple):
+    """What lets a proposer make a proposed call without asking: a `capability/grant`, and what that means in words."""
+
+    grant: dict[str, Any]
+    meaning: str
+
+
+def always_allow(proposal: Envelope) -> AlwaysAllow | None:
+    """Return how to allow a proposed tool call for good; None where that would allow more than such calls.
+
+    That is so for calls of any participant or of the proposer itself, and for names that are patterns.
+    """
+    tool, to = CallSubject.read(proposal.body).tool, proposal.addressees
+    sender = proposal.sender
+    if tool is None or not to or sender in to or not all(map(is_literal, (tool, *to))):
+        return None
+    call = {"method": "tools/call", "params": {"name": tool}}
+    pattern = {"kind": kinds.MCP_REQUEST, "to": list(to), "payload": call, **OWN_CALLS_ONLY}
+    payload = {"recipient": sender, "capabilities": [pattern], "reason": f"{visible(tool)} is always allowed"}
+    meaning = (
+        f"{visible(sender)} may then call {call_text(proposal)} without asking, with any arguments, until it leaves "
+        f"the space or somebody ends it. It may not approve such calls of others. `{ending(sender, pattern)}` ends it, "
+        f"and so does Stop allowing in the details of {visible(sender)}."
+    )
+    return AlwaysAllow({"kind": kinds.CAPABILITY_GRANT, "to": [sender], "payload": payload}, meaning)
+
+
+def allowed_calls(participant: str, patterns: object) -> list[tuple[str, dict[str, Any]]]:
+    """Return the calls that a participant may make without asking, in words, with the pattern of each."""
+    found: list[tuple[str, dict[str, Any]]] = []
+    for pattern in patterns if isinstance(patterns, list | tuple) else ():
+        if isinstance(pattern, Mapping) and not may_approve(pattern):
+            tool, to = value_at(pattern, "payload", "params", "name"), pattern.get("to")
+            where = ", ".join(map(str, to)) if isinstance(to, list | tuple) else str(to or "any participant")
+            what = visible(f"{tool or 'any tool'}") + visible(f" on {where}")
+            found.append((f"{visible(participant)} may call {what} without asking", dict(pattern)))
+    return found
+
+
+def ending(participant: str, pattern: Mapping[str, Any]) -> str:
+    """Return the command that revokes a pattern of `always_allow`."""
+    tool, to = value_at(pattern, "payload", "params", "name"), pattern.get("to")
+    names = [str(one) for one in to] if isinstance(to, list | tuple) else [str(to)] if to else []
+    options = [part for name in names for part in ("--to", name)] + (["--tool", str(tool)] if tool else [])
+    return visible(shlex.join(["mew", "revoke", participant, kinds.MCP_REQUEST, *options]))
+
+
+def _json(value: object) -> str:
+    return visible(json.dumps(value, ensure_ascii=False))
+
+
+def _line(text: str) -> str:
+    return visible(text.replace("\t", "    "))
