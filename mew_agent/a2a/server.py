@@ -6,8 +6,9 @@ to sign in; everything else requires the token. How a task runs is in `tasks`.
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from a2a.compat.v0_3.extension_headers import LEGACY_HTTP_EXTENSION_HEADER
 from a2a.extensions.common import HTTP_EXTENSION_HEADER
@@ -25,6 +26,8 @@ from a2a.types import (
     SecurityScheme,
     StringList,
 )
+from mew_listener.request_guard import ONLY_OWN, Allowed
+from mew_listener.server import serving
 from mew_protocol.payloads.participant import Status
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -35,8 +38,7 @@ from starlette.routing import Route
 from mew_agent._version import __version__
 from mew_agent.a2a.tasks import CONTEXT_EXTENSION, ParticipantTasks, RecentTasks, UsableRequests, tools_of
 from mew_agent.a2a.tools import JSON, A2ARole, extension_of, skills_of
-from mew_agent.http_server import bounded, serving
-from mew_agent.openai_api.app import FAILURE_HANDLERS, MAX_BODY_BYTES, KeyCheck, health_routes
+from mew_agent.openai_api.app import FAILURE_HANDLERS, KeyCheck, health_routes
 from mew_agent.openai_api.chat_participant import ChatParticipant
 from mew_agent.openai_api.format import NOT_FOUND, OpenAIApiError
 from mew_agent.tracing import TracedRequests
@@ -62,10 +64,14 @@ class A2AServer:
     _handlers: dict[str, DefaultRequestHandler] = field(default_factory=dict)
 
     @asynccontextmanager
-    async def serve(self, *, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
+    async def serve(self, *, host: str = "127.0.0.1", port: int = 0, allowed: Allowed = ONLY_OWN) -> AsyncIterator[str]:
         """Serve until the block exits; yields the base URL. Raises OSError if the port is in use."""
+        if self.public_url is not None:
+            allowed = replace(allowed, hosts=(*allowed.hosts, urlsplit(self.public_url).hostname or ""))
         try:
-            async with serving(self.app(), host=host, port=port, stopping=self.participant.close) as url:
+            async with serving(
+                self.app(), host=host, port=port, stopping=self.participant.close, allowed=allowed
+            ) as url:
                 yield url
         finally:
             for handler in self._handlers.values():
@@ -124,7 +130,7 @@ class A2AServer:
                 ),
             )
         dispatcher = JsonRpcDispatcher(handler, enable_v0_3_compat=True)
-        response = await dispatcher.handle_requests(Request(request.scope, bounded(request.receive, MAX_BODY_BYTES)))
+        response = await dispatcher.handle_requests(request)
         for name in (HTTP_EXTENSION_HEADER, LEGACY_HTTP_EXTENSION_HEADER):
             if CONTEXT_EXTENSION in (one.strip() for one in request.headers.get(name, "").split(",")):
                 response.headers[name] = CONTEXT_EXTENSION

@@ -28,11 +28,13 @@ from mcp.server.subscriptions import (
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import event_to_notification
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from mew_listener.http import admit
+from mew_listener.request_guard import ONLY_OWN, Allowed
+from mew_listener.server import serving
 from mew_protocol.bounded_dict import BoundedDict
 from pydantic import BaseModel, ValidationError
 
 from mew_agent._version import __version__
-from mew_agent.http_server import serving
 from mew_agent.tools.catalog import INVALID_PARAMS, Offers, RequestFailed
 from mew_agent.tools.results import ToolResult
 
@@ -234,7 +236,12 @@ async def serve_stdio(server: OffersServer, lines: AsyncIterable[str]) -> None:
 
 @asynccontextmanager
 async def serving_http(
-    server: OffersServer, port: int, token: str, *, ping_seconds: float = PING_SECONDS
+    server: OffersServer,
+    port: int,
+    token: str,
+    *,
+    ping_seconds: float = PING_SECONDS,
+    allowed: Allowed = ONLY_OWN,
 ) -> AsyncIterator[str]:
     """Serve streamable HTTP on the loopback interface while the block runs, to clients that send the token.
 
@@ -244,7 +251,7 @@ async def serving_http(
     app = guarded(kept_alive(server.streamable_http_app(), ping_seconds), token)
     # The sessions end first: they hold the event streams open for which the HTTP server would wait.
     async with (
-        serving(app, host="127.0.0.1", port=port, stopping=server.end_subscriptions) as url,
+        serving(app, host="127.0.0.1", port=port, stopping=server.end_subscriptions, allowed=allowed) as url,
         server.session_manager.run(),
     ):
         yield f"{url}/mcp"
@@ -257,6 +264,7 @@ def guarded(app: Asgi, token: str) -> Asgi:
     async def check(scope: Any, receive: Any, send: Send) -> None:
         given = dict(scope.get("headers") or ()).get(b"authorization", b"")
         if scope["type"] != "http" or secrets.compare_digest(given, expected):
+            admit(scope)
             await app(scope, receive, send)
             return
         headers = [(b"content-type", b"application/json"), (b"www-authenticate", b"Bearer")]

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 import anyio
+from mew_listener.request_guard import ONLY_OWN, Allowed
 
 from mew_agent.context.spending import with_call
 from mew_agent.errors import InvalidReport
@@ -130,13 +131,14 @@ async def run_meter(
     window: int | None = None,
     on_call: Callable[[MeteredCall], None] | None = None,
     ready: Callable[[str], None] = lambda _url: None,
+    allowed: Allowed = ONLY_OWN,
 ) -> None:
     """Join as `me`, relay to `upstream`, call `ready` with the relay's URL, and stay until the connection ends.
 
     The relay keeps working while the gateway is unreachable. Raises what `serve_relay` and joining raise.
     """
     meter = Meter(me, window=window, on_call=on_call)
-    async with serve_relay(upstream, meter, host=host, port=port) as url, me:
+    async with serve_relay(upstream, meter, host=host, port=port, allowed=allowed) as url, me:
         me.start_soon(meter.keep_reporting)
         ready(url)
         await me.run_forever()

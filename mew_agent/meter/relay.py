@@ -17,13 +17,14 @@ import anyio
 import anyio.to_thread
 import httpx2
 from anyio.abc import TaskGroup
+from mew_listener.request_guard import ONLY_OWN, Allowed
+from mew_listener.server import ListenerOptions, break_connection, serving, until_disconnected
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from mew_agent.errors import ConfigError
 from mew_agent.gateway_address import is_loopback
-from mew_agent.http_server import break_connection, serving, until_disconnected
 from mew_agent.meter.facts import CallFacts, api_of, read_facts
 from mew_agent.meter.main_line import MeteredCall
 from mew_agent.meter.replies import READABLE_ENCODINGS, Reply, ReplyReader
@@ -73,7 +74,12 @@ def checked_upstream(url: str) -> str:
 
 @asynccontextmanager
 async def serve_relay(
-    upstream: str, observer: CallObserver, *, host: str = "127.0.0.1", port: int = 0
+    upstream: str,
+    observer: CallObserver,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    allowed: Allowed = ONLY_OWN,
 ) -> AsyncIterator[str]:
     """Relay to `upstream` until the block exits; yields the URL that the agent uses in its place. Port 0 picks a port.
 
@@ -87,7 +93,14 @@ async def serve_relay(
     certificates = httpx2.create_ssl_context()
     async with httpx2.AsyncClient(timeout=timeout, limits=limits, verify=certificates, trust_env=uses_proxy) as client:
         relay = ModelRelay(base.removesuffix(_VERSION), client, observer)
-        async with serving(relay, host=host, port=port, stopping=relay.stopping.set) as url:
+        async with serving(
+            relay,
+            host=host,
+            port=port,
+            stopping=relay.stopping.set,
+            options=ListenerOptions(is_open=True, body_bytes=None),
+            allowed=allowed,
+        ) as url:
             yield f"{url}{_VERSION}" if base.endswith(_VERSION) else url
 
 

@@ -82,10 +82,10 @@ async def serve_local(options: LocalModelOptions, *, host: str = "127.0.0.1", po
 
     Raises `OSError` if the port is taken, and `ConfigError` if the file cannot be loaded.
     """
-    from mew_agent.http_server import listen  # here, because readers of a file's name need no web server
+    from mew_listener.server import bound_socket  # here, because readers of a file's name need no web server
 
     # llama.cpp does not say why it could not start. Checking the port first leaves the file as the only cause.
-    listen(host, port).close()
+    bound_socket(host, port).close()
     server = await anyio.to_thread.run_sync(_load, options, host, port)
     try:
         yield f"{server.listening_address}/v1"

@@ -15,24 +15,24 @@ from uuid import uuid4
 
 import anyio
 from anyio import to_thread
+from mew_listener.http import admit
+from mew_listener.request_guard import ONLY_OWN, Allowed
+from mew_listener.server import serving, while_connected
 from mew_protocol.metrics import Metric, context_metrics
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from mew_agent.http_server import bounded, serving, while_connected
 from mew_agent.openai_api.chat_participant import ChatParticipant, OfferedAgent
 from mew_agent.openai_api.format import (
     BAD_REQUEST,
     INTERNAL_ERROR,
     KEEP_ALIVE,
-    TOO_LARGE,
     UNAUTHORIZED,
     ApiAnswer,
     CompletionFormat,
@@ -49,9 +49,6 @@ from mew_agent.participant.answers.exchange import Exchange
 from mew_agent.tracing import TracedRequests
 
 logger = logging.getLogger("mew_agent.openai_api")
-
-MAX_BODY_BYTES: Final = 64 * 1024 * 1024
-"""Large, because clients send the whole conversation with its images each time."""
 
 KEEP_ALIVE_SECONDS: Final = 15.0
 
@@ -76,13 +73,12 @@ def create_app(
     api_key: str | Mapping[str, str],
     sessions: SessionPolicy = "chat",
     answer_background: bool = True,
-    allow_origins: Sequence[str] = (),
     write_metrics: WriteMetrics | None = None,
     keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
 ) -> Starlette:
     """Return the ASGI application. `api_key` may be several keys by name, whose clients never share a session.
 
-    Browsers may call it from pages of `allow_origins` (default: none). Without `write_metrics` there is no `/metrics`.
+    Without `write_metrics` there is no `/metrics`.
     """
     models, known = _Models(participant, write_metrics), ClientSessions(sessions)
     completions, responses = (
@@ -94,10 +90,6 @@ def create_app(
         Middleware(KeyCheck, api_keys=keys, requires_key=lambda path: path.startswith(("/v1", "/metrics"))),
         Middleware(TracedRequests),
     ]
-    if allow_origins:
-        methods, headers = ("GET", "POST"), ("*",)
-        cors = Middleware(CORSMiddleware, allow_origins=allow_origins, allow_methods=methods, allow_headers=headers)
-        middleware.insert(0, cors)
     return Starlette(
         routes=[
             *health_routes(participant),
@@ -114,10 +106,24 @@ def create_app(
 
 @asynccontextmanager
 async def serve_app(
-    app: ASGIApp, participant: ChatParticipant, *, host: str = "127.0.0.1", port: int = 0
+    app: ASGIApp,
+    participant: ChatParticipant,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    allowed: Allowed = ONLY_OWN,
 ) -> AsyncIterator[str]:
-    """Serve until the block exits; yields the base URL for OpenAI clients. Raises OSError if the port is in use."""
-    async with serving(app, host=host, port=port, stopping=participant.close) as url:
+    """Serve until the block exits; yields the base URL for OpenAI clients. Raises OSError if the port is in use.
+
+    Clients reach it by its address, `localhost`, `host` and the allowed hosts; pages of the allowed origins may use it.
+    """
+    async with serving(
+        app,
+        host=host,
+        port=port,
+        stopping=participant.close,
+        allowed=allowed,
+    ) as url:
         yield f"{url}/v1"
 
 
@@ -153,6 +159,7 @@ class KeyCheck:
                 await _error_response(OpenAIApiError(UNAUTHORIZED, "invalid_api_key", message))(scope, receive, send)
                 return
             scope[_KEY_NAME] = matching[0]
+            admit(scope)
         await self._app(scope, receive, send)
 
 
@@ -308,9 +315,9 @@ class _Response:
 
 
 async def _body(scope: Scope, receive: Receive) -> Any:
-    """Return the JSON body of a request. Raises `OpenAIApiError`, and `HTTPException` for a body that is too large."""
+    """Return the JSON body of a request. Raises `OpenAIApiError`."""
     try:
-        return await Request(scope, bounded(receive, MAX_BODY_BYTES)).json()
+        return await Request(scope, receive).json()
     except (ValueError, RecursionError) as error:
         message = f"body: invalid JSON: {error} (expected a JSON object)"
         raise OpenAIApiError(BAD_REQUEST, "invalid_request", message) from None
@@ -334,8 +341,6 @@ async def _respond_to_failure(request: Request, error: Exception) -> Response:
     match error:
         case OpenAIApiError():
             return _error_response(error)
-        case HTTPException() if error.status_code == TOO_LARGE:
-            return _error_response(OpenAIApiError(TOO_LARGE, "too_large", error.detail))
         case HTTPException():
             routes = [f"{'POST' if 'POST' in one.methods else 'GET'} {one.path}" for one in request.app.routes]
             message = f"{request.method} {request.url.path}: {error.detail.lower()}; routes: {', '.join(routes)}"

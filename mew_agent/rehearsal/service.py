@@ -15,6 +15,8 @@ from urllib.parse import urlsplit
 
 import anyio
 import anyio.lowlevel
+from mew_listener.request_guard import ONLY_OWN, Allowed
+from mew_listener.server import ListenerOptions, break_connection, serving, while_connected
 from mew_protocol.json_values import value_at
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
@@ -22,7 +24,6 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from mew_agent.http_server import break_connection, serving, while_connected
 from mew_agent.model.embedded import EmbeddedModel
 from mew_agent.openai_api.format import DONE, event
 from mew_agent.rehearsal import completion as wire
@@ -388,11 +389,22 @@ class _ChunkStream:
 
 @asynccontextmanager
 async def serve_rehearsal(
-    options: RehearsalOptions | None = None, *, host: str = "127.0.0.1", port: int = 0
+    options: RehearsalOptions | None = None,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    allowed: Allowed = ONLY_OWN,
 ) -> AsyncIterator[RehearsalServer]:
     """Serve until the block exits, which cuts open streams. Port 0 picks a free port; a taken one raises `OSError`."""
     server = RehearsalServer(options or RehearsalOptions())
-    async with serving(server.app, host=host, port=port, stopping=server.stopping.set) as url:
+    async with serving(
+        server.app,
+        host=host,
+        port=port,
+        stopping=server.stopping.set,
+        options=ListenerOptions(is_open=True),
+        allowed=allowed,
+    ) as url:
         server.base_url = f"{url}/v1"
         yield server
 

@@ -24,7 +24,7 @@ ACCEPTED_AT_ONCE = 64
 
 
 class Acceptor:
-    """Accepts connections until `stop`, and gives each one a protocol."""
+    """Accepts connections until `stop_soon`, and gives each one a protocol."""
 
     def __init__(
         self,
@@ -43,19 +43,13 @@ class Acceptor:
         self._budget = DescriptorBudget(lambda: connections() + len(self._starting))
         self._starting: set[asyncio.Task[object]] = set()
         self._scope = anyio.CancelScope()
-        self._ended = anyio.Event()
 
     def stop_soon(self) -> None:
         """Accept nothing more. The open connections continue."""
         self._scope.cancel()
 
-    async def stop(self) -> None:
-        """Accept nothing more, and wait until the socket is closed."""
-        self.stop_soon()
-        await self._ended.wait()
-
     async def run(self) -> None:
-        """Accept connections until `stop`; then close the socket."""
+        """Accept connections until `stop_soon`; then close the socket."""
         try:
             with self._scope:
                 accepted = 0
@@ -68,7 +62,6 @@ class Acceptor:
                         await asyncio.sleep(0)
         finally:
             self._listener.close()
-            self._ended.set()
 
     async def _accept(self) -> socket.socket | None:
         """Return the next connection. None if there is none to serve; the caller then lets others have a turn."""

@@ -13,14 +13,15 @@ ALLOWED_IN_PROTOCOL = {"pydantic", "pydantic_core", "mew_protocol"}
 VENDOR_DOORS = {
     "openai": ("mew_agent/model/openai_client.py",),
     "websockets": ("mew_agent/participant/client.py", "spaces/"),
-    "uvicorn": ("spaces/", "mew_agent/http_server.py"),
+    "uvicorn": ("spaces/",),
+    "h11": ("protocol/mew_listener/",),
     "starlette": (
         "spaces/",
         "mew_agent/rehearsal/",
         "mew_agent/openai_api/",
         "mew_agent/a2a/",
         "mew_agent/meter/relay.py",
-        "mew_agent/http_server.py",
+        "protocol/mew_listener/",
     ),
     "yaml": ("spaces/mew_spaces/config/loading.py", "mew_agent/config/agent_config.py"),
     "a2a": ("mew_agent/a2a/",),

@@ -9,9 +9,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar, get_args
 
 import typer
+
+if TYPE_CHECKING:
+    from mew_listener.request_guard import Allowed
 
 CommandResult = TypeVar("CommandResult")
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -118,6 +121,27 @@ LogFormatOption = Annotated[
 ]
 HostOption = Annotated[str, option("--host ADDRESS", "Address to listen on.")]
 PortOption = Annotated[int, option("--port, -p PORT", "Port to listen on; 0 picks a free port.", min=0, max=65535)]
+
+AllowHostOption = Annotated[
+    list[str] | None, option("--allow-host NAME", "Accept requests to this host name; repeatable.")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class AllowedCallers:
+    """The host names and the pages that may use a server, as given on the command line."""
+
+    allow_host: AllowHostOption = None
+    allow_origin: Annotated[
+        list[str] | None, option("--allow-origin URL", "Allow browser requests from this origin; repeatable.")
+    ] = None
+
+    def as_allowed(self) -> "Allowed":
+        """Return the same for the server."""
+        from mew_listener.request_guard import Allowed  # here, because other commands need no web server
+
+        return Allowed(self.allow_host or (), self.allow_origin or ())
+
 
 BackplaneOption = Annotated[
     str | None,

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TextIO
 
+from mew_listener.log_budget import LogBudget
 from mew_protocol.quoting import clean, indented
 from mew_protocol.setting_problems import unreadable
 
@@ -202,6 +203,7 @@ def configure_logging(level: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     is_json = os.environ.get(LOG_FORMAT_VARIABLE) == "json"
     handler.setFormatter(JsonLines() if is_json else TextLines("%(asctime)s %(levelname)s %(message)s", "%H:%M:%S"))
+    handler.addFilter(LogBudget(least_level=logging.WARNING))  # whatever floods a program, its log stays small
     logging.basicConfig(level=level.upper(), handlers=[handler])
     if level != "debug":
         for name in _CHATTY_LIBRARIES:

@@ -9,7 +9,7 @@ import anyio
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.addresses import listening_failures
 from mew_agent.cli.app.line_io import lines_of_stdin, read_lines
-from mew_agent.cli.app.options import ConnectionOptions, TargetArgument, option, with_option_groups
+from mew_agent.cli.app.options import AllowHostOption, ConnectionOptions, TargetArgument, option, with_option_groups
 from mew_agent.cli.remote.session import find_identity, require_person
 from mew_agent.errors import ConfigError, require_extra
 from mew_agent.participant.participant import Participant
@@ -25,6 +25,7 @@ def serve_mcp(
     http: Annotated[
         int | None, option("--http PORT", "Serve HTTP on this loopback port; 0 picks a free port.", min=0, max=65535)
     ] = None,
+    allow_host: AllowHostOption = None,
     connection: ConnectionOptions,
 ) -> None:
     """Run an MCP server that acts in a space.
@@ -40,12 +41,14 @@ def serve_mcp(
     if http is None:
         serve_over_stdio(make_server(connection))
         return
-    who = find_identity(connection)
+    from mew_listener.request_guard import Allowed
+
+    who, allowed = find_identity(connection), Allowed(allow_host or ())
     require_person(who)
 
     async def run() -> None:
         with listening_failures("--http", f"port {http}"):
-            async with serving_http(make_server(connection), http, who.token) as url:
+            async with serving_http(make_server(connection), http, who.token, allowed=allowed) as url:
                 terminal.print_line(
                     f"MCP server of '{who.space}' at {url}; clients act as {who.participant} with its token"
                 )

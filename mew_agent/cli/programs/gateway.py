@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated
 
+from mew_listener.proxies import TrustedProxies
 from mew_protocol.private_files import make_private_folder, replace_private_file
 from mew_spaces.config.loading import load_space, parse_space
 from mew_spaces.errors import SpacesError
@@ -15,7 +16,6 @@ from mew_spaces.gateway.auth import state_dir
 from mew_spaces.gateway.certificate import TlsFiles
 from mew_spaces.gateway.gateway import HostedSpace, run_gateway, serve_gateway
 from mew_spaces.gateway.gateway import RunningGateway as RunningGateway
-from mew_spaces.gateway.proxies import TrustedProxies
 from mew_spaces.launch.processes import is_running, started_mark
 
 from mew_agent.cli.app import terminal

@@ -5,7 +5,14 @@ from typing import Annotated, Final
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.addresses import listening_failures, warn_if_reachable
-from mew_agent.cli.app.options import JsonOption, LogLevelOption, ProgramConnection, option, with_option_groups
+from mew_agent.cli.app.options import (
+    AllowedCallers,
+    JsonOption,
+    LogLevelOption,
+    ProgramConnection,
+    option,
+    with_option_groups,
+)
 from mew_agent.cli.remote.session import find_identity
 from mew_agent.program import run_until_signal
 
@@ -22,6 +29,7 @@ def meter(
     as_json: JsonOption = False,
     log_level: LogLevelOption = "info",
     *,
+    callers: AllowedCallers,
     connection: ProgramConnection,
 ) -> None:
     """Report the context of an agent by relaying its model calls.
@@ -51,6 +59,15 @@ def meter(
         me = Participant(who.ws_url, space=who.space, id=who.participant, token=who.token)
         on_call = (lambda call: terminal.print_json(call.as_json())) if as_json else None
         with listening_failures("--listen", f"{host}:{port}"):
-            await run_meter(me, upstream, host=host, port=port, window=window, on_call=on_call, ready=ready)
+            await run_meter(
+                me,
+                upstream,
+                host=host,
+                port=port,
+                window=window,
+                on_call=on_call,
+                ready=ready,
+                allowed=callers.as_allowed(),
+            )
 
     run_until_signal(run)

@@ -8,13 +8,14 @@ from mew_protocol.agent_settings import LOCAL
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.addresses import listening_failures
-from mew_agent.cli.app.options import DEFAULT_HOST, HostOption, PortOption, option
+from mew_agent.cli.app.options import DEFAULT_HOST, AllowedCallers, HostOption, PortOption, option, with_option_groups
 from mew_agent.model.local_server import DEFAULT_WINDOW_TOKENS, LocalModelOptions, find_gguf, serve_local
 from mew_agent.program import run_until_signal
 from mew_agent.rehearsal.options import RehearsalOptions
 from mew_agent.rehearsal.service import serve_rehearsal
 
 
+@with_option_groups
 def serve(
     *,
     port: PortOption = 8100,
@@ -34,6 +35,7 @@ def serve(
     gguf: Annotated[Path | None, option("--gguf FILE", "Run the real model in this GGUF file.")] = None,
     threads: Annotated[int, option("--threads N", "Threads of a real model; 0 is half of the cores.", min=0)] = 0,
     of_space: Annotated[bool, option("--of-space", hidden=True)] = False,
+    callers: AllowedCallers,
 ) -> None:
     """Run the rehearsal model (canned replies), or a real one.
 
@@ -50,7 +52,7 @@ def serve(
             model=name, window_tokens=window, reply_tokens=reply_tokens or 120, chunk_delay_seconds=chunk_delay
         )
         with listening_failures("--port", address):
-            async with serve_rehearsal(options, host=host, port=port) as server:
+            async with serve_rehearsal(options, host=host, port=port, allowed=callers.as_allowed()) as server:
                 what = f"rehearsal model '{name}' (canned replies, no real model; window {window:,} tokens)"
                 await announce(what, name, server.base_url)
 

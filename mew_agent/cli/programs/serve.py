@@ -3,7 +3,7 @@
 import secrets
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import Annotated, Final, Literal
 from urllib.parse import urlsplit
 
 from mew_protocol.kinds import CHAT
@@ -14,6 +14,7 @@ from mew_agent.cli.app import terminal
 from mew_agent.cli.app.addresses import listening_failures, warn_if_reachable
 from mew_agent.cli.app.options import (
     DEFAULT_HOST,
+    AllowedCallers,
     ConnectionOptions,
     HostOption,
     LogLevelOption,
@@ -29,9 +30,6 @@ from mew_agent.openai_api.chat_participant import ChatOptions, ChatParticipant
 from mew_agent.openai_api.sessions import SessionPolicy
 from mew_agent.program import run_until_signal
 from mew_agent.tracing import enable_by_environment
-
-if TYPE_CHECKING:
-    from starlette.applications import Starlette
 
 DEFAULT_SERVE_PORT: Final = 8190
 DEFAULT_A2A_PORT: Final = 8193
@@ -67,10 +65,8 @@ def serve(
     pass_background: Annotated[
         bool, option("--pass-background", "Send clients' background prompts, such as titles, to agents.")
     ] = False,
-    allow_origin: Annotated[
-        list[str] | None, option("--allow-origin URL", "Allow browser requests from this origin; repeatable.")
-    ] = None,
     log_level: LogLevelOption = "warning",
+    callers: AllowedCallers,
     connection: ConnectionOptions,
 ) -> None:
     """Offer the agents as models to OpenAI clients.
@@ -97,16 +93,15 @@ def serve(
         participant = ChatParticipant(
             who.ws_url, space=who.space, person=who.participant, token=who.token, options=options
         )
-        origins = allow_origin or ()
         app = create_app(
             participant,
             api_key=keys,
             sessions=sessions,
             answer_background=not pass_background,
-            allow_origins=origins,
             write_metrics=write_metrics,
         )
-        await serve_until_ended(participant, app, host, port, generated_key=None if given else keys[""])
+        server = serve_app(app, participant, host=host, port=port, allowed=callers.as_allowed())
+        await serve_until_ended(participant, server, f"{host}:{port}", generated_key=None if given else keys[""])
 
     run_until_signal(run)
 
@@ -130,6 +125,7 @@ def serve_a2a(
     ] = None,
     timeout: Annotated[float, option("--timeout SECONDS", "Inactivity timeout in seconds.", min=0.1)] = 300.0,
     log_level: LogLevelOption = "warning",
+    callers: AllowedCallers,
     connection: ConnectionOptions,
 ) -> None:
     """Offer agents, tools and people to A2A clients, each with a card.
@@ -166,7 +162,9 @@ def serve_a2a(
             cards = [f"{base_url}/agents/{name}/.well-known/agent-card.json" for name in server.participants()]
             terminal.print_line("\n".join(cards) or "no participants yet; they appear when they join")
 
-        await run_server(participant, server.serve(host=host, port=port), f"{host}:{port}", announce)
+        await run_server(
+            participant, server.serve(host=host, port=port, allowed=callers.as_allowed()), f"{host}:{port}", announce
+        )
 
     run_until_signal(run)
 
@@ -190,7 +188,11 @@ def read_keys(given: str) -> dict[str, str]:
 
 
 async def serve_until_ended(
-    participant: ChatParticipant, app: "Starlette", host: str, port: int, *, generated_key: str | None
+    participant: ChatParticipant,
+    server: AbstractAsyncContextManager[str],
+    address: str,
+    *,
+    generated_key: str | None,
 ) -> None:
     """Serve until the connection to the space ends for good. Prints a generated key. Raises what `run_server` does."""
 
@@ -201,8 +203,7 @@ async def serve_until_ended(
             terminal.print_line(f"(generated for this run and not shown again; set {KEY_VARIABLE} to choose one)")
         terminal.print_line(f"models: {', '.join(agents) or 'none yet; agents appear when they join'}")
 
-    server = serve_app(app, participant, host=host, port=port)
-    await run_server(participant, server, f"{host}:{port}", announce)
+    await run_server(participant, server, address, announce)
 
 
 async def run_server(

@@ -24,6 +24,9 @@ import anyio
 from anyio.abc import TaskStatus
 from mew_listener.descriptors import raise_limit
 from mew_listener.log_budget import bounded_logs, survived
+from mew_listener.proxies import TrustedProxies
+from mew_listener.request_guard import Advice, RequestGuard
+from mew_listener.server import in_url
 from mew_protocol.payloads.participant import Board
 from mew_protocol.private_files import FileLock, make_private_folder
 from starlette.applications import Starlette
@@ -40,15 +43,13 @@ from mew_spaces.gateway.auth import TokenBook, space_folder
 from mew_spaces.gateway.certificate import TlsFiles, tls_files
 from mew_spaces.gateway.dashboard_files import SecurityHeaders, dashboard_routes
 from mew_spaces.gateway.http import HttpApi
-from mew_spaces.gateway.http_bodies import respond_to_error
+from mew_spaces.gateway.http_bodies import describe_error, respond_to_error
 from mew_spaces.gateway.log_writer import LogWriter
 from mew_spaces.gateway.protocol_choice import choose_protocol
-from mew_spaces.gateway.proxies import TrustedProxies
 from mew_spaces.gateway.registry import SpaceRegistry
 from mew_spaces.gateway.replica import ReplicaService
 from mew_spaces.gateway.replica_store import ReplicaOptions
-from mew_spaces.gateway.request_guard import RequestGuard
-from mew_spaces.gateway.server import GatewayServer, bound_socket, in_url, server_config
+from mew_spaces.gateway.server import GatewayServer, bound_socket, server_config
 from mew_spaces.gateway.service import SpaceService, history_bounds
 from mew_spaces.gateway.websocket_endpoint import serve_websocket
 from mew_spaces.log.figures import FigureStore
@@ -67,6 +68,9 @@ DRAIN_PAUSE_SECONDS = 0.1
 EXPIRY_SECONDS = 1.0
 """How often timeouts are checked."""
 
+_ADVICE = Advice(
+    host="add it to gateway.allowed_hosts in space.yaml", origin="add it to gateway.allowed_origins in space.yaml"
+)
 _IS_HELD = "another gateway serves this space; stop it, or start all of them with the same --backplane"
 
 
@@ -115,7 +119,14 @@ def create_app(registry: SpaceRegistry, *, host: str, proxies: TrustedProxies) -
         ],
         middleware=[
             Middleware(SecurityHeaders),
-            Middleware(RequestGuard, hosts=[*hosts, host], origins=origins, proxies=proxies),
+            Middleware(
+                RequestGuard,
+                hosts=[*hosts, host],
+                origins=origins,
+                proxies=proxies,
+                advice=_ADVICE,
+                describe_error=describe_error,
+            ),
         ],
         exception_handlers=dict.fromkeys((HTTPException, Exception), respond_to_error),
         lifespan=lifespan,

@@ -3,6 +3,7 @@
 The titles of the models name them in the OpenAPI document.
 """
 
+import json
 from typing import Any
 
 from mew_protocol import errors
@@ -121,6 +122,11 @@ class ApiError(HTTPException):
     def __init__(self, status: int, error: str, message: str, /, **more: Any) -> None:
         super().__init__(status, message, {"www-authenticate": "Bearer"} if status == 401 else None)
         self.body = {"error": error, "message": message, **more}
+
+
+def describe_error(code: str, message: str) -> bytes:
+    """Return the body of an error response."""
+    return json.dumps({"error": code, "message": message}).encode()
 
 
 async def respond_to_error(_request: Request, error: Exception) -> Response:

@@ -10,11 +10,11 @@ import ssl
 from typing import Any
 
 import uvicorn
+from mew_listener.proxies import Headers, TrustedProxies
+from mew_listener.unjoined import JOIN_GATE, TLS_BYTES, JoinGate, UnjoinedConnections, UnjoinedPeer
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from mew_spaces.gateway.outbound import CLOSE_TIMEOUT_SECONDS
-from mew_spaces.gateway.proxies import Headers, TrustedProxies
-from mew_spaces.gateway.unjoined import JOIN_GATE, TLS_BYTES, JoinGate, UnjoinedConnections, UnjoinedPeer
 
 REQUEST_SECONDS = 60.0
 """How long a request may take from its headers to the end of its response."""

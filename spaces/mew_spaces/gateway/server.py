@@ -7,29 +7,26 @@ import asyncio
 import errno
 import socket
 import ssl
-import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import anyio
 import uvicorn
+from mew_listener import server
 from mew_listener.accepting import Acceptor
+from mew_listener.proxies import TrustedProxies
+from mew_listener.unjoined import UnjoinedConnections
 from starlette.applications import Starlette
 
 from mew_spaces.errors import PortInUse, SpacesError
 from mew_spaces.gateway.http_connection import MAX_HEADER_BYTES, BoundedHttpProtocol, GatewayConfig
-from mew_spaces.gateway.proxies import TrustedProxies
 from mew_spaces.gateway.registry import SpaceRegistry
 from mew_spaces.gateway.tls import TlsHandshake
-from mew_spaces.gateway.unjoined import UnjoinedConnections
 
 UNJOINED_TOTAL_BYTES = 48 * 1024 * 1024
 """What all connections that have not joined may cost together, as the gateway counts it; the process takes less than
 64 MiB for them."""
-
-BACKLOG = 2048
-"""How many connections wait until they are accepted."""
 
 STOP_SECONDS = 3
 """How long open requests may take once the gateway stops."""
@@ -53,13 +50,15 @@ class GatewayServer(uvicorn.Server):
             if self.lifespan.should_exit:
                 raise SpacesError("the gateway failed to start; its log has the details")
             self._acceptor = Acceptor(listener, self._make_protocol, self.config.unjoined.evict_one, self._open)
-            tasks.start_soon(self._acceptor.run)
+            accepting = asyncio.create_task(self._acceptor.run())
             tasks.start_soon(self.main_loop)
             tasks.start_soon(self._end_with_application)
             try:
                 yield
             finally:
                 with anyio.CancelScope(shield=True):
+                    self.stop_listening()
+                    await accepting
                     await self.shutdown()
                 tasks.cancel_scope.cancel()
 
@@ -91,7 +90,6 @@ class GatewayServer(uvicorn.Server):
 
         Open requests have `STOP_SECONDS`. The application stops last.
         """
-        await self._acceptor.stop()
         state, ending = self.server_state, set[object]()
         with anyio.move_on_after(STOP_SECONDS):
             while True:
@@ -149,34 +147,11 @@ def bound_socket(host: str, port: int) -> Iterator[socket.socket]:
     Raises `PortInUse`, and `SpacesError` if the address cannot be used.
     """
     try:
-        listener = _listener(host, port)
+        listener = server.bound_socket(host, port)
     except (OSError, UnicodeError) as error:
         if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
             raise PortInUse(host, port) from None
         cause = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        raise SpacesError(f"cannot listen on {in_url(host)}:{port}: {cause}") from None
+        raise SpacesError(f"cannot listen on {server.in_url(host)}:{port}: {cause}") from None
     with listener:
         yield listener
-
-
-def _listener(host: str, port: int) -> socket.socket:
-    family, kind, proto, _, address = min(
-        socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE),
-        key=lambda found: found[0] is not socket.AF_INET,
-    )
-    listener = socket.socket(family, kind, proto)
-    try:
-        if sys.platform != "win32":  # on Windows it would let two programs share the port
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(BACKLOG)
-        listener.settimeout(0)
-    except OSError:
-        listener.close()
-        raise
-    return listener
-
-
-def in_url(host: str) -> str:
-    """Return a host as it is written in a URL: an IPv6 address in brackets."""
-    return f"[{host}]" if ":" in host else host

@@ -9,8 +9,9 @@ import asyncio
 import logging
 from typing import Any, cast
 
+from mew_listener.unjoined import TLS_BYTES
+
 from mew_spaces.gateway.http_connection import BoundedHttpProtocol, GatewayConfig
-from mew_spaces.gateway.unjoined import TLS_BYTES
 
 log = logging.getLogger("mew_spaces")
 

@@ -7,6 +7,7 @@ server, or through ASGI under any other. What a message means is decided in `con
 import asyncio
 
 import anyio
+from mew_listener.unjoined import JOIN_GATE, JoinGate
 from mew_protocol.join import JOIN_BY_FRAME, JOIN_HEADER
 from starlette.websockets import WebSocket
 from websockets.frames import CloseCode
@@ -15,7 +16,6 @@ from mew_spaces.gateway.connection import Connection
 from mew_spaces.gateway.http import bearer_of
 from mew_spaces.gateway.outbound import EXTENSION, AsgiChannel, DirectChannel, OutboundChannel
 from mew_spaces.gateway.registry import SpaceRegistry
-from mew_spaces.gateway.unjoined import JOIN_GATE, JoinGate
 
 AUTO_JOIN_SECONDS = 0.25
 """How long a client with a bearer header may take to send a join frame before it joins without one."""

@@ -300,7 +300,9 @@ async def test_agent_that_goes_away_within_its_request_cancels_the_call(caplog: 
         with anyio.fail_after(PATIENCE_SECONDS):
             async with serve_relay(upstream, observed) as url:
                 async with await anyio.connect_tcp("127.0.0.1", httpx2.URL(url).port or 0) as agent:
-                    await agent.send(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{")
+                    await agent.send(
+                        b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{"
+                    )
                     await began.wait()
                 await closed.wait()
         tasks.cancel_scope.cancel()

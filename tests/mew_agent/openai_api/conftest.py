@@ -94,12 +94,18 @@ def chat(start_agent: StartAgent, connected: Callable[..., ChatParticipant]) -> 
 
     @asynccontextmanager
     async def build(
-        *, options: dict[str, Any] | None = None, app: dict[str, Any] | None = None, **of_agent: Any
+        *,
+        options: dict[str, Any] | None = None,
+        app: dict[str, Any] | None = None,
+        serve: dict[str, Any] | None = None,
+        **of_agent: Any,
     ) -> AsyncIterator[ChatApiDriver]:
         async with (
             start_agent(**of_agent) as built,
             connected(**(options or {})) as participant,
-            serve_app(create_app(participant, **{"api_key": KEY, **(app or {})}), participant) as base_url,
+            serve_app(
+                create_app(participant, **{"api_key": KEY, **(app or {})}), participant, **(serve or {})
+            ) as base_url,
             AsyncOpenAI(base_url=base_url, api_key=KEY) as client,
         ):
             await knows(participant, of_agent.get("name", "coder"))

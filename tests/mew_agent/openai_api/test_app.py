@@ -7,6 +7,8 @@ from typing import Any
 import anyio
 import httpx2
 import pytest
+from mew_listener import server
+from mew_listener.request_guard import Allowed
 from openai import (
     APIError,
     AsyncOpenAI,
@@ -251,7 +253,7 @@ async def test_an_invalid_body_error_names_the_field(chat: StartChatApi) -> None
 
 
 async def test_a_body_that_is_too_large_is_refused(chat: StartChatApi, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mew_agent.openai_api.app.MAX_BODY_BYTES", 10_000)
+    monkeypatch.setattr(server, "BODY_BYTES", 10_000)
     async with chat() as built, httpx2.AsyncClient(headers={"authorization": f"Bearer {KEY}"}) as http:
         refused = await http.post(f"{built.base_url}/chat/completions", content=b" " * 10_001)
     assert refused.status_code == 413
@@ -425,7 +427,8 @@ async def test_web_pages_need_an_allowed_origin(chat: StartChatApi) -> None:
     preflight = {"origin": "http://page.test", "access-control-request-method": "POST"}
     async with chat() as built, httpx2.AsyncClient() as http:
         refused = await http.options(f"{built.base_url}/chat/completions", headers=preflight)
-    async with chat(app={"allow_origins": ["http://page.test"]}) as built, httpx2.AsyncClient() as http:
+    assert refused.status_code == 403
+    async with chat(serve={"allowed": Allowed(origins=["http://page.test"])}) as built, httpx2.AsyncClient() as http:
         allowed = await http.options(f"{built.base_url}/chat/completions", headers=preflight)
     assert "access-control-allow-origin" not in refused.headers
     assert allowed.headers["access-control-allow-origin"] == "http://page.test"

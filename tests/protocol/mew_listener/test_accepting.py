@@ -133,7 +133,7 @@ async def test_a_connection_without_strangers_to_replace_is_refused() -> None:
                     reader, writer = await asyncio.open_connection(*listener.getsockname())
                     assert await reader.read() == b""
                     writer.close()
-                    await acceptor.stop()
+                    acceptor.stop_soon()
 
 
 def test_the_soft_limit_is_raised_to_the_hard_one() -> None:

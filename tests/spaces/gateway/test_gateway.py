@@ -9,6 +9,7 @@ from pathlib import Path
 import anyio
 import httpx2
 import pytest
+from mew_listener.proxies import TrustedProxies
 from mew_protocol.private_files import FileLock
 from mew_spaces.config.backplane_options import BackplaneOptions
 from mew_spaces.config.loading import SpaceConfig, parse_space
@@ -22,7 +23,6 @@ from mew_spaces.gateway.gateway import (
     run_gateway,
     serve_gateway,
 )
-from mew_spaces.gateway.proxies import TrustedProxies
 from mew_spaces.gateway.registry import SpaceRegistry
 from mew_spaces.gateway.service import SpaceService
 from mew_spaces.log.sqlite import lock_path

@@ -8,9 +8,9 @@ from contextlib import ExitStack, contextmanager
 import httpx2
 import pytest
 from anyio import to_thread
+from mew_listener.proxies import Forwarded, TrustedProxies
 from mew_spaces.config.loading import SpaceConfig, parse_space
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
-from mew_spaces.gateway.proxies import Forwarded, TrustedProxies
 
 from tests.support.gateway_client import opened
 from tests.support.raw_socket import HANDSHAKE, raw_socket, read_until_closed

@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 
 import httpx2
 import pytest
+from mew_listener.proxies import TrustedProxies
+from mew_listener.request_guard import RequestGuard
 from mew_spaces.config.loading import SpaceConfig, parse_space
 from mew_spaces.gateway.gateway import RunningGateway
-from mew_spaces.gateway.proxies import TrustedProxies
-from mew_spaces.gateway.request_guard import RequestGuard
 from starlette.types import Message
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus

@@ -6,13 +6,14 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 from anyio import to_thread
+from mew_listener.proxies import TrustedProxies
+from mew_listener.server import in_url
 from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.errors import PortInUse, SpacesError
 from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
-from mew_spaces.gateway.proxies import TrustedProxies
 from mew_spaces.gateway.registry import SpaceRegistry
-from mew_spaces.gateway.server import GatewayServer, bound_socket, in_url, server_config
+from mew_spaces.gateway.server import GatewayServer, bound_socket, server_config
 from mew_spaces.gateway.service import SpaceService
 from starlette.applications import Starlette
 

@@ -20,10 +20,10 @@ import httpx2
 import psutil
 import pytest
 from anyio import to_thread
+from mew_listener.unjoined import CONNECTION_BYTES, UnjoinedConnections
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.connection import MAX_UNJOINED_ERRORS, Connection
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
-from mew_spaces.gateway.unjoined import CONNECTION_BYTES, UnjoinedConnections
 
 from tests.support.gateway_client import joined, opened
 from tests.support.raw_socket import HANDSHAKE, frame, messages, raw_socket, read_until_closed, shake_hands

@@ -12,7 +12,7 @@ from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 from mew_agent.cli.programs.serve import agents_of, read_keys, serve_until_ended
 from mew_agent.cli.remote.session import Identity
 from mew_agent.errors import ConfigError, NotPermitted, Unauthorized
-from mew_agent.openai_api.app import create_app
+from mew_agent.openai_api.app import create_app, serve_app
 from mew_agent.openai_api.chat_participant import ChatOptions, ChatParticipant
 from tests.mew_agent.cli.remote.test_session import running_space
 from tests.support.cli import mew
@@ -60,7 +60,7 @@ async def test_server_prints_its_url_models_and_generated_key(
         async with anyio.create_task_group() as tasks:
 
             async def serve() -> None:
-                await serve_until_ended(door, app, "127.0.0.1", 0, generated_key=made_key)
+                await serve_until_ended(door, serve_app(app, door), "127.0.0.1:0", generated_key=made_key)
 
             tasks.start_soon(serve)
             while "models:" not in said:
@@ -81,13 +81,15 @@ async def test_taken_port_is_reported(gateway: RunningGateway) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigError, match=rf"--port: cannot listen on 127\.0\.0\.1:{port}"):
-            await serve_until_ended(door, create_app(door, api_key="k"), "127.0.0.1", port, generated_key=None)
+            await serve_until_ended(
+                door, serve_app(create_app(door, api_key="k"), door, port=port), f"127.0.0.1:{port}", generated_key=None
+            )
 
 
 async def test_refused_token_ends_the_server(gateway: RunningGateway) -> None:
     door = door_of(gateway, token="wrong")
     with pytest.raises(Unauthorized):
-        await serve_until_ended(door, create_app(door, api_key="k"), "127.0.0.1", 0, generated_key=None)
+        await serve_until_ended(door, serve_app(create_app(door, api_key="k"), door), "127.0.0.1:0", generated_key=None)
 
 
 async def test_person_without_chat_capability_is_refused() -> None:
@@ -95,7 +97,9 @@ async def test_person_without_chat_capability_is_refused() -> None:
     async with serve_gateway(config) as other:
         door = door_of(other, "shy")
         with pytest.raises(NotPermitted, match="'shy' has no capability that covers 'chat'"):
-            await serve_until_ended(door, create_app(door, api_key="k"), "127.0.0.1", 0, generated_key=None)
+            await serve_until_ended(
+                door, serve_app(create_app(door, api_key="k"), door), "127.0.0.1:0", generated_key=None
+            )
 
 
 def test_agents_come_from_the_configuration() -> None:

@@ -1,24 +1,56 @@
 """Looks at a request before anything else does: who sent it, and whether a page of another site made a browser send it.
 
-Owns which `Host` and `Origin` headers are accepted. A page of another site may not use the gateway (`Origin`), and a
-name that an attacker points at this machine is not the gateway's name (`Host`, against DNS rebinding). Clients that
+Owns which `Host` and `Origin` headers are accepted. A page of another site may not use a server (`Origin`), and a
+name that an attacker points at this machine is not the server's name (`Host`, against DNS rebinding). Clients that
 are not browsers send no `Origin`. What a trusted proxy forwards replaces the client and scheme of the connection
 (`proxies`). Does not know tokens.
 """
 
 import ipaddress
+import json
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from mew_protocol import errors
 from starlette.datastructures import Headers
-from starlette.responses import JSONResponse
+from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from mew_spaces.gateway.proxies import Forwarded, TrustedProxies
+from mew_listener.proxies import Forwarded, TrustedProxies
 
-log = logging.getLogger("mew_spaces")
+log = logging.getLogger("mew_listener")
+
+UNAUTHORIZED = "unauthorized"
+_CLOSE_UNAUTHORIZED = 4401
+
+
+DescribeError = Callable[[str, str], bytes]
+"""Returns the body of an error response, as JSON, for a code and a message."""
+
+
+def describe_error(code: str, message: str) -> bytes:
+    """Return an error as clients of model servers read it."""
+    return json.dumps({"error": {"message": message, "type": "invalid_request_error", "code": code}}).encode()
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """Host names that a server accepts besides its own, and origins of foreign pages that may use it; `*` is all."""
+
+    hosts: Sequence[str] = ()
+    origins: Sequence[str] = ()
+
+
+ONLY_OWN = Allowed()
+
+
+@dataclass(frozen=True)
+class Advice:
+    """How a server is told to accept another host or origin."""
+
+    host: str = "start the server with --allow-host NAME"
+    origin: str = "start the server with --allow-origin URL"
 
 
 class RequestGuard:
@@ -30,11 +62,18 @@ class RequestGuard:
         *,
         hosts: Iterable[str],
         origins: Iterable[str],
-        proxies: TrustedProxies,
+        proxies: TrustedProxies | None = None,
+        advice: Advice | None = None,
+        describe_error: DescribeError = describe_error,
     ) -> None:
-        """`hosts` are accepted names besides `localhost` and IP addresses; `origins` accepted foreign origins."""
+        """`hosts` are accepted names besides `localhost` and IP addresses; `origins` accepted foreign origins.
+
+        The origin `*` accepts all of them.
+        """
         self._app = app
-        self._proxies = proxies
+        self._advice = advice or Advice()
+        self._describe_error = describe_error
+        self._proxies = proxies or TrustedProxies()
         self._hosts = frozenset(one.lower() for one in (*hosts, "localhost"))
         self._origins = frozenset(one.lower().rstrip("/") for one in origins)
 
@@ -55,20 +94,20 @@ class RequestGuard:
         if problem is None:
             await self._app(scope, receive, send)
         elif scope["type"] == "http":
-            body = {"error": errors.UNAUTHORIZED, "message": problem}
-            await JSONResponse(body, status_code=403)(scope, receive, send)
+            body = self._describe_error(UNAUTHORIZED, problem)
+            await Response(body, status_code=403, media_type="application/json")(scope, receive, send)
         else:
-            await send({"type": "websocket.close", "code": errors.CLOSE_UNAUTHORIZED, "reason": "host or origin"})
+            await send({"type": "websocket.close", "code": _CLOSE_UNAUTHORIZED, "reason": "host or origin"})
 
     def _problem(self, hosts: Sequence[str], origin: str) -> str | None:
         """Return why a request for these hosts is refused. Clients that are not browsers may name neither."""
         if not all(self._is_own(host) for host in hosts):
-            return "this host name is not the gateway's; add it to gateway.allowed_hosts in space.yaml"
+            return f"this host name is not the server's; {self._advice.host}"
         origin = origin.lower()
         own = [_without_default_port(host) for host in hosts]
-        if not origin or origin in self._origins or _host_of(origin) in own:
+        if not origin or origin in self._origins or "*" in self._origins or _host_of(origin) in own:
             return None
-        return "pages of this origin may not use the gateway; add it to gateway.allowed_origins in space.yaml"
+        return f"pages of this origin may not use the server; {self._advice.origin}"
 
     def _is_own(self, host: str) -> bool:
         try:

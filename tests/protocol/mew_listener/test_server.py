@@ -2,9 +2,8 @@
 
 import httpx2
 import pytest
+from mew_listener.server import bound_socket, serving
 from starlette.responses import PlainTextResponse
-
-from mew_agent.http_server import listen, serving
 
 APP = PlainTextResponse("here")
 
@@ -22,8 +21,6 @@ async def test_server_answers_while_its_block_runs(host: str) -> None:
 
 
 async def test_taken_port_is_reported_before_anything_is_served() -> None:
-    with listen("127.0.0.1", 0) as taken:
-        taken.listen()
-        with pytest.raises(OSError, match="in use"):
-            async with serving(APP, host="127.0.0.1", port=taken.getsockname()[1], stopping=lambda: None):
-                raise AssertionError
+    with bound_socket("127.0.0.1", 0) as taken, pytest.raises(OSError, match="in use"):
+        async with serving(APP, host="127.0.0.1", port=taken.getsockname()[1], stopping=lambda: None):
+            raise AssertionError

@@ -16,7 +16,7 @@ CONNECTION_BYTES = 24 * 1024
 TLS_BYTES = 40 * 1024
 """What TLS adds to that, from the start of the handshake on."""
 
-log = logging.getLogger("mew_spaces")
+log = logging.getLogger("mew_listener")
 
 
 JOIN_GATE = "mew.join_gate"

@@ -1,0 +1,444 @@
+"""One HTTP/1.1 connection: reads requests, runs the ASGI application, writes responses.
+
+Owns the limits of each phase of a connection, and what a client gets that breaks one. h11 owns the syntax of HTTP. A
+client that breaks its rules gets a short answer and no line in the log beyond those of `log_budget`.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import MutableMapping
+from email.utils import formatdate
+from functools import lru_cache
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import unquote
+
+import h11
+
+from mew_listener.unjoined import TLS_BYTES
+
+if TYPE_CHECKING:
+    from mew_listener.server import Server
+
+log = logging.getLogger("mew_listener")
+
+AUTHENTICATED = "mew.is_authenticated"
+"""Key of a request's `state`: its client has shown a valid token, so the connection does not count as a stranger's."""
+
+STREAMING = "mew.is_streaming"
+"""Key of a request's `state`: its response may take any time."""
+
+BREAK_OFF = "mew.break_off"
+"""Key of a request's `extensions`: a function that closes the connection in the middle of a response."""
+
+MAX_HEADER_BYTES = 32 * 1024
+
+KEEP_ALIVE_SECONDS = 5.0
+"""How long a connection stays open without a further request."""
+
+CLOSE_SECONDS = 5.0
+"""How long a client may take to read the end of the last response."""
+
+PAUSE_BYTES = 64 * 1024
+"""Nothing is read while the application has this many bytes of a body waiting."""
+
+Message = MutableMapping[str, Any]
+
+
+def admit(scope: MutableMapping[str, Any]) -> None:
+    """Note that the client of a request has shown a valid token: it is no stranger, and may take any time."""
+    scope.setdefault("state", {}).update({AUTHENTICATED: True, STREAMING: True})
+
+
+class HttpConnection(asyncio.Protocol):
+    """One HTTP connection."""
+
+    def __init__(self, server: "Server") -> None:
+        self.server = server
+        self.transport: asyncio.Transport = cast("asyncio.Transport", None)
+        self.client: tuple[str, int] | None = None
+        self.address = ""
+        """The address that the connection counts for: the client's behind a trusted proxy."""
+        self.scheme = "http"
+        self._h11 = h11.Connection(h11.SERVER, MAX_HEADER_BYTES)
+        self._exchange: HttpExchange | None = None
+        """The request that is being answered."""
+        self._deadline: asyncio.TimerHandle | None = None
+        self._header_bytes = 0
+        self._has_answered = False
+        self._is_refused = False
+        """Whether nothing that arrives is read any more."""
+        self._is_read_paused = False
+        self._is_head = False
+        self.writable = asyncio.Event()
+        self.writable.set()
+
+    # Called by the transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+        peer = transport.get_extra_info("peername")
+        if isinstance(peer, tuple):
+            self.client = (peer[0], peer[1])
+            self.address = peer[0]
+        if transport.get_extra_info("sslcontext") is not None:
+            self.scheme = "https"
+        self.server.connections.add(self)
+        self.server.count(self, self.address)
+        self._set_deadline(self.server.options.header_seconds)
+        self._hold()
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_refused:
+            return
+        if self._exchange is None:
+            if not self._header_bytes and self._has_answered:
+                self._set_deadline(self.server.options.header_seconds)
+            self._header_bytes += len(data)
+        self._h11.receive_data(data)
+        self._read_events()
+        self._hold()
+
+    def eof_received(self) -> bool:
+        return False  # the transport closes: a client that has sent its end reads nothing more
+
+    def pause_writing(self) -> None:
+        self.writable.clear()
+
+    def resume_writing(self) -> None:
+        self.writable.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._cancel_deadline()
+        self.server.connections.discard(self)
+        self.server.unjoined.leave(self, self.address)
+        self.writable.set()
+        exchange, self._exchange = self._exchange, None
+        if exchange is not None:
+            exchange.disconnect()
+
+    # Called by the server
+
+    def evict(self) -> bool:
+        """Close the connection at once, unless it carries an authenticated request."""
+        if self._exchange is not None and self._exchange.has(AUTHENTICATED):
+            return False
+        self._is_refused = True
+        self.transport.abort()
+        return True
+
+    def shutdown(self) -> None:
+        """Close the connection once the running response has ended."""
+        if self._exchange is None:
+            self._close()
+        else:
+            self._exchange.keeps_alive = False
+            if self._exchange.has(STREAMING):
+                self._abort_after(CLOSE_SECONDS)
+
+    # Reading
+
+    def _read_events(self) -> None:
+        while not self._is_refused:
+            try:
+                event = self._h11.next_event()
+            except h11.RemoteProtocolError as error:
+                log.warning("invalid HTTP request: %s", error)
+                self._refuse(error.error_status_hint, "invalid_request", "invalid HTTP request")
+                return
+            if event is h11.NEED_DATA:
+                return
+            if event is h11.PAUSED:  # further requests wait for the end of this one
+                self._header_bytes = len(self._h11.trailing_data[0])
+                self.pause_reading()
+                return
+            exchange = self._exchange
+            if isinstance(event, h11.Request):
+                self._begin(event)
+            elif isinstance(event, h11.Data) and exchange is not None:
+                exchange.add_body(bytes(event.data))
+                self._check_size(exchange.body_bytes)
+            elif isinstance(event, h11.EndOfMessage):
+                if exchange is not None:
+                    exchange.end_body()
+                elif self._h11.our_state is h11.DONE:  # the rest of a request that is answered already
+                    self._start_next()
+            elif isinstance(event, h11.ConnectionClosed):
+                return
+
+    def _begin(self, event: h11.Request) -> None:
+        headers = [(name, value) for name, value in event.headers]
+        self._count_for(self.server.client_of(self.client, headers))
+        self._header_bytes, self._is_head = 0, event.method == b"HEAD"
+        raw_path, _, query = event.target.partition(b"?")
+        scope: dict[str, Any] = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": event.http_version.decode("ascii"),
+            "server": self.transport.get_extra_info("sockname", (None, None))[:2],
+            "client": self.client,
+            "scheme": self.scheme,
+            "method": event.method.decode("ascii"),
+            "root_path": "",
+            "path": unquote(raw_path.decode("ascii")),
+            "raw_path": raw_path,
+            "query_string": query,
+            "headers": headers,
+            "state": {},
+            "extensions": {BREAK_OFF: self.transport.close},
+        }
+        length = next((int(value) for name, value in headers if name == b"content-length"), 0)
+        if not self._check_size(length):
+            return
+        self._exchange = HttpExchange(self, scope)
+        self._set_deadline(self.server.options.request_seconds)
+        self.server.start(self._exchange.run())
+
+    def pause_reading(self) -> None:
+        """Read nothing more until `resume_reading`."""
+        if not self._is_read_paused and not self.transport.is_closing():
+            self._is_read_paused = True
+            self.transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read again."""
+        if self._is_read_paused:
+            self._is_read_paused = False
+            if not self.transport.is_closing():
+                self.transport.resume_reading()
+
+    # Writing
+
+    @property
+    def waits_for_continue(self) -> bool:
+        """Whether the client sends the body only once it is told to."""
+        return self._h11.they_are_waiting_for_100_continue
+
+    def write(self, event: h11.Event) -> None:
+        """Write a part of the response."""
+        data = self._h11.send(event)
+        if data and not self.transport.is_closing():
+            self.transport.write(data)
+
+    def end_response(self, *, keeps_alive: bool) -> None:
+        """Wait for the next request, or close the connection."""
+        self._exchange, self._has_answered = None, True
+        if self.transport.is_closing():
+            return
+        if not keeps_alive or self._h11.our_state is h11.MUST_CLOSE:
+            self._close()
+            return
+        self.server.count(self, self.address)  # its next request may be another client's
+        self._set_deadline(KEEP_ALIVE_SECONDS)
+        self.resume_reading()
+        if self._h11.their_state is h11.DONE:
+            self._start_next()
+        self._hold()
+
+    def _start_next(self) -> None:
+        self._h11.start_next_cycle()
+        self._read_events()  # a client may send several requests at once
+
+    def fail(self) -> None:
+        """Close the connection after an application that failed, or ended in the middle of its response."""
+        self._exchange = None
+        self.transport.abort()
+
+    # Limits
+
+    def _hold(self) -> None:
+        """Count the bytes that the connection holds as a stranger's."""
+        exchange = self._exchange
+        held = TLS_BYTES if self.scheme == "https" else 0
+        held += self._header_bytes
+        if exchange is not None and not exchange.has(AUTHENTICATED):
+            held += exchange.held_bytes + self.transport.get_write_buffer_size()
+        self.server.unjoined.hold(self, self.address, held)
+
+    def _count_for(self, address: str) -> None:
+        """Count the connection for the client whose request a proxy forwards."""
+        if address != self.address:
+            self.server.unjoined.leave(self, self.address)
+            self.address = address
+            self.server.count(self, address)
+
+    def _check_size(self, body_bytes: int) -> bool:
+        limit = self.server.options.body_bytes
+        if limit is not None and body_bytes > limit:
+            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too_large", f"body: exceeds {limit:,} bytes")
+            return False
+        return True
+
+    def _refuse(self, status: int, code: str, message: str) -> None:
+        """Answer in the application's place if it has not begun to, and close the connection."""
+        exchange, self._exchange = self._exchange, None
+        self._is_refused = True
+        if exchange is not None:
+            exchange.disconnect()
+        if self._h11.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            self.transport.abort()
+            return
+        body = self.server.options.describe_error(code, message)
+        headers = [("content-type", "application/json"), ("content-length", str(len(body))), ("connection", "close")]
+        self.write(h11.Response(status_code=status, headers=headers, reason=_phrase(status)))
+        if not self._is_head:
+            self.write(h11.Data(data=body))
+        self._close()
+
+    def _close(self) -> None:
+        """Close the connection once the client has read everything; it may still be sending, which is not read."""
+        self._is_refused = True
+        self._abort_after(CLOSE_SECONDS)
+        if self.transport.can_write_eof() and self._h11.our_state is not h11.IDLE:
+            self.resume_reading()  # a reset in place of an orderly end would lose the answer
+            self.transport.write_eof()
+        else:
+            self.transport.close()
+
+    def _set_deadline(self, seconds: float) -> None:
+        self._cancel_deadline()
+        self._deadline = self.server.loop.call_later(seconds, self._expire)
+
+    def _expire(self) -> None:
+        self._deadline = None
+        exchange = self._exchange
+        if exchange is not None:
+            if exchange.more_body:
+                self._refuse(HTTPStatus.REQUEST_TIMEOUT, "timeout", "the body took too long")
+            elif not exchange.has(STREAMING):
+                self.transport.abort()
+        elif self._has_answered and not self._header_bytes:
+            self._close()
+        else:
+            self._refuse(HTTPStatus.REQUEST_TIMEOUT, "timeout", "the request took too long")
+
+    def _abort_after(self, seconds: float) -> None:
+        self._cancel_deadline()
+        self._deadline = self.server.loop.call_later(seconds, self.transport.abort)
+
+    def _cancel_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+
+class HttpExchange:
+    """One request and its response: `receive` and `send` of the ASGI application."""
+
+    def __init__(self, connection: HttpConnection, scope: dict[str, Any]) -> None:
+        self._connection = connection
+        self._scope = scope
+        self._changed = asyncio.Event()
+        self._body = bytearray()
+        self._is_disconnected = False
+        self._has_started = False
+        self._is_complete = False
+        self._is_body_read = False
+        self.more_body = True
+        self.body_bytes = 0
+        """How much of the body has arrived."""
+        self.keeps_alive = True
+
+    def has(self, key: str) -> bool:
+        """Return whether the application has set a key of the request's state."""
+        return bool(self._scope["state"].get(key))
+
+    @property
+    def held_bytes(self) -> int:
+        """How much of the body is in memory: all that arrived, if the application collects bodies."""
+        return self.body_bytes if self._connection.server.options.body_bytes is not None else len(self._body)
+
+    async def run(self) -> None:
+        """Run the application."""
+        try:
+            await self._connection.server.app(self._scope, self._receive, self._send)
+        except asyncio.CancelledError:  # the server stops
+            self._end_early()
+            raise
+        except Exception as error:  # one request must not end the server
+            log.error("a request failed", exc_info=error)
+            if not self._has_started:
+                headers = [(b"content-type", b"application/json")]
+                await self._send({"type": "http.response.start", "status": 500, "headers": headers})
+                body = self._connection.server.options.describe_error("internal_error", "the request failed")
+                await self._send({"type": "http.response.body", "body": body})
+        self._end_early()
+
+    def _end_early(self) -> None:
+        if not self._is_complete and not self._is_disconnected:
+            self._is_disconnected = True
+            self._connection.fail()
+
+    def add_body(self, data: bytes) -> None:
+        """Add bytes of the body."""
+        self._body += data
+        self.body_bytes += len(data)
+        if len(self._body) > PAUSE_BYTES:
+            self._connection.pause_reading()
+        self._changed.set()
+
+    def end_body(self) -> None:
+        """Note that the whole body has arrived."""
+        self.more_body = False
+        if self._connection.server.options.is_open:
+            admit(self._scope)
+        self._changed.set()
+
+    def disconnect(self) -> None:
+        """Tell the application that the client is gone."""
+        self._is_disconnected = True
+        self._changed.set()
+
+    async def _receive(self) -> Message:
+        connection = self._connection
+        if connection.waits_for_continue and not (self._has_started or self._is_over):
+            connection.write(h11.InformationalResponse(status_code=100, headers=[], reason=b"Continue"))
+        while not self._is_over:
+            if self._body or not (self.more_body or self._is_body_read):
+                body, self._body = bytes(self._body), bytearray()
+                self._is_body_read = not self.more_body
+                return {"type": "http.request", "body": body, "more_body": self.more_body}
+            self._changed.clear()
+            connection.resume_reading()
+            await self._changed.wait()
+        return {"type": "http.disconnect"}
+
+    @property
+    def _is_over(self) -> bool:
+        return self._is_disconnected or self._is_complete
+
+    async def _send(self, message: Message) -> None:
+        connection = self._connection
+        if not connection.writable.is_set():
+            await connection.writable.wait()
+        if self._is_disconnected:
+            return
+        if message["type"] == "http.response.start" and not self._has_started:
+            self._has_started = True
+            status = message["status"]
+            headers = [(b"date", _date(int(time.time()))), *message.get("headers", ())]
+            connection.write(h11.Response(status_code=status, headers=headers, reason=_phrase(status)))
+        elif message["type"] == "http.response.body" and self._has_started and not self._is_complete:
+            data = message.get("body", b"")
+            if data and self._scope["method"] != "HEAD":
+                connection.write(h11.Data(data=data))
+            if not message.get("more_body", False):
+                self._is_complete = True
+                connection.write(h11.EndOfMessage())
+                self._changed.set()
+                connection.end_response(keeps_alive=self.keeps_alive)
+        else:
+            raise RuntimeError(f"unexpected ASGI message: {message['type']}")
+
+
+def _phrase(status: int) -> bytes:
+    try:
+        return HTTPStatus(status).phrase.encode()
+    except ValueError:
+        return b""
+
+
+@lru_cache(maxsize=1)
+def _date(second: int) -> bytes:
+    return formatdate(second, usegmt=True).encode()
