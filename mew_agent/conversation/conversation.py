@@ -448,7 +448,7 @@ class Conversation:
         plan: CompactionPlan | NothingToDo | None = None
         try:
             async with self.calls.lock:
-                if compactions.is_outdated(action, self.tracker, revision):
+                if decision is None and compactions.is_outdated(action, self.tracker, revision):
                     return True
                 is_refused = action.trigger == "overflow_error"
                 plan = compactions.plan_as_decided(

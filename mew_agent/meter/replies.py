@@ -71,7 +71,9 @@ class ReplyReader:
         if not was_cut:
             self._read(self._decoder.end())
         events = self._events
-        if (self._is_readable or was_cut) and not events.is_complete:
+        if not (events.is_complete or (not was_cut and not self._is_readable)):
+            return None
+        if was_cut and not events.may_break_off:
             return None
         tool_calls = frozenset(digest_of(name) for name in events.tool_calls)
         response = None if events.response is None else digest_of(events.response)

@@ -5,6 +5,7 @@ announce event streams as JSON and the other way round. Does not know what the e
 """
 
 import json
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -35,24 +36,27 @@ class EventDecoder:
     """Whether the answer is one JSON value and no stream of events; None until its first byte."""
     _parts: list[bytes] = field(default_factory=list)  # of the line, or of the whole answer, that has not ended
     _data: list[bytes] = field(default_factory=list)  # the lines of the event that has not ended
-    _size: int = 0
+    _parts_size: int = 0
+    _data_size: int = 0
     _says_error: bool = False
 
     def feed(self, chunk: bytes) -> Iterator[Event]:
         """Yield the events that end in the next bytes."""
-        if self.is_whole is None and (start := chunk.lstrip()):
-            self.is_whole = start.startswith(_WHOLE)
-        self._size += len(chunk)
-        if self._size > MAX_EVENT_BYTES:
-            raise ValueError("an event is too large")
+        if self.is_whole is None:
+            chunk = chunk.removeprefix(BOM_UTF8)
+            if start := chunk.lstrip():
+                self.is_whole = start.startswith(_WHOLE)
         self._parts.append(chunk)
+        self._parts_size += len(chunk)
+        if self._parts_size + self._data_size > MAX_EVENT_BYTES:
+            raise ValueError("an event is too large")
         if self.is_whole is not False or b"\n" not in chunk:
             return
         lines = b"".join(self._parts).splitlines(keepends=True)
         self._parts = [] if lines[-1].endswith(b"\n") else [lines.pop()]
+        self._parts_size = sum(map(len, self._parts))
         for line in lines:
             yield from self._read(line.rstrip(b"\r\n"))
-        self._size = sum(map(len, self._parts)) + sum(map(len, self._data))
 
     def end(self) -> Iterator[Event]:
         """Yield the whole answer, or the last event of a stream without a line end. Ignores a part of an event."""
@@ -76,15 +80,17 @@ class EventDecoder:
             yield Event(_error(value), is_error=True)
         elif name == b"data":
             self._data.append(value)
+            self._data_size += len(value)
             # Some servers write no empty line between events of one line.
             if len(self._data) == 1 and value.rstrip().endswith((b"}", b"]")) and (event := self._event(value)):
                 yield event
-        elif not line.strip() and self._data:
-            value = b"\n".join(self._data)
-            event = self._event(value)
-            if event is None:
-                raise ValueError(_NOT_JSON)
-            yield event
+        elif not line.strip():
+            data, self._says_error = self._data, self._says_error and bool(self._data)
+            if data:
+                event = self._event(b"\n".join(data))
+                if event is None:
+                    raise ValueError(_NOT_JSON)
+                yield event
 
     def _event(self, value: bytes) -> Event | None:
         """Return the event with this data; None if it is not complete."""
@@ -95,7 +101,7 @@ class EventDecoder:
             if not self._says_error:
                 return None
             event = Event(_error(value), is_error=True)
-        self._data, self._says_error = [], False
+        self._data, self._data_size, self._says_error = [], 0, False
         return event
 
 

@@ -208,18 +208,17 @@ class OpenAIModel:
         limit_seconds = self._idle_timeout_seconds if seen.chunks else self._first_chunk_timeout_seconds
         if seen.is_done:
             limit_seconds = min(limit_seconds, _AFTER_DONE_SECONDS)
-        may_end = seen.is_done or seen.finish_reason is not None
         try:
             with anyio.fail_after(limit_seconds):
                 return await anext(events)
         except StopAsyncIteration:
             return None
         except TimeoutError as error:
-            if may_end:
+            if seen.may_break_off:
                 return None
             raise self._errors.cut(f"no data for {limit_seconds:g} s", chunks=seen.chunks) from error
         except _sdk_errors() as error:
-            if may_end and (seen.is_done or _is_connection_error(error)):
+            if seen.may_break_off and (seen.is_done or _is_connection_error(error)):
                 return None
             raise self._translated(error, chunks_seen=seen.chunks) from error
 

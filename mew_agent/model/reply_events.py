@@ -90,6 +90,11 @@ class ReplyEvents:
         return self._is_whole or self.finish_reason is not None or (self._has_content and ends)
 
     @property
+    def may_break_off(self) -> bool:
+        """Whether the reply is whole even if the connection breaks now."""
+        return self.is_done or self.finish_reason is not None
+
+    @property
     def has_ended(self) -> bool:
         """Whether nothing that matters can follow. Some servers send the usage after the end mark."""
         return self.is_complete and self.is_done and (self._usage is not None or self.api != "chat")

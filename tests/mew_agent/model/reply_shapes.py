@@ -252,6 +252,8 @@ SHAPES: dict[str, Shape] = {
     "CRLF, and no line end after the last event": Shape(
         OWN_CHUNK, has_done=False, line_end="\r\n", has_last_line_end=False
     ),
+    "a byte order mark at the start": Shape(("\ufeffdata: " + json.dumps(OWN_CHUNK[0]), *OWN_CHUNK[1:])),
+    "a mark of an event without data": Shape(("event: error", *OWN_CHUNK)),
     "an event in several lines": Shape(
         (piece("1094 km"), "data: " + json.dumps(piece(finish="stop", usage=USAGE), indent=1).replace("\n", "\ndata: "))
     ),
