@@ -156,7 +156,8 @@ async def test_d10_a_caution_prompt_comes_on_entry_and_each_tenth_generation(sta
 
 
 async def test_d12_after_five_prompts_the_context_is_cleared(start_agent: StartAgent) -> None:
-    async with start_agent(agent=dominds("v3"), fixed_usage=(CRITICAL,) * 8) as s:
+    growing = prompts(*range(190_000, 198_000, 1_000))  # one that stalls would be taken for the window
+    async with start_agent(agent=dominds("v3"), fixed_usage=growing) as s:
         await requested(s, 5)
         assert left(s) == [4, 3, 2, 1]
         question = await s.send_chat("The sixth.")
