@@ -176,7 +176,7 @@ class JoinedSpace:
 
     def _show_envelope(self, envelope: Envelope) -> None:
         self.board, _ = apply_event(self.board, "envelope", envelope.as_dict())
-        if envelope.kind in (kinds.CAPABILITY_GRANT, kinds.CAPABILITY_REVOKE):
+        if envelope.kind.startswith("capability/"):
             self.me.start_soon(self._load_capabilities)
         line, entry = self.chat.receive(envelope), self.feed.receive(envelope)
         shown = [entry] if entry is not None else []

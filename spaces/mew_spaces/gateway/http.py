@@ -61,6 +61,7 @@ _STATUS = {
     errors.PARTICIPANT_NOT_FOUND: 404,
     errors.ALREADY_EXISTS: 409,
     errors.ALREADY_DECIDED: 409,
+    errors.PROPOSAL_DIFFERS: 409,
     errors.TOO_LARGE: 413,
     errors.LIMIT_EXCEEDED: 429,
     errors.RATE_LIMITED: 429,

@@ -7,14 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import anyio
+import httpx2
 import pytest
 from mew_protocol.envelope import Envelope
+from mew_protocol.payloads.mcp import digest_of
 from mew_protocol.payloads.participant import Status
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
 from mew_agent.agent.agent import Agent
 from mew_agent.config.agent_config import AgentConfig
+from mew_agent.errors import NotAccepted
 from mew_agent.participant.events import ProposalMade
 from mew_agent.participant.participant import Participant
 from mew_agent.rehearsal import serve_rehearsal
@@ -202,3 +205,79 @@ async def test_an_approval_that_comes_too_late_is_an_error() -> None:
         await until(is_listed)
         late = await mew("approve", listed.split()[0], *seat(gateway))
         assert (late.code != 0, "'coder' answered: 'eve' allowed it already" in late.err) == (True, True)
+
+
+CALL = {"method": "tools/call", "params": {"name": "write", "arguments": {"path": "a.txt"}}}
+OTHER = {"method": "tools/call", "params": {"name": "write", "arguments": {"path": "/etc/passwd"}}}
+
+
+async def test_a_proposal_that_was_shown_is_never_another_one() -> None:
+    async with serve_gateway(parse_space(SPACE)) as gateway, participant(gateway, "files") as files:
+        written: list[str] = []
+
+        @files.tool
+        async def write(path: str) -> str:
+            """Write a file."""
+            written.append(path)
+            return path
+
+        async with participant(gateway, "coder") as coder, participant(gateway, "ada") as ada:
+            send = coder.messenger.send
+            await send("mcp/proposal", CALL, to="files", id="3f2a9c1b-1")
+            shown = (await mew("proposals", *seat(gateway))).out.split()[0]
+            assert shown == "3f2a9c1b"
+            for again in (CALL | {"method": "resources/read"}, OTHER):
+                with pytest.raises(NotAccepted, match="already_exists"):
+                    await send("mcp/proposal", again, to="files", id="3f2a9c1b-1")
+            with pytest.raises(NotAccepted, match="already_exists"):
+                await ada.messenger.send("mcp/proposal", CALL, to="files", id="3f2a9c1b-1")
+            await send("mcp/withdraw", {"reason": "no"}, correlation_id=("3f2a9c1b-1",))
+            for name in ("3f2a9c1b-1", "3f2a9c1b"):
+                with pytest.raises(NotAccepted, match="already_exists"):
+                    await send("mcp/proposal", OTHER, to="files", id=name)
+            await send("mcp/proposal", OTHER, to="files", id="3f2a9c1b-2")
+            typed = await mew("approve", shown, *seat(gateway))
+            assert (typed.code, written) == (2, [])
+            assert (
+                "matches several proposals, decided ones included; type more of the id (open: 3f2a9c1b-2)" in typed.err
+            )
+            stale = {**CALL, "proposal_digest": digest_of(CALL, "coder", ["files"])}
+            for body in (stale, {**OTHER, "proposal_digest": stale["proposal_digest"]}):
+                envelope = {"kind": "mcp/request", "to": ["files"], "correlation_id": ["3f2a9c1b-2"], "payload": body}
+                answer = await post(gateway, envelope)
+                assert (answer.status_code, answer.json()["error"]) == (409, "proposal_differs")
+            with pytest.raises(NotAccepted, match="proposal_differs"):
+                await ada.messenger.send("mcp/request", stale, to="files", correlation_id=("3f2a9c1b-2",))
+            assert written == []
+            assert (await mew("approve", "3f2a9c1b-2", *seat(gateway))).code == 0
+            await until(lambda: written == ["/etc/passwd"])
+
+
+async def post(gateway: RunningGateway, envelope: dict[str, Any]) -> httpx2.Response:
+    headers = {"Authorization": f"Bearer {gateway.token_of('ada')}"}
+    async with httpx2.AsyncClient() as http:
+        return await http.post(f"{gateway.url}/participants/ada/messages?space=review", json=envelope, headers=headers)
+
+
+async def test_the_list_hides_nothing_and_shows_what_is_always_allowed() -> None:
+    async with serve_gateway(parse_space(SPACE)) as gateway, participant(gateway, "coder") as coder:
+        arguments = {"path": "a\u202etxt.exe", "text": "one \ntwo\u200b"}
+        params = {"name": "wr\u2066ite", "arguments": arguments, "further": "x" * 300}
+        await coder.messenger.send("mcp/proposal", {"method": "tools/call", "params": params}, to="files", id="p-1")
+        shown = (await mew("proposals", *seat(gateway))).out.splitlines()
+        assert shown[0].startswith("p-1  coder proposes files/wr<U+2066>ite, ")
+        assert shown[1:] == [
+            '  {"path": "a<U+202E>txt.exe"}',
+            "  text:",
+            "    one<U+0020>",
+            "    two<U+200B>",
+            f'  further parameters: {{"further": "{"x" * 300}"}}',
+        ]
+        tool = {"method": "tools/call", "params": {"name": "write"}}
+        pattern = {"kind": "mcp/request", "to": ["files"], "payload": tool, "approve": False}
+        await mew("grant", "coder", json.dumps(pattern), *seat(gateway))
+        last = (await mew("proposals", *seat(gateway))).out.splitlines()[-1]
+        command = "mew revoke coder mcp/request --to files --tool write"
+        assert last == f"coder may call write on files without asking; `{command}` ends it"
+        assert (await mew(*command.split()[1:], *seat(gateway))).code == 0
+        assert "without asking" not in (await mew("proposals", *seat(gateway))).out
