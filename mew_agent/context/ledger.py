@@ -168,8 +168,10 @@ class Ledger:
             # Models have different tokenizers, so what another one taught does not apply.
             self.calibration = self.learnt.get(served_model, Calibration())
         grown = reported - (before or 0)
-        if is_comparable and sent and grown >= 0 and not self._moved_since_record:
-            self._book_interval(sent, grown, is_in_doubt=is_in_doubt)
+        # Some providers change the machine with every call. What is as large as predicted still teaches.
+        is_close = drift is not None and not drift.rebased and same_model and fingerprint == self._fingerprint
+        if (is_comparable or is_close) and sent and grown >= 0 and not self._moved_since_record:
+            self._book_interval(sent, grown, is_in_doubt=is_in_doubt or not is_comparable)
         else:
             self._book_lump(sent, projected)
             if before is None or not same_model:

@@ -255,6 +255,17 @@ def test_an_unsteady_reply_makes_earlier_prices_projected_too(unsteady: dict[str
     assert books.ledger.price(first, last).basis == "projected"
 
 
+@pytest.mark.parametrize("backends", [(None,), ("one", "two"), ("one", None)])
+def test_machines_that_change_or_have_no_name_teach_and_are_not_exact(backends: tuple[str | None, ...]) -> None:
+    books = Books()
+    for number in range(8):
+        books.backend = backends[number % len(backends)]
+        talked(books, [([("user", 50.0, 60)], (20.0, 24))])
+    first, last = books.bounds[3] + 1, books.bounds[5]
+    assert books.ledger.price(first, last) == Price(books.true_price(first, last), "projected")
+    assert books.ledger.calibration.project(1000.0) > 1100, "the tokens of each feature are learnt"
+
+
 @pytest.mark.parametrize("change", ["served_model", "fingerprint"])
 def test_another_model_or_fingerprint_ends_exactness_of_earlier_intervals(change: str) -> None:
     books = talked(Books(), [([("user", 50.0, 50)], (20.0, 20))] * 3)
