@@ -9,8 +9,12 @@ from typing import Any
 
 import anyio
 import pytest
+from mew_protocol.payloads.mcp import approval_of
+from mew_spaces.config.loading import parse_space
+from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
-from tests.mew_agent.conftest import AgentDriver, StartAgent
+from mew_agent.participant.participant import Participant
+from tests.mew_agent.conftest import StartAgent
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 
@@ -19,7 +23,7 @@ class Editor:
 
     def __init__(self) -> None:
         self.updates: list[Any] = []
-        self.asked: list[str] = []
+        self.asked: list[Any] = []
 
     async def session_update(self, session_id: str, update: Any, **kwargs: Any) -> None:
         self.updates.append(update)
@@ -27,7 +31,7 @@ class Editor:
     async def request_permission(self, session_id: str, tool_call: Any, options: Any, **kwargs: Any) -> Any:
         from acp.schema import AllowedOutcome, RequestPermissionResponse
 
-        self.asked.append(tool_call.title)
+        self.asked.append(tool_call)
         return RequestPermissionResponse(outcome=AllowedOutcome(outcome="selected", option_id="allow"))
 
     def of(self, kind: str) -> list[Any]:
@@ -39,16 +43,16 @@ class Editor:
 
 
 @asynccontextmanager
-async def edited(stage: AgentDriver) -> AsyncIterator[tuple[Any, Editor, str]]:
+async def edited(gateway: RunningGateway) -> AsyncIterator[tuple[Any, Editor, str]]:
     """The client's connection to `mew acp serve coder`, its recorder, and a session."""
     import acp  # not at the top: it takes half a second to load, in each worker
 
     editor = Editor()
     identity = {
-        "MEW_GATEWAY": stage.gateway.ws_url,
+        "MEW_GATEWAY": gateway.ws_url,
         "MEW_SPACE": "demo",
         "MEW_PARTICIPANT_ID": "bob",
-        "MEW_TOKEN": stage.gateway.token_of("bob"),
+        "MEW_TOKEN": gateway.token_of("bob"),
     }
     command = (sys.executable, "-P", "-m", "mew_agent", "acp", "serve", "coder")
     async with acp.spawn_agent_process(
@@ -74,7 +78,7 @@ def prompt(text: str) -> list[Any]:
 async def test_an_editor_talks_to_an_agent_sees_its_figures_and_compacts(start_agent: StartAgent) -> None:
     from acp import RequestError
 
-    async with start_agent(window_tokens=4000) as s, edited(s) as (link, editor, session):
+    async with start_agent(window_tokens=4000) as s, edited(s.gateway) as (link, editor, session):
         answer = await link.prompt(session_id=session, prompt=prompt("What does it do?"))
         assert answer.stop_reason == "end_turn"
         await until(lambda: bool(editor.text))
@@ -97,7 +101,7 @@ async def test_an_editor_talks_to_an_agent_sees_its_figures_and_compacts(start_a
 
 
 async def test_a_cancelled_prompt_cancels_the_agents_work(start_agent: StartAgent) -> None:
-    async with start_agent(chunk_delay_seconds=5.0) as s, edited(s) as (link, _, session):
+    async with start_agent(chunk_delay_seconds=5.0) as s, edited(s.gateway) as (link, _, session):
         answers: list[Any] = []
 
         async def ask() -> None:
@@ -110,3 +114,30 @@ async def test_a_cancelled_prompt_cancels_the_agents_work(start_agent: StartAgen
         assert answers[0].stop_reason == "cancelled"
         cancelled = await s.recorder.first("coder", "reasoning/conclusion")
         assert cancelled.body["cancelled"] is True
+
+
+async def test_an_editor_is_shown_all_that_it_approves() -> None:
+    space = """
+    space: {id: demo}
+    participants:
+      bob: {capabilities: [{kind: "*"}]}
+      coder: {command: x, capabilities: [{kind: mcp/proposal}, {kind: chat}, {kind: participant/status}]}
+      files: {command: x, capabilities: [{kind: mcp/response}]}
+    """
+
+    def joined(gateway: RunningGateway, name: str) -> Participant:
+        return Participant(gateway.ws_url, space="demo", id=name, token=gateway.token_of(name))
+
+    async with serve_gateway(parse_space(space)) as gateway, joined(gateway, "coder") as coder:
+        files, requests = joined(gateway, "files"), list[Any]()
+        files.on("mcp/request")(requests.append)
+        async with files, edited(gateway) as (_, editor, _session):
+            params = {"name": "write", "arguments": {"path": "a\u202eb"}, "further": [1]}
+            proposal = await coder.send("mcp/proposal", {"method": "tools/call", "params": params}, to="files")
+            await until(lambda: any(one.body.get("method") == "tools/call" for one in requests))
+            (asked,) = editor.asked
+            assert (asked.title, asked.raw_input) == ("write on files", params)
+            shown = asked.content[0].content.text
+            assert 'write on files:\n{"path": "a<U+202E>b"}\nfurther parameters: {"further": [1]}' in shown
+            (approval,) = [one for one in requests if one.body.get("method") == "tools/call"]
+            assert approval.body == approval_of(proposal)
