@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol, assert_never
 import anyio
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
+from mew_protocol.environment import COMPAT_VARIABLE
 from mew_protocol.errors import PayloadError
 from mew_protocol.payloads import compactions, read_payload
 from mew_protocol.payloads.participant import (
@@ -49,9 +50,6 @@ NOTHING_TO_DO = frozenset(
 """Reasons to skip a compaction that are not failures."""
 
 FORGET_WORDS: Final = ("forgetting", "forgot")
-
-COMPAT_VARIABLE: Final = "MEW_COMPAT"
-"""With `reference`, a skipped compaction and a forget end with the status `compacted`, as the reference has it."""
 
 NO_CONTEXT: Final = "this participant has no context"
 

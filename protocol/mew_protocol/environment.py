@@ -22,6 +22,9 @@ INHERITED: Final = frozenset(
 )
 """Variables that programs need to run."""
 
+COMPAT_VARIABLE: Final = "MEW_COMPAT"
+"""With the value `reference`, gateways and agents behave as the TypeScript reference where that is less strict."""
+
 
 def inherited(environ: Mapping[str, str], also: Iterable[str] = ()) -> dict[str, str]:
     """Return the part of an environment that a program inherits, and the variables `also` that are set.

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar, get_args
 
 import typer
+from mew_protocol.environment import COMPAT_VARIABLE
 
 if TYPE_CHECKING:
     from mew_listener.request_guard import Allowed
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 CommandResult = TypeVar("CommandResult")
 LogLevel = Literal["debug", "info", "warning", "error"]
 
-
-COMPAT_VARIABLE: Final = "MEW_COMPAT"
 
 SHORT_OPTIONS: Final[Mapping[str, str]] = {
     "-c": "--config",

@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from typing import Final
 
 from mew_protocol.agent_settings import LOCAL
+from mew_protocol.environment import COMPAT_VARIABLE
 from mew_spaces.config.loading import SpaceConfig, load_space
 from mew_spaces.errors import SpaceConfigError
 
@@ -24,7 +25,7 @@ from mew_agent.acp.profiles import PROFILES
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.locate import space_config_path
-from mew_agent.cli.app.options import COMPAT_VARIABLE, JsonOption, SpaceFileOptions, with_option_groups
+from mew_agent.cli.app.options import JsonOption, SpaceFileOptions, with_option_groups
 from mew_agent.errors import ConfigError
 from mew_agent.model.local_server import PACKAGED_MODEL
 

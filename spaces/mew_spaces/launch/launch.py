@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 from mew_protocol.acp_settings import ACP_CONFIG, AcpSettings
 from mew_protocol.agent_settings import LOCAL, REHEARSAL
 from mew_protocol.bridge_settings import BRIDGE_CONFIG, McpServerSettings
-from mew_protocol.environment import inherited
+from mew_protocol.environment import COMPAT_VARIABLE, inherited
 
 from mew_spaces.config.loading import ParticipantConfig, SpaceConfig
 from mew_spaces.gateway.auth import token_variable
@@ -179,6 +179,7 @@ class Launch:
         environment = {
             **self._reduced((*_agent_variables(participant), *participant.env_from)),
             **own,
+            **({COMPAT_VARIABLE: self.config.compat} if self.config.compat is not None else {}),
             **{key: substitute(value, known) for key, value in participant.env.items()},
         }
         fifos: tuple[Path, ...] = ()

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mew_protocol.environment import COMPAT_VARIABLE
 
 from mew_agent.context.sqlite_store import SqliteStore
-from mew_agent.participant.controls import COMPAT_VARIABLE
 
 StartAgent = Callable[..., Any]
 """`start_agent(...)` of the conftest."""

@@ -6,9 +6,10 @@ from typing import Any
 import anyio
 import pytest
 from mew_protocol.context_report import ContextReport, LastReported
+from mew_protocol.environment import COMPAT_VARIABLE
 from mew_protocol.payloads.participant import Status
 
-from mew_agent.participant.controls import COMPAT_VARIABLE, narrowed
+from mew_agent.participant.controls import narrowed
 from mew_agent.participant.participant import Participant
 from tests.mew_agent.conftest import AgentDriver
 from tests.support.waiting import PATIENCE_SECONDS

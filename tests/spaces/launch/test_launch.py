@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from mew_protocol.bridge_settings import BRIDGE_CONFIG, BridgeSettings
+from mew_protocol.environment import COMPAT_VARIABLE
 from mew_spaces.config.loading import parse_space
 from mew_spaces.errors import SpaceConfigError
 from mew_spaces.launch.launch import Launch, ListenAddress, Program, substitute
@@ -137,6 +138,13 @@ def test_the_bridge_reads_the_settings_of_its_launch() -> None:
     for name in ("files", "search"):
         handed_over = programs()[name].environment[BRIDGE_CONFIG]
         assert BridgeSettings.model_validate_json(handed_over).init_timeout in (5_000, 30_000)
+
+
+def test_programs_of_a_space_in_reference_mode_know_it() -> None:
+    in_mode = parse_space(SPACE).model_copy(update={"compat": "reference"})
+    found = {program.environment.get(COMPAT_VARIABLE) for program in launch(config=in_mode).participants()}
+    assert found == {"reference"}
+    assert not any(COMPAT_VARIABLE in program.environment for program in programs().values())
 
 
 def test_an_agent_gets_its_token_in_the_environment_only() -> None:
