@@ -4,11 +4,14 @@ Owns the promises and the errors. Each `Backplane` object belongs to one gateway
 see the same batches in the same order, the same state and the same leases.
 """
 
+import logging
 import math
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Final, NamedTuple, Protocol
 
 from mew_spaces.errors import SpacesError
+
+log = logging.getLogger("mew_spaces")
 
 LEASE_SECONDS: Final = 6.0
 """How long a lease is in force after it was renewed. Holders renew it every second."""
@@ -35,6 +38,11 @@ class HistoryLost(BackplaneError):
 
 class Conflict(BackplaneError):
     """The stored revision is not the expected one: another gateway saved first."""
+
+
+def report_foreign(what: str) -> None:
+    """Log that something in the backplane was skipped. Repeated lines are logged once a minute, with a count."""
+    log.warning("backplane: skipped %s: no gateway of this version wrote it; let only gateways write there", what)
 
 
 class StoredBatch(NamedTuple):

@@ -32,8 +32,9 @@ from mew_spaces.backplane.interface import (
     HistoryLost,
     SavedValue,
     StoredBatch,
+    report_foreign,
 )
-from mew_spaces.backplane.leases import LeaseTable
+from mew_spaces.backplane.leases import MAX_LEASES, LeaseTable
 from mew_spaces.backplane.nats_link import LinkTimes, NatsLink
 from mew_spaces.backplane.stream_reader import RECOVERY_SECONDS, Consumer, StoredMessage, StreamSource, read_stream
 from mew_spaces.config.backplane_options import BackplaneOptions
@@ -58,15 +59,21 @@ _TIME: Final = "_time"
 
 _STREAM_EXISTS: Final = 10058
 _LOAD_ATTEMPTS: Final = 10
-_MAX_LEASES: Final = 10_000
 _MAX_NAME: Final = 80
+_MAX_DIGITS: Final = 19
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-]")
+
+_COUNT: Final = re.compile(r"[0-9]{1,5}")
+_VERSION: Final = re.compile(r"[0-9]{1,18}-[0-9a-f]+")
+
+_MAX_UNUSED_PARTS: Final = 64 * 1024 * 1024
+"""How many bytes of parts may wait for their batch."""
 
 _T = TypeVar("_T")
 
 
 class _PartsMissing(Exception):
-    """The reader began behind the first part of a batch, whose sequence is the argument."""
+    """The reader began behind the first part of a batch. The arguments are the sequences of that part and the batch."""
 
 
 class JetStreamBackplane(Backplane):
@@ -117,19 +124,27 @@ class JetStreamBackplane(Backplane):
         return stored.seq
 
     async def follow(self, after: int, receive: Callable[[StoredBatch], object], *, until: float = math.inf) -> None:
-        handed_over, parts = after, dict[int, bytes]()
+        handed_over, searched, parts, part_bytes = after, 0, dict[int, bytes](), 0
 
         def receive_message(message: StoredMessage) -> None:
-            nonlocal handed_over
+            nonlocal handed_over, part_bytes
             sequence, data, headers = message.sequence, message.data, message.headers
             if _PART in headers:
                 parts[sequence] = data
+                part_bytes += len(data)
+                while part_bytes > _MAX_UNUSED_PARTS:  # no gateway leaves so many
+                    part_bytes -= len(parts.pop(next(iter(parts))))
                 return
             if _PARTS in headers:
-                named = [int(one) for one in headers[_PARTS].split(",")]
+                named = _sequences(headers[_PARTS], before=sequence)
                 found = [parts.pop(one) for one in named if one in parts]
-                if sequence > handed_over and len(found) < len(named):
-                    raise _PartsMissing(named[0])
+                part_bytes -= sum(map(len, found))
+                if sequence > handed_over and (not named or len(found) < len(named)):
+                    if named and sequence > searched:
+                        raise _PartsMissing(named[0], sequence)
+                    report_foreign("a batch without its parts")
+                    handed_over = sequence
+                    return
                 data = b"".join([*found, data])
             if sequence > handed_over:
                 handed_over = sequence
@@ -147,7 +162,11 @@ class JetStreamBackplane(Backplane):
             try:
                 return await read_stream(source, after)
             except _PartsMissing as missing:
-                after = missing.args[0] - 1
+                after, searched = missing.args[0] - 1, missing.args[1]
+            except HistoryLost:
+                if after >= handed_over:
+                    raise
+                after = handed_over  # the parts that were searched are gone
 
     async def bounds(self) -> tuple[int, int]:
         state = (await self._stream_info(self._batches)).state
@@ -163,7 +182,8 @@ class JetStreamBackplane(Backplane):
                 return None
             version, _, count = head.headers.get(_PARTS, ".0").rpartition(".")
             prefix = f"{self._part_prefix(key)}.{version}"
-            parts = [await self._last_message(f"{prefix}.{number}") for number in range(int(count))]
+            number_of_parts = int(count) if _COUNT.fullmatch(count) and _VERSION.fullmatch(version or "0-0") else 0
+            parts = [await self._last_message(f"{prefix}.{number}") for number in range(number_of_parts)]
             if None not in parts:  # else another gateway has replaced the value meanwhile
                 return SavedValue(b"".join([*(one.data for one in parts if one is not None), head.data]), head.sequence)
         raise BackplaneUnavailable(f"{key} changes too often to be read")
@@ -280,7 +300,7 @@ class JetStreamBackplane(Backplane):
                 max_bytes=kept_bytes, max_msgs=kept_batches or -1, duplicate_window=DEDUPLICATION_SECONDS
             ),
             config(self._state, f"{self._state_subject}.>").evolve(**latest, max_bytes=-1, max_msgs=-1),
-            config(self._leases, f"{self._lease_subject}.>").evolve(**latest, max_bytes=-1, max_msgs=_MAX_LEASES),
+            config(self._leases, f"{self._lease_subject}.>").evolve(**latest, max_bytes=-1, max_msgs=MAX_LEASES),
         ]
 
     @property
@@ -302,7 +322,7 @@ class JetStreamBackplane(Backplane):
         info = await self._stream_info(self._state, subjects=f"{prefix}>")
         versions = {subject.removeprefix(prefix).split(".")[0] for subject in info.state.subjects or {}}
         for version in versions - {but}:
-            if int(version.split("-")[0]) <= before:
+            if not _VERSION.fullmatch(version) or int(version.split("-")[0]) <= before:
                 await self._purge(self._state, subject=f"{prefix}{version}.>")
 
     async def _store(self, subject: str, data: bytes, headers: dict[str, str] | None = None) -> int:
@@ -402,6 +422,14 @@ def safe_name(space: str) -> str:
 
 def _split(data: bytes, size: int) -> list[bytes]:
     return [data[start : start + size] for start in range(0, len(data), size)] or [b""]
+
+
+def _sequences(text: str, *, before: int) -> list[int]:
+    """Read the sequences of the parts of a batch. Empty if it is not what `append` writes."""
+    written = text.split(",")
+    found = [int(one) for one in written if one.isascii() and one.isdigit() and len(one) < _MAX_DIGITS]
+    is_ours = len(found) == len(written) and found == sorted(set(found)) and found[0] > 0 and found[-1] < before
+    return found if is_ours else []
 
 
 def _lease_value(data: bytes) -> bytes | None:

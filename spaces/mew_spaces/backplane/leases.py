@@ -8,6 +8,11 @@ reads the missed renewals first and comes to the same result as the others.
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from mew_protocol.bounded_dict import BoundedDict
+
+MAX_LEASES: Final = 10_000
+"""How many leases are remembered; with more, the one that was taken first is forgotten."""
+
 _MAX_STEP: Final = 0.3
 
 
@@ -25,7 +30,7 @@ class LeaseTable:
         self.sequence = 0
         """The newest one that was read."""
         self.lease_seconds = lease_seconds
-        self._renewals: dict[str, _Renewal] = {}
+        self._renewals: BoundedDict[str, _Renewal] = BoundedDict(MAX_LEASES)
         self._clock = 0.0
         self._stored_at: float | None = None
 
@@ -51,7 +56,8 @@ class LeaseTable:
     def restart(self) -> None:
         """Expect sequences from 1 again: the stream was replaced. Leases stay in force until they expire."""
         self.sequence, self._stored_at = 0, None
-        self._renewals = {name: one._replace(sequence=0) for name, one in self._renewals.items()}
+        for name, one in self._renewals.items():
+            self._renewals[name] = one._replace(sequence=0)
 
     def in_force(self) -> Mapping[str, bytes]:
         """Return the value of each lease that has not expired."""

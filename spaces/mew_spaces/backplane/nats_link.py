@@ -102,6 +102,12 @@ class LinkSubscription:
 
 
 class _Client(Client):
+    async def _process_headers(self, headers: bytes) -> dict[str, str] | None:
+        try:
+            return await super()._process_headers(headers)
+        except (IndexError, ValueError):  # chosen by the writer of the message; it would end the connection each time
+            return None
+
     async def _close(self, status: int, do_cbs: bool = True) -> None:
         # `uvloop` does not let a lost connection send the rest: the error would end this halfway.
         self._pending, self._pending_data_size = [], 0

@@ -16,11 +16,14 @@ from nats.aio.msg import Msg
 from nats.js import api
 from nats.js.errors import NotFoundError
 
-from mew_spaces.backplane.interface import BackplaneUnavailable, HistoryLost
+from mew_spaces.backplane.interface import BackplaneUnavailable, HistoryLost, report_foreign
 from mew_spaces.backplane.nats_link import LinkSubscription, NatsLink
 
 RECOVERY_SECONDS: Final = 10.0
 """How long a cluster that recovers may not know its newest messages or its streams."""
+
+_STORED: Final = "$JS.ACK."
+"""Begin of the reply subject with which a server sends a stored message."""
 
 _SHORT_PLACE: Final = 9
 """Into how many parts the subject of a stored message splits if its server names no domain."""
@@ -149,12 +152,16 @@ class Consumer:
 
     def _receive(self, message: Msg | None) -> None:
         self._heard_at = self._loop.time()
-        if self._is_over:
-            return
+        if not self._is_over:
+            try:
+                self._read(message)
+            except ValueError:  # sent to the address of this reader, but not by the server
+                report_foreign("a message to the reader of a stream")
+
+    def _read(self, message: Msg | None) -> None:
         headers = {} if message is None else message.headers or {}
-        if message is None or headers.get("Status", "100") != "100":
-            self.end()
-        elif "Status" not in headers:
+        # Before the headers, which the writer of a stored message chooses: this comes from the server.
+        if message is not None and message.reply.startswith(_STORED):
             # What `metadata` of `nats-py` reads, at a tenth of its cost.
             place = message.reply.split(".")
             sequence, delivered, at = map(int, place[5:8] if len(place) == _SHORT_PLACE else place[7:10])
@@ -163,6 +170,8 @@ class Consumer:
                 self.end()
             else:
                 self._hand_over(StoredMessage(message.subject, sequence, at / 1e9, message.data, headers))
+        elif message is None or headers.get("Status") != "100":
+            self.end()
         # Flow control: the server continues once this is answered. A heartbeat of a stalled consumer asks again.
         elif reply := message.reply or headers.get("Nats-Consumer-Stalled"):
             self._asked.put_nowait(reply)

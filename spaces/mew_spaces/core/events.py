@@ -6,6 +6,7 @@ every gateway derives the same ids and tokens. Owns the form of batches as bytes
 
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -19,9 +20,13 @@ from mew_spaces.core.effects import ConnectionId
 RULES_VERSION = 6
 """Changes with the form of the events, and with whatever the core makes of them."""
 
+EARLIER_RULES = frozenset({4, 5})
+"""Versions whose events have the same form. The state of the space is brought on from them at an upgrade."""
+
 SEED_BYTES = 16
 
 _CONNECTION_BITS = 32
+_MAX_NUMBER = 1 << 63
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -80,6 +85,15 @@ _BY_NAME: dict[str, Callable[..., SpaceEvent]] = {
     "start": GatewayStarts,
     "gone": GatewayIsGone,
 }
+_FIELDS: dict[str, tuple[str, ...]] = {
+    "join": ("number", "name", "number"),
+    "leave": ("number", "name"),
+    "send": ("connection", "name", "number", "flag", "number"),
+    "time": (),
+    "start": (),
+    "gone": ("number",),
+}
+"""What the line of each event holds: whole numbers from 0, names, flags, and connections that may be None."""
 _NAMES: dict[Any, str] = {event: name for name, event in _BY_NAME.items()}
 
 
@@ -117,14 +131,19 @@ def encode_batch(header: BatchHeader, events: Iterable[bytes]) -> bytes:
     return b"".join((line, b"\n", *events))
 
 
-def decode_batch(data: bytes) -> tuple[BatchHeader, list[SpaceEvent]]:
-    """Return the header and the events of a batch. Raises `ValueError` if it was written by other rules."""
+def decode_batch(
+    data: bytes, rules: AbstractSet[int] = frozenset({RULES_VERSION})
+) -> tuple[BatchHeader, list[SpaceEvent]]:
+    """Return the header and the events of a batch. Raises `ValueError` if other `rules`, or no gateway, wrote it."""
     head, _, rest = data.partition(b"\n")
-    version, gateway, number, at, seed = from_json(head)
-    if version != RULES_VERSION:
-        raise ValueError(f"a batch of the rules {version}; this gateway knows {RULES_VERSION}")
-    header = BatchHeader(gateway, number, EPOCH + at * _MICROSECOND, bytes.fromhex(seed))
-    return header, list(_decode_events(rest))
+    try:
+        version, gateway, number, at, seed = from_json(head)
+        if not all(map(_is_field, (version, gateway, number, at), ("number",) * 4)) or version not in rules:
+            raise ValueError("a batch of other rules")
+        header = BatchHeader(gateway, number, EPOCH + at * _MICROSECOND, bytes.fromhex(seed))
+        return header, list(_decode_events(rest))
+    except (TypeError, KeyError, OverflowError, ValueError) as error:
+        raise ValueError("a batch of other rules, or in another form") from error
 
 
 def _decode_events(data: bytes) -> Iterator[SpaceEvent]:
@@ -133,11 +152,27 @@ def _decode_events(data: bytes) -> Iterator[SpaceEvent]:
         end = data.index(b"\n", start)
         name, *values = from_json(data[start:end])
         start = end + 1
+        fields = _FIELDS[name]
+        if len(values) != len(fields) or not all(map(_is_field, values, fields)):
+            raise ValueError("an event in another form")
         if name == "send":
             *others, size = values
-            values = [*others, data[start : start + size]]
+            content = data[start : start + size]
+            if len(content) < size:
+                raise ValueError("an event without its envelope")
+            values = [*others, content]
             start += size + 1
         yield _BY_NAME[name](*values)
+
+
+def _is_field(value: object, kind: str) -> bool:
+    if type(value) is int:
+        return kind in ("number", "connection") and 0 <= value < _MAX_NUMBER
+    return (
+        (type(value) is str and kind == "name")
+        or (type(value) is bool and kind == "flag")
+        or (value is None and kind == "connection")
+    )
 
 
 class DerivedIds:

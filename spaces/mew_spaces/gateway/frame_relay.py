@@ -10,17 +10,21 @@ import secrets
 from collections import deque
 from collections.abc import Callable
 from contextlib import aclosing
-from typing import NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 import anyio
 from mew_protocol.bounded_dict import BoundedDict
 from mew_protocol.codec import StreamFrame
-from pydantic_core import from_json, to_json
+from pydantic import Field, TypeAdapter
+from pydantic_core import to_json
 
-from mew_spaces.backplane.interface import Backplane, BackplaneError
+from mew_spaces.backplane.interface import Backplane, BackplaneError, report_foreign
 
 MAX_WAITING_FRAMES = 10_000
 """What may wait to be sent or to be delivered; further frames are lost."""
+
+MAX_WAITING_BYTES = 64 * 1024 * 1024
+"""How large the frames may be that wait to be delivered."""
 
 MAX_COUNTED_STREAMS = 10_000
 MESSAGE_BYTES = 128 * 1024
@@ -46,6 +50,20 @@ class _Outgoing(NamedTuple):
     data: bytes
 
 
+_Number = Annotated[int, Field(ge=0, lt=1 << 63, strict=True)]
+
+
+class _Head(NamedTuple):
+    """The first line of a message: its origin, what was applied there, and for each frame all but its data."""
+
+    origin: str
+    applied: _Number
+    frames: list[tuple[str, _Number, tuple[str, ...], bool, _Number]]
+
+
+_HEAD: Final = TypeAdapter(_Head)
+
+
 class FrameRelay:
     """The frames that one gateway sends to the others and receives from them."""
 
@@ -57,6 +75,7 @@ class FrameRelay:
         self._received: BoundedDict[tuple[str, str], int] = BoundedDict(MAX_COUNTED_STREAMS)
         self._outgoing: deque[_Outgoing] = deque()
         self._early: deque[tuple[int, RemoteFrame]] = deque()
+        self._early_bytes = 0
         self._wake = anyio.Event()
         self._applied = 0
 
@@ -73,7 +92,9 @@ class FrameRelay:
         """Deliver what waited for this batch, which was applied."""
         self._applied = batch
         while self._early and self._early[0][0] <= batch:
-            self._deliver(self._early.popleft()[1])
+            frame = self._early.popleft()[1]
+            self._early_bytes -= len(frame.frame.raw)
+            self._deliver(frame)
 
     async def run(self) -> None:
         """Send and receive until cancelled."""
@@ -103,20 +124,38 @@ class FrameRelay:
         return b"".join((to_json((self._origin, self._applied, frames)), b"\n", *(one.data for one in packed)))
 
     def _receive(self, message: bytes) -> None:
-        head, _, rest = message.partition(b"\n")
-        origin, applied, frames = from_json(head)
+        try:
+            origin, applied, frames = _read(message)
+        except ValueError:
+            report_foreign("a message with stream frames")
+            return
         if origin == self._origin:
             return
-        start = 0
-        for stream_id, number, targets, is_text, size in frames:
-            data = rest[start : start + size]
-            start += size
-            if len(self._early) >= MAX_WAITING_FRAMES:
+        for stream_id, number, targets, data in frames:
+            if len(self._early) >= MAX_WAITING_FRAMES or self._early_bytes + len(data) > MAX_WAITING_BYTES:
                 continue  # lost: the next frame's number shows it
             last = self._received.get((origin, stream_id))
             self._received[origin, stream_id] = number
-            frame = StreamFrame(stream_id, data.decode() if is_text else data)
             # Of a stream whose first frames this gateway did not see, it began to listen in the middle.
-            missed = 0 if last is None else number - last - 1
-            self._early.append((applied, RemoteFrame(frame, tuple(targets), missed)))
+            missed = 0 if last is None else max(0, number - last - 1)
+            self._early.append((applied, RemoteFrame(StreamFrame(stream_id, data), targets, missed)))
+            self._early_bytes += len(data)
         self.follow(self._applied)
+
+
+def _read(message: bytes) -> tuple[str, int, list[tuple[str, int, tuple[str, ...], str | bytes]]]:
+    """Return the origin of a message, the batch that was applied there, and its frames.
+
+    Raises `ValueError` if no gateway wrote it.
+    """
+    line, _, rest = message.partition(b"\n")
+    head = _HEAD.validate_json(line)
+    found: list[tuple[str, int, tuple[str, ...], str | bytes]] = []
+    start = 0
+    for stream_id, number, targets, is_text, size in head.frames:
+        data = rest[start : start + size]
+        start += size
+        if not data.startswith(f"#{stream_id}#".encode()):
+            raise ValueError("a frame without its stream")
+        found.append((stream_id, number, targets, data.decode() if is_text else data))
+    return head.origin, head.applied, found

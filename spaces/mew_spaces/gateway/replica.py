@@ -24,10 +24,18 @@ from mew_protocol.payloads.system import SystemError as ErrorPayload
 from mew_protocol.position import Position
 from websockets.frames import CloseCode
 
-from mew_spaces.backplane.interface import Backplane, BackplaneError, BackplaneUnavailable, StoredBatch
+from mew_spaces.backplane.interface import (
+    Backplane,
+    BackplaneError,
+    BackplaneUnavailable,
+    HistoryLost,
+    StoredBatch,
+    report_foreign,
+)
 from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.effects import ConnectionId, Deliver, Effect, Receipt, Relay
 from mew_spaces.core.events import (
+    RULES_VERSION,
     ConnectionJoins,
     ConnectionLeaves,
     DerivedIds,
@@ -104,6 +112,8 @@ class ReplicaService(SpaceService):
         self._leases = GatewayLeases(backplane, unseen_seconds=self.options.unseen_seconds)
         if self.webhook is not None:
             self.webhook.takes_over = True
+        self._rules = frozenset({RULES_VERSION})
+        """The versions of the rules whose batches are applied: of others only at an upgrade."""
         self._is_stopping = False
         self._needs_number = anyio.Event()
         self._applied = asyncio.Event()
@@ -194,6 +204,7 @@ class ReplicaService(SpaceService):
                     self._store.forget_former(self.config)
                     self.space.membership.reset()
                     await self._stored.change_space(record, self._shared.snapshot())
+                    self._rules = frozenset({RULES_VERSION})
                 if not is_started:
                     is_started = True
                     self.started_position = self.log.position
@@ -203,7 +214,8 @@ class ReplicaService(SpaceService):
                 if is_started:
                     log.warning("backplane: %s", error)
                     self._leave_others()
-                elif not isinstance(error, BackplaneUnavailable) or anyio.current_time() >= starts_until:
+                # Another gateway may have removed batches since their snapshot was chosen here.
+                elif not isinstance(error, BackplaneUnavailable | HistoryLost) or anyio.current_time() >= starts_until:
                     raise
                 await anyio.sleep(self.options.renew_seconds)
 
@@ -213,6 +225,7 @@ class ReplicaService(SpaceService):
         snapshot = await self._stored.load_snapshot(newest=bool(self._stored.differing(record)))
         for participant in self._shared.tokens:
             self.tokens.remove(participant)
+        self._rules = self._stored.readable_rules(record)
         self._shared.restore(snapshot or ReplicaSnapshot())
         self._shared.epoch = record.epoch
         self.log.begin_at(Position(record.epoch, self._shared.sequence))
@@ -231,10 +244,15 @@ class ReplicaService(SpaceService):
         submissions = [] if own is None else own.submissions
         try:
             header, events = (
-                decode_batch(batch.data) if own is None else (own.header, [one.event for one in submissions])
+                decode_batch(batch.data, self._rules)
+                if own is None
+                else (own.header, [one.event for one in submissions])
             )
-        except ValueError as error:
-            raise SpacesError(f"the backplane of this space holds {error}; use the same version everywhere") from None
+        except ValueError as problem:
+            # Every gateway skips it, so the state stays the same everywhere.
+            report_foreign(str(problem))
+            self._stored.note_applied(0, len(batch.data))
+            return
         # Each envelope is in the logs of the gateway that it came to.
         self._performer.audit = None if own is None else self._own_audit
         waiting = iter(submissions)

@@ -8,7 +8,6 @@ gateway is gone.
 """
 
 import hashlib
-import json
 import logging
 import secrets
 import zlib
@@ -16,22 +15,39 @@ from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import anyio
 from anyio import to_thread
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
-from mew_spaces.backplane.interface import LEASE_SECONDS, Backplane, BackplaneError, Conflict, HistoryLost
+from mew_spaces.backplane.interface import (
+    LEASE_SECONDS,
+    Backplane,
+    BackplaneError,
+    BackplaneRefused,
+    Conflict,
+    HistoryLost,
+    SavedValue,
+    report_foreign,
+)
 from mew_spaces.config.settings import SpaceConfig
-from mew_spaces.core.events import RULES_VERSION
+from mew_spaces.core.events import EARLIER_RULES, RULES_VERSION
 from mew_spaces.core.replicated_space import ReplicaSnapshot
 from mew_spaces.errors import SpacesError
 
 KEPT_SNAPSHOTS = 3
 """A gateway that starts begins with the oldest, so that its own history reaches back."""
 
+MAX_SNAPSHOT_BYTES = 1024 * 1024 * 1024
+"""How large a snapshot may be in memory."""
+
+_LOST_NUMBERS = 1 << 29
+"""Gateways have numbers above this one if the newest number was lost."""
+
+_MAX_DIGITS = 10
+_NUMBERS = TypeAdapter(list[Annotated[int, Field(ge=0, strict=True)]])
 _LEASE_PREFIX = "gateway."
 _TICKER = "ticker"
 _SPACE_KEY = "space"
@@ -116,6 +132,13 @@ class ReplicaStore:
         rules = [] if record.rules == RULES_VERSION else ["version"]
         return rules + sorted(name for name in mine.keys() | theirs.keys() if mine.get(name) != theirs.get(name))
 
+    def readable_rules(self, record: SpaceRecord) -> frozenset[int]:
+        """Return the versions of the rules whose batches follow the newest snapshot. Raises `SpacesError`."""
+        if record.rules not in EARLIER_RULES | {RULES_VERSION}:
+            problem = f"the backplane of this space holds batches of the rules {record.rules}"
+            raise SpacesError(f"{problem}; this gateway knows {RULES_VERSION}; use the version that wrote them")
+        return frozenset({record.rules, RULES_VERSION})
+
     async def change_space(self, record: SpaceRecord, snapshot: ReplicaSnapshot) -> None:
         """Make our configuration that of the space. The batches before were decided by another one, so nothing is kept
         but the state after them.
@@ -148,7 +171,7 @@ class ReplicaStore:
         """Return a number that no other gateway of this space has had. Raises `BackplaneUnavailable`."""
         while True:
             saved = await self._backplane.load(_NUMBER_KEY)
-            number = 1 if saved is None else int(saved.value) + 1
+            number = 1 if saved is None else _read_number(saved.value) + 1
             try:
                 await self._backplane.save(_NUMBER_KEY, b"%d" % number, expected=0 if saved is None else saved.revision)
             except Conflict:
@@ -162,11 +185,18 @@ class ReplicaStore:
         """
         first, _ = await self._backplane.bounds()
         saved = await self._backplane.load(_SNAPSHOTS_KEY)
-        known: list[int] = [] if saved is None else json.loads(saved.value)
+        known = _read_numbers(saved)
         for batch in known[::-1] if newest else known:
             stored = await self._backplane.load(_snapshot_key(batch)) if batch >= first - 1 else None
-            if stored is not None:
-                return await to_thread.run_sync(_read_snapshot, stored.value)
+            if stored is None:
+                continue
+            try:
+                snapshot = await to_thread.run_sync(_read_snapshot, stored.value)
+            except (ValueError, zlib.error):
+                report_foreign("a snapshot")
+                continue
+            if snapshot.batch == batch:
+                return snapshot
         if first > 1:
             raise HistoryLost("no snapshot of this space matches the batches that the backplane keeps")
         return None
@@ -201,7 +231,7 @@ class ReplicaStore:
         packed = await to_thread.run_sync(zlib.compress, content)
         there = await self._backplane.load(_snapshot_key(batch))
         saved = await self._backplane.load(_SNAPSHOTS_KEY)
-        known: list[int] = [] if saved is None else json.loads(saved.value)
+        known = _read_numbers(saved)
         newest = sorted({*known, batch})[-kept:]
         try:
             await self._backplane.save(_snapshot_key(batch), packed, expected=0 if there is None else there.revision)
@@ -279,7 +309,25 @@ def _read_record(data: bytes) -> SpaceRecord:
     try:
         return SpaceRecord.model_validate_json(data)
     except ValidationError:
-        raise SpacesError("the backplane stores this space in a format that this version cannot read") from None
+        text = "a newer version wrote it, or something else than a gateway; let gateways alone write to its servers"
+        raise BackplaneRefused(f"the backplane's record of this space cannot be read: {text}") from None
+
+
+def _read_number(data: bytes) -> int:
+    """Read the number of the newest gateway. One that cannot be read is replaced: by one that no gateway has had."""
+    if len(data) < _MAX_DIGITS and data.isdigit():
+        return int(data)
+    report_foreign("the number of the newest gateway")
+    return _LOST_NUMBERS + secrets.randbelow(_LOST_NUMBERS)
+
+
+def _read_numbers(saved: SavedValue | None) -> list[int]:
+    """Read which snapshots there are, oldest first."""
+    try:
+        return [] if saved is None else _NUMBERS.validate_json(saved.value)
+    except ValidationError:
+        report_foreign("the list of snapshots")
+        return []
 
 
 def _snapshot_key(batch: int) -> str:
@@ -287,7 +335,11 @@ def _snapshot_key(batch: int) -> str:
 
 
 def _read_snapshot(packed: bytes) -> ReplicaSnapshot:
-    return ReplicaSnapshot.model_validate_json(zlib.decompress(packed))
+    unpacked = zlib.decompressobj()
+    content = unpacked.decompress(packed, MAX_SNAPSHOT_BYTES)
+    if unpacked.unconsumed_tail or not unpacked.eof:
+        raise ValueError("not a whole snapshot")
+    return ReplicaSnapshot.model_validate_json(content)
 
 
 def shared_config(config: SpaceConfig) -> dict[str, str]:

@@ -16,7 +16,10 @@ from mew_spaces.backplane.jetstream import connect_jetstream
 from mew_spaces.backplane.nats_server import NatsServer
 from mew_spaces.config.backplane_options import BackplaneOptions
 from mew_spaces.config.loading import parse_space
+from mew_spaces.core import events
+from mew_spaces.core.events import EARLIER_RULES
 from mew_spaces.errors import SpacesError
+from mew_spaces.gateway import replica, replica_store
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 from mew_spaces.gateway.replica_store import ReplicaOptions
 
@@ -413,6 +416,30 @@ async def test_a_gateway_with_another_configuration_starts_only_alone() -> None:
         with pytest.raises(SpacesError, match="participants"):
             async with gateway(hub):
                 pass
+
+
+async def test_an_upgrade_keeps_what_the_version_before_has_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = new_hub(lease_seconds=0.5)
+    for earlier in sorted(EARLIER_RULES):
+        with monkeypatch.context() as patched:
+            for module in (events, replica, replica_store):
+                patched.setattr(module, "RULES_VERSION", earlier)
+            async with gateway(hub) as (before, _), joined(before, "ada") as ada:
+                await ada.send_envelope("space/kick", {"participant_id": "dan"})
+                await ada.until("space/kick")
+        async with gateway(hub) as (after, _), joined(after, "ada") as ada:
+            assert after.service.space.state.removed == {"dan"}
+            await ada.send_envelope("space/invite", {"participant_id": "dan"})
+            await ada.until("space/invite-ack")
+        hub = new_hub(lease_seconds=0.5)
+    with monkeypatch.context() as patched:
+        for module in (events, replica, replica_store):
+            patched.setattr(module, "RULES_VERSION", 1)
+        async with gateway(hub):
+            pass
+    with pytest.raises(SpacesError, match="holds batches of the rules 1"):
+        async with gateway(hub):
+            pass
 
 
 async def test_log_files_of_participants_are_refused_with_a_backplane() -> None:
