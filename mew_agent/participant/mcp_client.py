@@ -91,8 +91,11 @@ class PendingProposal(PendingRequest):
 
     @property
     def needs_withdrawal(self) -> bool:
-        """Whether a participant may still be deciding: it was not fulfilled, answered, rejected or refused."""
-        return not self.is_fulfilled and self.reply is None and not isinstance(self.failure, Rejected)
+        """Whether a participant may still be deciding: it was not fulfilled, answered or refused.
+
+        We give up at the first rejection, but others could still fulfil the proposal.
+        """
+        return not self.is_fulfilled and self.reply is None
 
     def receive(self, envelope: Envelope) -> str | None:
         """See `PendingRequest.receive`. The answer may refer to the fulfilling request, so its id is followed."""
@@ -116,12 +119,12 @@ class PendingProposal(PendingRequest):
 
 
 class ApprovalProposal(PendingProposal):
-    """A proposal to ourselves. It is over when any participant decides, because the gateway then closes it."""
+    """A proposal to ourselves. It is over when any participant decides."""
 
     @property
     def needs_withdrawal(self) -> bool:
         """See `PendingProposal.needs_withdrawal`."""
-        return self.decision is None and self.failure is None
+        return not self.is_fulfilled and self.failure is None
 
     def receive(self, envelope: Envelope) -> str | None:
         """See `PendingRequest.receive`. Keeps the first request or rejection that refers to the proposal."""

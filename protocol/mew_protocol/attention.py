@@ -150,6 +150,8 @@ def approval_item(proposal: UndecidedProposal) -> AttentionItem:
         what = f"{sender} asks before it compacts its context{_freed(arguments_of(proposal.body))}"
     else:
         what = f"{sender} waits for approval of {proposed(proposal, _ARGUMENT_CHARS)}"
+    if proposal.rejected_by:
+        what += f"; rejected by {', '.join(proposal.rejected_by)}"
     approve = AttentionAction(
         label="Approve",
         command=f"mew approve {name}",

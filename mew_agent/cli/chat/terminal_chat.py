@@ -167,7 +167,7 @@ class TerminalChat:
             case kinds.MCP_PROPOSAL:
                 self._number(envelope)
             case kinds.MCP_REQUEST | kinds.MCP_REJECT | kinds.MCP_WITHDRAW:
-                for number in [at for at, one in self.proposals.items() if _closes(envelope, one)]:
+                for number in [at for at, one in self.proposals.items() if _closes(envelope, one, self.me)]:
                     del self.proposals[number]
             case kinds.REASONING_START if envelope.sender != self.me:
                 self.reasonings[envelope.id] = envelope.sender
@@ -255,13 +255,13 @@ def _proposed(proposal: Envelope, number: int) -> str:
     return "\n  ".join([*lines, f"/approve {number} or /reject {number}"])
 
 
-def _closes(envelope: Envelope, proposal: Envelope) -> bool:
-    """Whether a request, rejection or withdrawal decides about a proposal."""
+def _closes(envelope: Envelope, proposal: Envelope, me: str) -> bool:
+    """Whether a request, rejection or withdrawal decides about a proposal for us. What others reject we may approve."""
     if not envelope.refers_to(proposal.id):
         return False
     if envelope.kind == kinds.MCP_REQUEST:
         return fulfils(envelope, proposal)
-    return envelope.kind == kinds.MCP_REJECT or envelope.sender == proposal.sender
+    return envelope.sender in (me, proposal.sender)
 
 
 def _result(body: Mapping[str, Any]) -> str:

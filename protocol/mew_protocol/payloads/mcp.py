@@ -69,7 +69,8 @@ class UndecidedProposal(Envelope):
 
     `may_fulfil` are the participants that may send the request. `truncated`: its parameters are too large to be kept.
     `digest` is that of the whole proposal. `short_id` is the beginning of its id with which no earlier id began: it
-    names this proposal, and will not name a later one.
+    names this proposal, and will not name a later one. `rejected_by` are the participants that rejected it; others may
+    still fulfil it.
     """
 
     age_seconds: float | None = None
@@ -77,6 +78,7 @@ class UndecidedProposal(Envelope):
     truncated: bool = False
     digest: str | None = None
     short_id: str | None = None
+    rejected_by: tuple[str, ...] = ()
 
     @staticmethod
     def of(proposal: Envelope) -> "UndecidedProposal":

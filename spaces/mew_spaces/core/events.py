@@ -17,7 +17,7 @@ from pydantic_core import from_json, to_json
 
 from mew_spaces.core.effects import ConnectionId
 
-RULES_VERSION = 6
+RULES_VERSION = 7
 """Changes with the form of the events, and with whatever the core makes of them."""
 
 EARLIER_RULES = frozenset({4, 5})

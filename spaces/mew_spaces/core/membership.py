@@ -375,10 +375,30 @@ class Membership:
                 case kinds.MCP_WITHDRAW:
                     return one.proposer == decision.sender
                 case _:
-                    return True
+                    rejected = {decision.sender, one.proposer, *one.rejected_by}
+                    return one.proposer == decision.sender or rejected.issuperset(self.may_fulfil(one))
 
-        undecided = (name for name in decision.correlation_ids if name in self._undecided)
-        return tuple(change for name in undecided for change in self._close_proposals(name, is_decided, decision))
+        undecided = [name for name in decision.correlation_ids if name in self._undecided]
+        if decision.kind == kinds.MCP_REJECT:
+            undecided = [name for name in undecided if decision.sender not in self.state.proposals[name].rejected_by]
+        changes = tuple(change for name in undecided for change in self._close_proposals(name, is_decided, decision))
+        if decision.kind == kinds.MCP_REJECT:
+            left = ((name, self.state.proposals[name]) for name in undecided if name in self._undecided)
+            changes += self.apply(
+                *(
+                    Change(
+                        "proposals", name, one.model_copy(update={"rejected_by": (*one.rejected_by, decision.sender)})
+                    )
+                    for name, one in left
+                )
+            )
+        return changes
+
+    def may_fulfil(self, proposal: OpenProposal) -> list[str]:
+        """Return the participants that may send the proposed request."""
+        payload = (proposal.envelope or {}).get("payload")
+        request = Draft(kind=kinds.MCP_REQUEST, to=proposal.peers, payload=payload)
+        return [name for name in self.names if self.may_send(name, request, approving=True)]
 
     def decided_before(self, decision: Envelope) -> tuple[str, str] | None:
         """Return the first proposal that a request or rejection is too late for, and the participant that decided."""

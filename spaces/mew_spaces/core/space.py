@@ -134,12 +134,11 @@ class Space:
 
     def proposals(self, *, now: datetime) -> UndecidedProposals:
         """Return the proposals that need a decision, each with the participants that may make the request."""
-        described = []
-        for proposal in self.membership.undecided_proposals:
-            request = Draft(kind=kinds.MCP_REQUEST, to=proposal.peers, payload=(proposal.envelope or {}).get("payload"))
-            names, may_send = self.membership.names, self.membership.may_send
-            may_fulfil = [name for name in names if may_send(name, request, approving=True)]
-            described.append({**proposal.describe(now), "may_fulfil": may_fulfil})
+        may_fulfil = self.membership.may_fulfil
+        described = [
+            {**proposal.describe(now), "may_fulfil": may_fulfil(proposal)}
+            for proposal in self.membership.undecided_proposals
+        ]
         return UndecidedProposals.model_validate({"space": self.id, "at": wire_timestamp(now), "proposals": described})
 
     # Joining and leaving

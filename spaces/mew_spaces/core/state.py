@@ -69,7 +69,8 @@ class OpenProposal(_Record):
     meaning. `digest` is that of what was proposed; None only for one that an earlier version stored. `short_id` is the
     beginning of its id with which no earlier id began. `envelope` is the proposal as it was sent, while it is
     undecided; one that is too large is kept without its parameters, which `truncated` says. `decided_by` is the
-    participant that fulfilled, answered, rejected or withdrew it; None if it only ended, as its proposer left.
+    participant that fulfilled, answered or withdrew it, or rejected it as the last that could have fulfilled it; None
+    if it only ended, as its proposer left. `rejected_by` are the participants that rejected it so far.
     """
 
     proposer: str
@@ -82,11 +83,17 @@ class OpenProposal(_Record):
     truncated: bool = False
     proposed_at: datetime | None = None
     decided_by: str | None = None
+    rejected_by: tuple[str, ...] = ()
 
     def describe(self, now: datetime) -> dict[str, Any]:
         """Return the description that late joiners get: the proposal with its age."""
         age = 0.0 if self.proposed_at is None else max(0.0, (now - self.proposed_at).total_seconds())
-        optional = {"truncated": self.truncated or None, "digest": self.digest, "short_id": self.short_id}
+        optional = {
+            "truncated": self.truncated or None,
+            "digest": self.digest,
+            "short_id": self.short_id,
+            "rejected_by": self.rejected_by or None,
+        }
         known = {key: value for key, value in optional.items() if value is not None}
         sent = {key: value for key, value in (self.envelope or {}).items() if key not in GATEWAY_KEYS}
         return {**sent, "age_seconds": round(age, 3), **known}

@@ -74,7 +74,6 @@ def test_a_welcome_without_proposals_has_no_such_key(driver: SpaceDriver) -> Non
     ("number", "name", "kind", "payload", "to"),
     [
         (4, "helper", "mcp/request", {**CALL, "params": {"name": "write", "arguments": {"path": "b"}}}, ["files"]),
-        (4, "helper", "mcp/reject", {"reason": "no"}, ["coder"]),
         (2, "coder", "mcp/withdraw", {"reason": "timeout"}, []),
         (3, "files", "mcp/response", {"result": {}}, ["coder"]),
         (None, "ada", "mcp/request", CALL, ["files"]),
@@ -125,7 +124,7 @@ def test_a_proposal_ends_when_its_proposer_does_not_come_back(driver: SpaceDrive
 def test_open_proposals_survive_a_restart_of_the_gateway(driver: SpaceDriver) -> None:
     propose(driver)
     propose(driver, "q")
-    driver.send_envelope(4, "helper", "mcp/reject", {"reason": "no"}, correlation_id=["p"])
+    driver.send_envelope(2, "coder", "mcp/withdraw", {"reason": "no"}, correlation_id=["p"])
     again = SpaceDriver(parse_space(SPACE), driver.stored)
     again.wait(1)
     assert listed(again) == ["q"]
@@ -189,9 +188,33 @@ def test_the_first_decision_about_a_proposal_counts(driver: SpaceDriver) -> None
             "'ada' has already decided the proposal 'p'",
         )
     assert driver.send_envelope(1, "ada", "mcp/request", CALL, to=["files"]).accepted, "without the proposal, it is new"
-    propose(driver, "q")
-    assert driver.send_envelope(4, "helper", "mcp/reject", {}, correlation_id=["q"], to=["coder"]).accepted
-    assert driver.send_envelope(1, "ada", "mcp/request", CALL, correlation_id=["q"], to=["files"]).refused
+
+
+def test_one_rejection_leaves_a_proposal_to_the_others(driver: SpaceDriver) -> None:
+    def reject(number: int, name: str) -> Receipt:
+        return driver.send_envelope(number, name, "mcp/reject", {"reason": "no"}, correlation_id=["p"], to=["coder"])
+
+    propose(driver)
+    for _ in range(2):
+        assert reject(4, "helper").accepted
+    (open_one,) = driver.space.proposals(now=driver.now).proposals
+    assert open_one.rejected_by == ("helper",)
+    assert driver.send_envelope(1, "ada", "mcp/request", CALL, correlation_id=["p"], to=["files"]).accepted
+    assert listed(driver) == []
+
+
+def test_a_proposal_closes_when_no_one_is_left_to_fulfil_it(driver: SpaceDriver) -> None:
+    propose(driver)
+    (open_one,) = driver.space.proposals(now=driver.now).proposals
+    numbers = {"ada": 1, "files": 3, "helper": 4, "coder": 2}
+    *earlier, last = [name for name in open_one.may_fulfil or () if name != "coder"]
+    for name in (*earlier, last):
+        assert listed(driver) == ["p"]
+        driver.send_envelope(numbers[name], name, "mcp/reject", {"reason": "no"}, correlation_id=["p"], to=["coder"])
+    assert listed(driver) == []
+    late = driver.send_envelope(numbers[last], last, "mcp/request", CALL, correlation_id=["p"], to=["files"]).refused
+    assert late is not None
+    assert late.error == "already_decided"
 
 
 OTHER_PARAMS = {"name": "write", "arguments": {"path": "/etc/passwd"}}
@@ -233,7 +256,7 @@ def test_a_proposal_never_changes(
     again = driver.send_envelope(*sender, "mcp/proposal", payload, id="p", to=to)
     assert refusal(again) == "already_exists"
     assert driver.stored == before
-    assert listed(driver) == (["p"] if ending in ("", "restart") else [])
+    assert listed(driver) == (["p"] if ending in ("", "restart", "mcp/reject") else [])
 
 
 def test_an_open_proposal_may_be_repeated(driver: SpaceDriver) -> None:

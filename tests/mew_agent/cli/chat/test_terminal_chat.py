@@ -109,7 +109,8 @@ def test_answered_proposal_is_no_longer_open(talk: TerminalChat) -> None:
     for number, (kind, sender, still_open) in enumerate(
         [
             ("mcp/request", "bob", False),
-            ("mcp/reject", "bob", False),
+            ("mcp/reject", "bob", True),
+            ("mcp/reject", "ada", False),
             ("mcp/withdraw", "coder", False),
             ("mcp/withdraw", "bob", True),
             ("mcp/request", "eve", True),
