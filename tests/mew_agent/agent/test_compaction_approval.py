@@ -8,11 +8,13 @@ import anyio
 import pytest
 import yaml
 from mew_protocol.envelope import Envelope
+from mew_protocol.payloads.mcp import UndecidedProposal
 from mew_spaces.config.loading import SpaceConfig, parse_space
 from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
 from mew_agent import ProposalMade
+from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.context.sqlite_store import SqliteStore
 from mew_agent.participant.participant import Participant
 from mew_agent.rehearsal import RehearsalOptions, serve_rehearsal
@@ -299,8 +301,16 @@ async def test_commands_show_approve_and_reject_a_compaction(
 
 
 async def test_mew_compact_names_the_approver_it_waits_for(
-    start_agent: StartAgent, gateway: RunningGateway, text: Text
+    start_agent: StartAgent, gateway: RunningGateway, text: Text, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    read, proposals = list[int](), GatewayApi.proposals
+
+    def counted(api: GatewayApi) -> tuple[UndecidedProposal, ...]:
+        found = proposals(api)
+        read.append(len(found))
+        return found
+
+    monkeypatch.setattr(GatewayApi, "proposals", counted)
     async with start_agent(agent=asking()) as s, anyio.create_task_group() as tasks:
         for _ in range(4):
             await s.ask(text(100))
@@ -311,8 +321,7 @@ async def test_mew_compact_names_the_approver_it_waits_for(
 
         tasks.start_soon(compact)
         asked = await proposal(s)
-        # The command reads the status that says so from the same connection, before the answer.
-        await status_word(s, "waiting_for_approval")
+        await until(lambda: bool(read))  # else the command may find the proposal decided
         await decide(s, asked, target_tokens=0)
         await until(lambda: bool(outcomes))
         assert outcomes[0].code == 0, outcomes
