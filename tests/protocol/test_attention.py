@@ -153,7 +153,7 @@ def test_a_proposal_without_its_parameters_can_only_be_rejected() -> None:
 
 
 def test_a_compaction_that_asks_says_what_it_would_free() -> None:
-    sizes = {"present_tokens": 90_000, "freed_tokens": 40_000}
+    sizes: dict[str, Any] = {"present_tokens": 90_000, "freed_tokens": 40_000}
     one = proposal(tool="compact_context", **sizes)
     (found,) = items(proposals=(one.model_copy(update={"to": ("coder",)}),))
     assert found.reason == "coder asks before it compacts its context of ~90,000 tokens, which frees ~40,000"
