@@ -25,7 +25,7 @@ from pydantic_core import to_json
 from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.effects import ConnectionId
 from mew_spaces.core.permissions import Permissions
-from mew_spaces.core.provenance import Rights, Rules, sources
+from mew_spaces.core.provenance import Rights, Rules, downstream, sources
 from mew_spaces.core.state import ActivePause, CapabilityGrant, Change, Changes, Invitation, OpenProposal, SpaceState
 
 MAX_PROPOSALS = 10_000
@@ -191,9 +191,9 @@ class Membership:
         `BudgetExceeded` if there are too many patterns to compare.
         """
         steps = Steps(COMPARISON_STEPS)
-        if any(grant.status == "withdrawn" for grant in self.state.grants.get(recipient, ())):
-            rights = Rights(self.state, self._rules, [recipient])
-            return tuple(rights.sources(giver, one, recipient, steps) for one in patterns)
+        has_links = any(grant.status == "withdrawn" for grant in self.state.grants.get(recipient, ()))
+        if has_links and giver in downstream(self.state, [recipient]):
+            return Rights(self.state, self._rules, [recipient]).sources(giver, patterns, recipient, steps)
         held, ignore_to = self.permissions_of(giver).patterns, self._rules.ignore_to
         return tuple(sources(held, one, ignore_to=ignore_to, steps=steps) for one in patterns)
 

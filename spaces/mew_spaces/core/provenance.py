@@ -25,21 +25,23 @@ class _Right:
     holder: str
     granter: str
     pattern: dict[str, Any]
-    key: str
     through: tuple[str, ...]
     status: GrantStatus
     record: int
     """The index of its grant; -1 for the invitation."""
     is_free: bool
     """Whether it needs no source: the check of grants or of invitations is switched off."""
+    _node: tuple[str, str] | None = None
 
     @property
     def node(self) -> tuple[str, str]:
-        return self.holder, self.key
+        if self._node is None:  # most rights are passed on to nobody, so nobody asks
+            self._node = self.holder, _key(self.pattern)
+        return self._node
 
     @property
-    def sources(self) -> set[tuple[str, str]]:
-        return {(self.granter, key) for key in self.through}
+    def sources(self) -> list[tuple[str, str]]:
+        return [(self.granter, key) for key in self.through]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ class Rights:
 
     def __init__(self, state: SpaceState, rules: Rules, participants: Iterable[str] | None = None) -> None:
         self._state, self._rules = state, rules
-        self._concerned = None if participants is None else _downstream(state, participants)
+        self._concerned = None if participants is None else downstream(state, participants)
         self._known_roots: dict[str, Mapping[str, CapabilityPattern]] = {}
         self._held: dict[str, list[_Right]] = {}
         for holder in dict.fromkeys([*state.invited, *state.grants]):
@@ -74,6 +76,7 @@ class Rights:
                 self._held[holder] = list(self._read(holder))
         self._rights = [one for rights in self._held.values() for one in rights]
         self._before = [one.status for one in self._rights]
+        self._givers = {one.granter for one in self._rights}
         self._ended: set[_Right] = set()
 
     def _read(self, holder: str) -> Iterator[_Right]:
@@ -81,19 +84,22 @@ class Rights:
         if invitation is not None:
             is_free, giver = not self._rules.check_invites, invitation.invited_by
             for pattern, through in _with_sources(invitation.capabilities, invitation.through):
-                yield _Right(holder, giver, pattern, _key(pattern), through, "held", -1, is_free)
+                yield _Right(holder, giver, pattern, through, "held", -1, is_free)
         is_free = not self._rules.check_grants
         for index, grant in enumerate(self._state.grants.get(holder, ())):
             for pattern, through in _with_sources(grant.patterns, grant.through):
-                yield _Right(holder, grant.granter, pattern, _key(pattern), through, grant.status, index, is_free)
+                yield _Right(holder, grant.granter, pattern, through, grant.status, index, is_free)
 
-    def sources(self, giver: str, pattern: CapabilityPattern, recipient: str, steps: Steps) -> tuple[str, ...] | None:
-        """Return what a new right would come from; None if its giver may not pass it on to this recipient.
+    def sources(
+        self, giver: str, patterns: Iterable[CapabilityPattern], recipient: str, steps: Steps
+    ) -> tuple[tuple[str, ...] | None, ...]:
+        """Return what new rights would come from; None for one that its giver may not pass on to this recipient.
 
         What was withdrawn from the recipient, and passed on before, cannot be given back to it. Raises
         `BudgetExceeded`.
         """
-        return self._covering(giver, self._valid(without=recipient), pattern, steps)
+        valid = self._valid(without=recipient)
+        return tuple(self._covering(giver, valid, one, steps) for one in patterns)
 
     def withdraw(self, rights: Callable[[int, CapabilityPattern], bool], holder: str, *, keep_passed_on: bool) -> bool:
         """Withdraw the granted rights of a participant that `rights` chooses, by the index of the grant and pattern.
@@ -147,7 +153,7 @@ class Rights:
         """Drop the rights that their holders no longer have and from which no valid right comes."""
         by_node: dict[tuple[str, str], list[_Right]] = defaultdict(list)
         for one in self._rights:
-            if one not in self._ended:
+            if one.holder in self._givers and one not in self._ended:
                 by_node[one.node].append(one)
         needed: set[_Right] = set()
         waiting = [one for one in self._rights if one.status == "held" and one not in self._ended]
@@ -220,13 +226,13 @@ class Rights:
             if not open_sources and self._is_valid(one, valid):
                 ready.append(one)
         while ready:
-            node = ready.pop().node
-            if node not in valid:
+            one = ready.pop()
+            if one.holder in self._givers and (node := one.node) not in valid:
                 valid.add(node)
-                for one in dependents[node]:
-                    missing[one] -= 1
-                    if not missing[one]:
-                        ready.append(one)
+                for dependent in dependents[node]:
+                    missing[dependent] -= 1
+                    if not missing[dependent]:
+                        ready.append(dependent)
         return valid
 
     def _is_valid(self, right: _Right, valid: set[tuple[str, str]]) -> bool:
@@ -267,7 +273,7 @@ def sources(
     return None if found is None else tuple(dict.fromkeys(map(_key, found)))
 
 
-def _downstream(state: SpaceState, participants: Iterable[str]) -> set[str]:
+def downstream(state: SpaceState, participants: Iterable[str]) -> set[str]:
     """Return these participants, all that were given rights by one of them, and so on."""
     recipients: dict[str, set[str]] = defaultdict(set)
     for holder, invitation in state.invited.items():

@@ -182,6 +182,39 @@ async def test_grants_pauses_and_kicks_act_on_every_gateway() -> None:
             await until(lambda: not second.service.tokens.knows("eve"))
 
 
+async def test_a_revocation_ends_what_was_passed_on_at_every_gateway(hub: MemoryHub | Nats) -> None:
+    rights = [{"kind": "capability/*"}, {"kind": "space/kick"}]
+
+    def holders(running: RunningGateway) -> list[str]:
+        membership = running.service.space.membership
+        return [name for name in membership.names if rights[1] in membership.permissions_of(name).patterns]
+
+    async with (
+        gateway(hub) as (first, _),
+        gateway(hub) as (second, _),
+        joined(first, "ada") as ada,
+        joined(second, "cleo") as cleo,
+        joined(first, "dan") as dan,
+    ):
+        steps = ((ada, "cleo", cleo), (cleo, "dan", dan), (dan, "cleo", ada))
+        for giver, recipient, witness in steps:
+            await giver.send_envelope("capability/grant", {"recipient": recipient, "capabilities": rights})
+            while (await witness.until("capability/grant"))["payload"]["recipient"] != recipient:
+                pass
+        async with gateway(hub) as (third, _):
+            await until(lambda: holders(first) == holders(second) == holders(third) == ["cleo", "dan"])
+            revoked = {"recipient": "cleo", "capabilities": [{"kind": "*"}], "keep_passed_on": True}
+            await ada.send_envelope("capability/revoke", revoked)
+            await cleo.until("capability/revoke")
+            await dan.send_envelope("capability/grant", {"recipient": "cleo", "capabilities": rights})
+            assert (await dan.until("system/error"))["payload"]["error"] == "grant_exceeds_own"
+            await ada.send_envelope("capability/revoke", {**revoked, "keep_passed_on": False})
+            ended = (await dan.until("capability/ended"))["payload"]["ended"]
+            assert [(one["participant"], one["granted_by"]) for one in ended] == [("dan", "cleo")]
+            await until(lambda: holders(first) == holders(second) == holders(third) == [])
+            assert first.service.space.state.grants == second.service.space.state.grants == {}
+
+
 async def test_an_envelope_sent_through_two_gateways_is_delivered_once(hub: MemoryHub | Nats) -> None:
     async with gateway(hub) as (first, _), gateway(hub) as (second, _):
         bob = participant(second, "bob")
