@@ -20,7 +20,7 @@ from mew_spaces.core.effects import ConnectionId
 RULES_VERSION = 7
 """Changes with the form of the events, and with whatever the core makes of them."""
 
-EARLIER_RULES = frozenset({4, 5})
+EARLIER_RULES = frozenset({4, 5, 6})
 """Versions whose events have the same form. The state of the space is brought on from them at an upgrade."""
 
 SEED_BYTES = 16
