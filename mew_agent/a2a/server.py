@@ -4,6 +4,8 @@ Owns the routes, the cards, the bearer token, and the limit of a request's size.
 to sign in; everything else requires the token. How a task runs is in `tasks`.
 """
 
+import json
+import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -40,12 +42,21 @@ from mew_agent.a2a.tasks import CONTEXT_EXTENSION, ParticipantTasks, RecentTasks
 from mew_agent.a2a.tools import JSON, A2ARole, extension_of, skills_of
 from mew_agent.openai_api.app import FAILURE_HANDLERS, KeyCheck, health_routes
 from mew_agent.openai_api.chat_participant import ChatParticipant
-from mew_agent.openai_api.format import NOT_FOUND, OpenAIApiError
+from mew_agent.openai_api.format import BAD_REQUEST, NOT_FOUND, OpenAIApiError
 from mew_agent.tracing import TracedRequests
 
 SCHEMA_PATH: Final = "/extensions/context/v1.json"
 VERSIONS: Final = ("1.0", "0.3")
 """The versions of A2A that clients may speak, the preferred one first."""
+
+
+def _is_worth_a_line(record: logging.LogRecord) -> bool:
+    """Return False for what the SDK logs about a client's invalid request, with a traceback: the client is told."""
+    return not str(record.msg).startswith(("Failed to validate base", "Failed to parse request", "Request Error"))
+
+
+for _name in ("a2a.server.routes.jsonrpc_dispatcher", "a2a.compat.v0_3.jsonrpc_adapter"):
+    logging.getLogger(_name).addFilter(_is_worth_a_line)
 
 
 @dataclass(eq=False)
@@ -130,6 +141,12 @@ class A2AServer:
                 ),
             )
         dispatcher = JsonRpcDispatcher(handler, enable_v0_3_compat=True)
+        try:  # before the SDK, which logs what clients send or leave unfinished as failures of its own
+            await request.json()
+        except json.JSONDecodeError:
+            pass  # the SDK answers
+        except (ValueError, RecursionError) as error:
+            raise OpenAIApiError(BAD_REQUEST, "invalid_request", f"body: invalid JSON: {error}") from None
         response = await dispatcher.handle_requests(request)
         for name in (HTTP_EXTENSION_HEADER, LEGACY_HTTP_EXTENSION_HEADER):
             if CONTEXT_EXTENSION in (one.strip() for one in request.headers.get(name, "").split(",")):

@@ -203,11 +203,17 @@ def configure_logging(level: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     is_json = os.environ.get(LOG_FORMAT_VARIABLE) == "json"
     handler.setFormatter(JsonLines() if is_json else TextLines("%(asctime)s %(levelname)s %(message)s", "%H:%M:%S"))
+    handler.addFilter(_is_no_disconnect)
     handler.addFilter(LogBudget(least_level=logging.WARNING))  # whatever floods a program, its log stays small
     logging.basicConfig(level=level.upper(), handlers=[handler])
     if level != "debug":
         for name in _CHATTY_LIBRARIES:
             logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def _is_no_disconnect(record: logging.LogRecord) -> bool:
+    """Return False for a client that has gone away, which SDKs log as an error of their own, with a traceback."""
+    return record.exc_info is None or type(record.exc_info[1]).__name__ != "ClientDisconnect"
 
 
 def _printable(text: str, stream: TextIO) -> str:

@@ -35,6 +35,7 @@ def serve_mcp(
     `Authorization: Bearer TOKEN`.
     """
     require_extra("mcp", "`mew mcp serve`")
+    terminal.configure_logging("warning")
     from mew_agent.bridge.server import serving_http  # needs the extra `mcp`
     from mew_agent.cli.programs.mcp_tools import make_server
 

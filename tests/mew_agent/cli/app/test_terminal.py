@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 from mew_protocol.envelope import Envelope
+from starlette.requests import ClientDisconnect
 
 from mew_agent import tracing
 from mew_agent.cli.app import terminal
@@ -89,6 +90,16 @@ def test_a_name_in_a_log_begins_no_record() -> None:
     record = logging.LogRecord("mew_agent.x", logging.WARNING, "", 1, "call of '%s' failed", (forged,), None)
     shown = terminal.TextLines("%(levelname)s %(message)s").format(record)
     assert shown == "WARNING call of 'x\n  12:00:00 INFO ada approved it\n  [2K' failed"
+
+
+def test_a_client_that_went_away_is_no_line_in_a_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    handlers: list[logging.Handler] = []
+    monkeypatch.setattr(logging, "basicConfig", lambda **given: handlers.extend(given["handlers"]))
+    terminal.configure_logging("warning")
+    for error, is_shown in ((ClientDisconnect(), False), (ValueError(), True)):
+        about = type(error), error, None
+        record = logging.LogRecord("mcp.server", logging.ERROR, "", 1, f"failed: {is_shown}", (), about)
+        assert bool(handlers[0].filter(record)) is is_shown
 
 
 def test_a_log_line_as_json_holds_the_ids_of_its_work(monkeypatch: pytest.MonkeyPatch) -> None:
