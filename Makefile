@@ -15,7 +15,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 # The tests start hundreds of processes; without their bytecode each would compile its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-local test test-agents test-meter test-frameworks test-local test-long test-lowest test-llama test-reference dist check lint types coverage audit sbom vendor screens schema docs bench clean faults faults-several
+.PHONY: demo demo-local test test-agents test-meter test-frameworks test-local test-long test-lowest test-llama test-reference dist check lint types coverage audit sbom vendor screens schema docs bench clean faults faults-several fuzz fuzz-night
 
 demo: $(PACKAGE)
 	$(BIN)/mew demo
@@ -107,6 +107,16 @@ faults: $(STAMP)
 # Two gateways on three NATS servers, while any of them and the network between them fail.
 faults-several: $(STAMP)
 	$(BIN)/python -m tests.faults --several --seconds $(SECONDS) --seed $(SEED)
+
+# Invalid and hostile input to all servers, while people use them; SECONDS and SEED as above.
+fuzz: $(STAMP)
+	$(BIN)/python -m tests.faults --fuzz --inputs 0 --seconds $(SECONDS) --seed $(SEED)
+
+# The same for an hour; then the gateway alone at its full rate, and malformed messages of NATS. Before a release.
+fuzz-night: $(STAMP)
+	$(BIN)/python -m tests.faults --fuzz --inputs 0 --seconds 3600 --seed $(SEED)
+	$(BIN)/python -m tests.faults --fuzz --only-gateway --inputs 0 --seconds 600 --seed $(SEED)
+	$(BIN)/python -m tests.faults --backplane --seconds 300 --seed $(SEED)
 
 # Everything a change must pass: format, lint, strict types, tests with branch coverage, generated files current, and no
 # dependency with a known vulnerability.

@@ -9,6 +9,7 @@ from pathlib import Path
 import anyio
 
 from tests.faults.fuzz import run_fuzz
+from tests.faults.fuzz_backplane import fuzz_backplane
 from tests.faults.harness import FaultPlan, PromiseBroken, run_faults
 from tests.faults.several import SeveralPlan, run_several
 from tests.faults.soak import run_soak
@@ -26,14 +27,18 @@ def main() -> int:
     parser.add_argument("--agents", type=int, default=2)
     parser.add_argument("--sends-per-second", type=float, default=8.0, help="of each member")
     parser.add_argument("--durability", choices=("flushed", "synced"), default="flushed")
-    parser.add_argument("--fuzz", action="store_true", help="send invalid input to a gateway instead")
+    parser.add_argument("--fuzz", action="store_true", help="send invalid and hostile input to all servers")
     parser.add_argument("--inputs", type=int, default=100_000, help="with --fuzz (default: 100,000; 0: no limit)")
+    parser.add_argument("--only-gateway", action="store_true", help="with --fuzz: one server, at its full rate")
+    parser.add_argument("--backplane", action="store_true", help="write malformed messages of NATS instead (60 s)")
     parser.add_argument("--soak", action="store_true", help="measure memory at a low rate instead (default: 900 s)")
     parser.add_argument("--several", action="store_true", help="two gateways on three NATS servers (default: 60 s)")
     chosen = parser.parse_args()
     logging.getLogger("mew_agent").setLevel(logging.ERROR)
     if chosen.fuzz:
-        return fuzz(chosen.seed, chosen.inputs or 2**62, chosen.seconds or 3600.0)
+        return fuzz(chosen.seed, chosen.inputs or 2**62, chosen.seconds or 3600.0, whole=not chosen.only_gateway)
+    if chosen.backplane:
+        return backplane(chosen.seed, chosen.seconds or 60.0)
     if chosen.soak:
         return soak(chosen.seconds or 900.0)
     if chosen.several:
@@ -71,11 +76,22 @@ def several(plan: SeveralPlan) -> int:
     return 0
 
 
-def fuzz(seed: int, inputs: int, seconds: float) -> int:
-    """Send invalid input; the exit code says whether the gateway held."""
+def fuzz(seed: int, inputs: int, seconds: float, *, whole: bool) -> int:
+    """Send invalid and hostile input; the exit code says whether all servers held."""
     with tempfile.TemporaryDirectory() as folder:
         try:
-            print(anyio.run(lambda: run_fuzz(seed, Path(folder), inputs=inputs, seconds=seconds)))
+            print(anyio.run(lambda: run_fuzz(seed, Path(folder), inputs=inputs, seconds=seconds, whole=whole)))
+        except AssertionError as broken:
+            print(broken, file=sys.stderr)
+            return 1
+    return 0
+
+
+def backplane(seed: int, seconds: float) -> int:
+    """Write malformed messages of NATS; the exit code says whether the gateway held."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            print(anyio.run(lambda: fuzz_backplane(seed, Path(folder), seconds=seconds)))
         except AssertionError as broken:
             print(broken, file=sys.stderr)
             return 1

@@ -1,99 +1,112 @@
-"""A real gateway process under invalid input, while two members keep talking.
+"""The real servers of a space under invalid and hostile input, while people use them.
 
-Owns the connections that send what `fuzz_inputs` makes, and what must hold: the gateway serves, writes no traceback
-and little else, its memory stays flat, the two members lose neither a chat nor their connection, and what people look
-at (board, attention, proposals, metrics, the webhook) is answered and posted throughout.
+Owns the people, and what must hold: no server ends or writes a traceback, each writes little and keeps
+its memory, members lose neither a chat nor their connection nor a proposal, and whoever reads is answered soon. An
+input that no server reads tests nothing, so the run also counts what arrived. `fuzz_inputs` makes the inputs,
+`fuzz_attack` sends them, `fuzz_servers` runs the servers.
 """
 
-import itertools
-import json
+import asyncio
 import logging
-from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
+import math
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from random import Random
 
 import anyio
-import anyio.abc
 import httpx2
+from anyio import to_process
+from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
 
 from mew_agent.participant.participant import Participant
-from tests.faults import fuzz_inputs
-from tests.faults.fuzz_inputs import FUZZER, TOKEN
-from tests.faults.processes import GatewayProcess
+from tests.faults.fuzz_attack import AttackPlan, run_attack
+from tests.faults.fuzz_inputs import SPACE_ID, token_of
+from tests.faults.fuzz_servers import FuzzedSpace, Server, run_command
 from tests.support.ports import unused_ports
-from tests.support.raw_socket import HANDSHAKE
 from tests.support.waiting import PATIENCE_SECONDS
 
-BATCH = 50
-"""How many messages one connection sends in one write."""
+READ_SECONDS = 3.0
+"""Within which each reader is to be answered."""
 
-LAST = b"the last frame"
-"""What the last ping of a connection carries: when it comes back, the gateway has read everything before it."""
-
-ANSWER_SECONDS = 0.5
-"""How long a connection waits for the gateway to answer or end it; many invalid inputs leave it waiting for more."""
-
-WARM_UP = 0.25
-"""The part of the run after which memory is measured first."""
+WARM_UP, WARM_UP_SECONDS = 0.25, 60.0
+"""The part of the run after which memory is measured first, and its longest time."""
 
 OUTPUT_BYTES = 256 * 1024
-"""How much the gateway may write about bad input."""
+"""How much a server may write about bad input."""
 
-GROWTH_BYTES = 48 * 1024 * 1024
-"""How much its memory may grow after the warm-up: some 50,000 remembered ids fill up meanwhile."""
+GROWTH_BYTES = 64 * 1024 * 1024
+"""How much the memory of a server may grow after the warm-up: remembered ids and the history fill up meanwhile."""
 
-_READ = ("/participants", "/spaces/fuzz/context", "/spaces/fuzz/attention", "/spaces/fuzz/proposals", "/metrics")
-"""What is read over HTTP while the input arrives."""
+ENOUGH = 100
+"""How many inputs tell something about a share; of fewer, one has to arrive."""
 
-_SPACE = {
-    "space": {"id": "fuzz"},
-    "participants": {
-        FUZZER: {"tokens": [TOKEN], "capabilities": [{"kind": kind} for kind in ("chat", "mcp/*", "reasoning/*")]},
-        "witness": {"tokens": ["witness-token"], "capabilities": [{"kind": "*"}]},
-        "listener": {"tokens": ["listener-token"], "capabilities": [{"kind": "*"}]},
-    },
-    "limits": {
-        "envelopes_per_second": 10**6,
-        "envelope_burst": 10**6,
-        "history_envelopes": 1_000,
-        "history_bytes": 4 * 1024 * 1024,
-    },
-    "gateway_logging": {"enabled": False},
-}
-_SPACE["participants"][FUZZER]["capabilities"] += [  # type: ignore[index]
-    {"kind": kind}
-    for kind in (
-        *("stream/*", "capability/*", "space/invite", "space/kick", "participant/status", "participant/request-status"),
-        *("participant/compact", "participant/compact-done", "participant/forget", "system/*"),
-    )
-]
+ARRIVING = 0.25
+"""The least share of the inputs for a server that it reads, beyond checks of form, token and path."""
+
+MAX_PROBLEMS = 50
+
+READ_PAUSE_SECONDS = 0.1
+"""After each read of a server."""
+
+_COMMANDS: tuple[tuple[str, ...], ...] = (
+    ("status",),
+    ("history", "-n", "200"),
+    ("history", "--markdown"),
+    ("proposals",),
+)
 
 
 @dataclass
 class FuzzReport:
-    """The figures of a run."""
+    """The figures of a run. `sent` and `arrived` count inputs by server; `slowest` is what a reader waited longest."""
 
     seed: int
-    seconds: float
-    inputs: int
-    rss_before: int
-    rss_after: int
-    output_bytes: int
-    witnessed: int
-    reads: int
-    posts: int
+    seconds: float = 0.0
+    sent: Counter[str] = field(default_factory=Counter)
+    arrived: Counter[str] = field(default_factory=Counter)
+    statuses: Counter[tuple[str, str]] = field(default_factory=Counter)
+    slowest: dict[str, tuple[float, str]] = field(default_factory=dict)
+    memory: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Of each process after the warm-up and at the end, in bytes."""
+    output_bytes: dict[str, int] = field(default_factory=dict)
+    reads: Counter[str] = field(default_factory=Counter)
+    witnessed: int = 0
+    proposals: int = 0
+    """How many honest proposals were listed unchanged until they were withdrawn."""
+    posts: int = 0
+    tool_pages: int = 0
+    lag_seconds: float = 0.0
+    """How late this process itself was, in all: it is no server's fault."""
+
+    @property
+    def inputs(self) -> int:
+        """All inputs that were sent."""
+        return self.sent.total()
 
     def __str__(self) -> str:
-        return (
-            f"seed {self.seed}: {self.inputs} inputs in {self.seconds:.0f} s; "
-            f"gateway memory {self.rss_before >> 20} MiB after the warm-up, "
-            f"{self.rss_after >> 20} MiB at the end; it wrote {self.output_bytes} bytes; "
-            f"{self.witnessed} chats of the witness arrived, {self.reads} reads were answered, "
-            f"{self.posts} posts reached the webhook"
+        lines = [
+            f"seed {self.seed}: {self.inputs:,} inputs in {self.seconds:.0f} s, {self.arrived.total():,} arrived",
+            f"  the fuzz itself was late by {self.lag_seconds:.1f} s in all, which is not counted for readers",
+        ]
+        for name, (before, after) in self.memory.items():
+            seconds, path = self.slowest.get(name, (0.0, "-"))
+            answers = ", ".join(f"{n} x {code}" for (one, code), n in self.statuses.most_common() if one == name)
+            lines.append(
+                f"  {name}: {self.arrived[name]:,} of {self.sent[name]:,} inputs arrived ({answers or '-'}); "
+                f"{self.reads[name]:,} reads, the slowest {seconds:.2f} s ({path}); "
+                f"memory {before >> 20} to {after >> 20} MiB; "
+                f"wrote {self.output_bytes.get(name, 0):,} bytes"
+            )
+        seconds, words = self.slowest.get("mew", (0.0, "-"))
+        lines.append(f"  commands: {self.reads['mew']:,}; mew {words} took {seconds:.2f} s of CPU more than before")
+        lines.append(
+            f"  {self.witnessed:,} chats of the witness arrived, {self.proposals:,} proposals stayed as they were, "
+            f"{self.posts:,} posts reached the webhook, {self.tool_pages:,} pages of tools were offered"
         )
+        return "\n".join(lines)
 
 
 class _Records(logging.Handler):
@@ -111,7 +124,7 @@ class FuzzListener(Participant):
     """A member that records what the witness says."""
 
     def __init__(self, url: str) -> None:
-        super().__init__(url, space="fuzz", id="listener", token="listener-token")
+        super().__init__(url, space=SPACE_ID, id="listener", token=token_of("listener"))
         self.texts: list[str] = []
 
     async def receive(self, envelope: Envelope) -> None:
@@ -121,78 +134,140 @@ class FuzzListener(Participant):
 
 
 class FuzzRun:
-    """One run with a seed."""
+    """One run with a seed. `whole` attacks all servers, else only the gateway."""
 
-    def __init__(self, seed: int, folder: Path, *, inputs: int, seconds: float) -> None:
-        self.seed = seed
-        (webhook_port,) = unused_ports(1)
-        self._webhook_port = webhook_port
-        attention = {"webhook": f"http://127.0.0.1:{webhook_port}/"}
-        self.gateway = GatewayProcess(folder, json.dumps({**_SPACE, "attention": attention}))
-        self._inputs_wanted = inputs
-        self._seconds = seconds
-        self._sent = 0
+    def __init__(
+        self,
+        seed: int,
+        folder: Path,
+        *,
+        inputs: int,
+        seconds: float,
+        whole: bool = False,
+        read_seconds: float = READ_SECONDS,
+    ) -> None:
+        (self._webhook_port,) = unused_ports(1)
+        self.space = FuzzedSpace(folder, f"http://127.0.0.1:{self._webhook_port}/", whole=whole)
+        self.report = FuzzReport(seed)
+        self._folder = folder
+        self._plan = AttackPlan(seed, inputs, seconds, folder, whole)
+        self._read_seconds = read_seconds
         self._spoken = 0
-        self._reads = 0
-        self._posts = 0
-        self._rss_before = 0
+        self._problems: dict[str, str] = {}
+        """What did not hold: the first details of each."""
 
     async def run(self) -> FuzzReport:
         """Run until all inputs are sent or the time is over. Raises `AssertionError` with the seed."""
-        client_log = _Records()
+        client_log, report = _Records(), self.report
         logging.getLogger("mew_agent").addHandler(client_log)
         try:
-            await self.gateway.start()
-            url = f"ws://127.0.0.1:{self.gateway.port}"
+            await self.space.start()
+            url = f"ws://127.0.0.1:{self.space.gateway.port}"
             async with (
                 FuzzListener(url) as listener,
-                Participant(url, space="fuzz", id="witness", token="witness-token") as witness,
+                Participant(url, space=SPACE_ID, id="witness", token=token_of("witness")) as witness,
             ):
+                usual: dict[tuple[str, ...], float] = {
+                    words: (await run_command(self._folder, self.space, *words))[0] for words in _COMMANDS
+                }
                 started = anyio.current_time()
-                async with anyio.create_task_group() as tasks:
-                    await tasks.start(self._receive_posts)
-                    tasks.start_soon(self._talk, witness)
-                    tasks.start_soon(self._read)
-                    await self._send_everything(started)
+                async with self._people(witness, usual):
+                    await self._attack()
                     with anyio.fail_after(PATIENCE_SECONDS):
-                        while not self._posts:
+                        while not (report.posts and report.proposals and report.reads["mew"]):
                             await anyio.sleep(0.01)
-                    tasks.cancel_scope.cancel()
-                seconds = anyio.current_time() - started
+                report.seconds = anyio.current_time() - started
                 await witness.chat("the last one")
                 with anyio.fail_after(PATIENCE_SECONDS):
                     while "the last one" not in listener.texts:
                         await anyio.sleep(0.01)
-                rss_after = self.gateway.rss_bytes
-                texts = [text for text in listener.texts if text.isdigit()]
-                self._check(texts == [str(n) for n in range(1, len(texts) + 1)], f"the witness said {texts[-5:]}")
-                self._check(len(texts) >= self._spoken, f"{self._spoken} chats confirmed, {len(texts)} arrived")
-                self._check(
-                    (witness.session.client.joins, listener.session.client.joins) == (1, 1), "a member had to reconnect"
-                )
+                self._check_members(witness, listener)
+                for process in self.space.processes:
+                    self._check(not process.has_ended, f"{process.name} ended", process.output)
+                    if not process.has_ended:
+                        report.memory[process.name] = report.memory[process.name][0], process.rss_bytes
         finally:
-            self.gateway.close()
+            self.space.close()
             logging.getLogger("mew_agent").removeHandler(client_log)
-        output = self.gateway.output
-        self._check("Traceback" not in output, f"traceback:\n{output[max(0, output.find('Traceback') - 300) :][:9000]}")
-        self._check(len(output) < OUTPUT_BYTES, f"{len(output)} bytes of output:\n{output[-3000:]}")
-        self._check(not client_log.lines, f"our client failed: {client_log.lines[:3]}")
-        grown = rss_after - self._rss_before
-        self._check(grown < GROWTH_BYTES, f"memory grew by {grown >> 20} MiB to {rss_after >> 20} MiB")
-        return FuzzReport(
-            seed=self.seed,
-            seconds=seconds,
-            inputs=self._sent,
-            rss_before=self._rss_before,
-            rss_after=rss_after,
-            output_bytes=len(output.encode()),
-            witnessed=len(texts),
-            reads=self._reads,
-            posts=self._posts,
+        self._check_servers()
+        self._check(not client_log.lines, "our client failed", "\n".join(client_log.lines[:3]))
+        found = "\n".join(f"- {problem}\n{details}" for problem, details in self._problems.items())
+        assert not found, f"{report}\n{found}"
+        return report
+
+    # -- what must hold ----------------------------------------------------------------------------------
+
+    def _check(self, holds: bool, problem: str, details: str = "") -> None:
+        """Note a problem; the run goes on and finds others."""
+        if not holds and problem not in self._problems and len(self._problems) < MAX_PROBLEMS:
+            self._problems[problem] = details[-3_000:]
+
+    def _check_members(self, witness: Participant, listener: FuzzListener) -> None:
+        texts = [text for text in listener.texts if text.isdigit()]
+        self.report.witnessed = len(texts)
+        self._check(texts == [str(n) for n in range(1, len(texts) + 1)], f"the witness said {texts[-5:]}")
+        self._check(len(texts) >= self._spoken, f"{self._spoken} chats confirmed, {len(texts)} arrived")
+        self._check(
+            (witness.session.client.joins, listener.session.client.joins) == (1, 1), "a member had to reconnect"
         )
 
-    def _check(self, holds: bool, problem: str) -> None:
-        assert holds, f"seed {self.seed}, after {self._sent} inputs: {problem}"
+    def _check_servers(self) -> None:
+        report = self.report
+        for process in self.space.processes:
+            output = process.output
+            report.output_bytes[process.name] = len(output.encode())
+        for process in self.space.processes:
+            name, output = process.name, process.output
+            begin = max(0, output.find("Traceback") - 300)
+            self._check("Traceback" not in output, f"{name} wrote a traceback", output[begin:][:3_000])
+            self._check(len(output) < OUTPUT_BYTES, f"{name} wrote {len(output):,} bytes", output)
+            before, after = report.memory[name]
+            self._check(after - before < GROWTH_BYTES, f"{name}: memory grew from {before >> 20} to {after >> 20} MiB")
+        for server in self.space.servers:
+            name = server.name
+            sent, arrived = report.sent[name], report.arrived[name]
+            self._check(
+                arrived >= (sent * ARRIVING if sent >= ENOUGH else 1),
+                f"only {arrived:,} of {sent:,} inputs for {name} arrived",
+            )
+        for name, (seconds, path) in report.slowest.items():
+            self._check(seconds <= self._read_seconds, f"{name}: {path} took {seconds:.1f} s")
+
+    async def _attack(self) -> None:
+        """Attack from another process, so that hundreds of attacking tasks do not delay people here."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._measure_memory)
+            doors = {server.name: server.door for server in self.space.servers}
+            outcome = await to_process.run_sync(run_attack, self._plan, doors, cancellable=True)
+            tasks.cancel_scope.cancel()
+        if not self.report.memory:
+            self._note_memory()
+        self.report.sent += outcome.sent
+        self.report.arrived += outcome.arrived
+        self.report.statuses += outcome.statuses
+        self.report.tool_pages = outcome.tool_pages
+
+    async def _measure_memory(self) -> None:
+        await anyio.sleep(min(WARM_UP * self._plan.seconds, WARM_UP_SECONDS))
+        self._note_memory()
+
+    def _note_memory(self) -> None:
+        self.report.memory = {one.name: (one.rss_bytes, 0) for one in self.space.processes if not one.has_ended}
+
+    # -- people ------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _people(self, witness: Participant, usual: dict[tuple[str, ...], float]) -> AsyncIterator[None]:
+        """Let people talk, propose, read and run commands during the block."""
+        async with self._receive_posts(), anyio.create_task_group() as tasks:
+            for server in self.space.servers:
+                tasks.start_soon(self._read, server)
+            tasks.start_soon(self._talk, witness)
+            tasks.start_soon(self._propose, witness)
+            tasks.start_soon(self._run_commands, usual)
+            tasks.start_soon(self._note_own_lag)
+            yield
+            tasks.cancel_scope.cancel()
 
     async def _talk(self, witness: Participant) -> None:
         while True:
@@ -200,104 +275,87 @@ class FuzzRun:
             self._spoken += 1
             await anyio.sleep(0.05)
 
-    async def _read(self) -> None:
-        """Read the space as people and monitoring do."""
-        async with httpx2.AsyncClient(
-            base_url=f"http://127.0.0.1:{self.gateway.port}",
-            headers={"Authorization": "Bearer witness-token"},
-            timeout=PATIENCE_SECONDS,
-        ) as http:
-            for path in itertools.cycle(_READ):
-                answer = await http.get(path)
-                self._check(answer.status_code == 200, f"GET {path}: {answer.status_code} {answer.text[:300]}")
-                self._reads += 1
-                await anyio.sleep(0.05)
+    async def _propose(self, witness: Participant) -> None:
+        """Propose a call, read it back for a while as approvers do, and withdraw it."""
+        token = {"Authorization": f"Bearer {token_of('listener')}"}
+        async with httpx2.AsyncClient(base_url=self.space.gateway.url, headers=token, timeout=PATIENCE_SECONDS) as http:
+            while True:
+                call = {"method": "tools/call", "params": {"name": "read", "arguments": {"path": self._spoken}}}
+                proposal = await witness.send(kinds.MCP_PROPOSAL, call)
+                self._plan.proposal_file.write_text(proposal.id)
+                for _ in range(10):
+                    found = (await http.get(f"/spaces/{SPACE_ID}/proposals")).json()["proposals"]
+                    shown = [one for one in found if one["id"] == proposal.id and one["from"] == "witness"]
+                    is_same = [one["payload"] for one in shown] == [call]
+                    self._check(
+                        is_same, "the proposal of the witness was changed or closed", f"of {len(found)}: {shown}"
+                    )
+                    await anyio.sleep(0.1)
+                await witness.send(kinds.MCP_WITHDRAW, {"reason": "no longer"}, correlation_id=(proposal.id,))
+                self.report.proposals += 1
 
-    async def _receive_posts(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
-        """The receiver of the webhook."""
-        listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=self._webhook_port)
-        async with listener:
-            task_status.started()
-            await listener.serve(self._answer_post)
+    async def _read(self, server: Server) -> None:
+        """Use a server as people and monitoring do."""
+        while True:
+            lag, begun = self.report.lag_seconds, anyio.current_time()
+            try:
+                path = await server.ask()
+            except (httpx2.HTTPError, AssertionError) as error:
+                self._check(False, f"{server.name} refused a reader: {error!r:.300}", server.process.output)
+                path = "refused"
+            self._note_read(server.name, anyio.current_time() - begun - (self.report.lag_seconds - lag), path)
+            await anyio.sleep(READ_PAUSE_SECONDS)
 
-    async def _answer_post(self, stream: anyio.abc.SocketStream) -> None:
-        async with stream:
-            self._posts += (await stream.receive()).startswith(b"POST / ")
-            await stream.send(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
+    async def _run_commands(self, usual: dict[tuple[str, ...], float]) -> None:
+        while True:
+            for words in _COMMANDS:
+                seconds, code, printed = await run_command(self._folder, self.space, *words)
+                self._check(code == 0, f"mew {' '.join(words)} ended with {code}", printed)
+                self._note_read("mew", seconds - usual[words], " ".join(words))
 
-    async def _send_everything(self, started: float) -> None:
-        async with anyio.create_task_group() as tasks:
-            for worker in range(8):
-                tasks.start_soon(self._send_some, Random(f"{self.seed} {worker}"), started)
+    def _note_read(self, name: str, seconds: float, what: str) -> None:
+        self.report.reads[name] += 1
+        if seconds > self.report.slowest.get(name, (-math.inf, ""))[0]:
+            self.report.slowest[name] = (seconds, what)
 
-    async def _send_some(self, random: Random, started: float) -> None:
-        while self._sent < self._inputs_wanted and anyio.current_time() - started < self._seconds:
-            choice = random.random()
-            if choice < 0.55:
-                await self._send_joined(random, self._messages(random))
-            elif choice < 0.75:
-                await self._send_joined(random, [fuzz_inputs.broken_frames(random)])
-            elif choice < 0.9:
-                await self._send_raw([fuzz_inputs.http_request(random) for _ in range(5)])
-            else:
-                await self._send_raw([fuzz_inputs.broken_handshake(random)])
-            used = max(self._sent / self._inputs_wanted, (anyio.current_time() - started) / self._seconds)
-            if not self._rss_before and used >= WARM_UP:
-                self._rss_before = self.gateway.rss_bytes
+    async def _note_own_lag(self) -> None:
+        while True:
+            due = anyio.current_time() + 0.05
+            await anyio.sleep_until(due)
+            self.report.lag_seconds += max(0.0, anyio.current_time() - due - 0.01)
 
-    def _messages(self, random: Random) -> list[bytes]:
-        make: Callable[[Random], bytes]
-        frames = []
-        for _ in range(BATCH):
-            make = fuzz_inputs.stream_frame if random.random() < 0.1 else fuzz_inputs.mutated_envelope
-            frames.append(fuzz_inputs.frame_of(make(random), opcode=random.choice((1, 1, 1, 2))))
-        return frames
+    @asynccontextmanager
+    async def _receive_posts(self) -> AsyncIterator[None]:
+        """The receiver of the webhook, during the block."""
+        # Not anyio's listener: cancelling `sock_accept` while a connection arrives raises `InvalidStateError`.
+        server = await asyncio.start_server(self._answer_post, "127.0.0.1", self._webhook_port)
+        try:
+            yield
+        finally:
+            server.close()
 
-    async def _send_joined(self, random: Random, frames: list[bytes]) -> None:
-        """Join and send, sometimes without joining, and often in pieces of any size."""
-        join = json.dumps({"type": "join", "space": "fuzz", "participant_id": FUZZER, "token": TOKEN}).encode()
-        if random.random() < 0.9:
-            frames.insert(0, fuzz_inputs.frame_of(join))
-            self._sent -= 1  # the join is valid
-        leaves = random.random() < 0.2
-        end = b"" if leaves else fuzz_inputs.frame_of(LAST, opcode=9)
-        await self._send_raw([*frames, end], HANDSHAKE, pieces=random.randrange(1, 5), leave=leaves)
-        self._sent -= 1  # the end is valid
-
-    async def _send_raw(
-        self, inputs: list[bytes], handshake: bytes = b"", *, pieces: int = 1, leave: bool = False
-    ) -> None:
-        """Send on a connection of its own, until the gateway ends it, or answers the last ping, or waits for more."""
-        data = b"".join(inputs)
-        size = len(data) // pieces + 1
-        self._sent += len(inputs)
-        async with (
-            await anyio.connect_tcp("127.0.0.1", self.gateway.port) as stream,
-            anyio.create_task_group() as tasks,
-        ):
-            with suppress(OSError, anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
-                if handshake:  # what comes with it is not read: a client has to wait for the answer
-                    await stream.send(handshake)
-                    await stream.receive()
-                tasks.start_soon(_read_answers, stream, tasks.cancel_scope)
-                for start in range(0, len(data), size):
-                    await stream.send(data[start : start + size])
-                    await anyio.sleep(0)
-                if leave:
-                    await stream.send_eof()
-                await anyio.sleep(ANSWER_SECONDS)
-            tasks.cancel_scope.cancel()
+    async def _answer_post(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.report.posts += (await reader.read(64 * 1024)).startswith(b"POST / ")
+        writer.write(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
+        writer.close()
 
 
-async def _read_answers(stream: anyio.abc.SocketStream, connection: anyio.CancelScope) -> None:
-    """Read until the gateway ends the connection or answers the last ping."""
-    end = b""
-    with suppress(OSError, anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
-        while LAST not in end:
-            end = end[-len(LAST) :] + await stream.receive()
-    connection.cancel()
-
-
-async def run_fuzz(seed: int, folder: Path, *, inputs: int = 100_000, seconds: float = 3600.0) -> FuzzReport:
+async def run_fuzz(
+    seed: int,
+    folder: Path,
+    *,
+    inputs: int = 100_000,
+    seconds: float = 3600.0,
+    whole: bool = False,
+    read_seconds: float = READ_SECONDS,
+) -> FuzzReport:
     """Send so many inputs, for so long at most. Raises `AssertionError` with the seed."""
-    return await FuzzRun(seed, folder, inputs=inputs, seconds=seconds).run()
+    try:
+        return await FuzzRun(seed, folder, inputs=inputs, seconds=seconds, whole=whole, read_seconds=read_seconds).run()
+    except BaseExceptionGroup as group:
+        found: BaseException = group
+        while isinstance(
+            found, BaseExceptionGroup
+        ):  # the first that failed; the others were cancelled or follow from it
+            found = found.exceptions[0]
+        raise found from None

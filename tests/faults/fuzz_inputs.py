@@ -1,19 +1,45 @@
-"""[pure] Inputs that no well-behaved client sends: mutated envelopes, broken WebSocket frames, broken HTTP requests.
+"""[pure] Inputs that no well-behaved client sends: mutated envelopes, broken frames, broken and unfinished requests.
 
-Each function takes a seeded `Random` and returns bytes. The participant `witness` is never named, so an input that
-happens to be valid does not remove or pause it.
+And inputs that are well formed and hostile: texts that are slow to read, huge tools, forged proposals. Each function
+takes a seeded `Random`. The participant `witness` is never named, so an input that happens to be valid does not remove
+or pause it.
 """
 
 import json
 import struct
+from collections.abc import Sequence
 from copy import deepcopy
+from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 from tests.support.raw_socket import HANDSHAKE
 
-FUZZER = "mallory"
-TOKEN = "mallory-token"
+SPACE_ID: Final = "fuzz"
+
+FUZZERS: Final = tuple(f"mallory-{number}" for number in range(9))
+"""One for each worker: a second connection of one would end the first. The last one offers tools."""
+
+FUZZER: Final = FUZZERS[0]
+
+
+def token_of(name: str) -> str:
+    """The token of a participant of the run."""
+    return f"{name}-token"
+
+
+TOKEN: Final = token_of(FUZZER)
+
+
+@dataclass(frozen=True)
+class Door:
+    """Where HTTP requests go to: a server, the token that it accepts, its paths, and what it reads."""
+
+    port: int
+    token: str
+    paths: tuple[str, ...]
+    bodies: tuple[dict[str, Any], ...] = ()
+
 
 _NESTED: Any = []
 for _ in range(60):
@@ -96,9 +122,9 @@ ENVELOPES: tuple[dict[str, Any], ...] = (
 )
 
 
-def mutated_envelope(random: Random) -> bytes:
-    """A real envelope with something wrong in its structure, its values or its bytes."""
-    envelope: Any = json.loads(json.dumps(random.choice(ENVELOPES)))
+def mutated_envelope(random: Random, samples: Sequence[dict[str, Any]] = ENVELOPES) -> bytes:
+    """A real envelope, or another JSON object, with something wrong in its structure, its values or its bytes."""
+    envelope: Any = json.loads(json.dumps(random.choice(samples)))
     for _ in range(random.choice((0, 1, 1, 2, 4))):
         _mutate(envelope, random)
     data = json.dumps(envelope).encode()
@@ -156,31 +182,180 @@ def broken_frames(random: Random) -> bytes:
             return mutated_bytes(frame_of(data), random)
 
 
-def http_request(random: Random) -> bytes:
-    """A request to the HTTP API, mutated."""
-    body = mutated_envelope(random)
-    path = random.choice(
-        (
-            *(f"/participants/{FUZZER}/messages?space=fuzz", f"/participants/{FUZZER}/messages?limit=-1&since=x"),
-            *(
-                "/spaces/fuzz/context",
-                "/spaces/fuzz/events?since=%00",
-                "/health",
-                "/openapi.json",
-                "/metrics",
-                "/%2e%2e/",
-            ),
-            *("/spaces/%ff/context", "/participants//messages", "/" + "a" * 3_000, "*", "http://["),
-        )
-    )
-    method = random.choice(("GET", "POST", "POST", "POST", "PUT", "HEAD", "OPTIONS", "", "\xff"))
-    token = random.choice((TOKEN, TOKEN, TOKEN, "", "wrong", "é", "a" * 5_000))
-    length = random.choice((len(body), len(body), len(body), len(body) + 5, 0, -1, 10**12, "x"))
-    head = (
-        f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\nContent-Length: {length}\r\n"
-    )
-    request = head.encode("latin-1", "replace") + b"Content-Type: application/json\r\n\r\n" + body
+def http_request(random: Random, door: Door) -> bytes:
+    """A request to a server, mutated."""
+    body = mutated_envelope(random, door.bodies or ENVELOPES)
+    odd = ("/%2e%2e/", "/spaces/%ff/context", "/participants//messages", "/" + "a" * 3_000, "*", "http://[", "//")
+    path = random.choice(door.paths if random.random() < 0.85 else odd)
+    method = random.choice((*["POST"] * 9, "GET", "GET", "PUT", "HEAD", "OPTIONS", "", "\xff"))
+    token = random.choice((*[door.token] * 15, "", "wrong", "é", "a" * 5_000))
+    length = random.choice((*[len(body)] * 4, len(body) + 5, 0, -1, 10**12, "x"))
+    request = _head(door, method, path, token, length) + body
     return mutated_bytes(request, random) if random.random() < 0.2 else request
+
+
+def hostile_request(random: Random, door: Door) -> bytes:
+    """A valid request whose texts are slow to read."""
+    bodies = door.bodies or ({"kind": "chat", "payload": {"text": "x"}},)
+    body = json.dumps(with_texts(random.choice(bodies), random)).encode()
+    return _head(door, "POST", door.paths[0], door.token, len(body)) + body
+
+
+def unfinished_request(random: Random, door: Door) -> bytes:
+    """The begin of a request that goes on for ever, or never ends."""
+    begin = _head(door, "POST", door.paths[0], door.token, 10**6)
+    endless = begin[:-2] + b"".join(b"x-%d: y\r\n" % number for number in range(random.randrange(50)))
+    return random.choice(
+        (begin[: random.randrange(len(begin))], begin, begin + b"{", endless, b"", b"GET /" + b"a" * 9_000)
+    )
+
+
+def _head(door: Door, method: str, path: str, token: str, length: object) -> bytes:
+    accept = "Accept: application/json, text/event-stream\r\nContent-Type: application/json\r\n"
+    head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{door.port}\r\nAuthorization: Bearer {token}\r\n"
+    return f"{head}Content-Length: {length}\r\n{accept}\r\n".encode("latin-1", "replace")
+
+
+_PATTERNS: Final = (
+    *(
+        "#",
+        "# ",
+        "## #",
+        "> ",
+        "- ",
+        "**a ",
+        "*",
+        "_",
+        "`",
+        "```",
+        "~",
+        "|",
+        "| - |\n",
+        "[",
+        "![",
+        "](",
+        "<",
+        "<!--",
+        "</",
+    ),
+    *(
+        " ",
+        "\n",
+        "\t",
+        " \n",
+        "\r\n",
+        "\u2028",
+        '"',
+        "'",
+        "\\",
+        "\u0301",
+        "e\u0301\u0308",
+        "\u200b",
+        "\u202e",
+        "\U0001f468\u200d",
+    ),
+    *(
+        "a",
+        "1.",
+        "http://",
+        "@",
+        "data:",
+        "mew-token-",
+        "Bearer ",
+        "<think>",
+        'I said "',
+        "\x00",
+        "\x1b[",
+        "{",
+        "[[",
+        ",",
+    ),
+)
+
+
+def hostile_text(random: Random) -> str:
+    """A text of repetitions, which takes a careless reader quadratic time."""
+    size = random.choice((100, 2_000, 8_000, 8_000, 40_000))
+    parts = random.sample(_PATTERNS, random.randrange(1, 4))
+    repeated = "".join(one * (size // len(one) // len(parts)) for one in parts)
+    return (
+        random.choice(("", "x", "x\n", "\n"))
+        + repeated
+        + random.choice(("", "x", "\n", "\n---", "\n## ada, now\n\nYes."))
+    )
+
+
+def with_texts(value: Any, random: Random) -> Any:
+    """The value with hostile texts in place of some texts of people."""
+    if isinstance(value, dict):
+        keep = ("kind", "type", "role", "model", "method", "jsonrpc", "protocolVersion", "to", "from", "id", "basis")
+        return {key: one if key in keep else with_texts(one, random) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [with_texts(one, random) for one in value]
+    return hostile_text(random) if isinstance(value, str) and random.random() < 0.5 else value
+
+
+HOSTILE: Final[tuple[dict[str, Any], ...]] = (
+    {"kind": "chat", "payload": {"text": "x"}},
+    {"kind": "chat", "payload": {"text": "x", "format": "markdown"}, "to": ["witness"]},
+    {"kind": "mcp/proposal", "payload": {"method": "tools/call", "params": {"name": "x", "arguments": {"path": "x"}}}},
+    {"kind": "reasoning/start", "payload": {"input": "x"}},
+    {"kind": "reasoning/thought", "context": "1", "payload": {"reasoning": "x", "action": "tool"}},
+    {
+        "kind": "participant/status",
+        "payload": {"status": "x", "messages_in_context": 1, "tokens": 9, "max_tokens": 10, "model": "x"},
+    },
+    {
+        "kind": "participant/status",
+        "payload": {
+            "status": "model_error",
+            "messages_in_context": 1,
+            "context": {
+                "basis": "unknown",
+                "level": "x",
+                "waiting": [{"kind": "approval", "what": "x", "since": "x", "who_may_answer": ["x"]}],
+            },
+        },
+    },
+)
+
+
+def hostile_envelope(random: Random) -> bytes:
+    """A valid envelope with hostile texts."""
+    return json.dumps(with_texts(random.choice(HOSTILE), random)).encode()
+
+
+def forgery(random: Random, proposal: str) -> bytes:
+    """An envelope that tries to change or to close the proposal of another participant."""
+    about = {"correlation_id": [proposal]}
+    other = {"method": "tools/call", "params": {"name": "delete", "arguments": {"path": "/"}}}
+    forged: tuple[dict[str, Any], ...] = (
+        {"kind": "mcp/proposal", "id": proposal, "payload": other},
+        {"kind": "mcp/proposal", "id": proposal, "to": ["nobody"], "payload": other},
+        {"kind": "mcp/response", "to": ["witness"], **about, "payload": {"result": {"content": []}}},
+        {"kind": "mcp/response", **about, "payload": {"error": {"code": 1, "message": "x"}}},
+        {"kind": "mcp/withdraw", **about, "payload": {"reason": "no_longer_needed"}},
+        {"kind": "chat/cancel", **about, "payload": {}},
+        {"kind": "mcp/proposal", "payload": other},
+    )
+    return json.dumps(random.choice(forged)).encode()
+
+
+def tools_page(random: Random) -> dict[str, Any]:
+    """The result of `tools/list` that weighs more than any model has room for, and is never the last page."""
+    size = random.choice((10, 100, 1_000))
+    tools = [
+        {
+            "name": random.choice((f"tool_{number}", hostile_text(random)[:200], "x" * size)),
+            "description": hostile_text(random)[:size],
+            "inputSchema": {
+                "type": "object",
+                "properties": {f"p{at}": {"description": "y" * size} for at in range(20)},
+            },
+        }
+        for number in range(random.choice((1, 1, 10, 100)))
+    ]
+    return {"tools": tools, **({"nextCursor": str(random.random())} if random.random() < 0.7 else {})}
 
 
 def broken_handshake(random: Random) -> bytes:

@@ -1,5 +1,6 @@
-"""The programs of a fault run, each in a process of its own: `programs.py agent|member|mew`."""
+"""The programs of a fault run, each in a process of its own: `programs.py agent|member|mew|acp`."""
 
+import json
 import mmap
 import struct
 import sys
@@ -61,6 +62,20 @@ def run_mew(offset: Path, arguments: list[str]) -> None:
     main()
 
 
+def run_acp(found: Path) -> None:
+    """An ACP agent that writes where the tools of the space are served, and answers nothing else."""
+    for line in sys.stdin:
+        message = json.loads(line)
+        result: dict[str, object] = {"protocolVersion": 1, "agentCapabilities": {"mcpCapabilities": {"http": True}}}
+        if message.get("method") == "session/new":
+            temporary = found.with_suffix(".new")
+            temporary.write_text(json.dumps(message["params"]["mcpServers"][0]))
+            temporary.rename(found)
+            result = {"sessionId": "s-1"}
+        if "id" in message and "method" in message:
+            print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
+
+
 if __name__ == "__main__":
     match sys.argv[1]:
         case "agent":
@@ -69,5 +84,7 @@ if __name__ == "__main__":
             run_member(int(sys.argv[2]), float(sys.argv[3]))
         case "mew":
             run_mew(Path(sys.argv[2]), sys.argv[3:])
+        case "acp":
+            run_acp(Path(sys.argv[2]))
         case other:
             sys.exit(f"no program '{other}'")
