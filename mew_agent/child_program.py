@@ -17,6 +17,7 @@ from typing import ClassVar, Final
 import anyio
 import psutil
 from anyio.abc import ByteReceiveStream, Process
+from mew_protocol.line_reader import LineReader
 
 from mew_agent.errors import MewAgentError
 
@@ -210,16 +211,10 @@ def _signal(process: Process, number: int) -> bool:
 
 async def _lines(stream: ByteReceiveStream) -> AsyncIterator[bytes]:
     """Yield lines without their line ends. A line that exceeds the limit is yielded incomplete."""
-    rest = bytearray()
+    reader = LineReader(MAX_LINE_BYTES)
     with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError):
         async for chunk in stream:
-            *lines, last = chunk.split(b"\n")
-            for line in lines:
-                yield bytes(rest + line)
-                rest.clear()
-            rest += last
-            if len(rest) > MAX_LINE_BYTES:
-                yield bytes(rest)
-                rest.clear()
-    if rest:
-        yield bytes(rest)
+            for line in reader.feed(chunk):
+                yield line
+    if rest := reader.take_rest():
+        yield rest

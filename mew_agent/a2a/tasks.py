@@ -120,8 +120,10 @@ class _TaskUpdates:
 
     def __init__(self, updater: TaskUpdater, exchange: Exchange, shows_context: bool) -> None:
         self._updater, self._exchange, self._shows_context = updater, exchange, shows_context
-        self._collected: Writing | Thinking | None = None
-        self._shown = ""
+        self._kind: type[Writing | Thinking] = Writing
+        self._collected: list[str] = []
+        """Pieces of this kind that were not sent yet."""
+        self._shown: list[str] = []
 
     async def follow(self, notice: str = "") -> None:
         """Send updates until the answer is complete, and complete the task. `notice` is shown until the first."""
@@ -134,14 +136,15 @@ class _TaskUpdates:
             event = None
             with anyio.CancelScope(deadline=due) as wait:
                 event = await self._exchange.next_event()
-            if isinstance(event, Writing | Thinking) and type(event) is type(self._collected):
-                self._collected = type(event)(f"{self._collected.text}{event.text}")
+            if isinstance(event, Writing | Thinking) and self._collected and type(event) is self._kind:
+                self._collected.append(event.text)
                 continue
             await self._send_collected()
             due = math.inf
             match event:
                 case Writing() | Thinking():
-                    self._collected, due = event, anyio.current_time() + COLLECT_SECONDS[type(event)]
+                    self._kind, self._collected = type(event), [event.text]
+                    due = anyio.current_time() + COLLECT_SECONDS[self._kind]
                 case ToolCalled(name=tool, arguments=arguments):
                     about = {"kind": "tool_call", "tool": tool, "arguments": arguments}
                     await self._working(f"{tool} {arguments}", about)
@@ -152,17 +155,17 @@ class _TaskUpdates:
                 case _:
                     pass
         answer = self._exchange.answer.text
-        if answer != self._shown:  # text that was shown and then discarded by the agent is replaced
+        if answer != "".join(self._shown):  # text that was shown and then discarded by the agent is replaced
             await self._artifact(answer, append=False, last_chunk=True)
         await self._status(TaskState.TASK_STATE_COMPLETED)
 
     async def _send_collected(self) -> None:
-        collected, self._collected = self._collected, None
-        if isinstance(collected, Writing):
-            await self._artifact(collected.text, append=bool(self._shown))
-            self._shown += collected.text
-        elif collected is not None:
-            await self._working(collected.text, {"kind": "thinking"})
+        text, self._collected = "".join(self._collected), []
+        if text and self._kind is Writing:
+            await self._artifact(text, append=bool(self._shown))
+            self._shown.append(text)
+        elif text:
+            await self._working(text, {"kind": "thinking"})
 
     async def _artifact(self, text: str, *, append: bool, last_chunk: bool = False) -> None:
         parts = [new_text_part(text)]

@@ -38,7 +38,7 @@ Verdict = Literal["answer", "context", "hold", "no_room"]
 room for it."""
 
 _QUOTED: Final = re.compile(
-    r"(?s:```.*?(?:```|\Z))|`[^`\n]*`|^[ \t]*>.*$|\"[^\"\n]*\"|“[^”\n]*”|https?://\S+", re.MULTILINE
+    r"(?s:```.*?(?:```|\Z))|`[^`\n]*`|^[ \t]*>.*$|\"[^\"\n]*\"|“[^“”\n]*”|https?://\S+", re.MULTILINE
 )
 _QUESTION: Final = re.compile(r"\?(?![^\s?!.)\]*_'\"])|[？؟]")
 _WORKING: Final = ("processing", "queued")

@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import mew_agent.compaction.language as language
 from mew_agent.compaction.extract import important_names, is_alike
@@ -14,6 +15,7 @@ _MOST_NAMES, _FEWEST_NAMES = 24, 4
 _SHARED_WORDS = 0.3  # minimum share of a summary's words that the messages contain
 _FEWEST_WORDS = 8
 _REPEATS = 3
+_MOST_QUOTES = 64  # looking for one reads all messages
 _OPENING_CHARS = 200
 
 _TEMPLATE = re.compile(
@@ -23,13 +25,13 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _THINKING = re.compile(r"</?think(?:ing)?>", re.IGNORECASE)
 _LOOP = re.compile(r"(?=\S)([^\n]{6,80}?)\1{3}")
 _QUOTE = re.compile(
-    r"\"([^\"\n]{12,600})\"|“([^”\n]{12,600})”|„([^“”\n]{12,600})[“”]|«([^»\n]{12,600})»|「([^」\n]{6,300})」"
+    r"\"([^\"\n]{12,600})\"|“([^“”\n]{12,600})”|„([^„“”\n]{12,600})[“”]|«([^«»\n]{12,600})»|「([^「」\n]{6,300})」"
 )
-_ELLIPSIS = re.compile(r"\s*(?:\[?(?:\.\.\.|…)\]?)\s*")
+_ELLIPSIS = re.compile(r" ?\[?(?:\.\.\.|…)\]? ?")
 _SPACE = re.compile(r"\s+")
 _HEADING_MARK = re.compile(r"^#+\s*")
 _UNFINISHED = re.compile(r"[,;:(\[{–—-]$|\b(?:and|or|the|of|to|und|oder|der|et|ou|le|y|o|el|de)$", re.IGNORECASE)
-_CITATION_AT_END = re.compile(r"\s*\[[^\[\]\n]{1,512}\]\.?$")
+_CITATION_AT_END = re.compile(r"(?<!\s)\s*\[[^\[\]\n]{1,512}\]\.?$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +103,8 @@ def _wrong_content(text: str, headings: Sequence[str], source: SummarySource, gi
     if len(words) >= _FEWEST_WORDS and not is_alike(words, language.content_words(given), _SHARED_WORDS):
         return "it is about something else than the messages"
     flat = _SPACE.sub(" ", given)
-    for groups in _QUOTE.findall(body):
-        quote = next(group for group in groups if group)
+    for match in islice(_QUOTE.finditer(body), _MOST_QUOTES):
+        quote = next(group for group in match.groups() if group)
         if any(part not in flat for part in _ELLIPSIS.split(_SPACE.sub(" ", quote).strip(" .,;"))):
             return f"it quotes what no message says: {quote[:60]!r}"
     unsourced = _claim_without_source(body, source)

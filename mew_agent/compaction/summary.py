@@ -59,7 +59,6 @@ _SHORT_CITATION = re.compile(r"\[(m\d+(?:[,;]\s*m\d+)*)\]")
 _CITATION = re.compile(r"\[([^\[\]\n]{1,512})\]")
 _BETWEEN_CITED = re.compile(r"[,;]\s*")
 _SHAPE_OF_OUR_IDS = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[\w.]+-\d+")
-_HEADING = re.compile(r"^#+\s*(.*?)\s*$")
 _THINKING = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
 _END_OF_THINKING = "</think>"
 
@@ -171,14 +170,15 @@ def cleaned(text: str, finish_reason: str) -> str:
 
 def with_true_citations(text: str, items: Sequence[Item], previous: Summary | None) -> str:
     """Return the text without bracketed ids that have the form of ours but name no summarised message."""
-    quoted = [*(item.content for item in items), *([previous.text] if previous else [])]
+    texts = [*(item.content for item in items), *([previous.text] if previous else [])]
+    quoted = {bracket for text in texts for bracket in _CITATION.findall(text)}
     citable = _citable(items, previous)
 
     def kept(match: re.Match[str]) -> str:
         # A bracket of the messages themselves stays: `[utf-8]` has the form of an id.
         names = _BETWEEN_CITED.split(match[1])
         true = [name for name in names if name in citable or not _SHAPE_OF_OUR_IDS.fullmatch(name)]
-        if match[1] in citable or len(true) == len(names) or any(match[0] in content for content in quoted):
+        if match[1] in citable or len(true) == len(names) or match[1] in quoted:
             return match[0]
         return f"[{', '.join(true)}]" if true else ""
 
@@ -284,8 +284,7 @@ def _line(fact: Fact, *, is_citing: bool) -> str:
 
 
 def _heading(line: str) -> str | None:
-    match = _HEADING.match(line)
-    return match[1] if match else None
+    return line.lstrip("#").strip() if line.startswith("#") else None
 
 
 def _lines_by_section(text: str) -> Iterable[tuple[str, str]]:

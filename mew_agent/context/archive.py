@@ -6,6 +6,7 @@ Owns the rules of an undo: the newest change first, and never half of a tool cal
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Final
 
 from mew_protocol.context_report import LastCompaction
@@ -176,6 +177,9 @@ def _with_own_call_ids(returned: Sequence[Item], present: Sequence[Item]) -> lis
 
 # -- search -----------------------------------------------------------------------------------------------
 
+_MOST_WORDS, _MOST_WORD_CHARS = 16, 32
+"""Of words that are looked for in a text: the search takes time for each character of each word."""
+
 _UNSPACED = re.compile(r"([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af])")
 """Scripts without spaces between words: each character is a word of the index."""
 
@@ -199,9 +203,10 @@ def extract_around(text: str, words: str, chars: int) -> tuple[str, int]:
     """Return at most `chars` of a text around the first of these words, and how many characters that leaves out."""
     if len(text) <= chars:
         return text, 0
-    found = (re.search(re.escape(word), text, re.IGNORECASE) for word in re.findall(r"\w+", words))
-    places = [match.start() for match in found if match]
-    start = max(0, min(min(places, default=0) - chars // 4, len(text) - chars))
+    wanted = (word[0][:_MOST_WORD_CHARS] for word in islice(re.finditer(r"\w+", words), _MOST_WORDS))
+    pattern = "|".join(map(re.escape, wanted))
+    found = re.search(pattern, text, re.IGNORECASE) if pattern else None
+    start = max(0, min((found.start() if found else 0) - chars // 4, len(text) - chars))
     part = text[start : start + chars]
     shown = f"{'...' if start else ''}{part}{'...' if start + chars < len(text) else ''}"
     return shown, len(text) - len(part)

@@ -43,7 +43,7 @@ class ReplyWatch:
         )
         marks = tracker.policy.rule_index.marks(self._limit_tokens).interventions.get("stream", ())
         self._acts_at_tokens = min((at for _, at in marks if at), default=None)
-        self._text = ""
+        self._pieces: list[str] = []
         self._counts_left = MAX_COUNTS
 
     async def receive(self, event: ModelEvent) -> None:
@@ -51,7 +51,7 @@ class ReplyWatch:
         await self._listener(event)
         if not isinstance(event, TextDelta | ReasoningDelta):
             return
-        self._text += event.text
+        self._pieces.append(event.text)
         tokens = self._projection.add(event.text)
         basis: SizeBasis = "projected"
         if self._is_count_due(tokens) and await self._count():
@@ -71,7 +71,7 @@ class ReplyWatch:
 
     async def _count(self) -> bool:
         """Let the server count the reply so far. Returns whether it did."""
-        counted = await self._count_text(self._text)
+        counted = await self._count_text("".join(self._pieces))
         self._counts_left = 0 if counted is None else self._counts_left - 1
         if counted is not None:
             self._counted_tokens = self._prompt_tokens + counted

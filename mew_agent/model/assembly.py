@@ -6,7 +6,7 @@ Does not know usage, errors or when a reply is complete; see `reply_events`.
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mew_protocol.json_values import object_at, objects_at
 
@@ -22,7 +22,12 @@ Json = Mapping[str, object]
 class _PartialCall:
     id: str = ""
     name: str = ""
-    arguments: str = ""
+    pieces: list[str] = field(default_factory=list)
+
+    @property
+    def arguments(self) -> str:
+        """The arguments so far, as JSON."""
+        return "".join(self.pieces)
 
 
 class ReplyAssembly:
@@ -88,9 +93,9 @@ class ReplyAssembly:
         call.name = call.name or name
         arguments = function.get("arguments")
         if isinstance(arguments, str):
-            call.arguments += arguments
+            call.pieces.append(arguments)
         elif isinstance(arguments, Mapping):
-            call.arguments += json.dumps(arguments, ensure_ascii=False)
+            call.pieces.append(json.dumps(arguments, ensure_ascii=False))
 
     def _call_for(self, index: object, call_id: str, name: str) -> _PartialCall:
         """Return the call that a piece belongs to, found by index; a new call if the piece cannot continue that one."""
@@ -111,12 +116,12 @@ class ReplyAssembly:
         return call
 
     def _finished(self, call: _PartialCall, place: int) -> ToolCall:
-        call_id = call.id
+        call_id, arguments = call.id, call.arguments
         if not call_id:
             # Deterministic, and different for two replies of one conversation.
-            seed = f"{self.events.response}\n{call.name}\n{call.arguments}"
+            seed = f"{self.events.response}\n{call.name}\n{arguments}"
             call_id = f"call_{place}_{hashlib.sha256(seed.encode(errors='replace')).hexdigest()[:12]}"
-        return ToolCall(call_id, call.name, call.arguments or "{}")
+        return ToolCall(call_id, call.name, arguments or "{}")
 
 
 def _text(value: object) -> str:

@@ -24,7 +24,7 @@ class ResponseWriter:
     keys: Mapping[str, Any] = field(default_factory=dict)
     output: list[Json] = field(default_factory=list)
     _open: TextKind | None = None
-    _text: str = ""
+    _pieces: list[str] = field(default_factory=list)
     _events: int = 0
 
     def begin(self) -> list[Json]:
@@ -40,7 +40,7 @@ class ResponseWriter:
         if self._open == kind:
             return []
         events = self.close()
-        self._open, self._text = kind, ""
+        self._open, self._pieces = kind, []
         name = f"{'rs' if kind == 'reasoning' else 'msg'}_{self.id}_{len(self.output)}"
         added = self._add({**_item(name, kind, "", "in_progress"), "content": []})
         return [*events, added, self._event("response.content_part.added", **self._place(), part=_part(kind, ""))]
@@ -48,13 +48,13 @@ class ResponseWriter:
     def write(self, kind: TextKind, text: str) -> list[Json]:
         """Write a piece of an item, which begins if another one is open."""
         events = self.open(kind)
-        self._text += text
+        self._pieces.append(text)
         delta = self._event(f"response.{_part_name(kind)}.delta", **self._place(), delta=text, **_logprobs(kind))
         return [*events, delta]
 
     def close(self) -> list[Json]:
         """Complete the open item, if there is one."""
-        kind, text, place = self._open, self._text, self._place() if self.output else {}
+        kind, text, place = self._open, "".join(self._pieces), self._place() if self.output else {}
         if kind is None:
             return []
         self._open = None

@@ -142,7 +142,9 @@ def read_ollama_show(body: object) -> Window | None:
     """Read `POST /api/show` of Ollama: the `num_ctx` of the model file if set, else the model's maximum."""
     shown = object_at(body)
     parameters = shown.get("parameters")
-    if isinstance(parameters, str) and (match := re.search(r"^\s*num_ctx\s+(\d+)\s*$", parameters, re.MULTILINE)):
+    if isinstance(parameters, str) and (
+        match := re.search(r"^[^\S\n]*num_ctx\s+(\d+)[^\S\n]*$", parameters, re.MULTILINE)
+    ):
         return _first_known(("loaded", int(match[1]), "Ollama /api/show num_ctx"))
     facts = object_at(shown, "model_info")
     name = f"{facts.get('general.architecture')}.context_length"

@@ -28,9 +28,9 @@ _WITHOUT_EFFECT: Final = frozenset({"user", "metadata", "store", "safety_identif
 
 _MAX_IGNORED: Final = 20
 
-_CHAT_HISTORY: Final = re.compile(r"<chat_history>(.*)</chat_history>", re.DOTALL)
-_FIRST_MESSAGE: Final = re.compile(r"^\s*user\s*:\s*(\S.*?)\s*$", re.IGNORECASE | re.MULTILINE)
+_FIRST_MESSAGE: Final = re.compile(r"^[^\S\n]*user\s*:\s*(\S.*)", re.IGNORECASE | re.MULTILINE)
 _TASKS: Final = ("title", "tags", "follow_ups", "queries", "prompt", "text")
+_TASK_KEY: Final = re.compile(rf'"({"|".join(_TASKS)})"\s*:')
 _MAX_TITLE_CHARS: Final = 60
 
 
@@ -196,16 +196,17 @@ def answer_in_background(text: str, system: str = "") -> BackgroundAnswer | None
     """Answer a background prompt: a title from the first message, else nothing. None for a message of a person."""
     if system.lstrip().startswith("Available Tools:") and '"tool_calls"' in system:
         return BackgroundAnswer("tool_calls", json.dumps({"tool_calls": []}))
-    history = _CHAT_HISTORY.search(text)
-    if history is None or not text.lstrip().startswith("### Task:"):
+    before, begin, rest = text.partition("<chat_history>")
+    history, end, after = rest.rpartition("</chat_history>")
+    if not (begin and end and text.lstrip().startswith("### Task:")):
         return None
-    instructions = text[: history.start()] + text[history.end() :]
-    task = next((key for key in _TASKS if re.search(rf'"{key}"\s*:', instructions)), None)
+    keys = set(_TASK_KEY.findall(before + after))
+    task = next((key for key in _TASKS if key in keys), None)
     match task:
         case None:
             return None
         case "title":
-            return BackgroundAnswer(task, json.dumps({"title": _title(history[1])}, ensure_ascii=False))
+            return BackgroundAnswer(task, json.dumps({"title": _title(history)}, ensure_ascii=False))
         case "prompt" | "text":
             return BackgroundAnswer(task, json.dumps({task: ""}))
         case _:

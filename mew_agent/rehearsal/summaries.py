@@ -12,18 +12,19 @@ import mew_agent.rehearsal.text as texts
 from mew_agent.rehearsal.text import message_text
 from mew_agent.rehearsal.tokenizer import count, encode
 
-_COURTESY = r"(?:please\s+|now\s+|then\s+|(?:can|could|would|will)\s+you\s+(?:please\s+)?|@?[\w-]+[:,]\s+)*"
+_COURTESY = r"(?:please\s+|now\s+|then\s+|(?:can|could|would|will)\s+you\s+(?:please\s+)?|@?[\w-]++[:,]\s+)*+"
 _INSTRUCTION = re.compile(
-    rf"(?:^|[.!?:;>\n]\s*|\byou\s+|\b(?:task|job)\s+is\s+to\s+|\bare\s+to\s+){_COURTESY}"
+    rf"(?:^|[.!?:;>]\s*+|(?<!\s)(?=[^\S\n]*\n)\s++|\byou\s+|\b(?:task|job)\s+is\s+to\s+|\bare\s+to\s+){_COURTESY}"
     r"(?:(?:summari[sz]e|condense)\b"
     r"|(?:write|give|produce|create|make|update|return|extend)\s[^.\n]{0,60}\bsummary\b)"
     r"|\byou\s+are\s+an?\s[^.\n]{0,40}\bsummari[sz]er\b",
     re.IGNORECASE,
 )
 _HEADING = re.compile(r"^[ \t]*(#{1,4}[ \t]+\S[^\n]{0,78})$", re.MULTILINE)
-_BLOCK = re.compile(
-    r"<(?P<tag>[A-Za-z][\w-]*)(?P<attributes>[^>\n]*)>\n?(?P<text>.*?)</(?P=tag)>|^```\w*\n(?P<code>.*?)^```",
-    re.DOTALL | re.MULTILINE,
+# One pattern for both ends of blocks: a pattern of whole blocks searches to the end for each one that has no end.
+_EDGE = re.compile(
+    r"<(?P<tag>[A-Za-z][\w-]*+)(?P<attributes>[^<>\n]*+)>\n?|</(?P<closed>[A-Za-z][\w-]*+)>|^```(?P<code>\w*+\n)?",
+    re.MULTILINE,
 )
 _ATTRIBUTE = re.compile(r"\b(id|from)=\"([^\"]*)\"")
 _TOKEN_LIMIT = re.compile(r"\b(?:at most|no more than|within|under) (\d+) tokens\b", re.IGNORECASE)
@@ -71,7 +72,7 @@ def summarise(messages: Sequence[Message], limit_tokens: int) -> str:
     place = _request_at(messages)
     if place is None:
         return ""
-    instructions = _BLOCK.sub("", message_text(messages[place]))
+    instructions = _without_blocks(message_text(messages[place]), "")
     source = _source(messages, place)
     limits = [limit_tokens, max(64, sum(count(turn.text) for turn in source) // 6)]
     limits += [int(match) for match in _TOKEN_LIMIT.findall(instructions)]
@@ -124,7 +125,7 @@ def _request_at(messages: Sequence[Message]) -> int | None:
 
 
 def _is_request(text: str) -> bool:
-    bare = _BLOCK.sub("\n", text).strip()
+    bare = _without_blocks(text, "\n").strip()
     return bool(_INSTRUCTION.search(bare[:_NEAR_EDGE_CHARS]) or _INSTRUCTION.search(bare[-_NEAR_EDGE_CHARS:]))
 
 
@@ -151,10 +152,35 @@ def _source(messages: Sequence[Message], request_at: int) -> list[_Turn]:
 
 
 def _blocks(text: str) -> Iterator[_Turn]:
-    for match in _BLOCK.finditer(text):
-        attributes = dict(_ATTRIBUTE.findall(match["attributes"] or ""))
-        role = _ROLE_OF_AUTHOR.get(attributes.get("from", ""), "user")
-        yield _Turn(role, (match["text"] or match["code"] or "").strip(), attributes.get("id", ""))
+    return (turn for turn, _, _ in _blocks_in(text))
+
+
+def _without_blocks(text: str, replacement: str) -> str:
+    places = [0, *(place for _, start, end in _blocks_in(text) for place in (start, end)), len(text)]
+    return replacement.join(text[start:end] for start, end in zip(places[::2], places[1::2], strict=True))
+
+
+def _blocks_in(text: str) -> Iterator[tuple[_Turn, int, int]]:
+    """Yield the elements and code blocks of a text, and where each begins and ends. Those without an end are text."""
+    edges = list(_EDGE.finditer(text))
+    ends: dict[str, list[re.Match[str]]] = {}  # those of each kind, the last one first
+    for edge in reversed(edges):
+        if (kind := edge["closed"] or ("" if edge[0].startswith("`") else None)) is not None:
+            ends.setdefault(kind, []).append(edge)
+    place = 0
+    for edge in edges:
+        if edge.start() < place or edge["closed"] or not (edge["tag"] or edge["code"]):
+            continue
+        waiting = ends.get(edge["tag"] or "", [])
+        while waiting and waiting[-1].start() < edge.end():
+            waiting.pop()
+        if waiting:
+            attributes = dict(_ATTRIBUTE.findall(edge["attributes"] or ""))
+            role = _ROLE_OF_AUTHOR.get(attributes.get("from", ""), "user")
+            inner, place = text[edge.end() : waiting[-1].start()].strip(), waiting[-1].end()
+            if not edge["tag"]:
+                place = waiting[-1].start() + len("```")
+            yield _Turn(role, inner, attributes.get("id", "")), edge.start(), place
 
 
 def _as_one_text(statements: Sequence[_Statement], names: Sequence[str], limit_tokens: int) -> str:

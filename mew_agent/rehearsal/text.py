@@ -14,11 +14,11 @@ _WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
 _LIST_MARK = re.compile(r"^(?:[>*+-]+|\d+[.)])\s+|\*\*|^\|")
 _IDENTIFIER = re.compile(
     r"https?://[^\s<>\"')\]]+"  # addresses
-    r"|(?<![\w./])(?:~?/)?[\w.-]+(?:/[\w.-]+)+/?"  # paths
-    r"|\b[\w-]+\.(?:py|md|txt|json|ya?ml|toml|js|ts|rs|go|c|h|sh|cfg|ini|log|csv|html|sql)\b"
+    r"|(?<![\w./-])(?:~?/)?[\w.-]+(?:/[\w.-]+)+/?"  # paths
+    r"|(?<![\w-])-*+[\w-]+\.(?:py|md|txt|json|ya?ml|toml|js|ts|rs|go|c|h|sh|cfg|ini|log|csv|html|sql)\b"
     r"|\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"
     r"|\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,40}\b"
-    r"|\b[A-Za-z]+(?:[-_][A-Za-z0-9]+)*[-_#]\d[\w-]*\b"  # env-42, JIRA-7
+    r"|(?<![\w-])[A-Za-z]+(?:[-_][A-Za-z0-9]+)*[-_#]\d[\w-]*\b"  # env-42, JIRA-7
 )
 _NUMBER = re.compile(r"(?<![\w.])\d[\d,.]*\d\s?%?|(?<![\w.])\d\s?%?")
 _STOP_WORDS = frozenset(

@@ -30,7 +30,7 @@ _TOKEN = re.compile(
     | [ ]?[A-Z]{{1,2}}                              # capitals
     | [ ]?(?:(?![A-Za-z{_CJK}])[^\W\d_]){{1,3}}     # other letters: accented, Greek, Cyrillic
     | [0-9]{{1,3}}                                  # digits
-    | (?:[ \t]*\r?\n){{1,3}}                        # line breaks, each with the blanks before it
+    | (?:[ \t]{{0,255}}\r?\n){{1,3}}                  # line breaks, each with the blanks before it
     | [ ]?[^A-Za-z0-9\s{_CJK}]{{1,4}}               # marks: any other visible character
     | [ \t]{{1,16}}                                 # blanks
     | .                                            # anything else

@@ -10,15 +10,17 @@ the message itself. Does not know the conversation or the reply.
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 
 from mew_protocol.json_values import object_at
 
 from mew_agent.rehearsal.options import ScriptedToolCall
 
+_MOST_CALLS = 32
 _VERBS = r"(?:call|use|run|invoke|execute|ask)"
-_QUOTED = re.compile(r"\"([^\"\n]{1,400})\"|“([^”\n]{1,400})”|'([^'\n]{2,400})'(?!\w)")
+_QUOTED = re.compile(r"\"([^\"\n]{1,400})\"|“([^“”\n]{1,400})”|'([^'\n]{2,400})'(?!\w)")
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?")
-_JSON_AHEAD = re.compile(r"[`'\"()\s]*(?:with|using|and|args?|arguments|parameters|,|:|=|\s)*(?=\{)", re.IGNORECASE)
+_JSON_AHEAD = re.compile(r"[`'\"()\s]*+(?:with|using|and|arguments|args?|parameters|,|:|=|\s)*+(?=\{)", re.IGNORECASE)
 
 
 def requested_calls(text: str, tools: Sequence[Mapping[str, object]]) -> tuple[ScriptedToolCall, ...]:
@@ -26,6 +28,8 @@ def requested_calls(text: str, tools: Sequence[Mapping[str, object]]) -> tuple[S
     found: dict[int, ScriptedToolCall] = {}
     for name, schema in _offered(tools):
         for match in _mentions(name, text):
+            if len(found) == _MOST_CALLS:
+                break
             arguments = _json_object_at(text, match.end())
             if arguments is None:
                 arguments = _filled(schema, text[: match.start()] + text[match.end() :])
@@ -54,7 +58,7 @@ def _mentions(name: str, text: str) -> list[re.Match[str]]:
         if not name.isalpha():
             patterns.append(whole)
         for pattern in patterns:
-            for match in re.finditer(pattern, text, re.IGNORECASE):
+            for match in islice(re.finditer(pattern, text, re.IGNORECASE), _MOST_CALLS):
                 if not any(match.start() < other.end() and other.start() < match.end() for other in found):
                     found.append(match)
     return found

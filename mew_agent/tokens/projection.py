@@ -31,7 +31,7 @@ punctuation, mark after its first, run of white space, Chinese, Japanese or Kore
 word, other non-ASCII character, control character or 32 more blanks."""
 
 STEPS = 100  # the running figure of a reply is shown each time it crosses another hundredth of the window
-_OPEN_CHARS = 400
+_OPEN_CHARS, _MAX_OPEN_CHARS = 400, 600
 
 _K_MIN, _K_MAX = 0.33, 3.0
 _UNSEEN_TOKENS = 64
@@ -277,8 +277,10 @@ class StreamProjection:
     def add(self, text: str) -> int:
         """Add a piece of the reply. Returns the tokens now in the window, prompt included."""
         self._open_text += text
-        # Features and tokenizers work on whole words, so the text may be split only before or after a space.
+        # Features and tokenizers work on whole words, so the text is split before a space. Some scripts have none.
         end = self._open_text.rfind(" ") if len(self._open_text) > _OPEN_CHARS else 0
+        if end <= 0 and len(self._open_text) > _MAX_OPEN_CHARS:
+            end = len(self._open_text)
         if end > 0:
             closed, self._open_text = self._open_text[:end], self._open_text[end:]
             self._closed_features += features(closed)

@@ -7,6 +7,9 @@ from typing import Final, Literal
 OnLong = Literal["cut", "refuse"]
 Project = Callable[[str], int]  # returns the projected tokens of a text
 
+_STEP_PART: Final = 32
+"""A text that does not fit loses at least 1/32, so that finding its size takes time linear in its length."""
+
 MIN_RESULT_TOKENS: Final = 64  # limit of a result without any room: a shorter text would be useless
 
 SHARE_WHEN_FULL: Final = 4
@@ -81,7 +84,7 @@ def cut_in_the_middle(text: str, tokens: int, limit_tokens: int, project: Projec
         kept_tokens = project(head) + project(tail)
         if kept_tokens <= room:
             break
-        kept_chars = min(kept_chars * room // kept_tokens, kept_chars - 1)
+        kept_chars = min(kept_chars * room // kept_tokens, kept_chars - 1 - kept_chars // _STEP_PART)
         head, tail, kept_tokens = "", "", 0
     return f"{head}{CUT.format(tokens=max(1, tokens - kept_tokens), id=kept_as)}{tail}".strip()
 
@@ -90,6 +93,6 @@ def beginning(text: str, limit_tokens: int, project: Project) -> str:
     """Return the longest start of a text within `limit_tokens`."""
     chars, tokens = len(text), project(text)
     while chars and tokens > limit_tokens:
-        chars = min(chars * max(0, limit_tokens) // tokens, chars - 1)
+        chars = min(chars * max(0, limit_tokens) // tokens, chars - 1 - chars // _STEP_PART)
         tokens = project(text[:chars])
     return text[:chars]

@@ -16,6 +16,9 @@ from mew_agent.tools.results import well_formed
 
 ResourceFunction = Callable[..., Any]
 
+MAX_URI_CHARS: Final = 2_000
+"""Longer addresses match no template: two placeholders in one segment take quadratic time."""
+
 _PLACEHOLDER: Final = re.compile(r"\{([A-Za-z_]\w*)\}")
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
@@ -75,6 +78,8 @@ class Resource:
 
     def arguments_in(self, uri: str) -> dict[str, str] | None:
         """Return the decoded values of the placeholders in `uri`; None if it does not match."""
+        if len(uri) > MAX_URI_CHARS:
+            return None
         parts = _PLACEHOLDER.split(self.uri)
         pattern = "".join(
             re.escape(part) if index % 2 == 0 else f"(?P<{part}>[^/?#]+)" for index, part in enumerate(parts)

@@ -9,6 +9,7 @@ import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import accumulate, islice, takewhile
 from typing import Final
 
 from mew_protocol.context_report import (
@@ -54,6 +55,8 @@ _SKIPPED: Final[Mapping[str, str]] = {
 }
 
 _ARGUMENT_CHARS: Final = 60
+_MOST_CHARS_OF_A_CELL: Final = 8
+"""How many characters are shown for each column, on average: marks take no column, and a text may have millions."""
 _PIN_HASHES: Final = 3
 
 SHUTTING_DOWN: Final = "shutting_down"
@@ -104,19 +107,22 @@ def compaction(done: CompactDone) -> str:
 
 def cells(text: str) -> int:
     """The number of terminal columns that a text takes."""
-    return sum(0 if unicodedata.combining(one) else 1 + (unicodedata.east_asian_width(one) in "WF") for one in text)
+    return len(text) if text.isascii() else sum(map(_cells_of, text))
 
 
 def clip(text: str, width: int, *, mark: str = "…") -> str:
     """Cut a text to at most `width` columns, with the mark where text was cut off."""
-    if cells(text) <= width:
+    most = _MOST_CHARS_OF_A_CELL * width
+    if len(text) <= most and cells(text) <= width:
         return text
-    kept = ""
-    for one in text:
-        if cells(kept + one) > width - cells(mark):
-            break
-        kept += one
-    return (kept + mark) if cells(mark) <= width else ""
+    room = width - cells(mark)
+    ends = accumulate(map(_cells_of, islice(text, most)))
+    kept = sum(1 for _ in takewhile(lambda end: end <= room, ends))
+    return (text[:kept] + mark) if room >= 0 else ""
+
+
+def _cells_of(character: str) -> int:
+    return 0 if unicodedata.combining(character) else 1 + (unicodedata.east_asian_width(character) in "WF")
 
 
 def words(name: str) -> str:

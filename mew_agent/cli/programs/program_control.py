@@ -37,8 +37,10 @@ _SECRET_TEXT: Final = re.compile(
     r"(?i)((?:bearer|basic)\s+|(?:api[-_]?key|token|secret|password)[\"']?\s*[=:]\s*[\"']?)[^\s\"'&,;]{6,}"
     r"|(://[^\s/:@]*:)[^\s/@]+(?=@)"
     r"|\b(?:sk|pk|rk|gh[opsu]|github_pat|glpat|hf|xox[abp])[-_][A-Za-z0-9_-]{12,}"
-    r"|\b(?:AKIA[A-Z0-9]{16}|AIza[\w-]{30,}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]+)"
+    r"|\b(?:AKIA[A-Z0-9]{16}|AIza[\w-]{30,})"
 )
+# Looks ahead once for each run of characters: a search from each `eyJ` of a long run would take quadratic time.
+_WEB_TOKEN: Final = re.compile(r"(?<![\w-])(?=[\w-]++\.[\w-]{8,}+\.[\w-])([\w-]*?\b)eyJ[\w-]{8,}\.[\w-]+\.[\w-]+")
 _SHORTEST_SECRET: Final = 6
 _HIDDEN: Final = "[hidden]"
 
@@ -170,4 +172,5 @@ def hide_secrets(text: str, secrets: Iterable[str]) -> str:
     """Replace secrets in a text: those given, and what has the form of a key or follows such a name."""
     for secret in secrets:
         text = text.replace(secret, _HIDDEN)
-    return _SECRET_TEXT.sub(lambda found: f"{found[1] or found[2] or ''}{_HIDDEN}", text)
+    text = _SECRET_TEXT.sub(lambda found: f"{found[1] or found[2] or ''}{_HIDDEN}", text)
+    return _WEB_TOKEN.sub(lambda found: f"{found[1]}{_HIDDEN}", text)

@@ -31,7 +31,7 @@ from mew_agent.model.local_server import PACKAGED_MODEL
 
 VERSION_SECONDS: Final = 20.0
 NODE_COMMANDS: Final = {"node": "install Node.js 22.19 or newer", "npx": "install Node.js, which contains npx"}
-_EXTRA: Final = re.compile(r"^([\w.-]+).*;.*extra == ['\"]([\w-]+)['\"]")
+_EXTRA: Final = re.compile(r"^([\w.-]++)[^;]*;.*extra == ['\"]([\w-]+)['\"]")
 _NOT_FOR_USERS: Final = frozenset({"dev", "docs", "test"})
 _COLUMNS: Final = "{:<7} {:<18} {:<34} {}"
 

@@ -12,6 +12,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Final
 
+from mew_protocol.line_reader import LineReader
 from mew_spaces.gateway.auth import state_dir
 from mew_spaces.launch.program_logs import log_folder
 from mew_spaces.launch.supervisor import stop_space
@@ -135,19 +136,18 @@ class _LogReader:
         self._path = path
         with path.open("rb") as file:
             ends = deque(accumulate(map(len, file)), maxlen=lines + 1)
-        self._offset, self._rest = ends[0] if len(ends) > lines else 0, b""
+        self._offset, self._reader = ends[0] if len(ends) > lines else 0, LineReader()
 
     def new_lines(self) -> Iterator[str]:
         """The complete lines since the last call. A log that was cut is read from its start."""
         try:
             with self._path.open("rb") as file:
                 if self._path.stat().st_size < self._offset:
-                    self._offset, self._rest = 0, b""
+                    self._offset, self._reader = 0, LineReader()
                 file.seek(self._offset)
                 data = file.read()
         except OSError:
             return
         self._offset += len(data)
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        for line in lines:
+        for line in self._reader.feed(data):
             yield line.decode("utf-8", errors="replace").rstrip("\r")

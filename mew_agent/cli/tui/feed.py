@@ -18,6 +18,9 @@ from mew_agent.cli.board import words
 from mew_agent.participant.peers import StreamOwners
 
 MAX_ENTRIES: Final = 400
+MAX_WORK_CHARS: Final = 20_000
+"""How much is kept of the text of a running call, which is drawn again with each piece. The answer is a chat."""
+
 _CALL_CHARS: Final = 300
 
 
@@ -98,9 +101,9 @@ class ConversationFeed:
         if self._streams.owner(frame.stream_id) != work.sender:
             return None  # another participant names this work as its own
         if value.get("type") == "token":
-            work.text += text
+            work.text = f"{work.text}{text}"[-MAX_WORK_CHARS:]
         elif value.get("type") in ("thinking", "thought"):
-            work.thoughts += text
+            work.thoughts = f"{work.thoughts}{text}"[-MAX_WORK_CHARS:]
         else:
             return None
         return work

@@ -67,11 +67,44 @@ _CONSOLE: Final = Console(
 """Breaks texts into styled lines; prints nothing."""
 
 
+_MARKDOWN_CHARS: Final = 20_000
+"""A longer chat is shown as it was written: the parser takes quadratic time for some texts."""
+
+_COLOURED: Final = frozenset(
+    {
+        "bash",
+        "c",
+        "cpp",
+        "css",
+        "diff",
+        "docker",
+        "dockerfile",
+        "go",
+        "json",
+        "py",
+        "python",
+        "rust",
+        "sh",
+        "sql",
+        "toml",
+    }
+)
+"""Languages whose code takes linear time to colour. Of hundreds of others, some take cubic time."""
+
+_SHORT_ONLY: Final = frozenset(
+    {"console", "html", "ini", "java", "javascript", "js", "ruby", "ts", "typescript", "xml", "yaml", "yml"}
+)
+_SHORT_CHARS: Final = 1_000
+
+
 class _CodeBlock(CodeBlock):
     """Code without empty lines around it, which a small terminal has no room for."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield Syntax(str(self.text).rstrip(), self.lexer_name, theme=self.theme, word_wrap=True, padding=(0, 1))
+        code = str(self.text).rstrip()
+        is_coloured = self.lexer_name in _COLOURED or (self.lexer_name in _SHORT_ONLY and len(code) <= _SHORT_CHARS)
+        lexer = self.lexer_name if is_coloured else "text"
+        yield Syntax(code, lexer, theme=self.theme, word_wrap=True, padding=(0, 1))
 
 
 class _Markdown(Markdown):
@@ -183,7 +216,8 @@ class FeedView(ScrollView, can_focus=True):
             moment = f"  {at.astimezone():%H:%M}" if at is not None else ""
             yield Text.assemble((words.clean(entry.sender), sender), (to + moment, dim))
             text = clean_text(entry.text)
-            body = _Markdown(text, is_dark=self.app.current_theme.dark) if _MARKUP.search(text) else Text(text)
+            is_markdown = len(text) <= _MARKDOWN_CHARS and _MARKUP.search(text) is not None
+            body = _Markdown(text, is_dark=self.app.current_theme.dark) if is_markdown else Text(text)
             yield Padding(body, (0, 0, 0, 2))  # no line of a text may look like the name of a sender
         else:
             is_open = entry.key in self._opened

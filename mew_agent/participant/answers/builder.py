@@ -90,7 +90,7 @@ class AnswerBuilder:
         self._hold_characters = hold_characters
         self._holds = may_use_tools and hold_characters > 0
         self._held = ""
-        self._shown = ""
+        self._shown: list[str] = []
         self._content_end = ""
         self._reasoning_end = ""
         self._is_cut = False
@@ -110,7 +110,7 @@ class AnswerBuilder:
 
     def add_whole_text(self, text: str) -> list[AnswerEvent]:
         """Add the whole text of a call, from an agent that could not stream it."""
-        return [] if self._shown + self._held else self.add_text(text)
+        return [] if self._shown or self._held else self.add_text(text)
 
     def add_thinking(self, text: str) -> list[AnswerEvent]:
         """Add a piece of a reasoning model's thinking."""
@@ -155,7 +155,7 @@ class AnswerBuilder:
 
     def restart_call(self, why: str) -> list[AnswerEvent]:
         """Discard the current model call, which is made again. `why` becomes a notice if some of its text was shown."""
-        held, was_shown = self._held.strip(), bool(self._shown.strip())
+        held, was_shown = self._held.strip(), not all(map(str.isspace, self._shown))
         self._end_call()
         events = self._reason_line(held) if held else []
         return [*events, *self.add_notice(why)] if was_shown else events
@@ -180,7 +180,7 @@ class AnswerBuilder:
         """Finish with the final chat; adds the part that was not shown yet."""
         self.text = text
         events = self._show_notices()
-        shown = self._shown
+        shown = "".join(self._shown)
         streamed = shown + self._held
         if streamed and streamed.strip() == text.strip():
             events += self._release()
@@ -209,13 +209,13 @@ class AnswerBuilder:
     def _end_call(self) -> None:
         # What was shown of this call cannot be taken back; what follows becomes a new paragraph.
         self._misses_text = False
-        self._is_cut = self._is_cut or bool(self._shown.strip())
-        self._shown = self._held = ""
+        self._is_cut = self._is_cut or not all(map(str.isspace, self._shown))
+        self._shown, self._held = [], ""
 
     def _show(self, text: str) -> list[AnswerEvent]:
         if not text:
             return []
-        self._shown += text
+        self._shown.append(text)
         events: list[AnswerEvent] = []
         if self._is_cut:
             events += self._write(_break_after(self._content_end))

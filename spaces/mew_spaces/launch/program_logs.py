@@ -17,6 +17,7 @@ import anyio
 import anyio.to_thread
 from anyio.abc import ByteReceiveStream
 from mew_listener.log_budget import survived
+from mew_protocol.line_reader import LineReader
 from mew_protocol.private_files import make_private_folder
 
 from mew_spaces.errors import SpacesError
@@ -137,7 +138,7 @@ def last_write(folder: Path) -> datetime | None:
 
 async def copy_output(output: ByteReceiveStream, file: IO[bytes], on_line: Callable[[str], None]) -> None:
     """Log the output of a program, and call `on_line` for each line. Long lines are split. Raises what it raises."""
-    rest, is_logged = b"", True
+    reader, is_logged = LineReader(_LINE_BYTES), True
     try:
         async for chunk in output:
             try:
@@ -147,14 +148,10 @@ async def copy_output(output: ByteReceiveStream, file: IO[bytes], on_line: Calla
                 if is_logged:
                     log.warning("%s: cannot be written, output is lost: %s", file.name, error.strerror or error)
                 is_logged = False
-            *lines, rest = (rest + chunk).split(b"\n")
-            for line in lines:
+            for line in reader.feed(chunk):
                 on_line(_as_text(line))
-            if len(rest) > _LINE_BYTES:
-                on_line(_as_text(rest))
-                rest = b""
     finally:
-        if rest:
+        if rest := reader.take_rest():
             on_line(_as_text(rest))
 
 

@@ -1,0 +1,347 @@
+"""What `test_linear_text` cannot find out by itself: examples of calls, limits of lengths, reasons for exceptions."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from io import StringIO
+from pathlib import PurePath
+from typing import Any, Final
+
+from mew_protocol import kinds
+from mew_protocol.codec import StreamFrame
+from mew_protocol.envelope import Envelope
+from mew_protocol.line_reader import LineReader
+from mew_protocol.patterns import BudgetExceeded, Steps, compile_text
+from mew_protocol.payloads.participant import Board, BoardEntry, Status
+from mew_protocol.setting_problems import did_you_mean
+from mew_spaces.backplane.jetstream import _split
+from mew_spaces.launch.launch import substitute
+
+from mew_agent.agent.address_filter import AddressFilter
+from mew_agent.agent.loop_guard import asks_something
+from mew_agent.cli.app.failures import _one_line
+from mew_agent.cli.app.terminal import _printable
+from mew_agent.cli.board import table
+from mew_agent.cli.chat.slash import mentioned
+from mew_agent.cli.demo.story import split_text
+from mew_agent.cli.programs.program_control import hide_secrets
+from mew_agent.cli.remote.archive import _indented
+from mew_agent.cli.space.sessions import _fenced
+from mew_agent.cli.space.templates import _valid_id
+from mew_agent.cli.tui.feed import ConversationFeed
+from mew_agent.cli.tui.widgets import _CONSOLE, _MARKDOWN_CHARS, _Markdown
+from mew_agent.compaction.checks import SummarySource, problem_of
+from mew_agent.compaction.extract import extract
+from mew_agent.compaction.summary import SECTIONS, ClosingRequest, completed_summary, with_true_citations
+from mew_agent.context.history import Item
+from mew_agent.meter.relay import _readable
+from mew_agent.meter.replies import ReplyReader
+from mew_agent.model.assembly import ReplyAssembly
+from mew_agent.model.dialect import Dialect, adapted
+from mew_agent.model.openai_client import _events
+from mew_agent.model.responses_format import ResponseWriter
+from mew_agent.openai_api.request import answer_in_background
+from mew_agent.participant.answers.builder import AnswerBuilder
+from mew_agent.rehearsal.summaries import summarise
+from mew_agent.rehearsal.tool_requests import requested_calls
+from mew_agent.simple_agents.fulfiller_policy import FulfillerPolicy
+from mew_agent.tokens.projection import Calibration, StreamProjection, features
+from mew_agent.tools.bounds import beginning, cut_in_the_middle
+from mew_agent.tools.resources import Resource
+
+_IDENTIFIERS: Final = """
+name names participant participants peer agent agents sender proposer recipient owner reader space session me kind kinds
+method field fields level call_id proposal_id proposal_ids grant_id present still_open passing label since token tokens
+"""
+_OF_OPERATORS_AND_CODE: Final = """
+where key keys path paths patterns hosts origins networks gateways one other incomplete command args env cwd url
+base_url serves table language section new_key model model_name also launched again overridden joined seen used expected
+known supported run_id mark direction labels at parts usage kept_as code problem reason _ headings hidden_steps boards
+"""
+_OF_ONE_READ: Final = "framed numbered frames _joined record headers origin addresses"
+
+SHORT: Final = frozenset(f"{_IDENTIFIERS} {_OF_OPERATORS_AND_CODE} {_OF_ONE_READ}".split())
+"""Names of parameters that hold no text of others, or one whose length is bounded before."""
+
+_NAMESPACE: Final = ()
+"""For patterns that end in constants of modules, where the test finds them."""
+
+PATTERNS: Final[Mapping[str, Iterable[str]]] = {
+    "mew_protocol.patterns._compile_plain_glob": _NAMESPACE,  # its steps are counted: tests/protocol/test_patterns.py
+    "mew_protocol.patterns._compile_regex": _NAMESPACE,  # likewise
+    "mew_protocol.setting_problems.matching.check": (r"[A-Za-z_][A-Za-z0-9_]*", r"https?://\S+"),
+    "mew_agent.agent.address_filter.AddressFilter.__init__": (r"(?<!\w)@?(?:ada|a\-da|coder)(?!\w)",),
+    "mew_agent.cli.app.failures.report_error": _NAMESPACE,
+    "mew_agent.compaction.language": _NAMESPACE,
+    "mew_agent.compaction.language._words": _NAMESPACE,
+    "mew_agent.context.archive.extract_around": (r"alpha|beta|aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab",),
+    "mew_agent.rehearsal.summaries._candidates": (r"goal|intent|request|task|asked|purpose", r"done|progress|so far"),
+    "mew_agent.rehearsal.summaries._matches": (r"\b(?:must|never|may not)\b", r"\?|\b(?:next|todo|pending)\b"),
+    "mew_agent.rehearsal.tool_requests._mentions": (
+        r"\b(?:call|use|run)\s+(?:the\s+|tool\s+)*[`'\"]?(?<![\w/])read[-_/. ]{1,2}file(?![\w/])[`'\"]?",
+        r"`read[-_/. ]{1,2}file`",
+    ),
+    "mew_agent.tools.resources.Resource.arguments_in": (r"notes://(?P<name>[^/?#]+)/(?P<part>[^/?#]+)",),
+}
+"""Examples of the expressions that functions make of other texts."""
+
+BOUNDED: Final[Mapping[str, int]] = {
+    "mew_agent.rehearsal.summaries._INSTRUCTION": 400,
+    "mew_agent.compaction.extract._KEY_AND_VALUE": 600,
+    "mew_agent.compaction.extract._LABEL": 600,
+}
+"""The characters of the longest text that a pattern is used on."""
+
+
+def _item(text: str) -> Item:
+    return Item(0, "user", text, 1, "id-1", "t", name="ada", envelope_id="env-1")
+
+
+def _chat(text: str) -> Envelope:
+    return Envelope.write(kind=kinds.CHAT, id="e-1", ts="2026-01-01T00:00:00Z", sender="ada", payload={"text": text})
+
+
+def _summary(text: str) -> None:
+    items = (_item(text),)
+    found = extract(items)
+    problem_of(f"## {SECTIONS[0]}\n{text}", SECTIONS, SummarySource(items, "", found.facts))
+    completed_summary(text[:20_000], found, 2_000, len, items=items, previous=None)
+    with_true_citations(text, items, None)
+
+
+def _board(text: str) -> None:
+    status = Status(status=text, messages_in_context=1)
+    entries = (BoardEntry(id="ada", connected=True, status=status),)
+    board = Board(space="s", name=text, at="2026-01-01T00:00:00Z", participants=entries)
+    table.board_lines(board, now=datetime(2026, 1, 1, tzinfo=UTC), style=table.TerminalStyle())
+
+
+def _matched(text: str) -> None:
+    for test in (_GLOB, _REGEX):
+        with suppress(BudgetExceeded):
+            test(text, Steps())
+
+
+def _drawn(text: str) -> None:
+    markdown = _Markdown(text[:_MARKDOWN_CHARS], is_dark=True)
+    _CONSOLE.render_lines(markdown, _CONSOLE.options.update(width=80))
+
+
+_TOOLS: Final = [{"function": {"name": "read_file", "parameters": {"properties": {"path": {}}, "required": ["path"]}}}]
+_FILTER: Final = AddressFilter(("ada", "coder"), "questions")
+_TEMPLATE: Final = Resource.from_function(lambda name, part: name + part, "notes://{name}-{part}")
+_POLICY: Final = FulfillerPolicy(allow=("*/a*b",), deny=("*/*x*y",))
+_GLOB, _REGEX = compile_text("*a*b"), compile_text("/a[^b]*b/")
+
+EXAMPLES: Final[Mapping[str, Callable[[str], object]]] = {
+    "mew_agent.cli.app.failures._one_line": _one_line,
+    "mew_agent.cli.app.terminal._printable": lambda text: _printable(text, StringIO()),
+    "mew_agent.cli.demo.story.split_text": lambda text: split_text(PurePath("a.md"), text),
+    "mew_agent.cli.remote.archive._indented": lambda text: list(_indented(text)),
+    "mew_agent.cli.space.sessions._fenced": lambda text: list(_fenced(text)),
+    "mew_agent.cli.space.templates._valid_id": _valid_id,
+    "mew_agent.model.dialect.adapted": lambda text: adapted(Dialect(), 400, None, text, has_images=True),
+    "mew_agent.simple_agents.fulfiller_policy.FulfillerPolicy.decide": lambda text: _POLICY.decide([f"ada/{text}"]),
+    "mew_spaces.backplane.jetstream._split": lambda text: list(_split(text.encode("utf-8", "replace"), 1_000)),
+    "mew_spaces.launch.launch.substitute": lambda text: substitute(text, {"A": "b"}),
+    "mew_agent.cli.chat.slash.mentioned": lambda text: mentioned(text, ["ada", "bob"]),
+    "mew_agent.cli.programs.program_control.hide_secrets": lambda text: hide_secrets(text, ["secret"]),
+    "mew_agent.compaction.summary.ClosingRequest.with_ids": lambda text: ClosingRequest([_item("a")], 9).with_ids(text),
+    "mew_agent.compaction.summary.with_true_citations": _summary,
+    "mew_agent.meter.relay._readable": lambda text: _readable(b"accept-encoding", text.encode("utf-8", "replace")),
+    "mew_agent.rehearsal.tool_requests.requested_calls": lambda text: requested_calls(f"read_file {text}", _TOOLS),
+    "mew_agent.tools.bounds.beginning": lambda text: beginning(text, 100, lambda part: round(features(part))),
+    "mew_agent.tools.bounds.cut_in_the_middle": lambda text: cut_in_the_middle(
+        text, round(features(text)) + 1, 100, lambda part: round(features(part)), kept_as="r-1"
+    ),
+    "mew_agent.tools.resources.Resource.arguments_in": lambda text: _TEMPLATE.arguments_in(f"notes://{text}"),
+}
+"""How to call the functions that the test finds but cannot call by itself."""
+
+DOORS: Final[Mapping[str, Callable[[str], object]]] = {
+    "a misspelt key": lambda text: did_you_mean(text, ["participants", "tokens", "correlation_id"]),
+    "a chat that might be a question": lambda text: asks_something(_chat(text)),
+    "a chat that might be for the agent": lambda text: _FILTER.check_rules(_chat(text)),
+    "a background prompt": lambda text: answer_in_background(f"### Task: <chat_history>{text}</chat_history>{text}"),
+    "a conversation to summarise": _summary,
+    "a conversation that the built-in model summarises": lambda text: summarise(
+        [{"role": "user", "content": text}, {"role": "user", "content": "Summarize the conversation."}], 500
+    ),
+    "a status on the board": _board,
+    "a chat in the terminal": _drawn,
+    "a text under a pattern": _matched,
+}
+"""Whole paths that a text of others takes through several functions."""
+
+_TEMPLATES: Final = "is copied for users, and reads the files of their folder"
+_PART: Final = "is measured as a part of another example or of a whole path"
+_READER: Final = "is measured as a buffer"
+_LIST: Final = "looks at each text of a list once"
+_OPERATOR: Final = "reads what the operator or the code wrote"
+_ONE_READ: Final = "gets the bytes of one read, which are bounded"
+
+EXCUSED: Final[Mapping[str, str]] = {
+    "mew_agent.cli.app.failures._expected_arguments": _OPERATOR,
+    "mew_agent.cli.app.terminal.print_lines": _LIST,
+    "mew_agent.cli.board.table._join": _PART,
+    "mew_agent.cli.chat.terminal_chat.TerminalChat._chat": _PART,
+    "mew_agent.cli.programs.bridge._parse_arguments": _OPERATOR,
+    "mew_agent.cli.programs.bridge._parse_environment": _OPERATOR,
+    "mew_agent.cli.programs.context._configured": _OPERATOR,
+    "mew_agent.cli.programs.context._number": _OPERATOR,
+    "mew_agent.cli.programs.mcp_builtin._listing": _LIST,
+    "mew_agent.cli.programs.serve.read_keys": _OPERATOR,
+    "mew_agent.cli.remote.permissions.read_capabilities": _OPERATOR,
+    "mew_agent.cli.space.templates.render": _OPERATOR,
+    "mew_agent.compaction.checks._claim_without_source": _PART,
+    "mew_agent.compaction.checks._wrong_content": _PART,
+    "mew_agent.compaction.checks._wrong_form": _PART,
+    "mew_agent.compaction.extract._Facts._is_news": _PART,
+    "mew_agent.compaction.summary._is_said": _PART,
+    "mew_agent.compaction.summary.completed_summary": _PART,
+    "mew_agent.compaction.language._words": _OPERATOR,
+    "mew_agent.config.agent_config._canonical": _OPERATOR,
+    "mew_agent.config.agent_config._positions": _OPERATOR,
+    "mew_agent.context.history.History.request_messages": _LIST,
+    "mew_agent.context.sqlite_archive.search": _PART,
+    "mew_agent.conversation.model_calls._fingerprint": _LIST,
+    "mew_agent.meter.facts._chained": _LIST,
+    "mew_agent.meter.replies.ReplyReader._inflated": _READER,
+    "mew_agent.meter.replies.ReplyReader._read_lines": _READER,
+    "mew_agent.meter.replies.ReplyReader.feed": _READER,
+    "mew_agent.model.failures._first": "uses patterns that are measured",
+    "mew_agent.model.responses_format.ResponseWriter.call": _LIST,
+    "mew_agent.openai_api.sessions._digest": _LIST,
+    "mew_agent.participant.answers.builder.AnswerBuilder._show": _READER,
+    "mew_agent.rehearsal.responses_api._functions": _LIST,
+    "mew_agent.rehearsal.summaries._candidates": _PART,
+    "mew_agent.rehearsal.summaries._fitted": _PART,
+    "mew_agent.rehearsal.tool_requests._filled": _PART,
+    "mew_agent.rehearsal.tool_requests._value_for": _PART,
+    "mew_agent.templates.coder-agent.agents.files.Folder.search_files": _TEMPLATES,
+    "mew_agent.templates.note-taker.agents.notes.Notes._path": _TEMPLATES,
+    "mew_agent.templates.note-taker.agents.notes.Notes.save_note": _TEMPLATES,
+    "mew_agent.tools.resources.Resource.from_function": _OPERATOR,
+    "mew_protocol.line_reader.LineReader.feed": _READER,
+    "mew_protocol.patterns._GlobAutomaton.matches": _PART,
+    "mew_protocol.patterns._RegexScan.__init__": "reads patterns, which have at most 1,000 characters",
+    "mew_protocol.patterns._RegexScan._character_class": "reads patterns, which have at most 1,000 characters",
+    "mew_protocol.patterns._compile_plain_glob.test": _PART,
+    "mew_protocol.patterns._compile_prefix.test": _PART,
+    "mew_protocol.patterns._compile_regex.test": _PART,
+    "mew_protocol.setting_problems.matching.check": "uses patterns that are measured",
+    "mew_spaces.gateway.direct_websocket.DirectWebSocketProtocol.data_received": _ONE_READ,
+    "mew_spaces.gateway.log_writer.LogFile._write": "writes each part once",
+    "mew_spaces.gateway.tls._feed": _ONE_READ,
+    "mew_spaces.launch.launch.Launch._command": _OPERATOR,
+    "mew_spaces.log.tail._batch": "reads each record of the gateway's own file once",
+    "mew_protocol.setting_problems: difflib": _PART,
+    "mew_agent.cli.app.groups: difflib": _OPERATOR,
+    "mew_agent.cli.app.groups: difflib.get_close_matches": _OPERATOR,
+    "mew_agent.errors: difflib": _OPERATOR,
+}
+"""Functions and imports that are not measured, and why."""
+
+
+def _fed(reader: Any) -> Callable[[list[str]], None]:
+    """Return a function that gives pieces to a new reader, made by `reader`, which returns its method."""
+
+    def feed(pieces: list[str]) -> None:
+        add = reader()
+        for piece in pieces:
+            add(piece)
+
+    return feed
+
+
+def _bytes_fed(reader: Callable[[], Callable[[bytes], object]]) -> Callable[[list[str]], None]:
+    def feed(pieces: list[str]) -> None:
+        add = reader()
+        for piece in pieces:
+            add(piece.encode())
+
+    return feed
+
+
+def _streamed(pieces: list[str]) -> None:
+    class Response:
+        async def aiter_bytes(self) -> Any:
+            for piece in pieces:
+                yield piece.encode()
+
+    async def read() -> None:
+        async for _ in _events(Response()):
+            pass
+
+    asyncio.run(read())
+
+
+def _arguments(pieces: list[str]) -> None:
+    assembly = ReplyAssembly("m")
+    for piece in pieces:
+        call = {"index": 0, "id": "c", "function": {"name": "f", "arguments": piece}}
+        assembly.feed({"choices": [{"delta": {"tool_calls": [call], "content": piece}}]})
+    assembly.reply(request_id=None, is_streamed=True)
+
+
+def _answered(pieces: list[str]) -> None:
+    builder = AnswerBuilder()
+    for piece in pieces:
+        builder.add_text(piece)
+    builder.finish("".join(pieces))
+
+
+def _projected(pieces: list[str]) -> None:
+    projection = StreamProjection(0, 1_000, Calibration(1.0, 1.0))
+    for piece in pieces:
+        projection.add(piece)
+
+
+def _responded(pieces: list[str]) -> None:
+    writer = ResponseWriter("r", "m", 0)
+    for piece in pieces:
+        writer.write("message", piece)
+    writer.end("completed")
+
+
+def _watched(pieces: list[str]) -> None:
+    feed = ConversationFeed()
+    for kind, body in ((kinds.STREAM_OPEN, {}), (kinds.REASONING_START, {"input": "x"})):
+        feed.receive(Envelope.write(kind=kind, id="w", ts="t", sender="ada", payload=body))
+    for piece in pieces:
+        feed.receive_frame(StreamFrame("s", piece))
+
+
+READERS: Final[Mapping[str, Callable[[list[str]], None]]] = {
+    "lines": _bytes_fed(lambda: LineReader().feed),
+    "reply of a metered model": _bytes_fed(lambda: ReplyReader("chat", is_stream=True).feed),
+    "whole reply of a metered model": _bytes_fed(lambda: ReplyReader("chat", is_stream=False).feed),
+    "events of a model server": _streamed,
+    "texts and arguments of a reply": _arguments,
+    "answer of an agent": _answered,
+    "size of a reply": _projected,
+    "response of the Responses API": _responded,
+}
+"""What reads texts in pieces."""
+
+BUFFERS: Final[Mapping[str, str]] = {
+    "mew_protocol.line_reader._rest": "lines",
+    "mew_agent.meter.replies._body": "whole reply of a metered model",
+    "mew_agent.participant.answers.builder._held": "answer of an agent",
+    "mew_agent.participant.answers.builder._content_end": "answer of an agent",
+    "mew_agent.tokens.projection._open_text": "size of a reply",
+}
+"""Texts that grow in pieces, by the reader above that measures them."""
+
+GROWING: Final[Mapping[str, str]] = {
+    "mew_spaces.gateway.direct_websocket._later": "reading is paused, so at most one more read arrives",
+    "mew_spaces.gateway.http_connection._waiting_bytes": "a number",
+    "mew_spaces.gateway.protocol_choice.written": "the transport of a self-check, which talks to itself",
+    "mew_spaces.gateway.tls._arrived": "a bytearray that is read once, at the end of the handshake",
+    "mew_agent.acp.terminals.kept": "a bytearray that nothing searches; its start is removed in blocks",
+    "mew_agent.cli.tui.feed.text": "at most MAX_WORK_CHARS",
+    "mew_agent.cli.tui.feed.thoughts": "at most MAX_WORK_CHARS",
+    "mew_agent.meter.relay._copy": "a bytearray that is read once, at its end",
+}
+"""Texts that grow in pieces and need no measurement, and why."""
