@@ -13,17 +13,18 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-import mew_protocol
-import mew_spaces
 import pytest
 from mew_protocol.patterns import Undecidable
 
-import mew_agent
-from tests.house.conftest import Module
+from mew_agent.errors import MewAgentError
+from tests.house.conftest import PACKAGES, Module
 from tests.house.linear_register import BOUNDED, BUFFERS, DOORS, EXAMPLES, EXCUSED, GROWING, PATTERNS, READERS, SHORT
 from tests.support.linear import attacks_on, general_attacks, growth, superlinear_attack
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 _METHODS = ("match", "fullmatch", "search", "sub", "subn", "split", "findall", "finditer")
 _ALL = frozenset({"match", "fullmatch", "search", "sub"})
@@ -155,8 +156,8 @@ def uses_of_names(modules: list[Module]) -> dict[str, set[str]]:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _METHODS:
                 owner = node.func.value
                 called.add(id(owner))
-                is_own = isinstance(owner, ast.Name)
-                uses[f"{module.name}.{owner.id}" if is_own else getattr(owner, "attr", "")].add(node.func.attr)
+                name = f"{module.name}.{owner.id}" if isinstance(owner, ast.Name) else getattr(owner, "attr", "")
+                uses[name].add(node.func.attr)
         for node in ast.walk(module.tree):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and id(node) not in called:
                 uses[f"{module.name}.{node.id}"] |= _ALL
@@ -198,7 +199,7 @@ class TextFunction:
 
     key: str
     module: Module
-    node: ast.FunctionDef
+    node: Function
     texts: frozenset[str]
     is_plain: bool
 
@@ -252,20 +253,18 @@ def find_text_functions(modules: list[Module]) -> list[TextFunction]:
     return found
 
 
-def functions_in(node: ast.AST, outer: str, in_class: bool = False) -> Iterator[tuple[str, ast.FunctionDef, bool]]:
+def functions_in(node: ast.AST, outer: str, in_class: bool = False) -> Iterator[tuple[str, Function, bool]]:
     for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.FunctionDef):
+        if isinstance(child, Function):
             yield f"{outer}{child.name}", child, in_class
             yield from functions_in(child, f"{outer}{child.name}.")
         elif isinstance(child, ast.ClassDef):
             yield from functions_in(child, f"{outer}{child.name}.", True)
-        elif isinstance(child, ast.AsyncFunctionDef):
-            yield from functions_in(child, f"{outer}{child.name}.")
         else:
             yield from functions_in(child, outer, in_class)
 
 
-def parameters_of(node: ast.FunctionDef) -> list[ast.arg]:
+def parameters_of(node: Function) -> list[ast.arg]:
     given = node.args
     return [*given.posonlyargs, *given.args, *([given.vararg] if given.vararg else []), *given.kwonlyargs]
 
@@ -286,7 +285,7 @@ def goes_through(node: ast.AST, texts: frozenset[str]) -> bool:
 
 def caller_of(one: TextFunction) -> Callable[[str], object] | None:
     """Return how to call a pure function whose parameters speak for themselves; None for all others."""
-    if not one.module.is_pure or not one.is_plain:
+    if not one.module.is_pure or not one.is_plain or isinstance(one.node, ast.AsyncFunctionDef):
         return None
     function = inspect.unwrap(getattr(importlib.import_module(one.module.name), one.node.name))
     annotations = {given.arg: ast.unparse(given.annotation) for given in parameters_of(one.node) if given.annotation}
@@ -302,7 +301,7 @@ def caller_of(one: TextFunction) -> Callable[[str], object] | None:
             if annotation in _VALUES:
                 keywords[name] = _VALUES[annotation] if name in one.texts or "str" not in annotation else _a_name
             elif name in one.texts:
-                keywords[name] = _in_pieces
+                keywords[name] = _as_set if "set" in annotation else _in_pieces
             else:
                 return None
 
@@ -313,7 +312,7 @@ def caller_of(one: TextFunction) -> Callable[[str], object] | None:
             if isinstance(result, Iterator):
                 for _ in result:
                     pass
-        except (ValueError, Undecidable):
+        except (ValueError, Undecidable, MewAgentError):
             pass  # the text is refused
 
     return call
@@ -321,6 +320,10 @@ def caller_of(one: TextFunction) -> Callable[[str], object] | None:
 
 def _a_name(_text: str) -> str:
     return "ada"
+
+
+def _as_set(text: str) -> frozenset[str]:
+    return frozenset(_in_pieces(text))
 
 
 def _in_pieces(text: str) -> list[str]:
@@ -343,8 +346,11 @@ _VALUES: dict[str, Callable[[str], Any]] = {
 def test_many_small_pieces_cost_as_much_as_one(reader: str) -> None:
     for piece in ("a", "\u0301", "\n", " ", 'data: {"a": "', "data: {}\n\n"):
         # Some readers look again at a bounded part, so that only many pieces show what they cost.
-        slow = growth(READERS[reader], lambda count, piece=piece: [piece] * count, repr(piece), first=1_024)
-        assert slow is None
+        assert growth(READERS[reader], partial(repeat_in_list, piece), repr(piece), first=1_024) is None
+
+
+def repeat_in_list(piece: str, count: int) -> list[str]:
+    return [piece] * count
 
 
 def test_every_text_that_grows_in_pieces_is_registered(modules: list[Module]) -> None:
@@ -357,21 +363,17 @@ def growing_attributes(module: Module) -> Iterator[str]:
     """Yield the attributes of texts and bytes that a method adds to."""
     texts: set[str] = set()
     for node in ast.walk(module.tree):
-        if isinstance(node, ast.AnnAssign):
-            target, value = node.target, node.value
-            is_kind = ast.unparse(node.annotation) in _TEXT
-        elif isinstance(node, ast.Assign):
-            target, value, is_kind = node.targets[0], node.value, False
-            pairs = (
-                zip(target.elts, value.elts, strict=False)
-                if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)
-                else ()
-            )
-            texts |= {name_of(one) for one, given in pairs if is_empty_text(given)}
-        else:
-            continue
-        if is_kind or (value is not None and is_empty_text(value)):
-            texts.add(name_of(target))
+        match node:
+            case ast.AnnAssign(target=target, annotation=kind, value=value):
+                is_text_by_value = value is not None and is_empty_text(value)
+                texts |= {name_of(target)} if is_text_by_value or ast.unparse(kind) in _TEXT else set()
+            case ast.Assign(targets=[ast.Tuple(elts=targets), *_], value=ast.Tuple(elts=values)):
+                pairs = zip(targets, values, strict=False)
+                texts |= {name_of(target) for target, value in pairs if is_empty_text(value)}
+            case ast.Assign(targets=[target, *_], value=value) if is_empty_text(value):
+                texts.add(name_of(target))
+            case _:
+                pass
     for node in ast.walk(module.tree):
         match node:
             case ast.AugAssign(target=ast.Attribute(attr=name), op=ast.Add()) if name in texts:
@@ -403,13 +405,10 @@ def is_template(module: Module) -> bool:
 
 
 def loaded_modules() -> list[Any]:
-    """Import every module of the three packages."""
-    for package in (mew_protocol, mew_spaces, mew_agent):
-        for one in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+    """Import every module of the packages."""
+    roots = [path.rpartition("/")[2] for path in PACKAGES]
+    for root in roots:
+        for one in pkgutil.walk_packages(importlib.import_module(root).__path__, f"{root}."):
             if ".templates" not in one.name and not one.name.endswith("__main__"):
                 importlib.import_module(one.name)
-    return [
-        module
-        for name, module in sorted(sys.modules.items())
-        if name.partition(".")[0] in ("mew_protocol", "mew_spaces", "mew_agent")
-    ]
+    return [module for name, module in sorted(sys.modules.items()) if name.partition(".")[0] in roots]

@@ -84,7 +84,7 @@ def superlinear_attack(run: Callable[[str], object], attacks: Iterable[Attack], 
     """Return how the cost of `run` grows under the worst attack if that is above linear; None if no attack is."""
     screened: list[tuple[float, Attack]] = []
     for attack in attacks:
-        seconds, before = 0.0, 0.0
+        text, seconds, before = "", 0.0, 0.0
         for repetitions in _SCREENED:
             text = attack.text(repetitions)
             before, seconds = seconds, _cost(run, text)

@@ -125,6 +125,11 @@ def test_fenced_text_in_the_request_is_summarised() -> None:
     assert text_to_summarise([user("Summarise this:\n```\nRivers carry water.\n```\n")]) == "Rivers carry water."
 
 
+def test_an_element_without_an_end_does_not_hide_the_next() -> None:
+    text = "Summarise this:\n<note>\n<message id='1'>\nRivers carry water.\n</message>\n</other>"
+    assert text_to_summarise([user(text)]) == "Rivers carry water."
+
+
 WORDS = st.sampled_from(["gateway", "agent", "decided", "must", "42", "src/a.py", "next", "window", "token", "open"])
 SENTENCES = st.lists(WORDS, min_size=4, max_size=12).map(lambda words: " ".join(words) + ". ")
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mew_agent.tools.resources import NoSuchResource, Resource, Resources
+from mew_agent.tools.resources import MAX_URI_CHARS, NoSuchResource, Resource, Resources
 
 
 async def read(resource: Resource, uri: str) -> dict[str, Any]:
@@ -92,3 +92,9 @@ def test_a_second_resource_with_the_same_uri_is_refused() -> None:
     box.add(Resource.from_function(lambda: "", "x:a"))
     with pytest.raises(ValueError, match="resource 'x:a' already exists"):
         box.add(Resource.from_function(lambda: "", "x:a"))
+
+
+def test_an_overlong_uri_matches_no_template() -> None:
+    resource = Resource.from_function(lambda first, second: first + second, "notes://{first}-{second}")
+    assert resource.arguments_in("notes://a-b") == {"first": "a", "second": "b"}
+    assert resource.arguments_in(f"notes://{'a-' * MAX_URI_CHARS}b") is None

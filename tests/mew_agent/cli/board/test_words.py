@@ -16,6 +16,7 @@ from mew_agent.cli.programs.mcp_tools import board_text
 from mew_agent.cli.tui.status import _as_json
 from mew_agent.participant.answers.context_notes import context_key
 from mew_agent.participant.peers import PeerContext
+from tests.support.linear import growth
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -143,6 +144,16 @@ def test_clipped_text_ends_with_a_mark() -> None:
     assert words.clip("猫猫猫", 5) == "猫猫…"
     assert words.clip("short", 5) == "short"
     assert words.clip("long", 0) == ""
+    assert words.clip("e\u0301te\u0301s", 4) == "e\u0301te\u0301s"
+    assert words.clip("e\u0301te\u0301s", 3) == "e\u0301t…"
+
+
+def test_a_text_of_marks_is_clipped_in_linear_time() -> None:
+    def clip(text: str) -> str:
+        return words.clip(text, len(text) // 4)
+
+    assert len(words.clip("e" + "\u0301" * 100_000, 80)) < 1_000
+    assert growth(clip, lambda count: "e" + "\u0301" * count + "xyz" * count, "marks") is None
 
 
 def test_wire_names_are_shown_as_words() -> None:

@@ -35,6 +35,9 @@ def test_secrets_do_not_leave_in_logs(tmp_path: Path) -> None:
         ("get https://ada:s3cret@x.example/a", "get https://ada:[hidden]@x.example/a"),
         ("Authorization: Basic YWRhOnNlY3JldA==", "Authorization: Basic [hidden]"),
         ("jwt eyJhbGciOiJI.eyJzdWIiOiIx.c2lnbmF0", "jwt [hidden]"),
+        ("x-eyJhbGciOiJI.eyJzdWIiOiIx.c2lnbmF0.", "x-[hidden]."),
+        ("v1.eyJhbGciOiJI.eyJzdWIiOiIx.c2lnbmF0", "v1.[hidden]"),
+        ("eyJ-eyJhbGciOiJI is no token", "eyJ-eyJhbGciOiJI is no token"),
         ("used 1,200 tokens of 8,192", "used 1,200 tokens of 8,192"),
     ):
         assert hide_secrets(line, ()) == hidden

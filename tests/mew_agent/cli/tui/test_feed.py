@@ -7,7 +7,7 @@ from mew_protocol.codec import StreamFrame
 from mew_protocol.envelope import Envelope
 from mew_protocol.ids import STREAM_GATEWAY
 
-from mew_agent.cli.tui.feed import ConversationFeed
+from mew_agent.cli.tui.feed import MAX_WORK_CHARS, ConversationFeed
 
 
 def envelope(kind: str, sender: str, payload: dict[str, object], *, name: str = "e") -> Envelope:
@@ -32,3 +32,15 @@ def test_only_the_stream_of_an_agent_adds_to_its_work() -> None:
     feed.receive(envelope(kinds.STREAM_CLOSE, "eve", {"stream_id": "stream-1"}))
     feed.receive_frame(frame("stream-1", " story"))
     assert work.text == "true story"
+
+
+def test_work_keeps_the_end_of_a_long_text() -> None:
+    feed = ConversationFeed()
+    opened: dict[str, object] = {"stream_id": "stream-1", "owner": "coder"}
+    feed.receive(envelope(kinds.STREAM_OPEN, STREAM_GATEWAY, opened))
+    work = feed.receive(envelope(kinds.REASONING_START, "coder", {}, name="work-1"))
+    assert work is not None
+    for text in ("x" * MAX_WORK_CHARS, "the end"):
+        feed.receive_frame(frame("stream-1", text))
+    assert len(work.text) == MAX_WORK_CHARS
+    assert work.text.endswith("xthe end")
