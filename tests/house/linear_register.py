@@ -13,7 +13,7 @@ from mew_protocol.line_reader import LineReader
 from mew_protocol.patterns import BudgetExceeded, Steps, compile_text
 from mew_protocol.payloads.participant import Board, BoardEntry, Status
 from mew_protocol.setting_problems import did_you_mean
-from mew_spaces.backplane.jetstream import _split
+from mew_spaces.backplane.jetstream import _sequences, _split
 from mew_spaces.launch.launch import substitute
 
 from mew_agent.agent.address_filter import AddressFilter
@@ -140,6 +140,7 @@ EXAMPLES: Final[Mapping[str, Callable[[str], object]]] = {
     "mew_agent.cli.space.templates._valid_id": _valid_id,
     "mew_agent.model.dialect.adapted": lambda text: adapted(Dialect(), 400, None, text, has_images=True),
     "mew_agent.simple_agents.fulfiller_policy.FulfillerPolicy.decide": lambda text: _POLICY.decide([f"ada/{text}"]),
+    "mew_spaces.backplane.jetstream._sequences": lambda text: _sequences(text, before=9),
     "mew_spaces.backplane.jetstream._split": lambda text: list(_split(text.encode("utf-8", "replace"), 1_000)),
     "mew_spaces.launch.launch.substitute": lambda text: substitute(text, {"A": "b"}),
     "mew_agent.cli.chat.slash.mentioned": lambda text: mentioned(text, ["ada", "bob"]),
