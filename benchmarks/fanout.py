@@ -1,7 +1,7 @@
 """Measures the CPU cost of a delivery in the gateway and in a bare server that only writes (the floor).
 
     python -m benchmarks.fanout [--members 10 100 1000] [--deliveries 50000] [--rounds 15] [--frames]
-                                [--asgi | --least] [--burst 8]
+                                [--least] [--burst 8]
                                 [--durability memory flushed synced]
     python -m benchmarks.fanout --core [--members 100] [--durability memory flushed]
 
@@ -108,12 +108,12 @@ def keep_to_core(number: int) -> None:
 # Servers, each in a process of its own
 
 
-async def gateway_server(control: Any, *, members: int, direct: bool) -> None:
+async def gateway_server(control: Any, *, members: int) -> None:
     """Run the gateway with its default configuration, logs included."""
     config = space_of(members)
     book = TokenBook.generate(config)
     state = Path(os.environ["BENCHMARK_STATE"])
-    async with serve_gateway(config, tokens=book, state=state, direct=direct) as gateway:
+    async with serve_gateway(config, tokens=book, state=state) as gateway:
         control.send(gateway.port)
         await anyio.sleep_forever()
 
@@ -189,7 +189,7 @@ def run_server(control: Any, kind: str, members: int) -> None:
     else:
 
         async def serve() -> None:
-            await gateway_server(control, members=members, direct=kind == "gateway")
+            await gateway_server(control, members=members)
 
         anyio.run(serve, backend_options=options)
 
@@ -416,7 +416,6 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--frames", action="store_true", help="measure frames of a stream instead of envelopes")
     parser.add_argument("--burst", type=int, default=1, help="messages sent at the same moment, 1 to 10 (default: 1)")
-    parser.add_argument("--asgi", action="store_true", help="measure the way through plain ASGI instead")
     parser.add_argument("--least", action="store_true", help="measure the least for an envelope instead of the gateway")
     parser.add_argument(
         "--durability",
@@ -437,7 +436,7 @@ def main() -> None:
                     costs.append(anyio.run(partial(core_cost, members, is_cold=is_cold)))
             print(f"{members:>8} {costs[0]:>8.1f} {costs[1]:>8.1f}  {durability}", flush=True)
         return
-    kind = "least" if options.least else "asgi" if options.asgi else "gateway"
+    kind = "least" if options.least else "gateway"
     if options.least:
         options.durability = ["memory"]
     if not 1 <= options.burst <= (1 if options.frames or options.least else 10):

@@ -18,10 +18,10 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
+from mew_listener.websocket import WebSocketConnection
 from mew_spaces.core.space import Space
 from mew_spaces.gateway import connection
 from mew_spaces.gateway.audit import AuditLog
-from mew_spaces.gateway.direct_websocket import DirectWebSocketProtocol
 from mew_spaces.gateway.outbound import Fanout
 from mew_spaces.gateway.outbox import Outbox
 from mew_spaces.gateway.performer import EffectPerformer
@@ -32,7 +32,7 @@ from benchmarks.fanout import Bare, Bench, keep_to_core, run_server
 from benchmarks.server_process import server_process
 
 PARTS: tuple[tuple[str, object, str], ...] = (
-    ("read the frame", DirectWebSocketProtocol, "data_received"),
+    ("read the frame", WebSocketConnection, "data_received"),
     ("phase of the connection", connection.Connection, "receive"),
     ("decode and encode", connection, "decode_complete"),
     ("clock, duplicates, receipt", SpaceService, "receive"),

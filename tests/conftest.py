@@ -24,7 +24,7 @@ settings.load_profile("short")
 
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
-    """openai and uvicorn need asyncio; without this every test would run once per installed backend."""
+    """openai and the listener need asyncio; without this every test would run once per installed backend."""
     return "asyncio"
 
 

@@ -15,8 +15,12 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote
 
 import h11
+from starlette.datastructures import Headers as StarletteHeaders
 
+from mew_listener.proxies import Headers
+from mew_listener.request_guard import UNAUTHORIZED
 from mew_listener.unjoined import TLS_BYTES
+from mew_listener.websocket import WebSocketConnection, WebSocketRequest
 
 if TYPE_CHECKING:
     from mew_listener.server import Server
@@ -188,12 +192,47 @@ class HttpConnection(asyncio.Protocol):
             "state": {},
             "extensions": {BREAK_OFF: self.transport.close},
         }
+        if self._is_upgrade(event.method, headers):
+            self._become_websocket(event, headers)
+            return
         length = next((int(value) for name, value in headers if name == b"content-length"), 0)
         if not self._check_size(length):
             return
         self._exchange = HttpExchange(self, scope)
         self._set_deadline(self.server.options.request_seconds)
         self.server.start(self._exchange.run())
+
+    def _is_upgrade(self, method: bytes, headers: Headers) -> bool:
+        if self.server.options.websocket is None or method != b"GET":
+            return False
+        named = {name: value.lower() for name, value in headers if name in (b"upgrade", b"connection")}
+        tokens = [one.strip() for one in named.get(b"connection", b"").split(b",")]
+        return named.get(b"upgrade") == b"websocket" and b"upgrade" in tokens
+
+    def _become_websocket(self, event: h11.Request, headers: Headers) -> None:
+        """Hand the connection over to the protocol of WebSocket, or refuse the handshake."""
+        options = self.server.options.websocket
+        assert options is not None
+        problem, _ = self.server.guard.examine(self.client[0] if self.client else "", headers)
+        if problem is not None:
+            self._refuse(HTTPStatus.FORBIDDEN, UNAUTHORIZED, problem)
+            return
+        lines = (b"%s: %s\r\n" % one for one in headers)
+        raw = b"GET %s HTTP/1.1\r\n%s\r\n" % (event.target, b"".join(lines))
+        connection, rest = WebSocketConnection(self, options), self._h11.trailing_data[0]
+        query = event.target.partition(b"?")[2].decode("ascii")
+        request = WebSocketRequest(query, StarletteHeaders(raw=list(headers)), self.address)
+        self.server.unjoined.leave(self, self.address)
+        self.transport.set_protocol(connection)
+        if not raw.isascii() or not connection.shake_hands(raw, request):  # older versions of websockets log the first
+            self.transport.set_protocol(self)
+            self._refuse(HTTPStatus.BAD_REQUEST, "invalid_request", "invalid WebSocket handshake")
+            return
+        self._is_refused = True
+        self._cancel_deadline()
+        self.server.connections.discard(self)
+        if rest:
+            connection.data_received(rest)
 
     def pause_reading(self) -> None:
         """Read nothing more until `resume_reading`."""

@@ -16,7 +16,7 @@ WINDOW_SECONDS = 60.0
 MAX_KINDS = 1_000
 """How many kinds are counted: a library may write each line without a template."""
 
-SERVER_LOGGERS = ("mew_listener", "uvicorn.error", "asyncio")
+SERVER_LOGGERS = ("mew_listener", "asyncio")
 """The loggers that write about any server's connections."""
 
 
@@ -59,7 +59,8 @@ class LogBudget(logging.Filter):
             window = self._windows[kind] = _Window(now)
         else:
             left_out = 0
-        text = record.getMessage() if len(window.shown) < self._lines else ""
+        most = 1 if record.exc_info else self._lines  # a traceback is long
+        text = record.getMessage() if len(window.shown) < most else ""
         if not text or text in window.shown:
             window.left_out += 1
             return False

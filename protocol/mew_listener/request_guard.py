@@ -18,11 +18,11 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mew_listener.proxies import Forwarded, TrustedProxies
+from mew_listener.proxies import Headers as RawHeaders
 
 log = logging.getLogger("mew_listener")
 
 UNAUTHORIZED = "unauthorized"
-_CLOSE_UNAUTHORIZED = 4401
 
 
 DescribeError = Callable[[str, str], bytes]
@@ -54,7 +54,7 @@ class Advice:
 
 
 class RequestGuard:
-    """ASGI middleware for HTTP and WebSocket requests."""
+    """ASGI middleware for HTTP requests; WebSocket handshakes are examined by `examine`."""
 
     def __init__(
         self,
@@ -79,25 +79,34 @@ class RequestGuard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
-        problem = None
-        if scope["type"] in ("http", "websocket"):
-            headers, (client, port) = Headers(scope=scope), scope.get("client") or ("", 0)
-            hosts, origin = [headers.get("host", "")], headers.get("origin", "")
-            forwarded = self._proxies.read(client, scope["headers"])
-            if forwarded is not None:
-                # The proxy's own Host header is checked, too: a page of another name cannot set it.
-                hosts.append(forwarded.host or "")
-                client, scope = forwarded.client, _as_forwarded(scope, forwarded, port)
-            problem = self._problem([one.lower() for one in hosts if one], origin)
+        if scope["type"] == "http":
+            client, port = scope.get("client") or ("", 0)
+            problem, forwarded = self.examine(client, scope["headers"])
             if problem is not None:
-                log.warning("request refused: from %s, host %r, origin %r", client, hosts[0], origin)
-        if problem is None:
-            await self._app(scope, receive, send)
-        elif scope["type"] == "http":
-            body = self._describe_error(UNAUTHORIZED, problem)
-            await Response(body, status_code=403, media_type="application/json")(scope, receive, send)
-        else:
-            await send({"type": "websocket.close", "code": _CLOSE_UNAUTHORIZED, "reason": "host or origin"})
+                body = self._describe_error(UNAUTHORIZED, problem)
+                await Response(body, status_code=403, media_type="application/json")(scope, receive, send)
+                return
+            if forwarded is not None:
+                scope = {
+                    **scope,
+                    "client": (forwarded.client, port),
+                    "scheme": forwarded.scheme or scope["scheme"],
+                }
+        await self._app(scope, receive, send)
+
+    def examine(self, client: str, raw_headers: RawHeaders) -> tuple[str | None, Forwarded | None]:
+        """Return why a request is refused, if it is, and what a trusted proxy says of it. `client` is its address."""
+        headers = Headers(raw=list(raw_headers))
+        hosts, origin = [headers.get("host", "")], headers.get("origin", "")
+        forwarded = self._proxies.read(client, raw_headers)
+        if forwarded is not None:
+            # The proxy's own Host header is checked, too: a page of another name cannot set it.
+            hosts.append(forwarded.host or "")
+            client = forwarded.client
+        problem = self._problem([one.lower() for one in hosts if one], origin)
+        if problem is not None:
+            log.warning("request refused: from %s, host %r, origin %r", client, hosts[0], origin)
+        return problem, forwarded
 
     def _problem(self, hosts: Sequence[str], origin: str) -> str | None:
         """Return why a request for these hosts is refused. Clients that are not browsers may name neither."""
@@ -117,14 +126,6 @@ class RequestGuard:
         except ValueError:
             return False
         return True
-
-
-def _as_forwarded(scope: Scope, forwarded: Forwarded, port: int) -> Scope:
-    """Return the request as its client sent it to the proxy."""
-    scheme = forwarded.scheme or scope["scheme"]
-    if scope["type"] == "websocket":
-        scheme = {"http": "ws", "https": "wss"}.get(scheme, scheme)
-    return {**scope, "client": (forwarded.client, port), "scheme": scheme}
 
 
 def _host_of(origin: str) -> str | None:

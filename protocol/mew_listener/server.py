@@ -5,6 +5,7 @@ Owns the options that servers differ in. All run an ASGI application; none has a
 
 import asyncio
 import socket
+import ssl
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -21,7 +22,9 @@ from mew_listener.http import BREAK_OFF, HttpConnection
 from mew_listener.log_budget import bounded_logs
 from mew_listener.proxies import Headers, TrustedProxies
 from mew_listener.request_guard import ONLY_OWN, Allowed, DescribeError, RequestGuard, describe_error
+from mew_listener.tls import TlsHandshake
 from mew_listener.unjoined import UnjoinedConnections, UnjoinedPeer
+from mew_listener.websocket import WebSocketOptions
 
 BACKLOG = 2048
 """How many connections wait until they are accepted."""
@@ -55,6 +58,8 @@ class ListenerOptions:
     stop_seconds: float = STOP_SECONDS
     is_open: bool = False
     """Whether the server answers everybody: a request counts as a stranger's only until its body is complete."""
+    websocket: WebSocketOptions | None = None
+    tls: ssl.SSLContext | None = None
     proxies: TrustedProxies = field(default_factory=TrustedProxies)
     describe_error: DescribeError = describe_error
 
@@ -62,8 +67,9 @@ class ListenerOptions:
 class Server:
     """The connections of one listening socket."""
 
-    def __init__(self, app: ASGIApp, options: ListenerOptions) -> None:
-        self.app = app
+    def __init__(self, guard: RequestGuard, options: ListenerOptions) -> None:
+        """`guard` contains the application."""
+        self.app = self.guard = guard
         self.options = options
         self.loop = asyncio.get_running_loop()
         self.connections: set[Any] = set()
@@ -78,9 +84,7 @@ class Server:
     @asynccontextmanager
     async def running(self, listener: socket.socket) -> AsyncIterator[None]:
         """Accept connections from a listening socket while the block runs; then close it."""
-        acceptor = Acceptor(
-            listener, lambda: HttpConnection(self), self.unjoined.evict_one, lambda: len(self.connections)
-        )
+        acceptor = Acceptor(listener, self._make_connection, self.unjoined.evict_one, lambda: len(self.connections))
         self._acceptor = acceptor
         accepting = self.loop.create_task(acceptor.run())
         try:
@@ -90,6 +94,10 @@ class Server:
                 acceptor.stop_soon()
                 await accepting
                 await self._end()
+
+    def _make_connection(self) -> asyncio.Protocol:
+        http = HttpConnection(self)
+        return http if self.options.tls is None else TlsHandshake(self, http, self.options.tls)
 
     def stop_listening(self) -> None:
         """Accept no more connections; the open ones continue."""

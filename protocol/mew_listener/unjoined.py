@@ -6,8 +6,6 @@ not know sockets; a connection is closed through its `evict`.
 """
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 CONNECTION_BYTES = 24 * 1024
@@ -17,26 +15,6 @@ TLS_BYTES = 40 * 1024
 """What TLS adds to that, from the start of the handshake on."""
 
 log = logging.getLogger("mew_listener")
-
-
-JOIN_GATE = "mew.join_gate"
-"""Where the application finds the `JoinGate` of a connection in `scope["state"]`. Other servers set none."""
-
-
-@dataclass(slots=True)
-class JoinGate:
-    """What server and application tell each other about a WebSocket connection until it has joined."""
-
-    on_joined: Callable[[], None] | None = None
-    """Set by the server: lifts the limits."""
-    on_too_large: Callable[[], None] | None = None
-    """Set by the application: tells the client and closes the connection."""
-    on_evicted: Callable[[], None] | None = None
-    """Set by the application: nothing may be written any more."""
-
-    def release(self) -> None:
-        """Drop the callbacks: the connection has joined or is closed."""
-        self.on_joined = self.on_too_large = self.on_evicted = None
 
 
 class UnjoinedPeer(Protocol):

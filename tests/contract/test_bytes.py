@@ -1,4 +1,4 @@
-"""How received bytes are parsed, with direct writes and through ASGI."""
+"""How received bytes are parsed."""
 
 import json
 import random
@@ -29,11 +29,9 @@ def config() -> SpaceConfig:
     return parse_space(SPACE)
 
 
-@pytest.fixture(params=["direct", "asgi"])
-async def gateway(request: pytest.FixtureRequest, config: SpaceConfig) -> AsyncIterator[RunningGateway]:
-    async with serve_gateway(config, direct=request.param == "direct") as running:
-        if request.param == "direct" and not running.writes_directly:
-            pytest.skip("the installed uvicorn allows no direct writes")
+@pytest.fixture
+async def gateway(config: SpaceConfig) -> AsyncIterator[RunningGateway]:
+    async with serve_gateway(config) as running:
         yield running
 
 

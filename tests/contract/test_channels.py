@@ -1,4 +1,4 @@
-"""What a connection can rely on, with direct writes and through ASGI."""
+"""What a connection can rely on."""
 
 import json
 import socket as sockets
@@ -34,11 +34,9 @@ def config(buffer_bytes: int) -> SpaceConfig:
     return parse_space(SPACE.replace("BUFFER", str(buffer_bytes)))
 
 
-@pytest.fixture(params=["direct", "asgi"])
-async def gateway(request: pytest.FixtureRequest, config: SpaceConfig) -> AsyncIterator[RunningGateway]:
-    async with serve_gateway(config, direct=request.param == "direct") as running:
-        if request.param == "direct" and not running.writes_directly:
-            pytest.skip("the installed uvicorn allows no direct writes")
+@pytest.fixture
+async def gateway(config: SpaceConfig) -> AsyncIterator[RunningGateway]:
+    async with serve_gateway(config) as running:
         yield running
 
 

@@ -12,8 +12,8 @@ ALLOWED_IN_PROTOCOL = {"pydantic", "pydantic_core", "mew_protocol"}
 
 VENDOR_DOORS = {
     "openai": ("mew_agent/model/openai_client.py",),
-    "websockets": ("mew_agent/participant/client.py", "spaces/"),
-    "uvicorn": ("spaces/",),
+    "websockets": ("mew_agent/participant/client.py", "spaces/", "protocol/mew_listener/"),
+    "uvicorn": (),
     "h11": ("protocol/mew_listener/",),
     "starlette": (
         "spaces/",

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 import pytest
 from mew_spaces.config.loading import SpaceConfig, parse_space
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
-from mew_spaces.gateway.protocol_choice import choose_protocol
 
 SPACE = """
 space: {id: demo, name: Demo}
@@ -34,10 +33,3 @@ def config() -> SpaceConfig:
 async def gateway(config: SpaceConfig) -> AsyncIterator[RunningGateway]:
     async with serve_gateway(config) as running:
         yield running
-
-
-@pytest.fixture
-async def direct_writes() -> None:
-    """Skips a test that needs the direct protocol where the installed uvicorn does not fit it."""
-    if await choose_protocol() is None:
-        pytest.skip("the installed uvicorn allows no direct writes")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _DEFAULT_WIDTH: Final = 200
 """Width of a pipe or a file, which have room for long lines."""
 
-_CHATTY_LIBRARIES: Final = ("httpx", "httpcore", "httpx2", "httpcore2", "openai", "websockets", "uvicorn")
+_CHATTY_LIBRARIES: Final = ("httpx", "httpcore", "httpx2", "httpcore2", "openai", "websockets")
 """Libraries that log every request where we log every turn."""
 
 

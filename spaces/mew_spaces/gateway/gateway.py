@@ -1,8 +1,6 @@
-"""The gateway as a program: one ASGI application on one port.
+"""The gateway as a program: HTTP and WebSocket on one port.
 
-Owns start, stop and the parts that a gateway is made of. `create_app` works under any ASGI server; `serve_gateway` and
-`run_gateway` use ours (`server`), which writes directly to transports where it can (`protocol_choice`). Does not
-decide what participants may do.
+Owns start, stop and the parts that a gateway is made of. Does not decide what participants may do.
 """
 
 import asyncio
@@ -10,7 +8,7 @@ import logging
 import math
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,13 +24,12 @@ from mew_listener.descriptors import raise_limit
 from mew_listener.log_budget import bounded_logs, survived
 from mew_listener.proxies import TrustedProxies
 from mew_listener.request_guard import Advice, RequestGuard
-from mew_listener.server import in_url
+from mew_listener.server import Server, in_url
 from mew_protocol.payloads.participant import Board
 from mew_protocol.private_files import FileLock, make_private_folder
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.routing import WebSocketRoute
 
 from mew_spaces.backplane.interface import Backplane
 from mew_spaces.backplane.opening import open_backplane
@@ -45,13 +42,11 @@ from mew_spaces.gateway.dashboard_files import SecurityHeaders, dashboard_routes
 from mew_spaces.gateway.http import HttpApi
 from mew_spaces.gateway.http_bodies import describe_error, respond_to_error
 from mew_spaces.gateway.log_writer import LogWriter
-from mew_spaces.gateway.protocol_choice import choose_protocol
 from mew_spaces.gateway.registry import SpaceRegistry
 from mew_spaces.gateway.replica import ReplicaService
 from mew_spaces.gateway.replica_store import ReplicaOptions
-from mew_spaces.gateway.server import GatewayServer, bound_socket, server_config
+from mew_spaces.gateway.server import bound_socket, listener_options
 from mew_spaces.gateway.service import SpaceService, history_bounds
-from mew_spaces.gateway.websocket_endpoint import serve_websocket
 from mew_spaces.log.figures import FigureStore
 from mew_spaces.log.memory import NotStored, SpaceLog
 from mew_spaces.log.sqlite import SqliteLog, lock_path
@@ -87,50 +82,55 @@ class HostedSpace:
     backplane: Backplane | None = None
 
 
-def create_app(registry: SpaceRegistry, *, host: str, proxies: TrustedProxies) -> Starlette:
-    """Return the gateway as an ASGI application. `host` is the name it is reached by besides the configured ones."""
+def create_app(registry: SpaceRegistry) -> Starlette:
+    """Return the HTTP API and the dashboard as an ASGI application."""
+    return Starlette(
+        routes=[*HttpApi(registry, version=_version()).routes(), *dashboard_routes()],
+        middleware=[Middleware(SecurityHeaders)],
+        exception_handlers=dict.fromkeys((HTTPException, Exception), respond_to_error),
+    )
+
+
+def _guard(registry: SpaceRegistry, host: str, proxies: TrustedProxies) -> RequestGuard:
+    """Return the application behind its checks of `Host` and `Origin`."""
     options = [service.config.gateway for service in registry]
     hosts = [name for one in options for name in one.allowed_hosts]
     hosts += [urlsplit(one.public_url).hostname or "" for one in options if one.public_url]
-    origins = [name for one in options for name in one.allowed_origins]
-
-    @asynccontextmanager
-    async def lifespan(_app: Starlette) -> AsyncIterator[None]:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_check_timeouts, registry)
-            for service in registry:
-                tasks.start_soon(service.keep_storing)
-                tasks.start_soon(service.keep_announcing)
-                tasks.start_soon(service.figures.run)
-                tasks.start_soon(service.attention.run, registry.event_streams.wake)
-                if service.webhook is not None:
-                    tasks.start_soon(service.webhook.run)
-            try:
-                yield
-            finally:
-                registry.close()
-                tasks.cancel_scope.cancel()
-
-    return Starlette(
-        routes=[
-            *HttpApi(registry, version=_version()).routes(),
-            *dashboard_routes(),
-            WebSocketRoute("/{path:path}", partial(serve_websocket, registry)),
-        ],
-        middleware=[
-            Middleware(SecurityHeaders),
-            Middleware(
-                RequestGuard,
-                hosts=[*hosts, host],
-                origins=origins,
-                proxies=proxies,
-                advice=_ADVICE,
-                describe_error=describe_error,
-            ),
-        ],
-        exception_handlers=dict.fromkeys((HTTPException, Exception), respond_to_error),
-        lifespan=lifespan,
+    return RequestGuard(
+        create_app(registry),
+        hosts=[*hosts, host],
+        origins=[name for one in options for name in one.allowed_origins],
+        proxies=proxies,
+        advice=_ADVICE,
+        describe_error=describe_error,
     )
+
+
+@asynccontextmanager
+async def _running_tasks(registry: SpaceRegistry) -> AsyncIterator[None]:
+    """Run what the spaces do by themselves. Without one of these tasks a gateway ends: it would store nothing."""
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_check_timeouts, registry)
+        for service in registry:
+            tasks.start_soon(_must_run, service.keep_storing)
+            tasks.start_soon(_must_run, service.keep_announcing)
+            tasks.start_soon(_must_run, service.figures.run)
+            tasks.start_soon(_must_run, partial(service.attention.run, registry.event_streams.wake))
+            if service.webhook is not None:
+                tasks.start_soon(_must_run, service.webhook.run)
+        try:
+            yield
+        finally:
+            registry.close()
+            tasks.cancel_scope.cancel()
+
+
+async def _must_run(task: Callable[[], Awaitable[None]]) -> None:
+    try:
+        await task()
+    except Exception as error:
+        log.exception("a task of the gateway failed")
+        raise SpacesError("the gateway stopped because of an internal error; its log has the details") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,10 +144,8 @@ class RunningGateway:
     service: SpaceService
     registry: SpaceRegistry
     """All spaces; `config`, `tokens` and `service` belong to the first."""
-    writes_directly: bool
-    """Whether WebSocket connections bypass ASGI (`protocol_choice`)."""
     has_tls: bool
-    server: GatewayServer
+    server: Server
 
     async def drain(self, seconds: float) -> None:
         """Let clients move to other gateways of their spaces: accept no clients, and close connections a few at a time.
@@ -197,7 +195,6 @@ async def serve_gateway(
     state: Path | None = None,
     tokens: TokenBook | None = None,
     others: Sequence[HostedSpace] = (),
-    direct: bool = True,
     tls: TlsFiles | None = None,
     trusted_proxies: Sequence[str] = (),
     backplane: Backplane | None = None,
@@ -207,11 +204,10 @@ async def serve_gateway(
 
     `tls` replaces the certificate that the configuration names, and `trusted_proxies` adds to its proxies. Tokens come
     from `tokens`, else from the state folder, else they are generated for this run. `others` are further spaces; a
-    client selects one by name or by its token. Installs no signal handlers. `direct=False` sends through ASGI, as
-    another server would. With a `backplane`, the space is shared with the other gateways on it, within the bounds of
-    `replica`; history and figures are kept in memory then, and the caller closes the backplane. Raises `PortInUse`,
-    `TokenError`, and `SpacesError` if the address, the certificate or the backplane cannot be used or stored state
-    cannot be read.
+    client selects one by name or by its token. Installs no signal handlers. With a `backplane`, the space is shared
+    with the other gateways on it, within the bounds of `replica`; history and figures are kept in memory then, and the
+    caller closes the backplane. Raises `PortInUse`, `TokenError`, and `SpacesError` if the address, the certificate or
+    the backplane cannot be used or stored state cannot be read.
     """
     raise_limit()
     tls = tls or tls_files(config, Path() if state is None else space_folder(state))
@@ -226,19 +222,17 @@ async def serve_gateway(
         registry = SpaceRegistry(services)
         named = (one for service in registry for one in service.config.gateway.trusted_proxies)
         proxies = TrustedProxies((*named, *trusted_proxies))
-        app = create_app(registry, host=host, proxies=proxies)
-        websocket = await choose_protocol(direct=direct)
         for service in registry:
             public = service.config.gateway.public_url
             own = f"http{'s' if tls else ''}://{_public_host(host)}:{port}"
             service.space.connection_url = "ws" + (public or own).removeprefix("http") + "/"
             service.connect_virtual_participants()
-            if websocket is not None:
-                service.join_writes(asyncio.get_running_loop().call_soon)
-        server = GatewayServer(server_config(app, registry, websocket=websocket, proxies=proxies, tls=context))
+            service.join_writes(asyncio.get_running_loop().call_soon)
+        server = Server(_guard(registry, host, proxies), listener_options(registry, proxies=proxies, tls=context))
         async with AsyncExitStack() as stack:
             for service in registry:
                 await stack.enter_async_context(service.running())
+            await stack.enter_async_context(_running_tasks(registry))
             await stack.enter_async_context(server.running(listener))
             stack.callback(registry.close)
             yield RunningGateway(
@@ -248,7 +242,6 @@ async def serve_gateway(
                 registry.default.tokens,
                 registry.default,
                 registry,
-                websocket is not None,
                 has_tls=tls is not None,
                 server=server,
             )

@@ -7,13 +7,14 @@ over HTTP takes the same path.
 
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 import anyio
 from anyio import to_thread
+from mew_listener.http import AUTHENTICATED, STREAMING
 from mew_protocol import errors, kinds
 from mew_protocol.attention import Attention
 from mew_protocol.codec import decode_envelope
@@ -28,7 +29,6 @@ from mew_protocol.payloads.participant import Board
 from mew_protocol.position import Position
 from mew_protocol.setting_problems import first_problem
 from pydantic import BaseModel, ValidationError
-from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
@@ -39,7 +39,6 @@ from mew_spaces.gateway import programs
 from mew_spaces.gateway.acknowledgements import NOT_STORED_MESSAGE
 from mew_spaces.gateway.events import MAX_LAST, PAGE_BYTES, EventReader, EventResponse, newest_before
 from mew_spaces.gateway.http_bodies import ApiError
-from mew_spaces.gateway.http_connection import AUTHENTICATED, STREAMING
 from mew_spaces.gateway.metrics import gateway_metrics, write_metrics
 from mew_spaces.gateway.openapi import Operation, Parameter, openapi_document
 from mew_spaces.gateway.registry import SpaceRegistry
@@ -486,7 +485,7 @@ def _no_participant(name: str) -> ApiError:
     return ApiError(404, errors.PARTICIPANT_NOT_FOUND, f"no participant '{name}' in this space")
 
 
-def bearer_of(headers: Headers) -> str | None:
+def bearer_of(headers: Mapping[str, str]) -> str | None:
     """Return the token in an `Authorization: Bearer` header, None without one."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
     return token.strip() or None if scheme.lower() == "bearer" else None

@@ -1,28 +1,19 @@
 """Bytes out: a message is framed once, and the same bytes are written to many connections.
 
 Owns WebSocket framing, the channels (one per connection, in order) and the fan-out loop. `DirectChannel` writes
-to the connection's transport under our own server (`direct_websocket`); `AsgiChannel` works under any ASGI server.
+to the connection's transport.
 A broadcast goes to the socket of each `DirectChannel` without its transport, as long as nothing waits in that one.
 Broadcasts of the same turn of the event loop leave in one write. Detects slow consumers and never waits for them. Does
 not know who should receive what.
 """
 
 from abc import ABC, abstractmethod
-from asyncio import Transport
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from os import write
-from typing import Any, Protocol
 
-import anyio
+from mew_listener.websocket import WebSocketConnection
 
 from mew_spaces.core.effects import ConnectionId
-
-EXTENSION = "mew.direct_channel"
-"""Where the application finds the `DirectChannel` in `scope["extensions"]`."""
-
-CLOSE_TIMEOUT_SECONDS = 5.0
-"""How long a peer may take to answer a close frame, or to read what was sent before it."""
 
 MAX_JOINED_BYTES = 64 * 1024
 """How many bytes of broadcasts are collected in one turn of the event loop before they are written."""
@@ -258,15 +249,6 @@ class _Targets:
         return len(frames) * (len(self._descriptors) + len(self._others))
 
 
-class _DirectConnection(Protocol):
-    """What a `DirectChannel` needs of its WebSocket protocol."""
-
-    @property
-    def is_closing(self) -> bool: ...
-    def take_over(self, on_message: OnMessage, on_disconnect: Callback) -> None: ...
-    def close_with(self, code: int, reason: str) -> None: ...
-
-
 class DirectChannel(OutboundChannel):
     """Writes straight to a connection's transport; once attached, messages arrive through it as well.
 
@@ -280,26 +262,18 @@ class DirectChannel(OutboundChannel):
         "_max_waiting_bytes",
         "_socket",
         "_transport",
-        "max_bytes",
         "on_disconnect",
         "on_message",
         "on_slow",
         "on_too_large",
     )
 
-    def __init__(
-        self, connection: _DirectConnection, transport: Transport, socket: int | None, *, max_bytes: int
-    ) -> None:
-        """`socket` is the descriptor of the socket that carries the frames as they are, if there is one.
-
-        `max_bytes` is the message limit.
-        """
+    def __init__(self, connection: WebSocketConnection) -> None:
         super().__init__()
         self._connection = connection
-        self._transport = transport
-        self._socket = self.descriptor = socket
+        self._transport = connection.transport
+        self._socket = self.descriptor = connection.socket
         self._max_waiting_bytes = 0
-        self.max_bytes = max_bytes
         self.on_message: OnMessage | None = None
         self.on_disconnect: Callback | None = None
         self.on_slow: Callback | None = None
@@ -345,17 +319,17 @@ class DirectChannel(OutboundChannel):
             self.stop_writing()
             self.on_slow()
 
-    def forget_application(self) -> None:
-        """Drop the callbacks of a lost connection."""
+    def too_large(self) -> None:
+        """Tell the peer that its message is too large, if it can still be told."""
+        if self.is_open and self.on_too_large is not None:
+            self.on_too_large()
+
+    def disconnected(self) -> None:
+        """Tell the application that the connection is over, and drop its callbacks."""
+        on_disconnect = self.on_disconnect
         self.on_message = self.on_disconnect = self.on_slow = self.on_too_large = self.on_joined = None
-
-    def attach(self, on_message: OnMessage, on_disconnect: Callback) -> None:
-        """Deliver messages straight to `on_message` from now on, after those already queued.
-
-        The application may then return; the connection stays open. `on_disconnect` is called from the event loop,
-        never inside another call.
-        """
-        self._connection.take_over(on_message, on_disconnect)
+        if on_disconnect is not None:
+            on_disconnect()
 
     def close(self, code: int, reason: str) -> None:
         """Send a close frame behind everything written; abort the connection if the peer does not answer."""
@@ -367,68 +341,3 @@ class DirectChannel(OutboundChannel):
         if not self._connection.is_closing:
             self.write(last)
             self._connection.close_with(code, reason)
-
-
-class AsgiChannel(OutboundChannel):
-    """Writes through ASGI `send`: a bounded queue, and one task (`run`) that empties it in order."""
-
-    def __init__(self, *, on_slow: Callback) -> None:
-        super().__init__()
-        self._queue: deque[bytes] = deque()
-        self._queued_bytes = 0
-        self._max_bytes = 0
-        self._on_slow = on_slow
-        self._closing: tuple[int, str] | None = None
-        self._filled = anyio.Event()
-        self.scope = anyio.CancelScope()
-        """Enter it to serve the connection. A close frame that is not answered in time cancels it."""
-
-    @property
-    def waiting_bytes(self) -> int:
-        """How many bytes are queued."""
-        return self._queued_bytes
-
-    def limit_buffer(self, max_bytes: int) -> None:
-        """Set how many bytes may wait; none may before this is called."""
-        self._max_bytes = max_bytes
-
-    def write(self, framed: bytes) -> None:
-        """Queue a frame."""
-        self._queue.append(framed)
-        self._queued_bytes += len(framed)
-        self._filled.set()
-        if self._queued_bytes > self._max_bytes:
-            self.stop_writing()
-            self._on_slow()
-
-    def close_with_message(self, last: bytes, code: int, reason: str) -> None:
-        """Drop everything queued, then send a last frame and close."""
-        self._queue.clear()
-        self._queue.append(last)
-        self._close(code, reason)
-
-    def close(self, code: int, reason: str) -> None:
-        """Close once everything queued is sent."""
-        if self.is_open:
-            self._close(code, reason)
-
-    def _close(self, code: int, reason: str) -> None:
-        self.stop_writing()
-        self._closing = (code, reason)
-        self._filled.set()
-        self.scope.deadline = anyio.current_time() + CLOSE_TIMEOUT_SECONDS
-
-    async def run(self, send: Callable[[dict[str, Any]], Any]) -> None:
-        """Send queued frames in order until the channel is closed."""
-        while True:
-            while self._queue:
-                framed = self._queue.popleft()
-                self._queued_bytes -= len(framed)
-                message = unframe(framed)
-                await send({"type": "websocket.send", "text" if isinstance(message, str) else "bytes": message})
-            if self._closing is not None:
-                code, reason = self._closing
-                await send({"type": "websocket.close", "code": code, "reason": reason})
-                return
-            self._filled = anyio.Event()
-            await self._filled.wait()

@@ -9,7 +9,6 @@ from pathlib import Path
 import anyio
 import httpx2
 import pytest
-from mew_listener.proxies import TrustedProxies
 from mew_protocol.private_files import FileLock
 from mew_spaces.config.backplane_options import BackplaneOptions
 from mew_spaces.config.loading import SpaceConfig, parse_space
@@ -65,16 +64,12 @@ async def test_open_event_streams_do_not_delay_the_stop(config: SpaceConfig) -> 
             await answer.aclose()
 
 
-async def test_the_application_runs_under_any_asgi_server(config: SpaceConfig) -> None:
+async def test_the_http_application_runs_under_any_asgi_server(config: SpaceConfig) -> None:
     registry = SpaceRegistry([SpaceService(config, TokenBook.generate(config))])
-    app = create_app(registry, host="localhost", proxies=TrustedProxies())
-    transport = httpx2.ASGITransport(app=app)
-    async with (
-        app.router.lifespan_context(app),
-        httpx2.AsyncClient(transport=transport, base_url="http://localhost") as http,
-    ):
+    transport = httpx2.ASGITransport(app=create_app(registry))
+    async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as http:
         assert (await http.get("/health")).json()["status"] == "ok"
-    assert registry.default.log.is_closed
+    registry.close()
 
 
 TWO = """
@@ -266,8 +261,8 @@ gateway.has_uvloop = lambda: False  # its steps cannot be counted
 run_step, asyncio.Handle._run = asyncio.Handle._run, step
 outcomes = [run()]
 whole = steps
-outcomes += [run(first, first + gap) for first in range(1, whole - 20, 5) for gap in (1, 3)]
-print(outcomes[0], set(outcomes[1:]), whole > ready > 10)
+outcomes += [run(first, first + gap) for first in range(1, whole - 25, 2) for gap in (1, 3)]
+print(outcomes[0], set(outcomes[1:]), whole > ready > 1)
 """
 
 

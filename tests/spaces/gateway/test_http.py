@@ -39,7 +39,7 @@ def problem(answer: httpx2.Response) -> tuple[int, str]:
     [("Bearer abc", "abc"), ("bearer  abc ", "abc"), ("Basic abc", None), ("Bearer", None), ("", None)],
 )
 def test_a_bearer_token_is_read_from_its_header(header: str, token: str | None) -> None:
-    assert bearer_of({"authorization": header}) == token  # type: ignore[arg-type]
+    assert bearer_of({"authorization": header}) == token
 
 
 async def test_health_needs_no_token_and_counts_connections(gateway: RunningGateway, http: httpx2.AsyncClient) -> None:

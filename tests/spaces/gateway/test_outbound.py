@@ -1,22 +1,18 @@
-"""Framing, fan-out, and the channel through plain ASGI."""
+"""Framing and fan-out."""
 
 import socket
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
-import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mew_spaces.core.effects import ConnectionId
 from mew_spaces.gateway.outbound import (
-    CLOSE_TIMEOUT_SECONDS,
     MAX_JOINED_BYTES,
-    AsgiChannel,
     Fanout,
     frame_json,
     frame_message,
-    unframe,
 )
 from websockets.frames import Frame, Opcode
 
@@ -31,11 +27,6 @@ def test_frames_equal_those_of_the_websockets_library(size: int, opcode: Opcode)
     assert frame_message(message) == Frame(opcode, b"x" * size).serialize(mask=False)
     if opcode is Opcode.TEXT:
         assert frame_json(b"x" * size) == frame_message("x" * size)
-
-
-@given(message=st.text() | st.binary())
-def test_unframe_reverses_frame_message(message: bytes | str) -> None:
-    assert unframe(frame_message(message)) == message
 
 
 def fanout_of(count: int) -> tuple[Fanout, list[RecordingChannel]]:
@@ -139,81 +130,3 @@ def test_broadcasts_of_one_turn_leave_in_one_write(datagrams: tuple[Fanout, sock
     assert reader.recv(1_000) == frame_message("alone")
     fanout.write_to_all(big := frame_message("x" * MAX_JOINED_BYTES))
     assert reader.recv(2 * MAX_JOINED_BYTES) == big, "a large message waits for the end of the turn"
-
-
-class Outlet:
-    """An ASGI `send` that can be held back."""
-
-    def __init__(self) -> None:
-        self.sent: list[dict[str, Any]] = []
-        self.may_send = anyio.Event()
-
-    async def send(self, message: dict[str, Any]) -> None:
-        await self.may_send.wait()
-        self.sent.append(message)
-
-
-def asgi_channel(max_bytes: int, on_slow: Callable[[], None] = lambda: None) -> AsgiChannel:
-    channel = AsgiChannel(on_slow=on_slow)
-    channel.limit_buffer(max_bytes)
-    return channel
-
-
-async def test_the_asgi_channel_sends_in_order_then_closes() -> None:
-    outlet, channel = Outlet(), asgi_channel(1_000)
-    channel.write(frame_message("a"))
-    channel.write(frame_message(b"b"))
-    channel.close(4401, "unauthorized")
-    channel.close(1000, "too late")
-    outlet.may_send.set()
-    with anyio.fail_after(PATIENCE_SECONDS):
-        await channel.run(outlet.send)
-    assert outlet.sent == [
-        {"type": "websocket.send", "text": "a"},
-        {"type": "websocket.send", "bytes": b"b"},
-        {"type": "websocket.close", "code": 4401, "reason": "unauthorized"},
-    ]
-
-
-async def test_the_asgi_channel_reports_a_slow_consumer_once() -> None:
-    noticed: list[bool] = []
-    outlet, channel = Outlet(), asgi_channel(10, lambda: noticed.append(True))
-    with anyio.fail_after(PATIENCE_SECONDS):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(channel.run, outlet.send)
-            channel.write(frame_message("12345"))
-            await anyio.wait_all_tasks_blocked()
-            assert noticed == []
-            channel.write(frame_message("1234567890"))
-            assert noticed == [True]
-            assert not channel.is_open
-            channel.close_with_message(frame_message("why"), 4408, "slow_consumer")
-            assert channel.scope.deadline <= anyio.current_time() + CLOSE_TIMEOUT_SECONDS
-            outlet.may_send.set()
-    assert outlet.sent == [
-        {"type": "websocket.send", "text": "12345"},
-        {"type": "websocket.send", "text": "why"},
-        {"type": "websocket.close", "code": 4408, "reason": "slow_consumer"},
-    ]
-
-
-async def test_the_asgi_channel_ends_if_its_close_frame_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mew_spaces.gateway.outbound.CLOSE_TIMEOUT_SECONDS", 0.0)
-    outlet, channel = Outlet(), asgi_channel(1_000)
-    with anyio.fail_after(PATIENCE_SECONDS), channel.scope:
-        channel.close(1000, "")
-        await channel.run(outlet.send)
-    assert channel.scope.cancelled_caught
-
-
-async def test_the_asgi_channel_sends_later_messages() -> None:
-    outlet, channel = Outlet(), asgi_channel(1_000)
-    outlet.may_send.set()
-    with anyio.fail_after(PATIENCE_SECONDS):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(channel.run, outlet.send)
-            for text in ("a", "b"):
-                await anyio.wait_all_tasks_blocked()
-                channel.write(frame_message(text))
-            channel.close(1000, "")
-    assert [message.get("text") for message in outlet.sent] == ["a", "b", None]

@@ -1,21 +1,14 @@
 """The server under the gateway: the address it listens on, when it ends, and what it logs about bad input."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-
 import anyio
 import pytest
 from anyio import to_thread
-from mew_listener.proxies import TrustedProxies
 from mew_listener.server import in_url
 from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.errors import PortInUse, SpacesError
-from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
-from mew_spaces.gateway.registry import SpaceRegistry
-from mew_spaces.gateway.server import GatewayServer, bound_socket, server_config
+from mew_spaces.gateway.server import bound_socket
 from mew_spaces.gateway.service import SpaceService
-from starlette.applications import Starlette
 
 from tests.support.gateway_client import joined
 from tests.support.raw_socket import frame, messages, raw_socket, shake_hands
@@ -55,32 +48,14 @@ def test_an_ipv6_host_is_in_brackets_in_a_url() -> None:
     assert (in_url("::1"), in_url("127.0.0.1")) == ("[::1]", "127.0.0.1")
 
 
-async def test_a_server_ends_with_its_application(config: SpaceConfig) -> None:
-    is_failing = anyio.Event()
-
-    async def fail() -> None:
-        await is_failing.wait()
+async def test_a_gateway_ends_with_its_tasks(config: SpaceConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(_self: object) -> None:
         raise ZeroDivisionError
 
-    @asynccontextmanager
-    async def lifespan(_app: Starlette) -> AsyncIterator[None]:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(fail)
-            yield
-
-    registry = SpaceRegistry([SpaceService(config, TokenBook.generate(config))])
-    app = Starlette(lifespan=lifespan)
-    server = GatewayServer(server_config(app, registry, websocket=None, proxies=TrustedProxies()))
-
-    async def serve() -> None:
-        with anyio.fail_after(PATIENCE_SECONDS), bound_socket("127.0.0.1", 0) as listener:
-            async with server.running(listener):
-                is_failing.set()
-                await anyio.sleep_forever()
-
-    with pytest.raises(ExceptionGroup) as caught:
-        await serve()
-    assert caught.group_contains(SpacesError, match="internal error")
+    monkeypatch.setattr(SpaceService, "keep_announcing", fail)
+    with pytest.raises(SpacesError, match="internal error"), anyio.fail_after(PATIENCE_SECONDS):
+        async with serve_gateway(config):
+            await anyio.sleep_forever()
 
 
 async def test_text_before_the_join_that_is_not_utf8_logs_no_traceback(

@@ -45,11 +45,10 @@ def client_context(tls: Certified) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=tls.ca_file)
 
 
-@pytest.mark.parametrize("direct", [True, False], ids=["direct", "asgi"])
-async def test_members_talk_over_wss_and_read_over_https(direct: bool, tls: Certified, config: SpaceConfig) -> None:
+async def test_members_talk_over_wss_and_read_over_https(tls: Certified, config: SpaceConfig) -> None:
     context = client_context(tls)
     text = "x" * 300_000  # many TLS records
-    async with serve_gateway(config, tls=tls.files, direct=direct) as gateway:
+    async with serve_gateway(config, tls=tls.files) as gateway:
         assert gateway.url.startswith("https://")
         async with joined(gateway, "ada", ssl=context) as ada, joined(gateway, "bob", ssl=context) as bob:
             assert gateway.ws_url.startswith("wss://")

@@ -31,9 +31,6 @@ from tests.support.waiting import PATIENCE_SECONDS, until
 
 MEBIBYTE = 1024 * 1024
 
-WAYS = pytest.mark.parametrize("direct", [True, False], ids=["direct", "asgi"])
-"""The two ways in which our server writes to WebSocket connections."""
-
 IMPATIENT = """
 space: {id: demo}
 participants: {ada: {capabilities: [{kind: "*"}]}}
@@ -51,7 +48,7 @@ from mew_spaces.gateway.gateway import has_uvloop, serve_gateway
 config = parse_space("space: {id: demo}\\nparticipants: {ada: {}}")
 
 async def main():
-    async with serve_gateway(config, state=Path(sys.argv[1]), direct=sys.argv[2] == "direct") as gateway:
+    async with serve_gateway(config, state=Path(sys.argv[1])) as gateway:
         print(gateway.port, flush=True)
         await anyio.sleep_forever()
 
@@ -59,18 +56,17 @@ anyio.run(main, backend_options={"use_uvloop": has_uvloop()})
 """
 
 
-@pytest.fixture(params=[True, False], ids=["direct", "asgi"])
-async def either_way(request: pytest.FixtureRequest) -> AsyncIterator[RunningGateway]:
-    """A gateway that writes directly to transports, then one that does not."""
+@pytest.fixture
+async def small() -> AsyncIterator[RunningGateway]:
     config = parse_space('space: {id: demo}\nparticipants: {ada: {capabilities: [{kind: "*"}]}}')
-    async with serve_gateway(config, direct=request.param) as running:
+    async with serve_gateway(config) as running:
         yield running
 
 
 @contextmanager
-def gateway_process(state: Path, *, direct: bool) -> Iterator[tuple[psutil.Process, int]]:
+def gateway_process(state: Path) -> Iterator[tuple[psutil.Process, int]]:
     """A gateway in a process of its own, and its port."""
-    command = [sys.executable, "-c", PROGRAM, str(state), "direct" if direct else "asgi"]
+    command = [sys.executable, "-c", PROGRAM, str(state)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
         port = int(process.stdout.readline())
@@ -111,13 +107,10 @@ FLOODS: dict[str, tuple[int, Callable[[], bytes], bool]] = {
 
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="resident memory is measured on Linux")
-@WAYS
 @pytest.mark.parametrize("flood", FLOODS)
-def test_a_hundred_unauthenticated_peers_cost_at_most_64_mebibytes(flood: str, direct: bool, tmp_path: Path) -> None:
+def test_a_hundred_unauthenticated_peers_cost_at_most_64_mebibytes(flood: str, tmp_path: Path) -> None:
     peers, make_data, handshake = FLOODS[flood]
-    if not direct and not handshake:
-        pytest.skip("HTTP is the same either way")
-    with gateway_process(tmp_path, direct=direct) as (process, port), ExitStack() as connections:
+    with gateway_process(tmp_path) as (process, port), ExitStack() as connections:
         data, before, peak = make_data(), process.memory_info().rss, 0
         for _ in range(peers):
             connections.enter_context(try_to_send(port, data, handshake=handshake))
@@ -161,8 +154,7 @@ async def is_quick(attack: Callable[[RunningGateway], float], gateway: RunningGa
         HANDSHAKE + frame(b"half", final=False),
     ],
 )
-@WAYS
-async def test_a_connection_that_sends_too_little_is_closed(start: bytes, direct: bool) -> None:
+async def test_a_connection_that_sends_too_little_is_closed(start: bytes) -> None:
     def attack(gateway: RunningGateway) -> float:
         with raw_socket(gateway) as connection:
             begin = time.monotonic()
@@ -175,7 +167,7 @@ async def test_a_connection_that_sends_too_little_is_closed(start: bytes, direct
                 read_until_closed(connection)
             return time.monotonic() - begin
 
-    async with serve_gateway(parse_space(IMPATIENT), direct=direct) as gateway:
+    async with serve_gateway(parse_space(IMPATIENT)) as gateway:
         assert await is_quick(attack, gateway)
 
 
@@ -200,9 +192,8 @@ async def test_a_slow_drip_of_header_bytes_does_not_extend_the_time() -> None:
         assert await to_thread.run_sync(attack, gateway)
 
 
-@WAYS
 @pytest.mark.parametrize("start", [False, True], ids=["silent", "websocket"])
-async def test_an_address_with_too_many_connections_loses_its_oldest(start: bool, direct: bool) -> None:
+async def test_an_address_with_too_many_connections_loses_its_oldest(start: bool) -> None:
     def attack(gateway: RunningGateway) -> None:
         with silent_connections(gateway, 40) as connections:
             for connection in connections:
@@ -218,13 +209,12 @@ async def test_an_address_with_too_many_connections_loses_its_oldest(start: bool
                     connection.recv(1)
 
     patient = IMPATIENT.replace("0.5", "50")  # all 40 have to be there at the same time
-    async with serve_gateway(parse_space(patient), direct=direct) as gateway:
+    async with serve_gateway(parse_space(patient)) as gateway:
         await to_thread.run_sync(attack, gateway)
 
 
-@WAYS
-async def test_joined_connections_do_not_count_as_unjoined(direct: bool) -> None:
-    async with serve_gateway(parse_space(IMPATIENT), direct=direct) as gateway, anyio.create_task_group() as tasks:
+async def test_joined_connections_do_not_count_as_unjoined() -> None:
+    async with serve_gateway(parse_space(IMPATIENT)) as gateway, anyio.create_task_group() as tasks:
         everybody_joined = anyio.Event()
         count = 0
 
@@ -288,16 +278,16 @@ def test_a_client_that_has_authenticated_is_not_evicted() -> None:
     assert [one.is_evicted for one in (reader, *strangers)] == [False, True, False, False]
 
 
-async def test_a_message_before_the_join_has_a_small_limit(either_way: RunningGateway) -> None:
-    async with opened(either_way) as stranger:
+async def test_a_message_before_the_join_has_a_small_limit(small: RunningGateway) -> None:
+    async with opened(small) as stranger:
         await stranger.send("x" * 70_000)
         assert (await stranger.error())["error"] == "too_large"
         assert (await stranger.closing())[0] in (1009, 4401)
 
 
-async def test_an_unfinished_message_before_the_join_has_the_same_limit(either_way: RunningGateway) -> None:
+async def test_an_unfinished_message_before_the_join_has_the_same_limit(small: RunningGateway) -> None:
     def attack() -> list[tuple[int, bytes]]:
-        with raw_socket(either_way) as connection:
+        with raw_socket(small) as connection:
             shake_hands(connection)
             connection.sendall(frame(b"x" * (4 * MEBIBYTE))[:70_000])
             return until_closing(connection)
@@ -308,13 +298,13 @@ async def test_an_unfinished_message_before_the_join_has_the_same_limit(either_w
     assert answers[1][1][:2] == (1009).to_bytes(2)
 
 
-async def test_a_join_followed_by_many_bytes_at_once_is_accepted(either_way: RunningGateway) -> None:
-    token = either_way.token_of("ada")
+async def test_a_join_followed_by_many_bytes_at_once_is_accepted(small: RunningGateway) -> None:
+    token = small.token_of("ada")
     chat = frame(json.dumps({"kind": "chat", "payload": {"text": "x" * 30_000}}).encode())
     join = frame(json.dumps({"type": "join", "participantId": "ada", "token": token}).encode())
 
     def send_all() -> list[bytes]:
-        with raw_socket(either_way) as connection:
+        with raw_socket(small) as connection:
             shake_hands(connection)
             connection.sendall(join + chat * 10)
             return list(itertools.islice((data for opcode, data in messages(connection) if opcode == 1), 11))
@@ -323,15 +313,15 @@ async def test_a_join_followed_by_many_bytes_at_once_is_accepted(either_way: Run
     assert [one["kind"] for one in answers] == ["system/welcome"] + ["chat"] * 10
 
 
-async def test_bad_messages_before_the_join_end_the_connection(either_way: RunningGateway) -> None:
-    async with opened(either_way) as stranger:
+async def test_bad_messages_before_the_join_end_the_connection(small: RunningGateway) -> None:
+    async with opened(small) as stranger:
         for _ in range(MAX_UNJOINED_ERRORS):
             await stranger.send("{")
         assert (await stranger.closing())[0] == 4401
 
 
 @pytest.mark.parametrize("start", ["joined", "refused", "lost"])
-async def test_a_closed_connection_leaves_no_reference_cycle(start: str, direct_writes: None) -> None:
+async def test_a_closed_connection_leaves_no_reference_cycle(start: str) -> None:
     remembered: list[weakref.ref[object]] = []
     create = Connection.__init__
 
@@ -452,9 +442,9 @@ async def test_pipelined_requests_are_answered(gateway: RunningGateway) -> None:
     assert (await to_thread.run_sync(attack)).count(b"HTTP/1.1 200") == 3
 
 
-async def test_a_refused_flood_of_messages_is_cut_off(either_way: RunningGateway) -> None:
+async def test_a_refused_flood_of_messages_is_cut_off(small: RunningGateway) -> None:
     def attack() -> int:
-        with raw_socket(either_way) as connection:
+        with raw_socket(small) as connection:
             shake_hands(connection)
             try:
                 for _ in range(1000):

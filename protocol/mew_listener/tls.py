@@ -1,19 +1,20 @@
 """The TLS handshake of each connection.
 
 Owns the limits that hold until a handshake is complete: the connection counts among those that have not joined, and its
-time is bounded. Afterwards `http_connection` takes the connection over, as it does without TLS. The certificate is in
-`certificate`.
+time is bounded. Afterwards `http` takes the connection over, as it does without TLS.
 """
 
 import asyncio
 import logging
-from typing import Any, cast
+import ssl
+from typing import TYPE_CHECKING, cast
 
 from mew_listener.unjoined import TLS_BYTES
 
-from mew_spaces.gateway.http_connection import BoundedHttpProtocol, GatewayConfig
+if TYPE_CHECKING:
+    from mew_listener.server import Server
 
-log = logging.getLogger("mew_spaces")
+log = logging.getLogger("mew_listener")
 
 CLOSE_SECONDS = 2.0
 """How long a client may take to answer the end of a TLS connection."""
@@ -28,40 +29,37 @@ _NO_TLS = (
 
 
 class TlsHandshake(asyncio.Protocol):
-    """A connection until its TLS handshake is complete. uvicorn creates it in place of its HTTP protocol."""
+    """A connection until its TLS handshake is complete."""
 
-    def __init__(
-        self, config: GatewayConfig, server_state: Any, app_state: dict[str, Any], _loop: Any | None = None
-    ) -> None:
-        self._config = config
-        self._protocol = BoundedHttpProtocol(config=config, server_state=server_state, app_state=app_state, _loop=_loop)
-        self._connections: set[Any] = server_state.connections
+    def __init__(self, server: "Server", protocol: asyncio.Protocol, context: ssl.SSLContext) -> None:
+        """`protocol` takes the connection over."""
+        self._server, self._protocol, self._context = server, protocol, context
         self._loop = asyncio.get_running_loop()
         self._arrived = bytearray()
         """Bytes that are not for this object: the start of the handshake, later what came with its end."""
         self._address = ""
-        self._transport: asyncio.Transport = cast("asyncio.Transport", None)
+        self.transport: asyncio.Transport = cast("asyncio.Transport", None)
         self._deadline: asyncio.TimerHandle | None = None
         self._handshake: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
+        self.transport = cast("asyncio.Transport", transport)
         self._address = (transport.get_extra_info("peername") or ("",))[0]
-        self._config.count(self, self._address)
-        self._connections.add(self)
-        self._deadline = self._loop.call_later(self._config.header_timeout_seconds, self.evict)
+        self._server.count(self, self._address)
+        self._server.connections.add(self)
+        self._deadline = self._loop.call_later(self._server.options.header_seconds, self.evict)
 
     def data_received(self, data: bytes) -> None:
         self._arrived += data
         if self._handshake is not None:
             return
         if self._arrived[0] != _HANDSHAKE_RECORD:
-            self._transport.write(_NO_TLS)
-            self._transport.close()
+            self.transport.write(_NO_TLS)
+            self.transport.close()
             return
         # The server's TLS starts only now: a silent connection costs none of its buffers, and the first bytes show
         # whether the client speaks TLS at all.
-        self._transport.pause_reading()
+        self.transport.pause_reading()
         self._handshake = self._loop.create_task(self._shake_hands())
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -69,7 +67,7 @@ class TlsHandshake(asyncio.Protocol):
 
     def evict(self) -> bool:
         """Close the connection at once: it is too slow, others need its place, or the gateway stops."""
-        self._transport.abort()
+        self.transport.abort()
         if self._handshake is not None:
             self._handshake.cancel()
         self._forget()
@@ -78,14 +76,11 @@ class TlsHandshake(asyncio.Protocol):
     shutdown = evict
 
     async def _shake_hands(self) -> None:
-        transport, hello = self._transport, bytes(self._arrived)
+        transport, hello = self.transport, bytes(self._arrived)
         self._arrived.clear()
-        self._config.unjoined.hold(self, self._address, TLS_BYTES)
-        assert self._config.tls is not None
+        self._server.unjoined.hold(self, self._address, TLS_BYTES)
         starting = self._loop.create_task(
-            self._loop.start_tls(
-                transport, self, self._config.tls, server_side=True, ssl_shutdown_timeout=CLOSE_SECONDS
-            )
+            self._loop.start_tls(transport, self, self._context, server_side=True, ssl_shutdown_timeout=CLOSE_SECONDS)
         )
         try:
             for _ in range(2):  # until the layer of TLS has the transport
@@ -110,8 +105,8 @@ class TlsHandshake(asyncio.Protocol):
     def _forget(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
-        self._config.unjoined.leave(self, self._address)
-        self._connections.discard(self)
+        self._server.unjoined.leave(self, self._address)
+        self._server.connections.discard(self)
 
 
 def _feed(protocol: asyncio.BaseProtocol, data: bytes) -> None:

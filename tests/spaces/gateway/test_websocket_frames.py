@@ -1,4 +1,4 @@
-"""The direct channel under our own server; what it shares with plain ASGI is in tests/contract/test_channels.py."""
+"""WebSocket frames that the fast path does not take, floods of them, and fairness between connections."""
 
 import asyncio
 import json
@@ -11,16 +11,14 @@ from typing import Any
 
 import anyio
 import pytest
+from mew_listener.websocket import MAX_FRAMES_A_TURN, MAX_SMALL_FRAMES
 from mew_protocol.ids import ParticipantId
-from mew_spaces.gateway.direct_websocket import MAX_FRAMES_A_TURN, MAX_SMALL_FRAMES, DirectWebSocketProtocol
 from mew_spaces.gateway.gateway import RunningGateway
 from websockets.frames import Frame, Opcode
 
 from tests.support.channels import RecordingChannel
 from tests.support.gateway_client import joined, opened
 from tests.support.waiting import PATIENCE_SECONDS
-
-pytestmark = pytest.mark.usefixtures("direct_writes")
 
 
 async def test_a_message_above_the_limit_gets_an_error_before_the_close(gateway: RunningGateway) -> None:
@@ -40,17 +38,13 @@ async def test_compression_is_not_offered(gateway: RunningGateway) -> None:
 async def test_a_flood_of_small_frames_ends_the_connection(gateway: RunningGateway, frame: Frame) -> None:
     flood = frame.serialize(mask=True) * (2 * MAX_SMALL_FRAMES + 1)
     async with joined(gateway, "bob") as bob:
-        assert gateway.server is not None
-        (protocol,) = gateway.server.server_state.connections
-        assert isinstance(protocol, DirectWebSocketProtocol)
         transport = bob.socket.transport
         transport.write(Frame(Opcode.TEXT, b"{", fin=False).serialize(mask=True))
         with anyio.fail_after(PATIENCE_SECONDS):
             while not transport.is_closing():  # a slow machine may read one flood in more than a second
                 transport.write(flood)
                 await anyio.sleep(0.1)
-        assert protocol.conn.close_sent is not None
-        assert protocol.conn.close_sent.reason == "too many small frames"
+        assert (await bob.closing())[1] == "too many small frames"
     async with joined(gateway, "ada"):
         pass
 
@@ -59,11 +53,8 @@ async def test_a_flood_of_messages_leaves_other_connections_their_turn(gateway: 
     handled: Counter[int] = Counter()
     turn, count = 0, 50 * MAX_FRAMES_A_TURN
     async with joined(gateway, "bob") as bob, anyio.create_task_group() as tasks:
-        assert gateway.server is not None
-        (protocol,) = gateway.server.server_state.connections
-        assert isinstance(protocol, DirectWebSocketProtocol)
-        assert protocol.channel is not None
-        protocol.channel.on_message = lambda _data, _is_text: handled.update([turn])
+        (connection,) = gateway.server.connections
+        connection.channel.on_message = lambda _data, _is_text: handled.update([turn])
 
         async def count_turns() -> None:
             nonlocal turn
