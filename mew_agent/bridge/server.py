@@ -25,6 +25,7 @@ from mcp.server.subscriptions import (
     ServerEvent,
     ToolsListChanged,
 )
+from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import event_to_notification
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
@@ -248,7 +249,9 @@ async def serving_http(
     Port 0 picks a free port; `ping_seconds` is that of `kept_alive`. Yields the URL. Raises `OSError` if the port is
     taken.
     """
-    app = guarded(kept_alive(server.streamable_http_app(), ping_seconds), token)
+    # The listener checks hosts and origins, and knows which others are allowed.
+    unchecked = TransportSecuritySettings(enable_dns_rebinding_protection=False)
+    app = guarded(kept_alive(server.streamable_http_app(transport_security=unchecked), ping_seconds), token)
     # The sessions end first: they hold the event streams open for which the HTTP server would wait.
     async with (
         serving(app, host="127.0.0.1", port=port, stopping=server.end_subscriptions, allowed=allowed) as url,

@@ -93,7 +93,7 @@ async def run(module: str) -> None:
     import resource
 
     resource.setrlimit(resource.RLIMIT_NOFILE, (64, int(sys.argv[2])))  # the server raises the first
-    configure_logging("info")
+    configure_logging("warning")
     async with SERVERS[module][1](ONLY_OWN) as url:
         print(url, flush=True)
         await anyio.sleep_forever()
