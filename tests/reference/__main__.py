@@ -3,7 +3,7 @@
     git clone https://github.com/rjcorwin/mew-protocol
     make test-reference REFERENCE=mew-protocol
 
-Needs Node.js 22 or newer, npm, bash and curl. Each scenario of the reference is a folder with a `test.sh` that
+Needs Node.js 22 or newer, npm, bash, curl and jq. Each scenario of the reference is a folder with a `test.sh` that
 starts a space through the `mew` on its PATH and reads the logs. This program puts a `mew` there, runs the scripts one
 at a time, and prints one line for each. Exits with 1 if a scenario failed that is not in `KNOWN`.
 """
@@ -42,17 +42,22 @@ def build(reference: Path) -> None:
         subprocess.run(["npm", "run", "build"], cwd=reference, check=True)
 
 
-def link_programs(folder: Path, reference: Path, *, is_ours: bool) -> None:
-    """Fill the folder that is the PATH of the scenarios: all programs of this machine but jq, and the `mew` to test.
+_JQ = """#!/bin/sh
+output=$('{jq}' "$@"); code=$?
+[ -z "$output" ] || printf '%s\\n' "$output"
+[ -z "$output" ] && exit $code
+exit 0
+"""
+"""jq as of version 1.7: `jq -e` succeeds if any line of a log matches. Before, only the last line counted."""
 
-    The scenarios search the logs with jq if there is one, and with `jq -e`, whose exit code in version 1.6 only tells
-    whether the last line of a log matches. Without jq they search with grep.
-    """
-    for place in os.get_exec_path():
-        for program in Path(place).glob("*"):
-            link = folder / program.name
-            if program.name not in ("jq", "mew") and not link.is_symlink():
-                link.symlink_to(program)
+
+def add_programs(folder: Path, reference: Path, *, is_ours: bool) -> None:
+    """Add the programs that the scenarios find first on their PATH: the `mew` to test, and jq. Raises `SystemExit`."""
+    jq = shutil.which("jq")
+    if jq is None:
+        sys.exit("jq not found; the scenarios search the logs with it")
+    (folder / "jq").write_text(_JQ.format(jq=jq), encoding="utf-8")
+    (folder / "jq").chmod(0o755)
     # PM2, which starts the reference's programs, reads this file as JavaScript, so a shell script would not do.
     program = Path(sys.executable).with_name("mew") if is_ours else reference / "dist/cli/index.js"
     program.chmod(program.stat().st_mode | 0o111)
@@ -64,7 +69,7 @@ def run(scenario: Path, folder: Path, compat: str) -> Outcome:
     home = Path(tempfile.mkdtemp(prefix="home-", dir=folder.parent))
     environment = {
         **os.environ,
-        "PATH": str(folder),
+        "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}",
         "HOME": str(home),
         "PM2_HOME": str(home / "pm2"),
         "MEW_COMPAT": compat,
@@ -102,7 +107,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="mew-reference-") as temporary:
         folder = Path(temporary) / "bin"
         folder.mkdir()
-        link_programs(folder, reference, is_ours=not options.own_mew)
+        add_programs(folder, reference, is_ours=not options.own_mew)
         scenarios = sorted(one.parent for one in reference.glob("e2e/scenario-*/test.sh"))
         for scenario in scenarios:
             if options.only and not any(part in scenario.name for part in options.only):
