@@ -50,7 +50,7 @@ def log_path(folder: Path, name: str) -> Path:
 def prepare_log_folder(folder: Path, names: Sequence[str], links: Path | None = None) -> None:
     """Create the folder and an empty log for each program; keep old logs as `.previous.log`. Raises `SpacesError`.
 
-    `links` is a folder that gets a link to each log, unless it has a file of that name.
+    `links` is a folder that gets a link to each log, unless it has a file of that name with something in it.
     """
     try:
         make_private_folder(folder)
@@ -64,8 +64,11 @@ def prepare_log_folder(folder: Path, names: Sequence[str], links: Path | None = 
             path.touch(mode=0o600)  # the output of agents is private to the user who started them
             if links is not None:
                 links.mkdir(exist_ok=True)
+                link = log_path(links, name)
+                if link.is_file() and not link.is_symlink() and not link.stat().st_size:
+                    link.unlink()  # scripts of the TypeScript reference create empty logs first
                 with suppress(FileExistsError):
-                    log_path(links, name).symlink_to(path.resolve())
+                    link.symlink_to(path.resolve())
     except OSError as error:
         raise SpacesError(
             f"{folder}: cannot write logs: {error.strerror or error}; check the permissions of the folder"

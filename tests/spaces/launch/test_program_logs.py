@@ -108,6 +108,7 @@ def test_links_to_logs_leave_files_of_the_user_alone(tmp_path: Path) -> None:
     logs, links = tmp_path / "state" / "logs", tmp_path / "logs"
     links.mkdir()
     (links / "mine.log").write_text("mine\n")
+    (links / "coder.log").touch()
     for _ in range(2):
         prepare_log_folder(logs, ["coder", "mine"], links)
     log_path(logs, "coder").write_text("new\n")
