@@ -4,11 +4,14 @@ Owns how a report reads as text, and which of the tools our capabilities allow. 
 every reader sees.
 """
 
+from datetime import UTC, datetime
 from typing import Final
 
 import anyio
 from mew_protocol import kinds
-from mew_protocol.payloads.participant import CompactDone, Status
+from mew_protocol.envelope import unix_seconds
+from mew_protocol.figure_age import old_figure, span
+from mew_protocol.payloads.participant import CompactDone, Status, basis_words
 from mew_protocol.quoting import one_line
 
 from mew_agent.model.interface import ToolSpec
@@ -51,7 +54,10 @@ class BoardTools(FunctionTools):
         me = self._me
         peers = [me.peers[name] for name in sorted(me.peers)]
         reporting = [Peer(me.id, context=me.context), *(peer for peer in peers if _has_context(peer.context))]
-        lines = [f"{one.id}{' (you)' if one.id == me.id else ''}: {context_words(one.context)}" for one in reporting]
+        now = datetime.now(UTC)
+        lines = [
+            f"{one.id}{' (you)' if one.id == me.id else ''}: {context_words(one.context, now)}" for one in reporting
+        ]
         without = [peer.id for peer in peers if not _has_context(peer.context)]
         return "\n".join([*lines, *([f"no context of their own: {', '.join(without)}"] if without else [])])
 
@@ -107,7 +113,7 @@ class BoardTools(FunctionTools):
 
 def headroom_tokens(context: PeerContext) -> int | None:
     """Return the tokens until a participant compacts automatically or its window is full; None if unknown."""
-    if context.tokens is None:
+    if context.tokens is None or context.outdated is not None:
         return None
     limit = context.max_tokens
     if context.report is not None and context.report.compact_at_tokens is not None:
@@ -115,29 +121,49 @@ def headroom_tokens(context: PeerContext) -> int | None:
     return None if limit is None else max(0, limit - context.tokens)
 
 
-def context_words(context: PeerContext) -> str:
-    """Return a context report in one line: tokens, limit, basis, level and what happens next."""
+def context_words(context: PeerContext, now: datetime | None = None) -> str:
+    """Return a context report in one line: tokens, limit, basis, level and what happens next.
+
+    With `now`, the age of a figure that is not of the last turn is in it.
+    """
     report = context.report
     if context.tokens is None:
         why = report.reason.replace("_", " ") if report is not None and report.reason else "not reported"
         last = report.last_reported if report is not None else None
-        words = [f"size unknown ({why})", *([f"last reported {last.tokens:,}"] if last else [])]
+        words = [
+            f"size unknown ({why})",
+            *([f"last reported {last.tokens:,}{_ago(last.measured_at, now)}"] if last else []),
+        ]
         words += [f"limit {context.max_tokens:,} tokens"] if context.max_tokens else []
     else:
         of = f" of {context.max_tokens:,}" if context.max_tokens else ""
-        words = [f"{context.tokens:,}{of} tokens ({context.basis_label.replace('_', ' ')})"]
+        words = [f"{context.tokens:,}{of} tokens ({basis_words(context.basis_label)})"]
+    if context.outdated is not None:
+        words.append(old_figure(context.outdated, _age(context.at, now)))
+    elif report is not None and report.stale_messages:
+        words.append(f"{report.stale_messages:,} more items since{_ago(report.measured_at, now)}")
     if report is not None:
         if report.level != "unknown":
             words.append(report.level.replace("_", " "))
         if report.compact_at_tokens is not None:
             words.append(f"compacts at {report.compact_at_tokens:,}")
-        if report.turns_to_compaction is not None:
+        if report.turns_to_compaction is not None and context.outdated is None:
             words.append(f"in about {report.turns_to_compaction} turns")
         if report.last_compaction is not None and report.last_compaction.freed_tokens is not None:
             words.append(f"last compaction freed {report.last_compaction.freed_tokens:,}")
     if context.status not in ("", "active"):
         words.append(context.status.partition(":")[0].replace("_", " "))
     return one_line(", ".join(words))  # a level or a status of a peer is no second line
+
+
+def _age(at: str | None, now: datetime | None) -> str | None:
+    then = None if now is None else unix_seconds(at)
+    return None if then is None or now is None else span(now.timestamp() - then)
+
+
+def _ago(at: str | None, now: datetime | None) -> str:
+    age = _age(at, now)
+    return "" if age is None else f" {age} ago"
 
 
 def context_line(status: Status) -> str:

@@ -93,7 +93,8 @@ class PeerControls:
         if isinstance(text, str):
             size = await Sizes().measure(text)
             text, basis = Calibration().project(size.units), "heuristic"
-        return fit_in(known.context.as_status(), text, basis, as_of=known.context.at or None)
+        context = known.context
+        return fit_in(context.as_status(), text, basis, as_of=context.at or None, outdated=context.outdated)
 
     async def deliver(self, peer: str, chat_id: str, how: Delivery) -> Envelope:
         """Say how a peer is to deliver our chat that it holds because it does not fit. Raises what `send` raises.

@@ -6,17 +6,18 @@ Reads welcomes, presences and statuses, and stores what discovery found out. Sen
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from mew_protocol import kinds
 from mew_protocol.bounded_dict import BoundedDict
 from mew_protocol.capability import CapabilitySet
 from mew_protocol.context_report import Basis, ContextReport
 from mew_protocol.envelope import Draft, Envelope
+from mew_protocol.figure_age import Outdated, outdated_by, reports_only_when_asked
 from mew_protocol.ids import GATEWAY_IDS
 from mew_protocol.json_values import objects_at
 from mew_protocol.payloads.chat import MAIN_SESSION
-from mew_protocol.payloads.participant import Status, basis_label, is_whole_status
+from mew_protocol.payloads.participant import Status, basis_label, basis_words, is_whole_status
 from mew_protocol.payloads.system import Presence, Welcome
 from pydantic import ValidationError
 
@@ -30,6 +31,7 @@ class PeerContext:
 
     `tokens` and `max_tokens` are tokens, `messages` counts history items, `at` is when the peer sent this. `report` is
     the peer's whole context report, None for peers that send none; the `basis` of their figures is then None, too.
+    `outdated` says why `tokens` may not be true any more; None if it is of the last turn.
     """
 
     tokens: int | None = None
@@ -38,12 +40,13 @@ class PeerContext:
     status: str = ""
     report: ContextReport | None = None
     at: str = ""
+    outdated: Outdated | None = None
 
     @staticmethod
-    def from_status(status: Status, at: str) -> "PeerContext":
+    def from_status(status: Status, at: str, outdated: Outdated | None = None) -> "PeerContext":
         """Read a status that was sent at the time `at`."""
         count, word = status.messages_in_context, status.status or ""
-        return PeerContext(status.tokens, status.max_tokens, count, word, status.context, at)
+        return PeerContext(status.tokens, status.max_tokens, count, word, status.context, at, outdated)
 
     def as_status(self) -> Status | None:
         """Return the figures as a status; None if the peer has sent none."""
@@ -64,7 +67,7 @@ class PeerContext:
 
     @property
     def basis_label(self) -> str:
-        """The basis as every surface words it: `unlabelled` for a figure without a context report."""
+        """The basis of the figure: `estimate` for one without a context report."""
         return basis_label(self.tokens, self.report)
 
     @property
@@ -107,7 +110,7 @@ class PeerContext:
     def __str__(self) -> str:
         """For people: `98,412 of 128,000 tokens (reported)`; unknown figures are `?`, and a basis is in words."""
         used, window = (f"{number:,}" if number is not None else "?" for number in (self.tokens, self.max_tokens))
-        return f"{used} of {window} tokens ({(self.basis or 'source unknown').replace('_', ' ')})"
+        return f"{used} of {window} tokens ({basis_words(self.basis_label)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +172,8 @@ class Peers(Mapping[str, Peer]):
     me: str
     _by_id: dict[str, Peer] = field(default_factory=dict)
     _contexts: BoundedDict[str, PeerContext] = field(default_factory=lambda: BoundedDict(REMEMBERED_CONTEXTS))
+    _asked_only: set[str] = field(default_factory=set)
+    """The peers whose newest figure is from a participant that reports only when it is asked."""
 
     def __getitem__(self, participant: str) -> Peer:
         return self._by_id[participant]
@@ -198,6 +203,10 @@ class Peers(Mapping[str, Peer]):
                     return self._receive_presence(Presence.model_validate(envelope.body))
                 case kinds.PARTICIPANT_STATUS if envelope.sender != self.me and is_whole_status(envelope):
                     return self._receive_status(envelope.sender, Status.model_validate(envelope.body), envelope.ts)
+                case kinds.CHAT if self._asked_only:
+                    names = {envelope.sender, *envelope.to} if envelope.to else self._asked_only
+                    for name in names & self._asked_only:
+                        self._mark(name, "chat")
         return PeerChanges()
 
     def _receive_welcome(self, welcome: Welcome) -> PeerChanges:
@@ -210,10 +219,8 @@ class Peers(Mapping[str, Peer]):
         for entry in welcome.board or ():
             if entry.status is None:
                 continue
-            context = PeerContext.from_status(entry.status, entry.received_at or "")
-            self._contexts[entry.id] = context
-            if entry.id in self._by_id:
-                self._by_id[entry.id] = replace(self._by_id[entry.id], context=context)
+            context = PeerContext.from_status(entry.status, entry.received_at or "", entry.outdated)
+            self._keep(entry.id, context)
         return PeerChanges(
             joined=tuple(peer for name, peer in self._by_id.items() if name not in known),
             left=tuple(peer for name, peer in known.items() if name not in self._by_id),
@@ -227,6 +234,8 @@ class Peers(Mapping[str, Peer]):
         if presence.event == "join":
             peer = replace(known or self._returned(member.id), capabilities=member.capabilities)
             self._by_id[member.id] = peer
+            self._mark(member.id, "join")
+            peer = self._by_id[member.id]
             return PeerChanges(joined=(peer,)) if known is None else PeerChanges(rejoined=(peer,))
         if presence.event == "leave" and known is not None:
             del self._by_id[member.id]
@@ -235,9 +244,22 @@ class Peers(Mapping[str, Peer]):
 
     def _receive_status(self, participant: str, status: Status, at: str) -> PeerChanges:
         known = self._by_id.get(participant) or self._returned(participant)
-        context = self._contexts[participant] = PeerContext.from_status(status, at)
-        peer = self._by_id[participant] = replace(known, context=context)
-        return PeerChanges(reported=peer, context_before=known.context)
+        self._by_id[participant] = known
+        self._keep(participant, PeerContext.from_status(status, at))
+        return PeerChanges(reported=self._by_id[participant], context_before=known.context)
+
+    def _mark(self, participant: str, event: Literal["join", "chat"]) -> None:
+        """Mark the figure of a peer that may be old after an event."""
+        if (known := self._contexts.get(participant)) is not None:
+            outdated = outdated_by(event, known.tokens, known.report, known.outdated)
+            self._keep(participant, replace(known, outdated=outdated))
+
+    def _keep(self, participant: str, context: PeerContext) -> None:
+        self._contexts[participant] = context
+        is_asked_only = reports_only_when_asked(context.tokens, context.report)
+        (self._asked_only.add if is_asked_only else self._asked_only.discard)(participant)
+        if participant in self._by_id:
+            self._by_id[participant] = replace(self._by_id[participant], context=context)
 
     def _returned(self, participant: str) -> Peer:
         return Peer(participant, context=self._contexts.get(participant, PeerContext()))

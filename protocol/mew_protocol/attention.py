@@ -209,7 +209,8 @@ def entry_items(
         *_stopped_items(entry, word, detail, now),
         *(_waiting_items(entry, status.context) if status.context is not None else ()),
     ]
-    if status.context is not None and word not in ("compacting", "compaction_waiting") and not found:
+    is_current = entry.outdated is None and word not in ("compacting", "compaction_waiting")
+    if status.context is not None and is_current and not found:
         found += _fill_items(entry, status.context)
     return tuple(found)
 

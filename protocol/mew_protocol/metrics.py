@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from mew_protocol.context_report import ContextReport, plausible
 from mew_protocol.envelope import unix_seconds
-from mew_protocol.payloads.participant import UNLABELLED, BoardEntry, basis_label
+from mew_protocol.payloads.participant import ESTIMATE, BoardEntry, basis_label
 
 MAX_LABEL_CHARS: Final = 100
 """Participants choose some labels, such as the name of a level; longer ones are cut."""
@@ -59,6 +59,8 @@ class _ContextMetrics:
         self._reported_at = _new("mew_context_status_timestamp_seconds", "When the last status arrived")
         self._info = _new("mew_context_info", "How the tokens are known; 1", "basis", "reason", "model", "policy")
         self._tokens = _new("mew_context_tokens", "Tokens in the context window", "basis")
+        self._figure_at = _new("mew_context_tokens_timestamp_seconds", "When the tokens were first reported")
+        self._outdated = _new("mew_context_tokens_outdated", "1 while the tokens may not be true any more", "reason")
         self._window = _new("mew_context_window_tokens", "Size of the context window", "basis")
         self._limit = _new("mew_context_compact_at_tokens", "Tokens at which the agent compacts automatically")
         self._level = _new("mew_context_level", "Severity of the level: 0 (healthy) to 3", "level", "basis")
@@ -88,8 +90,11 @@ class _ContextMetrics:
         about = (report.reason, report.model, report.policy) if report is not None else (None, None, None)
         self._info.add(1, space, entry.id, basis, *about)
         self._tokens.add(status.tokens, space, entry.id, basis)
+        self._figure_at.add(unix_seconds(entry.figure_at), space, entry.id)
+        if entry.outdated is not None:
+            self._outdated.add(1, space, entry.id, entry.outdated)
         window_basis = report.max_tokens_basis if report is not None else None
-        self._window.add(status.max_tokens, space, entry.id, window_basis or UNLABELLED)
+        self._window.add(status.max_tokens, space, entry.id, window_basis or ESTIMATE)
         if report is not None:
             self._add_report(report, space, entry.id)
 

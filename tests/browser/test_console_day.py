@@ -107,7 +107,7 @@ async def assert_one_truth(page: Page, gateway: RunningGateway, agent: Agent) ->
         own, entry = agent.conversation.status(), {one.id: one for one in gateway.board().participants}["coder"]
         if own.context is None or entry.status is None or entry.status.context is None or own.tokens is None:
             return False
-        basis = {"server_counted": "counted by server"}.get(own.context.basis, own.context.basis)
+        basis = own.context.basis.replace("_", " ")
         same = (entry.status.tokens, entry.status.context.basis) == (own.tokens, own.context.basis)
         expected = (str(own.tokens), str(own.max_tokens), basis, str(own.tokens), str(own.max_tokens), str(own.tokens))
         return same and await shown() == expected

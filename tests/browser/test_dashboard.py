@@ -126,7 +126,7 @@ async def test_an_estimate_looks_different_from_a_report(open_dashboard: OpenDas
         await expect(fill).to_have_css("background-image", re.compile("repeating-linear-gradient"))
         await coder.report(tokens=512, **WINDOW)
         await expect(part(page, "amount")).to_have_text("~512")
-        await expect(part(page, "known")).to_contain_text("unlabelled")
+        await expect(part(page, "known")).to_contain_text("estimate")
 
 
 async def test_every_value_of_the_context_report_has_words(open_dashboard: OpenDashboard) -> None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from mew_protocol.metrics import MAX_LABEL_CHARS, context_metrics
-from mew_protocol.payloads.participant import BoardEntry
+from mew_protocol.payloads.participant import BoardEntry, Status
 
 
 def samples(status: dict[str, Any] | None) -> dict[str, list[tuple[tuple[str, ...], float]]]:
@@ -27,10 +27,10 @@ def test_an_unknown_figure_has_no_sample() -> None:
     }
 
 
-def test_a_figure_without_a_report_is_unlabelled() -> None:
+def test_a_figure_without_a_report_is_an_estimate() -> None:
     found = samples({"messages_in_context": 1, "tokens": 0, "max_tokens": 9})
-    assert found["mew_context_tokens"] == [(("unlabelled",), 0)]
-    assert found["mew_context_window_tokens"] == [(("unlabelled",), 9)]
+    assert found["mew_context_tokens"] == [(("estimate",), 0)]
+    assert found["mew_context_window_tokens"] == [(("estimate",), 9)]
     assert "mew_context_compactions_total" not in found
 
 
@@ -58,3 +58,13 @@ def test_implausible_values_of_a_participant_do_no_harm() -> None:
         "mew_context_level"
     ]
     assert (len(labels[0]), severity) == (MAX_LABEL_CHARS, 2)
+
+
+def test_an_old_figure_has_its_time_and_the_reason() -> None:
+    status = Status(messages_in_context=3, tokens=704, max_tokens=20_000)
+    entry = BoardEntry(
+        id="coder", connected=True, status=status, figure_at="1970-01-01T00:01:00Z", outdated="messages_since"
+    )
+    found = {one.name: one.samples for one in context_metrics([("demo", [entry])])}
+    assert found["mew_context_tokens_timestamp_seconds"] == [(("demo", "coder"), 60)]
+    assert found["mew_context_tokens_outdated"] == [(("demo", "coder", "messages_since"), 1)]

@@ -127,7 +127,8 @@ async def answering(gateway: RunningGateway, name: str, answer: Answer) -> Async
         async def listen() -> None:
             while True:
                 message = await client.next()
-                if message["kind"].startswith(("participant/", "chat")) and name in (message.get("to") or ()):
+                is_asked = name in (message.get("to") or ()) and message["from"] != "system:gateway"
+                if is_asked and message["kind"].startswith(("participant/", "chat")):
                     await answer(client, message)
 
         tasks.start_soon(listen)

@@ -4,30 +4,38 @@ from collections.abc import Mapping
 from typing import Any
 
 from mew_protocol import kinds
+from mew_protocol.envelope import Draft
+from mew_protocol.figure_age import OUTDATED_WORDS
 from mew_protocol.json_values import object_at, value_at
-from mew_protocol.payloads.participant import Board, BoardEntry, Status
+from mew_protocol.payloads.participant import Board, BoardEntry, Status, is_whole_status
 from pydantic import ValidationError
 
 
 def apply_event(board: Board | None, name: str, body: Any) -> tuple[Board | None, str | None]:
     """The board after an event, and the participant that changed; None means none or all of them.
 
-    A status addressed to a participant answers a request and may hold only the fields asked for, so it changes nothing.
+    A status that holds only the fields that were asked for changes nothing. The event `outdated` says which figures are
+    old; a new status is not.
     """
     if name == "board":
         return Board.model_validate(body), None
-    if name != "envelope" or board is None or not isinstance(body, Mapping):
+    if board is None or not isinstance(body, Mapping):
+        return board, None
+    if name == "outdated":
+        return _with_outdated(board, body), None
+    if name != "envelope":
         return board, None
     payload = object_at(body, "payload")
     at = str(body.get("ts") or board.at)
     match body.get("kind"):
-        case kinds.PARTICIPANT_STATUS if not body.get("to"):
+        case kinds.PARTICIPANT_STATUS if _is_whole(body):
             try:
                 status = Status.model_validate(payload)
             except ValidationError:
                 return board, None
             sender = str(body.get("from"))
             change = {"status": status, "status_id": body.get("id"), "received_at": at, "age_seconds": 0.0}
+            change |= {"figure_at": None, "outdated": None}
             change["seconds_to_compaction"] = None  # the gateway projects it, from more than this status
             return _with_change(board, sender, at, {"connected": True, **change}), sender
         case kinds.SYSTEM_PRESENCE if payload.get("event") in ("join", "leave"):
@@ -42,6 +50,25 @@ def apply_event(board: Board | None, name: str, body: Any) -> tuple[Board | None
 def entry_of(board: Board, participant: str) -> BoardEntry | None:
     """The participant's entry on the board."""
     return next((entry for entry in board.participants if entry.id == participant), None)
+
+
+def _is_whole(body: Mapping[str, Any]) -> bool:
+    try:
+        return is_whole_status(Draft.model_validate(body))
+    except ValidationError:
+        return False
+
+
+def _with_outdated(board: Board, outdated: Mapping[str, Any]) -> Board:
+    def marked(entry: BoardEntry) -> BoardEntry:
+        reason = value_at(outdated, entry.id, "outdated")
+        if reason not in OUTDATED_WORDS:
+            return entry if entry.outdated is None else entry.model_copy(update={"outdated": None})
+        figure_at = value_at(outdated, entry.id, "figure_at")
+        change = {"outdated": reason, "figure_at": figure_at, "seconds_to_compaction": None}
+        return entry.model_copy(update=change)
+
+    return board.model_copy(update={"participants": tuple(marked(entry) for entry in board.participants)})
 
 
 def _with_change(board: Board, participant: str, at: str, change: Mapping[str, Any]) -> Board:

@@ -163,7 +163,7 @@ def _table(rows: list[_Row], style: TerminalStyle, *, detail: bool) -> list[str]
 def _notes(row: _Row, layout: _Layout, style: TerminalStyle) -> list[str]:
     """What the columns leave out: why a figure is missing, and the state. Lines break between remarks only."""
     is_unknown = not row.is_quiet and words.percent(row.entry.status) is None
-    why = [words.reason(row.entry.status)] if is_unknown and _FILL_COLUMNS.isdisjoint(layout.columns) else []
+    why = [words.reason(row.entry.status, row.now)] if is_unknown and _FILL_COLUMNS.isdisjoint(layout.columns) else []
     lines: list[str] = []
     for remark in [*why, *row.remarks]:
         longer = f"{lines[-1]}, {remark}" if lines else _INDENT + remark
@@ -200,7 +200,7 @@ def _bar(row: _Row, style: TerminalStyle, size: int) -> str:
     status = row.entry.status
     fill = words.percent(status)
     if fill is None or status is None or status.tokens is None or status.max_tokens is None:
-        return words.reason(status)
+        return words.reason(status, row.now)
     return f"{gauge(status, size, style)} {fill:>3}%"
 
 

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from itertools import accumulate, islice, takewhile
 from typing import Final
 
+from mew_protocol import figure_age
 from mew_protocol.context_report import (
     ContextReport,
     PinReport,
@@ -21,8 +22,9 @@ from mew_protocol.context_report import (
     UnknownReason,
     Waiting,
 )
+from mew_protocol.figure_age import span as span
 from mew_protocol.payloads.mcp import COMPACT_CONTEXT
-from mew_protocol.payloads.participant import BoardEntry, CompactDone, Status, basis_label
+from mew_protocol.payloads.participant import BoardEntry, CompactDone, Status, basis_label, basis_words
 from mew_protocol.proposal_text import ALL_SHOWN
 from mew_protocol.quoting import clean as clean
 from mew_protocol.quoting import one_line
@@ -161,14 +163,6 @@ def clock(at: str | None, now: datetime, *, today: str = "%H:%M") -> str:
     return then.strftime(today if then.date() == now.date() else "%Y-%m-%d %H:%M")
 
 
-def span(seconds: float) -> str:
-    """A duration in its largest unit."""
-    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= size:
-            return f"{int(seconds // size)} {unit}"
-    return f"{max(0, int(seconds))} s"
-
-
 def severity(status: Status | None) -> int | None:
     """The severity, 0 to 3; None if unknown."""
     report = status.context if status else None
@@ -182,7 +176,7 @@ def basis(status: Status | None) -> str:
 
 def source(status: Status | None) -> str:
     """The same in words, to be read: `server counted`."""
-    return words(basis(status))
+    return basis_words(basis(status))
 
 
 def tokens(status: Status | None) -> str:
@@ -210,13 +204,22 @@ def percent(status: Status | None) -> int | None:
     return (200 * status.tokens + status.max_tokens) // (2 * status.max_tokens)
 
 
-def reason(status: Status | None) -> str:
-    """Why there is no figure, with the last reported one if any."""
+def old_figure(entry: BoardEntry, now: datetime) -> str:
+    """Say that a figure is old, and how old; empty for one of the last turn."""
+    age = ago(entry.figure_at or entry.received_at, now)
+    return "" if entry.outdated is None else figure_age.old_figure(entry.outdated, age and age.removesuffix(" ago"))
+
+
+def reason(status: Status | None, now: datetime) -> str:
+    """Why there is no figure, with the last reported one and its age if any."""
     report = status.context if status else None
     if report is None:
         return "nothing reported"
     why = REASONS[report.reason] if report.reason else "window unknown"
-    return f"{why}, was {report.last_reported.tokens:,}" if report.last_reported else why
+    if report.last_reported is None:
+        return why
+    when = ago(report.last_reported.measured_at, now)
+    return f"{why}, was {report.last_reported.tokens:,}{f' {when}' if when else ''}"
 
 
 def next_call(report: ContextReport | None) -> str:
@@ -240,6 +243,8 @@ def compacts_in(entry: BoardEntry) -> str:
     report = status.context if status is not None else None
     if status is not None and status.status == "compacting":
         return "now"
+    if entry.outdated is not None:
+        return "-"
     turns = report.turns_to_compaction if report is not None else None
     found = [] if turns is None else [f"~{count_of(turns, 'turn')}"]
     found += [] if entry.seconds_to_compaction is None else [f"~{span(entry.seconds_to_compaction)}"]
@@ -263,6 +268,8 @@ def remarks(entry: BoardEntry, *, now: datetime, ended: str | None = None) -> li
     if not entry.connected:
         when = ago(entry.received_at, now) if status else None
         found.append(f"not connected, last report {when}" if when else "not connected")
+    else:
+        found.append(old_figure(entry, now))
     if status is not None:
         word, report = status.status or "", status.context
         is_over = word.startswith(SHUTTING_DOWN) if entry.connected else word == "waiting_for_approval"
@@ -313,7 +320,8 @@ def _report_remarks(entry: BoardEntry, report: ContextReport, now: datetime) -> 
     if isinstance(report.severity, int) and report.severity > 0:
         yield words(report.level)
     if report.stale_messages:
-        yield f"+{count_of(report.stale_messages, 'item')} since"
+        when = ago(report.measured_at, now)
+        yield f"+{count_of(report.stale_messages, 'item')} since{f' {when}' if when else ''}"
     if report.spent_tokens is not None:
         budget = "" if report.budget_tokens is None else f" of {report.budget_tokens:,}"
         yield f"spent {report.spent_tokens:,}{budget}"
@@ -369,5 +377,5 @@ def sentence(entry: BoardEntry, *, now: datetime, ended: str | None = None) -> s
         return f"{clean(entry.id)}  {NO_CONTEXT}{f'  ({more})' if more else ''}"
     fill = percent(status)
     figure = f"{tokens(status)} of {window(status)}"
-    known = f"{fill}% {source(status)}" if fill is not None else f"{source(status)}: {reason(status)}"
+    known = f"{fill}% {source(status)}" if fill is not None else f"{source(status)}: {reason(status, now)}"
     return f"{clean(entry.id)}  {figure}  {known}{f'  ({more})' if more else ''}"

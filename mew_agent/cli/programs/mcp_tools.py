@@ -417,7 +417,7 @@ def _name(entry: BoardEntry) -> str:
 def _report(entry: BoardEntry, now: datetime) -> str:
     assert entry.status is not None
     age = words.ago(entry.received_at, now)
-    text = context_words(PeerContext.from_status(entry.status, entry.received_at or ""))
+    text = context_words(PeerContext.from_status(entry.status, entry.figure_at or "", entry.outdated), now)
     return f"{words.clean(text)}; {age}" if age else words.clean(text)
 
 

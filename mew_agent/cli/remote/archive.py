@@ -128,7 +128,7 @@ def _show_composition(request: TargetedRequest) -> None:
     status = request.ask_status(kinds.PARTICIPANT_REQUEST_STATUS, fields)
     if not request.as_json and not words.has_context(status):
         raise RequestRefused(request.target, "reports no context")
-    known = words.source(status) if status.tokens is not None else words.reason(status)
+    known = words.source(status) if status.tokens is not None else words.reason(status, terminal.now())
     request.print(f"{words.tokens(status)} of {words.window(status)} tokens, {known}", _json_of(status))
     if not request.as_json:
         width = terminal.style_of(sys.stdout).width

@@ -308,7 +308,7 @@ def _print_compaction(
 
 def _figures(status: Status) -> str:
     if status.tokens is None:
-        return f"? of {words.window(status)} ({words.reason(status)})"
+        return f"? of {words.window(status)} ({words.reason(status, terminal.now())})"
     source = words.source(status)
     later = "; exact after its next call" if source == "projected" else ""
     return f"{status.tokens:,} of {words.window(status)} ({source}{later})"

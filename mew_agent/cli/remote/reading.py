@@ -239,7 +239,7 @@ def fit(
     basis: TextBasis = "given"
     if tokens is None:
         tokens, basis = Calibration().project(features(terminal.read_text(file, "FILE"))), "heuristic"
-    outcome = fit_in(entry.status, tokens, basis, as_of=entry.received_at)
+    outcome = fit_in(entry.status, tokens, basis, as_of=entry.received_at, outdated=entry.outdated)
     known = {"participant": target, **outcome.model_dump(mode="json", exclude_none=True)}
     terminal.print_outcome(f"{target}: {VERDICTS[outcome.fits]}; {outcome}", known, as_json=as_json)
     if outcome.fits is None:

@@ -239,9 +239,11 @@ class SpaceApp(App[None]):
 
     def _row(self, entry: BoardEntry, level: AttentionLevel | None, width: int, is_tall: bool) -> Content:
         """A row of the board, drawn again only after a change: with sixty agents one row changes at a time."""
-        about, known = (entry, level, width, is_tall), self._rows.get(entry.id)
+        now = self._now()
+        about = (entry, level, width, is_tall, words.old_figure(entry, now), words.reason(entry.status, now))
+        known = self._rows.get(entry.id)
         if known is None or known[0] != about:
-            known = (about, content_of(row(entry, level, width=width, is_tall=is_tall, style=self._style)))
+            known = (about, content_of(row(entry, level, now=now, width=width, is_tall=is_tall, style=self._style)))
             self._rows[entry.id] = known
         return known[1]
 

@@ -66,18 +66,21 @@ def sorted_entries(board: Board, attention: Sequence[AttentionItem], wanted: str
 
 
 def row(
-    entry: BoardEntry, level: AttentionLevel | None, *, width: int, is_tall: bool, style: TerminalStyle
+    entry: BoardEntry, level: AttentionLevel | None, *, now: datetime, width: int, is_tall: bool, style: TerminalStyle
 ) -> list[Line]:
-    """A participant: name, gauge and share; tall rows have the figure and its basis below."""
+    """A participant: name, gauge and share, or the age of an old figure; tall rows have figure and basis below."""
     status, room = entry.status, max(4, width - _NAME_CELLS - 8)
+    old = words.old_figure(entry, now)
     urgent = "" if level is None else LEVEL_STYLES[level]
     style_word, name_style = urgent or fill_style(status), urgent or ("" if entry.connected else "dim")
     mark = "  " if level is None else _MARKS[level]
     name = words.clip(words.clean(entry.id), _NAME_CELLS - 1).ljust(_NAME_CELLS)
     share = words.percent(status)
     if status is None or share is None:
-        why = words.reason(status) if words.has_context(status) else "" if entry.connected else "not connected"
+        why = words.reason(status, now) if words.has_context(status) else "" if entry.connected else "not connected"
         first: Line = ((mark, style_word), (name, name_style), (words.clip(why, room + 5), "dim"))
+    elif old and not is_tall:
+        first = ((mark, style_word), (name, name_style), (words.clip(f"{share}%, {old}", room + 5), "dim"))
     else:
         known = "" if words.basis(status) in words.COUNTED else "~"
         drawn = gauge(status, room, style, with_limit=True)
@@ -92,7 +95,7 @@ def row(
     if work is not None:
         second = f"{doing}, {words.progress(work)} {dot} {figure}"
     else:
-        second = figure if is_quiet else f"{figure} {dot} {doing}"
+        second = f" {dot} ".join(one for one in (old, figure, "" if is_quiet else doing) if one)
     return [first, ((f"  {words.clip(second, width - 2)}", "dim"),)]
 
 
@@ -129,7 +132,7 @@ def details(about: ParticipantDetails, *, now: datetime, width: int, style: Term
         severity = fill_style(status)
         lines.append(((f"{words.tokens(status)} of {words.window(status)} tokens", severity),))
         share = words.percent(status)
-        known = words.source(status) if share is not None else f"{words.source(status)}: {words.reason(status)}"
+        known = words.source(status) if share is not None else f"{words.source(status)}: {words.reason(status, now)}"
         lines.append(((known, "dim"),))
         if share is not None:
             lines.append(((f"{gauge(status, max(4, width - 5), style, with_limit=True)} {share:>3}%", severity),))

@@ -9,6 +9,7 @@ from typing import Final, Literal
 from pydantic import Field
 
 from mew_protocol.context_report import Basis, LimitBasis, NextPromptBasis, UnknownReason
+from mew_protocol.figure_age import Outdated
 from mew_protocol.payloads.base import Payload
 from mew_protocol.payloads.participant import Status
 
@@ -49,7 +50,7 @@ class Fit(Payload):
     max_tokens_basis: LimitBasis | None = None
     compact_at_tokens: int | None = None
     fits_after_compaction: bool | None = None
-    reason: UnknownReason | Literal["no_report", "queue_unknown"] | None = None
+    reason: UnknownReason | Literal["no_report", "queue_unknown", "outdated"] | None = None
     as_of: str | None = None
 
     def __str__(self) -> str:
@@ -68,8 +69,18 @@ def answer_reserve_tokens(window_tokens: int) -> int:
     return min(4_096, window_tokens // 20)
 
 
-def fit_in(status: Status | None, tokens: int, tokens_basis: TextBasis = "given", *, as_of: str | None = None) -> Fit:
-    """Whether a text fits into the context of the participant that sent this status at the time `as_of`."""
+def fit_in(
+    status: Status | None,
+    tokens: int,
+    tokens_basis: TextBasis = "given",
+    *,
+    as_of: str | None = None,
+    outdated: Outdated | None = None,
+) -> Fit:
+    """Whether a text fits into the context of the participant that sent this status at the time `as_of`.
+
+    It is not known by a figure that is `outdated`.
+    """
     report = status.context if status is not None else None
     if status is None or report is None:
         return Fit(fits=None, tokens=tokens, tokens_basis=tokens_basis, reason="no_report", as_of=as_of)
@@ -90,7 +101,7 @@ def fit_in(status: Status | None, tokens: int, tokens_basis: TextBasis = "given"
         reason=report.reason or ("no_call_yet" if context is None else None),
         as_of=as_of,
     )
-    return decided(known)
+    return decided(known) if outdated is None else known.model_copy(update={"reason": "outdated"})
 
 
 def decided(known: Fit) -> Fit:

@@ -21,6 +21,7 @@ from mew_protocol.context_report import (
 )
 from mew_protocol.envelope import Draft, Envelope, wire_timestamp
 from mew_protocol.errors import PayloadError
+from mew_protocol.figure_age import Outdated
 from mew_protocol.payloads.base import PAYLOADS, Payload, read_payload
 from mew_protocol.payloads.compactions import Recall, RequestHistory, Undo
 
@@ -109,15 +110,20 @@ def check_new_status(status: Status, newest: datetime | None = None) -> datetime
     return measured_at
 
 
-UNLABELLED: Final = "unlabelled"
-"""Label of a figure whose sender does not report how it is known."""
+ESTIMATE: Final = "estimate"
+"""Label of a figure whose sender does not report how it is known: clients without a context report estimate it."""
 
 
 def basis_label(tokens: int | None, report: ContextReport | None) -> str:
-    """Return how a figure is known, in a word: its basis; without a context report `unlabelled`, or `unknown`."""
+    """Return how a figure is known, in a word: its basis; without a context report `estimate`, or `unknown`."""
     if report is not None:
         return report.basis
-    return "unknown" if tokens is None else UNLABELLED
+    return "unknown" if tokens is None else ESTIMATE
+
+
+def basis_words(label: str) -> str:
+    """Return a basis for people, the same on every surface: `server counted`."""
+    return label.replace("_", " ")
 
 
 def refusal_in(status: object) -> str | None:
@@ -149,8 +155,10 @@ def is_whole_status(status: Draft) -> bool:
 class BoardEntry(Payload):
     """The last whole status of one participant, and its age.
 
+    `figure_at` is when the size in it was first reported, by the gateway's clock; absent if the size is unknown.
+    `outdated` says why that size may not be true any more; absent if it is of the last turn.
     `seconds_to_compaction` is projected: how long until the context reaches where the agent compacts, or its window if
-    it never does, if it grows as it did within the last hour. Absent if it does not grow, or is not known.
+    it never does, if it grows as it did within the last hour. Absent if it does not grow, is old, or is not known.
     """
 
     id: str
@@ -159,6 +167,8 @@ class BoardEntry(Payload):
     status_id: str | None = None
     received_at: str | None = None
     age_seconds: float | None = None
+    figure_at: str | None = None
+    outdated: Outdated | None = None
     seconds_to_compaction: int | None = None
 
 

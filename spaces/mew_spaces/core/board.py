@@ -1,19 +1,24 @@
 """[pure] What late joiners, HTTP readers and the dashboard see of the participants of a space: the status board.
 
-A status is kept exactly as its sender reported it; the board adds only its age. Does not know who may see it.
+A status is kept exactly as its sender reported it; the board adds its age, and whether its figure is old. Does not
+know who may see it, or who may be asked for a newer one.
 """
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from mew_protocol.context_report import plausible
 from mew_protocol.envelope import Envelope, wire_timestamp
+from mew_protocol.figure_age import Outdated, outdated_by, reports_only_when_asked
+from mew_protocol.ids import GATEWAY
+from mew_protocol.json_values import value_at
 from mew_protocol.payloads.base import read_payload
 from mew_protocol.payloads.participant import BoardEntry, Status, check_new_status, is_whole_status
 
 from mew_spaces.core.effects import StateChanged
 from mew_spaces.core.state import Change, ReportedStatus, SpaceState
+from mew_spaces.core.status_requests import StatusRequests
 
 TREND_SECONDS: Final = 3_600.0
 """How far back the growth of a context is looked at."""
@@ -43,6 +48,17 @@ def _extended(trend: Trend, at: float, tokens: int | None) -> Trend:
     return (*trend, (at, tokens))
 
 
+def _figure_at(status: Status, known: ReportedStatus | None, at: datetime) -> datetime:
+    """Return when the figure of a status that arrives now was first reported."""
+    if known is None or status.context is None or status.context.measured_at is None:
+        return at
+    same = all(
+        value_at(known.status, *path) == figure
+        for path, figure in ((("tokens",), status.tokens), (("context", "measured_at"), status.context.measured_at))
+    )
+    return (known.figure_at or known.received_at) if same else at
+
+
 class StatusBoard:
     """The last status of every participant. A status stays when its sender disconnects; its age shows its worth."""
 
@@ -53,21 +69,69 @@ class StatusBoard:
         self.trends: dict[str, Trend] = {}
         self.measured_at: dict[str, datetime] = {}
         """When the newest figures of each participant were measured, by the gateway's clock at the latest."""
+        self.outdated: dict[str, Outdated] = {}
+        """The participants whose figure is old, and why."""
+        self.requests = StatusRequests()
+        self._asked_only: set[str] = set()
+        """The participants that report only when they are asked, and perhaps some that do not any more."""
+        self._find_asked_only()
 
-    def forget_order(self, participant: str) -> None:
-        """Accept figures of any time next: the participant joined, perhaps with another clock."""
+    def _find_asked_only(self) -> None:
+        self._asked_only = {
+            name
+            for name, reported in self._state.statuses.items()
+            if "tokens" in reported.status and reported.status.get("context") is None
+        }
+
+    def joined(self, participant: str, *, now: datetime, is_asked: bool) -> None:
+        """Note that a participant joined, perhaps as another process with another clock: its figure may be untrue.
+
+        `is_asked`: it may be asked for its status.
+        """
         self.measured_at.pop(participant, None)
+        self.trends.pop(participant, None)
+        self._mark("join", participant)
+        if is_asked or participant in self._asked_only:
+            self.requests.joined(participant, now=now)
+
+    def worked(self, participant: str, *, now: datetime) -> None:
+        """Note that a participant works on a chat. One that may be a person is not asked before it does."""
+        if participant not in self._state.statuses:
+            self.requests.worked(participant, now=now)
+
+    def chatted(self, envelope: Envelope, *, now: datetime) -> None:
+        """Note a chat: the context of its sender and of those it is for has changed."""
+        if not self._asked_only:
+            return
+        everyone = self._asked_only if not envelope.to else {envelope.sender, *envelope.to} & self._asked_only
+        for name in everyone:
+            self._mark("chat", name)
+        self.requests.chatted(everyone, now=now)
+
+    def _mark(self, event: Literal["join", "chat"], participant: str) -> None:
+        received = self._state.statuses.get(participant)
+        if received is None:
+            return
+        status = self._status_of(participant, received)
+        outdated = outdated_by(event, status.tokens, status.context, self.outdated.get(participant))
+        if outdated is not None:
+            self.outdated[participant] = outdated
 
     def shift(self, by: timedelta) -> None:
         """Move the times that reports are compared with: the wall clock was set by this much."""
         self.measured_at = {name: at + by for name, at in self.measured_at.items()}
+        self.requests.shift(by)
 
-    def reset(self, trends: Mapping[str, Trend], measured_at: Mapping[str, datetime]) -> None:
-        """Forget what was derived from the state, which was replaced, and continue with these sizes and times."""
+    def reset(
+        self, trends: Mapping[str, Trend], measured_at: Mapping[str, datetime], outdated: Mapping[str, Outdated]
+    ) -> None:
+        """Forget what was derived from the state, which was replaced, and continue with these sizes and marks."""
         self._parsed.clear()
         self._written.clear()
         self.measured_at = dict(measured_at)
         self.trends = dict(trends)
+        self.outdated = dict(outdated)
+        self._find_asked_only()
 
     def post(self, envelope: Envelope, *, at: datetime) -> StateChanged | None:
         """Keep a `participant/status` of its sender, and return what changed; None if the board stays as it is.
@@ -75,26 +139,38 @@ class StatusBoard:
         A status with only some requested fields never replaces a whole one. Raises `PayloadError` for one that is
         no valid `Status`, or whose figures are older than those that its sender reported before.
         """
+        sender = envelope.sender
         if not is_whole_status(envelope):
+            if envelope.names(GATEWAY) and value_at(envelope.body, "context") is None:
+                self.requests.reported(sender, only_when_asked=False)  # it has no context to report
             return None
-        sender, status = envelope.sender, read_payload(envelope, Status)
+        status = read_payload(envelope, Status)
         trend, newest = self.trends.get(sender), self.measured_at.get(sender)
+        outdated, known = self.outdated.get(sender), self._state.statuses.get(sender)
         measured_at = check_new_status(status, newest)
         if measured_at is not None:  # a sender whose clock is ahead may set it right
             self.measured_at[sender] = max(_EARLIEST, min(measured_at, at))
-        reported = ReportedStatus(status=dict(envelope.body), envelope_id=envelope.id, received_at=at)
+        reported = ReportedStatus(
+            status=dict(envelope.body), envelope_id=envelope.id, received_at=at, figure_at=_figure_at(status, known, at)
+        )
         change = self._state.apply(Change("statuses", sender, reported))
         self._parsed[sender] = (envelope.id, status)
         self._written.pop(sender, None)
         self.trends[sender] = _extended(trend or (), at.timestamp(), status.tokens)
+        self.outdated.pop(sender, None)
+        is_asked_only = reports_only_when_asked(status.tokens, status.context)
+        (self._asked_only.add if is_asked_only else self._asked_only.discard)(sender)
+        self.requests.reported(sender, only_when_asked=is_asked_only)
 
         def restore() -> None:
             self.trends.pop(sender, None)
             if trend is not None:
                 self.trends[sender] = trend
-            self.forget_order(sender)
+            self.measured_at.pop(sender, None)
             if newest is not None:
                 self.measured_at[sender] = newest
+            if outdated is not None:
+                self.outdated[sender] = outdated
 
         return StateChanged((change,), restore)
 
@@ -112,8 +188,14 @@ class StatusBoard:
             received_at=wire_timestamp(received.received_at),
             age_seconds=round(max(0.0, (now - received.received_at).total_seconds()), 3),
         )
-        seconds = self._seconds_to_compaction(participant, status, now) if connected else None
-        return entry if seconds is None else entry.model_copy(update={"seconds_to_compaction": seconds})
+        further: dict[str, Any] = {}
+        if status.tokens is not None:
+            further["figure_at"] = wire_timestamp(received.figure_at or received.received_at)
+        if outdated := self.outdated.get(participant):
+            further["outdated"] = outdated
+        elif connected and (seconds := self._seconds_to_compaction(participant, status, now)) is not None:
+            further["seconds_to_compaction"] = seconds
+        return entry.model_copy(update=further) if further else entry
 
     def _seconds_to_compaction(self, participant: str, status: Status, now: datetime) -> int | None:
         """Return how long it takes at the present rate; None if the context does not grow. Idle time counts."""
@@ -139,11 +221,12 @@ class StatusBoard:
         if known is None or known["status_id"] != received.envelope_id:
             entry = self.entry(participant, connected=connected, now=now)
             written = entry.model_dump(
-                mode="json", by_alias=True, exclude_unset=True, exclude={"seconds_to_compaction"}
+                mode="json", by_alias=True, exclude_unset=True, exclude={"seconds_to_compaction", "outdated"}
             )
             known = self._written[participant] = written
         age_seconds = round(max(0.0, (now - received.received_at).total_seconds()), 3)
-        return {**known, "connected": connected, "age_seconds": age_seconds}
+        old = {"outdated": outdated} if (outdated := self.outdated.get(participant)) else {}
+        return {**known, "connected": connected, "age_seconds": age_seconds, **old}
 
     def _status_of(self, participant: str, received: ReportedStatus) -> Status:
         known = self._parsed.get(participant)

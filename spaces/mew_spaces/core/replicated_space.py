@@ -16,6 +16,7 @@ from mew_protocol.bounded_dict import BoundedDict, FairDict
 from mew_protocol.codec import decode_complete, decode_envelope
 from mew_protocol.envelope import Draft, Envelope, wire_timestamp
 from mew_protocol.errors import DecodeError
+from mew_protocol.figure_age import Outdated
 from mew_protocol.ids import ParticipantId
 from mew_protocol.position import Position
 from pydantic import BaseModel, ConfigDict, Field
@@ -39,6 +40,7 @@ from mew_spaces.core.events import (
 from mew_spaces.core.membership import MemberConnections
 from mew_spaces.core.space import Space
 from mew_spaces.core.state import SpaceState
+from mew_spaces.core.status_requests import Asked
 
 REMEMBERED_ENVELOPES = 20_000
 """How many of the newest accepted envelopes are recognised when they come again."""
@@ -89,6 +91,8 @@ class ReplicaSnapshot(BaseModel):
     not_back_yet: set[str] = Field(default_factory=set)
     trends: dict[str, Trend] = Field(default_factory=dict)
     measured_at: dict[str, datetime] = Field(default_factory=dict)
+    outdated: dict[str, Outdated] = Field(default_factory=dict)
+    asked: dict[str, Asked] = Field(default_factory=dict)
     known: list[tuple[str, str, str, int]] = Field(default_factory=list)
     tokens: dict[ParticipantId, str] = Field(default_factory=dict)
     revoked: dict[ParticipantId, int] = Field(default_factory=dict)
@@ -161,6 +165,8 @@ class ReplicatedSpace:
             not_back_yet=space.not_back_yet,
             trends=space.board.trends,
             measured_at=space.board.measured_at,
+            outdated=space.board.outdated,
+            asked=space.board.requests.asked,
             known=[(*key, *known) for key, known in self._known.items()],
             tokens=self.tokens,
             revoked=self._revoked,
@@ -184,7 +190,8 @@ class ReplicatedSpace:
         space.members.clear()
         space.members.update({name: MemberConnections(list(held)) for name, held in snapshot.members.items()})
         space.membership.reset()
-        space.board.reset(snapshot.trends, snapshot.measured_at)
+        space.board.reset(snapshot.trends, snapshot.measured_at, snapshot.outdated)
+        space.board.requests.reset(snapshot.asked)
         space.absent_since = dict(snapshot.absent_since)
         space.not_back_yet = set(snapshot.not_back_yet)
 

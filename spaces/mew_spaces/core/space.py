@@ -12,7 +12,7 @@ this rule: it neither supersedes nor is superseded.
 What the envelopes of one namespace do is decided in `membership_rules` and `streams`.
 """
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -20,7 +20,7 @@ from mew_protocol import errors, kinds
 from mew_protocol.codec import StreamFrame
 from mew_protocol.envelope import Draft, Envelope, wire_timestamp
 from mew_protocol.errors import PayloadError
-from mew_protocol.ids import STREAM_GATEWAY, ParticipantId, SpaceId
+from mew_protocol.ids import GATEWAY, STREAM_GATEWAY, ParticipantId, SpaceId
 from mew_protocol.payloads.capability import EndedRights
 from mew_protocol.payloads.mcp import UndecidedProposals
 from mew_protocol.payloads.participant import Board, Resume
@@ -164,7 +164,7 @@ class Space:
         # Admitted first: the welcome is a picture of the space, and what changes it from here on must arrive after it.
         effects += [Admit(connection), self.welcome(participant, (connection,), now=now)]
         if is_new:
-            self.board.forget_order(participant)
+            self.board.joined(participant, now=now, is_asked=not permissions.several_connections)
             joined = Member(id=participant, capabilities=permissions.patterns)
             presence = Presence(event="join", participant=joined)
             message = self.messages.compose(kinds.SYSTEM_PRESENCE, presence, now=now)
@@ -195,6 +195,7 @@ class Space:
             return (Dismiss(connection),)
         if member.virtual is None:
             del self.members[participant]
+        self.board.requests.left(participant)
         # Its streams and grants stay for OWNER_GRACE: most who leave only reconnect (docs/reference/wire.md, row 14).
         self.absent_since[participant] = now
         return Dismiss(connection), self._left(participant, now=now)
@@ -222,6 +223,7 @@ class Space:
                 joined_since = self.members.get(participant, MemberConnections())
                 self.members[participant] = MemberConnections([*member.sockets, *joined_since.sockets], member.virtual)
 
+        self.board.requests.left(participant)
         effects: list[Effect] = []
         for connection in () if member is None else member.all:
             effects += [Dismiss(connection), CloseConnection(connection, errors.CLOSE_REMOVED, errors.REMOVED)]
@@ -268,7 +270,18 @@ class Space:
             stream_changes, stream_effects = self._streams.end_streams_of(participant, now=now)
             changes += stream_changes
             effects += stream_effects
-        return (*state_changed(tuple(changes)), *effects)
+        return (*state_changed(tuple(changes)), *effects, *self._request_statuses(now))
+
+    def _request_statuses(self, now: datetime) -> Iterator[Deliver]:
+        """Ask for the figures that are old, the participants alone: nobody else has to act on it."""
+        for name in self.board.requests.take_due(self._may_report, now=now):
+            request = self.messages.compose(kinds.PARTICIPANT_REQUEST_STATUS, {}, now=now, to=(name,))
+            yield Deliver(request, self.membership.connections_of((name,)))
+
+    def _may_report(self, participant: str) -> bool:
+        """Return whether a participant may answer, and takes part in chats, which tools and bridges do not."""
+        answer = Draft(kind=kinds.PARTICIPANT_STATUS, to=(GATEWAY,), payload={})
+        return all(self.membership.may_send(participant, one) for one in (answer, Draft(kind=kinds.CHAT, payload={})))
 
     def _resumed(self, participant: str, pause_id: str | None, now: datetime) -> Broadcast:
         """Announce the end of a pause that timed out. Few agents have the capability `participant/resume`."""
@@ -283,7 +296,8 @@ class Space:
         """Whether `expire` may have something to do later if nothing else happens."""
         is_owner_absent = any(stream.owner not in self.members for stream in self.state.streams.values())
         is_pause_limited = any(pause.until is not None for pause in self.state.pauses.values())
-        return bool(self.absent_since or self.not_back_yet or is_owner_absent or is_pause_limited)
+        is_asking = self.board.requests.is_waiting
+        return bool(self.absent_since or self.not_back_yet or is_owner_absent or is_pause_limited or is_asking)
 
     def shift_deadlines(self, by: timedelta) -> tuple[Effect, ...]:
         """Shift every deadline: the wall clock was set by this much."""
@@ -376,6 +390,12 @@ class Space:
             )
             return self._refuse(violation, draft, sender, connection, now=now, decision=decision)
         envelope = draft if isinstance(draft, Envelope) else self._complete(draft, sender, now)
+        if kind == kinds.CHAT:
+            self.board.chatted(envelope, now=now)
+        elif kind == kinds.REASONING_START or (
+            kind == kinds.CHAT_ACKNOWLEDGE and envelope.body.get("status") == "processing"
+        ):
+            self.board.worked(sender, now=now)
         receipt = None if kind in _ONLY_PASSED_ON else self._handle(envelope, connection, now)
         if receipt is None:
             return Receipt((Broadcast(envelope),), envelope, None, NO_ANSWER, decision)

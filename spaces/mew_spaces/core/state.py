@@ -132,11 +132,15 @@ class Stream(_Record):
 
 
 class ReportedStatus(_Record):
-    """The last status of a participant, as it was sent, and when."""
+    """The last status of a participant, as it was sent, and when.
+
+    `figure_at` is when a status first had this size, measured at this time; None if an earlier version stored it.
+    """
 
     status: dict[str, Any]
     envelope_id: str
     received_at: datetime
+    figure_at: datetime | None = None
 
 
 Table = Literal["invited", "removed", "grants", "pauses", "shut_down", "proposals", "streams", "statuses"]

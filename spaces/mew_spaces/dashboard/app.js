@@ -96,6 +96,7 @@ class SpaceView {
     this._list = new ParticipantList(byId("participants"), {
       onSelect: (id) => this._select(id),
       onOpen: () => showPane("detail"),
+      age: this._services.age,
     });
     this._view = new ConversationView({ list: byId("messages"), empty: byId("no-messages"), newest: byId("newest") }, this._conversation, {
       me,
@@ -147,6 +148,7 @@ class SpaceView {
       this._conversation.note(new Date().toISOString(), "Some events were missed while disconnected and are no longer available.");
       this._conversation.missedFrames();
     } else if (name === "attention") this._needs(value.items ?? []);
+    else if (name === "outdated") for (const id of this._board.markOutdated(value)) this._dirty.add(id);
     else if (name === "frame") this._conversation.frame(value.stream_id, value.data);
     else if (name === "envelope") this._receiveEnvelope(value, nowMs);
     this._showSoon();

@@ -111,9 +111,11 @@ export class Board {
     for (const line of data.participants ?? []) {
       const entry = before.get(line.id) ?? newEntry(line.id);
       entry.connected = line.connected === true;
+      entry.joinedMs = undefined;
       const status = readStatus(line.status);
       if (status) applyStatus(entry, status, Number.isFinite(line.age_seconds) ? nowMs - line.age_seconds * 1000 : nowMs);
       else entry.status = undefined;
+      mark(entry, line);
       this.entries.set(line.id, entry);
     }
   }
@@ -125,13 +127,18 @@ export class Board {
       case "participant/status":
         return this._status(envelope, payload, nowMs);
       case "system/presence":
-        return this._presence(payload);
+        return this._presence(payload, nowMs);
       case "space/kick":
         this.entries.delete(payload.participant_id);
         return undefined;
       default:
         return undefined;
     }
+  }
+
+  /** Mark the figures that are old; `outdated` has the whole list. Returns the participants that changed. */
+  markOutdated(outdated) {
+    return [...this.entries.values()].filter((entry) => mark(entry, isRecord(outdated) ? outdated[entry.id] : undefined)).map(({ id }) => id);
   }
 
   /** The age of a protocol time in milliseconds, by the gateway's clock; undefined if it is invalid. */
@@ -155,12 +162,13 @@ export class Board {
     return { entry, compacted };
   }
 
-  _presence(payload) {
+  _presence(payload, nowMs) {
     const id = payload.participant?.id;
     if (typeof id !== "string" || !["join", "leave", "invited"].includes(payload.event)) return undefined;
     if (payload.event === "leave" && !this.entries.has(id)) return undefined; // it was removed
     const entry = this._entry(id);
     entry.connected = payload.event === "join";
+    if (entry.connected) entry.joinedMs = this.nowMs(nowMs);
     return { entry, compacted: false };
   }
 
@@ -171,13 +179,21 @@ export class Board {
   }
 }
 
-const newEntry = (id) => ({ id, connected: false, status: undefined, receivedMs: undefined });
+const newEntry = (id) => ({ id, connected: false, status: undefined, receivedMs: undefined, joinedMs: undefined, outdated: undefined, figureAt: undefined });
+
+/** Set whether the figure of an entry is old, as the gateway says. Returns whether that changed. */
+function mark(entry, { outdated, figure_at: figureAt } = {}) {
+  const before = entry.outdated;
+  entry.outdated = outdated ?? undefined;
+  entry.figureAt = figureAt ?? undefined;
+  return entry.outdated !== before;
+}
 
 /** Store a status in an entry. Returns whether it reports a new compaction. */
 function applyStatus(entry, status, receivedMs) {
   const before = entry.status?.context;
   const known = before?.last_compaction?.at;
   const now = status.context?.last_compaction?.at;
-  Object.assign(entry, { status, receivedMs });
+  Object.assign(entry, { status, receivedMs, outdated: undefined, figureAt: undefined });
   return before !== undefined && now !== undefined && now !== known;
 }

@@ -142,12 +142,9 @@ export class Detail {
     const { status } = entry;
     const { age } = this._services;
     this._progress.show(status.context?.progress, age);
-    const ago = (time) => {
-      const ms = age(time);
-      return ms === undefined ? undefined : text.span(ms);
-    };
+    const ago = (time) => text.ageOf(time, age);
     const receivedAgo = entry.receivedMs === undefined ? undefined : text.span(Date.now() - entry.receivedMs);
-    setText(this._known, text.known(status, receivedAgo, ago));
+    setText(this._known, text.known(status, receivedAgo, ago, entry.outdated));
     setTextOrHide(this._remark, text.remarks(entry, receivedAgo, ago));
     this._drawFacts(text.figures(status, ago));
     this._drawChart();
@@ -173,7 +170,8 @@ export class Detail {
     this._mark.title = text.compactsIn(status.context);
     const { tokens, max_tokens: max } = status;
     const isMeasured = tokens !== undefined && max !== undefined;
-    const label = `${text.amount(status)} ${text.ofWindow(status)}, ${text.basisWord(status)}`;
+    const old = text.oldFigure(this._line.entry, (time) => text.ageOf(time, this._services.age));
+    const label = `${text.amount(status)} ${text.ofWindow(status)}, ${text.basisWord(status)}${old && `, ${old}`}`;
     const values = isMeasured
       ? { role: "meter", "aria-label": `Context of ${this.id}`, "aria-valuemin": 0, "aria-valuemax": max, "aria-valuenow": Math.min(tokens, max), "aria-valuetext": label }
       : { role: "img", "aria-label": `Context of ${this.id}: ${label}` };
@@ -220,12 +218,13 @@ export class Detail {
     const toMs = this._services.now();
     const fromMs = toMs - 1000 * this._services.figures.shownSeconds(this._services.range.seconds, [this.id], toMs);
     const series = this._services.figures.since(this.id, fromMs);
-    const { status } = this._line.entry;
+    const { status, outdated, joinedMs } = this._line.entry;
     series.compactAt = status?.context?.compact_at_tokens;
     this._chart ??= new Chart(this._chartBox);
     const step = Math.max(1000, (toMs - fromMs) / 400); // less than a pixel is not drawn again
     this._once("chart", [Math.floor(toMs / step), series.samples.length, series.samples.at(-1), series.compactions.length], () => this._chart.show([series], fromMs, toMs + MARGIN * (toMs - fromMs)));
-    const full = timeToFull(series.samples, status?.context?.compact_at_tokens ?? status?.max_tokens, toMs);
+    const limit = status?.context?.compact_at_tokens ?? status?.max_tokens;
+    const full = outdated ? "" : timeToFull(series.samples, limit, toMs, joinedMs);
     setText(this._full, full && `${status?.context?.compact_at_tokens === undefined ? "full" : "compacts"} in ${full} at this rate`);
   }
 

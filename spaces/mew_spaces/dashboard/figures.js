@@ -36,7 +36,7 @@ export class FigureHistory {
     const series = this._series.get(id) ?? { samples: [], compactions: [] };
     this._series.set(id, series);
     const last = series.samples.at(-1);
-    const basis = status.context?.basis ?? "unlabelled";
+    const basis = status.context?.basis ?? "estimate";
     const sample = { ms: Math.max(ms, last?.ms ?? 0), tokens: status.tokens, max_tokens: status.max_tokens, basis };
     if (!last || last.tokens !== sample.tokens || last.basis !== basis || last.max_tokens !== sample.max_tokens) {
       const before = series.samples.at(-2);
@@ -86,9 +86,9 @@ function merged(first, second) {
   return [...all.values()].sort((a, b) => a.ms - b.ms).slice(-MAX_COMPACTIONS);
 }
 
-/** When the window is full at the rate of the past hour, in words; empty if that cannot be told. Idle time counts. Pure. */
-export function timeToFull(samples, limit, nowMs) {
-  const recent = samples.filter((sample) => nowMs - sample.ms <= TREND_MS).slice(-64);
+/** When the window is full at the rate of the past hour, or since it joined, in words; empty if that cannot be told. Idle time counts. Pure. */
+export function timeToFull(samples, limit, nowMs, joinedMs = 0) {
+  const recent = samples.filter((sample) => nowMs - sample.ms <= TREND_MS && sample.ms >= joinedMs).slice(-64);
   let first = recent.length - 1;
   while (first > 0 && recent[first - 1].tokens <= recent[first].tokens) first -= 1; // since it last shrank or was unknown
   const [from, to] = [recent[first], recent.at(-1)];

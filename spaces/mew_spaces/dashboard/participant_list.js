@@ -13,13 +13,14 @@ const heightOf = (line) => (line.isReporting ? ROW_HEIGHT : PLAIN_HEIGHT);
 
 export class ParticipantList {
   /** Fills `box`, a scrolling element with the role listbox. Calls `onSelect(id)`, and `onOpen(id)` on Enter or a click. */
-  constructor(box, { onSelect, onOpen }) {
+  constructor(box, { onSelect, onOpen, age }) {
     this._box = box;
     this._space = make("div", "rows");
     this._space.role = "presentation";
     box.replaceChildren(this._space);
     this._onSelect = onSelect;
     this._onOpen = onOpen;
+    this._age = age;
     this._lines = [];
     this._tops = [];
     this._index = new Map();
@@ -150,7 +151,8 @@ export class ParticipantList {
       if (value !== undefined) mark.style.left = `${100 * value}%`;
     });
     const figure = [text.amount(status), text.ofWindow(status)].filter(Boolean).join(" ");
-    const known = text.basisWord(status);
+    const old = text.oldFigure(line.entry, (time) => text.ageOf(time, this._age));
+    const known = `${text.basisWord(status)}${old && ` · ${old}`}`;
     setText(amount, `${figure}${figure ? " · " : ""}${known}`);
     setText(percent, line.percent === undefined ? "" : `${line.percent}%`);
     set(row, "label", `${line.id}, ${line.word}, ${figure} tokens, ${known}`, (value) => node.setAttribute("aria-label", value));

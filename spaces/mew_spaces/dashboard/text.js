@@ -71,16 +71,34 @@ export function span(ms) {
   return `${Math.floor(seconds)} s`;
 }
 
+/** The age of a protocol time in its largest unit; undefined if it is invalid. `age` gives it in milliseconds. */
+export function ageOf(time, age) {
+  const ms = age(time);
+  return ms === undefined ? undefined : span(ms);
+}
+
 /** Format a count with its noun, in the plural where needed. */
 export const counted = (count, word) => `${grouped(count)} ${word}${count === 1 ? "" : "s"}`;
 
 /** Whether a figure with this basis is shown without "~". */
 export const isCounted = (basis) => basis === "exact" || basis === "reported" || basis === "server_counted";
 
-/** How the figure is known: its basis, or unlabelled without a context report. */
+/** How the figure is known: its basis, or an estimate without a context report. */
 export function basisOf(status) {
   if (status.context) return status.tokens === undefined ? "unknown" : status.context.basis;
-  return status.tokens === undefined ? "unknown" : "unlabelled";
+  return status.tokens === undefined ? "unknown" : "estimate";
+}
+
+const OUTDATED = { // as in `OUTDATED_WORDS` of the protocol
+  before_join: "from before it joined",
+  messages_since: "messages since",
+};
+
+/** That the figure of an entry is old, and how old; empty if it is of the last turn. The gateway decides it. */
+export function oldFigure({ outdated, figureAt }, age) {
+  if (!outdated) return "";
+  const old = age(figureAt);
+  return `figure ${old === undefined ? "of unknown age" : `${old} old`}, ${OUTDATED[outdated] ?? plain(outdated)}`;
 }
 
 /** Severity 0 to 3 as text, or "unknown". */
@@ -118,21 +136,22 @@ export function level(status) {
 }
 
 /** How the figure is known, its age, and when the agent compacts next. `age` formats the age of a protocol time. */
-export function known(status, receivedAgo, age) {
+export function known(status, receivedAgo, age, outdated) {
   const report = status.context;
   const last = report?.last_reported;
   const before = last ? `last reported ${grouped(last.tokens)}${ago(age(last.measured_at), ", ")}` : "";
   const measuredAgo = age(report?.measured_at) ?? receivedAgo;
   const pieces = {
-    reported: [`reported${ago(measuredAgo, " ")}`],
-    agent_reported: [`reported by the agent itself${ago(measuredAgo, ", ")}`],
-    unlabelled: [`unlabelled, received${ago(receivedAgo, " ")}`],
-    projected: ["projected", before],
-    server_counted: ["counted by the model server", before],
-    provisional: ["provisional: it may still change", before],
-    unknown: [`unknown: ${REASONS[report?.reason] ?? "nothing reported"}`, before],
+    reported: [ago(measuredAgo, " ")],
+    agent_reported: [ago(measuredAgo, " ")],
+    estimate: [ago(receivedAgo, ", received ")],
+    projected: ["", before],
+    server_counted: ["", before],
+    provisional: [": it may still change", before],
+    unknown: [`: ${REASONS[report?.reason] ?? "nothing reported"}`, before],
   }[basisOf(status)];
-  return [...pieces, compactsIn(report)].filter(Boolean).join(" · ");
+  pieces[0] = `${plain(basisOf(status))}${pieces[0]}`;
+  return [...pieces, outdated ? "" : compactsIn(report)].filter(Boolean).join(" · ");
 }
 
 /** When the agent compacts automatically; empty if it does not, or if that is not known. */
@@ -178,7 +197,7 @@ function sessions(all) {
 export function remarks(entry, receivedAgo, age) {
   const { status } = entry;
   const report = status.context;
-  const found = [statusDetail(status)];
+  const found = [entry.connected ? oldFigure(entry, age) : "", statusDetail(status)];
   if (!entry.connected) found.push(`disconnected, last status${ago(receivedAgo, " ")}`);
   if (percentOf(status) > 100) found.push("larger than its window");
   if (report?.stale_messages > 0) found.push(`${counted(report.stale_messages, "item")} added since then`);
@@ -291,7 +310,7 @@ export function figures(status, age) {
   const next = report.next_prompt_tokens;
   const measured = age(report.measured_at);
   const rows = [
-    ["next request", next === undefined ? undefined : `${marked(next, isCounted(report.next_prompt_basis))} (${plain(report.next_prompt_basis ?? "unlabelled")})`],
+    ["next request", next === undefined ? undefined : `${marked(next, isCounted(report.next_prompt_basis))} (${plain(report.next_prompt_basis ?? "estimate")})`],
     ["window", WINDOW_BASIS[report.max_tokens_basis]],
     ["messages", grouped(status.messages_in_context)],
     ["prompt", report.prompt_tokens],
@@ -313,16 +332,11 @@ export function figures(status, age) {
 }
 
 
-const BASIS_WORDS = {
-  server_counted: "counted by server",
-  agent_reported: "agent reported",
-};
-
 /** How the figure is known, in a word or two. */
 export function basisWord(status) {
   const basis = basisOf(status);
   if (basis === "unknown") return REASONS[status.context?.reason] ?? "not reported";
-  return BASIS_WORDS[basis] ?? basis;
+  return plain(basis);
 }
 
 /** The composition of a window: parts {part, tokens, basis}, then what is free until it compacts, and the reserve. */

@@ -1,4 +1,4 @@
-"""What in one space needs a person, kept up to date for its readers.
+"""What in one space needs a person, and whose figures are old, kept up to date for its readers.
 
 Owns when it is looked for, since when each item is there, and for how long a participant may be away before it counts
 as disconnected. What counts, and the words, are in `mew_protocol.attention`. Items are computed again only for
@@ -6,7 +6,7 @@ participants that reported or came or went, so that thousands of participants co
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
@@ -65,6 +65,8 @@ class AttentionWatch:
     """One item for each cause."""
     items: _Items = ()
     """The same, many of a kind as one."""
+    outdated: Mapping[str, dict[str, str]] = field(default_factory=dict)
+    """The participants whose figure is old: `outdated` and `figure_at` of their lines of the board."""
     _absent: dict[str, datetime] = field(default_factory=dict)
     _known: dict[str, tuple[tuple[object, ...], _Items]] = field(default_factory=dict)
     _since: dict[str, str] = field(default_factory=dict)
@@ -104,11 +106,19 @@ class AttentionWatch:
         at = wire_timestamp(now)
         self._since = {one.id: self._since.get(one.id) or one.since or at for one in found}
         dated = [one.model_copy(update={"since": self._since[one.id]}) for one in found]
-        single = sort_items(dated)
-        if single == self.single:
+        single, outdated = sort_items(dated), self._find_outdated(now)
+        is_same = single == self.single
+        if is_same and outdated == self.outdated:
             return False
-        self.single, self.items = single, aggregate(single)
+        self.outdated = outdated
+        if not is_same:
+            self.single, self.items = single, aggregate(single)
         return True
+
+    def _find_outdated(self, now: datetime) -> dict[str, dict[str, str]]:
+        board = self.space.board
+        entries = (board.entry(name, connected=False, now=now) for name in board.outdated)
+        return {one.id: {"outdated": one.outdated, "figure_at": one.figure_at or ""} for one in entries if one.outdated}
 
     def for_reader(self, reader: str | None) -> Attention:
         """Return the items with what `reader` may do about them; None is an observer, who may do nothing."""
@@ -129,7 +139,8 @@ class AttentionWatch:
             return ()
         # A compaction is looked at each time: how long it lasts counts.
         is_compacting = reported is not None and reported.status.get("status") == "compacting"
-        key = (reported.envelope_id if reported is not None else None, is_connected, is_compacting and now)
+        is_old = name in self.space.board.outdated
+        key = (reported.envelope_id if reported is not None else None, is_connected, is_old, is_compacting and now)
         known = self._known.get(name)
         if known is not None and known[0] == key:
             return known[1]

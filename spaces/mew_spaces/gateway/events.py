@@ -1,8 +1,9 @@
 """Server-sent events: a space for readers without a WebSocket connection, live and resumable.
 
 Sends only what a member would receive: the board first, then each accepted envelope with its position in the history.
-What needs a person follows as `attention` whenever it changed, and for a reader that reconnected. A new reader may ask
-for the newest envelopes, which precede the board, and for the frames of streams, which are not kept. A reader that
+What needs a person follows as `attention` whenever it changed, and for a reader that reconnected; in the same way,
+`outdated` names the participants whose figure is old, after all statuses that it knows of. A new reader may ask for
+the newest envelopes, which precede the board, and for the frames of streams, which are not kept. A reader that
 reconnects with its last position gets what it missed, or a `reset` event if that is no longer stored. If the gateway
 restarted meanwhile, the board follows: no envelope announced that earlier members were disconnected. Owns how many
 streams are open for each token and address, and ends them with their token.
@@ -10,7 +11,7 @@ streams are open for each token and address, and ends them with their token.
 
 import math
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import islice
@@ -173,6 +174,7 @@ async def event_stream(
     place = Position.parse(since) if since else None
     is_from_earlier_run = place is not None and place.sequence < service.started_position.sequence
     attention: tuple[AttentionItem, ...] | None = () if since is None else None  # what the reader already knows
+    outdated: Mapping[str, dict[str, str]] | None = {} if since is None else None
     if since is None:
         place = history.position
         newest = newest_before(history, place.sequence + 1, last).entries
@@ -204,6 +206,9 @@ async def event_stream(
         elif attention != service.attention.items:
             attention = service.attention.items
             yield _attention(reader)
+        elif outdated != service.attention.outdated:
+            outdated = service.attention.outdated
+            yield event("outdated", to_json(outdated))
         else:
             with anyio.move_on_after(keep_alive_seconds) as waiting:
                 reader.waiting = waiting

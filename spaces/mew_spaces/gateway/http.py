@@ -323,7 +323,7 @@ class HttpApi:
         entry = next((one for one in call.space.board().participants if one.id == name), None)
         if entry is None:
             raise _no_participant(name)
-        fit = fit_in(entry.status, call.number("tokens"), as_of=entry.received_at)
+        fit = fit_in(entry.status, call.number("tokens"), as_of=entry.received_at, outdated=entry.outdated)
         return Fit.model_validate(fit.model_dump(exclude_none=True))
 
     @serves("GET", "/spaces/{space}/attention", Attention)

@@ -182,8 +182,8 @@ AGENT_REPORTED = PeerContext(98_412, 128_000, report=ContextReport(basis="agent_
 @pytest.mark.parametrize(
     ("context", "text"),
     [
-        (PeerContext(), "? of ? tokens (source unknown)"),
-        (PeerContext(tokens=0, max_tokens=128_000), "0 of 128,000 tokens (source unknown)"),
+        (PeerContext(), "? of ? tokens (unknown)"),
+        (PeerContext(tokens=0, max_tokens=128_000), "0 of 128,000 tokens (estimate)"),
         (REPORTED, "98,412 of 128,000 tokens (reported)"),
         (AGENT_REPORTED, "98,412 of 128,000 tokens (agent reported)"),
     ],
@@ -195,3 +195,25 @@ def test_context_text_shows_figures_and_their_basis(context: PeerContext, text: 
 def test_turns_to_compaction_are_unknown_without_a_report() -> None:
     assert PeerContext().turns_to_compaction is None
     assert REPORTED.turns_to_compaction == 5
+
+
+def test_figure_of_a_peer_is_old_after_chats_and_after_a_join(peers: Peers) -> None:
+    peers.receive(status({"messages_in_context": 3, "tokens": 704, "max_tokens": 20_000}))
+    peers.receive(envelope("chat", {"text": "hi"}, "ada", ("bob",)))
+    found = [peers["coder"].context.outdated]
+    peers.receive(envelope("chat", {"text": "hi"}, "ada"))
+    found.append(peers["coder"].context.outdated)
+    peers.receive(status(WHOLE))
+    peers.receive(envelope("chat", {"text": "hi"}, "ada", ("coder",)))
+    found.append(peers["coder"].context.outdated)
+    assert found == [None, "messages_since", None]
+    peers.receive(presence("leave", "coder"))
+    joined = peers.receive(presence("join", "coder")).joined
+    assert [one.context.outdated for one in joined] == ["before_join"]
+
+
+def test_welcome_says_which_figures_are_old() -> None:
+    peers = Peers("ada")
+    line = {"id": "coder", "connected": True, "status": WHOLE, "received_at": "t", "outdated": "before_join"}
+    peers.receive(welcome("coder", board=[line]))
+    assert peers["coder"].context.outdated == "before_join"

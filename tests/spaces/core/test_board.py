@@ -30,6 +30,7 @@ def test_a_status_is_kept_with_its_age() -> None:
         "status_id": "s1",
         "received_at": "2026-01-01T00:00:00.000Z",
         "age_seconds": 3.0,
+        "figure_at": "2026-01-01T00:00:00.000Z",
     }
     assert list(state.statuses) == ["coder"]
 

@@ -223,6 +223,7 @@ def test_a_status_stays_on_the_board_when_its_sender_leaves(driver: SpaceDriver)
             "status_id": entry.status_id,
             "received_at": "2026-01-01T00:00:00.000Z",
             "age_seconds": 2.5,
+            "figure_at": "2026-01-01T00:00:00.000Z",
         }
     ]
 

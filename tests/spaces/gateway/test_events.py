@@ -216,3 +216,20 @@ def test_frames_that_wait_for_a_slow_reader_are_bounded(service: SpaceService) -
     assert b'"19 x' in reader.frames[-1]
     reader.receive_frame(StreamFrame("stream-1", "#stream-1#" + "x" * 2_000_000), None)
     assert len(reader.frames) == 1  # a single large one arrives
+
+
+async def test_readers_learn_which_figures_are_old(service: SpaceService) -> None:
+    connection = service.new_connection()
+    service.attach(connection, RecordingChannel())
+    service.join(connection, ParticipantId("coder"))
+    figures = {"messages_in_context": 1, "tokens": 704, "max_tokens": 20_000}
+    service.receive(connection, ParticipantId("coder"), read_draft({"kind": "participant/status", "payload": figures}))
+    reader = Reader(event_stream(reader_of(service), None))
+    assert (await reader.next())["event"] == "board"
+    chat(service, "hello")
+    service.attention.refresh()
+    assert (await reader.next())["event"] == "envelope"
+    old = await reader.next()
+    assert (old["event"], old["data"]["coder"]["outdated"]) == ("outdated", "messages_since")
+    returned = Reader(event_stream(reader_of(service), str(service.log.position)))
+    assert [(await returned.next())["event"] for _ in range(2)] == ["attention", "outdated"]

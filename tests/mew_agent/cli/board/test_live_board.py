@@ -37,7 +37,23 @@ def test_broadcast_status_updates_its_sender() -> None:
     assert (entry.connected, entry.received_at, entry.status_id) == (True, "2026-01-01T00:00:09Z", "e1")
 
 
-def test_addressed_status_leaves_the_board_unchanged() -> None:
+def test_outdated_figures_are_those_that_the_gateway_names() -> None:
+    whole = {"messages_in_context": 1, "tokens": 704, "max_tokens": 20_000}
+    found, _ = apply_event(board(), "envelope", envelope("participant/status", "coder", whole, to=["system:gateway"]))
+    old = {"outdated": "messages_since", "figure_at": "2026-01-01T00:00:09Z"}
+    found, changed = apply_event(found, "outdated", {"coder": old})
+    assert found is not None
+    entry = entry_of(found, "coder")
+    assert entry is not None
+    assert (changed, entry.outdated, entry.figure_at) == (None, "messages_since", old["figure_at"])
+    cleared, _ = apply_event(found, "outdated", {})
+    newer, _ = apply_event(found, "envelope", envelope("participant/status", "coder", whole))
+    for shown in (cleared, newer):
+        assert shown is not None
+        assert [one.outdated for one in shown.participants] == [None, None]
+
+
+def test_partial_status_leaves_the_board_unchanged() -> None:
     reported = envelope("participant/status", "coder", {"messages_in_context": 1}, to=["ada"])
     assert apply_event(board(), "envelope", reported) == (board(), None)
 

@@ -121,10 +121,10 @@ def test_assumed_window_is_shown_as_an_estimate() -> None:
     assert "10 of ~128,000" in text
 
 
-def test_unlabelled_figure_is_not_called_reported() -> None:
+def test_estimate_is_not_called_reported() -> None:
     line = row("ts", shown(entry("ts", tokens=500, max_tokens=20_000)))
     assert "~500 of ~20,000" in line
-    assert "unlabelled" in line
+    assert "estimate" in line
 
 
 def test_severity_is_shown_in_words_and_colour() -> None:

@@ -7,12 +7,13 @@ from typing import Any, get_args
 import mew_spaces
 import pytest
 from mew_protocol.context_report import Basis, NextPromptBasis, PartBasis, SenderSpending, UnknownReason, Waiting
-from mew_protocol.payloads.participant import UNLABELLED, Board, BoardEntry, Status
+from mew_protocol.payloads.participant import ESTIMATE, Board, BoardEntry, Status
 
 from mew_agent.agent.board_tools import context_words
 from mew_agent.cli.board import words
 from mew_agent.cli.board.table import TerminalStyle, board_lines
 from mew_agent.cli.programs.mcp_tools import board_text
+from mew_agent.cli.tui.panels import row
 from mew_agent.cli.tui.status import _as_json
 from mew_agent.participant.answers.context_notes import context_key
 from mew_agent.participant.peers import PeerContext
@@ -115,7 +116,7 @@ def test_an_approval_of_a_compaction_shows_its_size_and_saving() -> None:
 @pytest.mark.parametrize("reason", get_args(UnknownReason))
 def test_every_reason_for_an_unknown_figure_has_words(reason: UnknownReason) -> None:
     report = {"basis": "unknown", "reason": reason}
-    said = words.reason(Status.model_validate({"messages_in_context": 1, "context": report}))
+    said = words.reason(Status.model_validate({"messages_in_context": 1, "context": report}), NOW)
     assert said
     assert "_" not in said
 
@@ -199,7 +200,7 @@ def test_limits_for_others_and_what_they_cost_are_named() -> None:
     assert words.spent_for(spent.model_copy(update={"tokens": None})).startswith("ada: ? of 5,000")
 
 
-def test_every_surface_calls_a_figure_without_a_report_unlabelled() -> None:
+def test_every_surface_calls_a_figure_without_a_report_an_estimate() -> None:
     status = Status(messages_in_context=3, tokens=500, max_tokens=2_000)
     entry = BoardEntry(id="other", connected=True, status=status)
     context = PeerContext.from_status(status, "")
@@ -215,5 +216,42 @@ def test_every_surface_calls_a_figure_without_a_report_unlabelled() -> None:
         board_text(board, now),
         script.read_text(encoding="utf-8"),
     ):
-        assert UNLABELLED in surface
+        assert ESTIMATE in surface
         assert "not stated" not in surface
+
+
+def test_every_surface_shows_the_age_of_an_old_figure() -> None:
+    status = Status(messages_in_context=3, tokens=11_500, max_tokens=20_000)
+    at = (NOW - timedelta(minutes=12)).isoformat()
+    entry = BoardEntry(
+        id="other",
+        connected=True,
+        status=status,
+        received_at=at,
+        figure_at=at,
+        outdated="before_join",
+        seconds_to_compaction=60,
+    )
+    board = Board(space="a", at="", participants=(entry,))
+    tall, short = (
+        row(entry, None, now=NOW, width=70, is_tall=is_tall, style=TerminalStyle()) for is_tall in (True, False)
+    )
+    for surface in (
+        words.sentence(entry, now=NOW),
+        "\n".join(board_lines(board, now=NOW, style=TerminalStyle(width=60))),
+        "\n".join(board_lines(board, now=NOW, style=TerminalStyle(width=200))),
+        context_words(PeerContext.from_status(status, at, "before_join"), NOW),
+        board_text(board, NOW),
+        "".join(text for line in tall for text, _ in line),
+        "".join(text for line in short for text, _ in line),
+    ):
+        assert "figure 12 min old" in surface
+        assert "full in" not in surface
+
+
+def test_the_last_reported_figure_of_an_unknown_size_has_its_age() -> None:
+    last = {"tokens": 98_412, "measured_at": (NOW - timedelta(hours=2)).isoformat()}
+    report = {"basis": "unknown", "reason": "restarted", "last_reported": last}
+    status = Status.model_validate({"messages_in_context": 1, "context": report})
+    assert words.reason(status, NOW) == "restarted, was 98,412 2 h ago"
+    assert "last reported 98,412 2 h ago" in context_words(PeerContext.from_status(status, ""), NOW)

@@ -186,7 +186,7 @@ def test_received_envelope_is_one_line_or_hidden(talk: TerminalChat, envelope: E
 
 def test_figure_is_never_shown_without_its_basis(talk: TerminalChat) -> None:
     known = {"tokens": 500, "max_tokens": 1000, "messages_in_context": 3, "status": "near_limit"}
-    assert talk.receive(received("participant/status", known)) == "* coder: near limit, ~500 of ~1,000 (unlabelled)"
+    assert talk.receive(received("participant/status", known)) == "* coder: near limit, ~500 of ~1,000 (estimate)"
 
 
 def test_partial_status_shows_no_unknown_window(talk: TerminalChat) -> None:

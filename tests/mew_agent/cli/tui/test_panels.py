@@ -42,13 +42,13 @@ def texts(lines: list[Line]) -> list[str]:
     ids=["reported", "projected", "unknown", "paused", "no context"],
 )
 def test_a_row_shows_the_figure_and_how_it_is_known(shown: BoardEntry, expected: list[str]) -> None:
-    assert [one.rstrip() for one in texts(row(shown, None, width=32, is_tall=True, style=STYLE))] == expected
+    assert [one.rstrip() for one in texts(row(shown, None, now=NOW, width=32, is_tall=True, style=STYLE))] == expected
 
 
 def test_a_figure_one_turn_before_a_compaction_is_not_calm() -> None:
-    (first, _) = row(entry("coder", 830, turns_to_compaction=1), None, width=32, is_tall=True, style=STYLE)
+    (first, _) = row(entry("coder", 830, turns_to_compaction=1), None, now=NOW, width=32, is_tall=True, style=STYLE)
     assert first[-1] == ("  83%", "warn")
-    (first, _) = row(entry("coder", 830), "blocking", width=32, is_tall=True, style=STYLE)
+    (first, _) = row(entry("coder", 830), "blocking", now=NOW, width=32, is_tall=True, style=STYLE)
     assert first[0] == ("! ", "alarm")
 
 

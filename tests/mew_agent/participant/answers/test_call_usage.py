@@ -86,6 +86,6 @@ def test_mew_key_leaves_out_unknown_values() -> None:
     assert context_key("coder", PeerContext()) == {"participant": "coder", "basis": "unknown"}
 
 
-def test_figure_without_a_report_is_unlabelled() -> None:
+def test_figure_without_a_report_is_an_estimate() -> None:
     reported = context_key("other", PeerContext(tokens=7, max_tokens=20_000))
-    assert reported == {"participant": "other", "basis": "unlabelled", "tokens": 7, "max_tokens": 20_000}
+    assert reported == {"participant": "other", "basis": "estimate", "tokens": 7, "max_tokens": 20_000}

@@ -87,12 +87,12 @@ def test_failed_compaction_shows_its_reason(word: str, text: str) -> None:
     assert not notices.is_compacting
 
 
-def test_sizes_without_a_report_are_unlabelled() -> None:
+def test_sizes_without_a_report_are_estimates() -> None:
     notices = ContextNotes()
     plain = PeerContext(tokens=900, max_tokens=1000, messages=3, status="compacting")
-    assert notices.update(plain) == ContextNote("begun", "compacting 900 tokens (unlabelled) ...")
+    assert notices.update(plain) == ContextNote("begun", "compacting 900 tokens (estimate) ...")
     after = PeerContext(tokens=500, max_tokens=1000, messages=3, status="compacted")
-    assert notices.update(after) == ContextNote("ended", "compacted; now 500 of 1,000 (unlabelled)")
+    assert notices.update(after) == ContextNote("ended", "compacted; now 500 of 1,000 (estimate)")
 
 
 def test_pause_causes_one_notice() -> None:
