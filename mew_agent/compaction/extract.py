@@ -25,10 +25,10 @@ _STRONG = 2
 
 # "The port is 8080", "timeout: 30 s", "Frist = Montag", "端口改为 9090"
 _KEY_AND_VALUE = re.compile(
-    r"^(?P<key>[^=:：]{2,80}?)"
+    r"^(?P<key>[^=:：]{2,80}?)(?:(?<!\s)|(?<=\A[\s\S]{2}))"  # at the end of a word, or of two characters
     r"(?:\s+(?:is|are|was|will be|moves to|changes to|ist|sind|lautet|est|sont|es|son)\s+"
     r"(?:now\s+|jetzt\s+|nun\s+|maintenant\s+|ahora\s+)?"
-    r"|\s*(?:=|→|->)\s*|\s*[:：]\s+|(?:改为|改成|是|为|は))"
+    r"|\s*(?:=|→|->)\s*|\s*[:：]\s+|\s*(?:改为|改成|是|为|は))"
     r"(?P<value>\S.{0,120})$"
 )
 _MOST_VALUE_WORDS, _MOST_PLAIN_WORDS = 6, 3  # with a name or number in it, and without

@@ -105,7 +105,8 @@ def growth(run: Callable[[Any], object], make: Callable[[int], Any], name: str, 
         seconds = min(_cost(run, whole), _cost(run, whole))
         if before and seconds > max(_SHORT_SECONDS, _RATIO * before):
             small, large = (min(_cost(run, one) for _ in range(7)) for one in (make(size // 4), whole))
-            if large > _RATIO * small:
+            # What is quadratic up to a bound is linear beyond it.
+            if large > _RATIO * small and min(_cost(run, make(4 * size)) for _ in range(3)) > _RATIO * large:
                 return f"{name}: {size // 4} cost {small * 1e3:.2f} ms, {size} cost {large * 1e3:.2f} ms"
         if before and seconds > _LONG_SECONDS:
             return None
