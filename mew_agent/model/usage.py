@@ -1,21 +1,45 @@
 """[pure] Token usage as a provider reported it for one call: the only place that knows what usage objects mean.
 
-Owns their keys, which report of a stream counts, and what fills the context of a reply that took several calls at the
-server. Does not know which call it was, nor what is plausible; see `plausibility`.
+Owns their keys, those of the libraries' own classes, which report of a stream counts, and what fills the context of a
+reply that took several calls. Does not know which call it was, nor what is plausible; see `plausibility`.
 """
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, Final
 
 from mew_protocol.json_values import object_at, objects_at, value_at
 
 # Fifteen digits are far beyond any window and still exact as a float.
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,15}(\.0{1,15})?", re.ASCII)
 _MAX_TOKENS = 10**15
-_CACHE_APART = ("cache_read_input_tokens", "cache_creation_input_tokens")  # next to the prompt's figure, not in it
+# Next to the prompt's figure, not in it: Anthropic, and Bedrock.
+_CACHE_APART = ("cache_read_input_tokens", "cache_creation_input_tokens", "cache_write_input_tokens")
 _SERVER_TOOLS = ("server_tool_use", "server_side_tool_usage_details")
 """Objects that count the calls of tools that the provider's server ran; Anthropic, OpenRouter; xAI."""
+
+# Where the figures are: OpenAI's two APIs and Anthropic, then Google, Ollama, LangChain, pydantic-ai and CrewAI.
+_PROMPT: Final = ("prompt_tokens", "input_tokens", "prompt_token_count", "prompt_eval_count")
+_COMPLETION: Final = (
+    *("completion_tokens", "output_tokens", "candidates_token_count", "response_token_count", "eval_count"),
+    "thoughts_token_count",  # Google, for a reply that is only thoughts
+)
+_TOTAL: Final = ("total_tokens", "total_token_count")
+_CACHED: Final = (
+    *("prompt_tokens_details.cached_tokens", "input_tokens_details.cached_tokens", "cached_content_token_count"),
+    *("input_token_details.cache_read", "cache_read_tokens", "cached_prompt_tokens"),
+)
+_REASONING: Final = (
+    *("completion_tokens_details.reasoning_tokens", "output_tokens_details.reasoning_tokens", "thoughts_token_count"),
+    *("output_token_details.reasoning", "output_reasoning_tokens", "reasoning_tokens"),
+)
+_CALLS: Final = ("requests", "successful_requests")
+"""How many calls an object adds up; openai-agents, pydantic-ai; CrewAI."""
+_WITH_DEFAULTS: Final = (*_CALLS, "cache_read_tokens")
+"""Objects with one of these keys have 0 for details that the provider did not report."""
+_NESTING: Final = 4
+_CAPITAL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,19 +86,24 @@ def normalise(raw: Mapping[str, object] | None) -> Usage | None:
     """Read one provider's usage object; None if its figures cannot be read."""
     if raw is None:
         return None
+    calls = _figure(raw, *_CALLS)
     inner = objects_at(raw, "iterations")
     if any(one.get("type") == "message" for one in inner):
         return _of_inner_calls(inner)
-    prompt = _figure(raw, "prompt_tokens", "input_tokens")
-    completion = _figure(raw, "completion_tokens", "output_tokens")
+    inner = objects_at(raw, "request_usage_entries")  # without one for a call that reported no usage
+    if inner and len(inner) == calls:
+        return _of_inner_calls([{"type": "message", "requests": 1, **one} for one in inner])
+    prompt, completion = _figure(raw, *_PROMPT), _figure(raw, *_COMPLETION)
     if prompt is None or completion is None:
         return None
-    total_computed = raw.get("total_tokens") is None
-    total = prompt + completion if total_computed else _whole_number(raw.get("total_tokens"))
+    total_computed = all(raw.get(key) is None for key in _TOTAL)
+    total = prompt + completion if total_computed else _figure(raw, *_TOTAL)
     # Servers send zeros until they know the figures.
     if not total:
         return None
-    cached = _figure(raw, "prompt_tokens_details.cached_tokens", "input_tokens_details.cached_tokens")
+    cached, reasoning = _figure(raw, *_CACHED), _figure(raw, *_REASONING)
+    if any(key in raw for key in _WITH_DEFAULTS):
+        cached, reasoning = cached or None, reasoning or None
     apart = [tokens for key in _CACHE_APART if (tokens := _whole_number(raw.get(key))) is not None]
     size = cached or 0
     # Figures that add up stand as they are, whatever is cached; others exclude the cache if they add up with it.
@@ -91,14 +120,43 @@ def normalise(raw: Mapping[str, object] | None) -> Usage | None:
         prompt_tokens=prompt,
         completion_tokens=completion,
         total_tokens=total,
-        reasoning_tokens=_figure(
-            raw, "completion_tokens_details.reasoning_tokens", "output_tokens_details.reasoning_tokens"
-        ),
+        reasoning_tokens=reasoning,
         cached_tokens=cached,
         total_computed=total_computed,
         cache_added=excludes_cache and size > 0,
-        is_sum=any(_whole_number(calls) for key in _SERVER_TOOLS for calls in object_at(raw, key).values()),
+        is_sum=(calls or 0) > 1
+        or bool(_whole_number(raw.get("tool_use_prompt_token_count")))  # Google
+        or any(_whole_number(one) for key in _SERVER_TOOLS for one in object_at(raw, key).values()),
     )
+
+
+def usage_from(raw: object) -> Usage | None:
+    """Read the usage object of a provider or a library as it is: a mapping, a model, a dataclass; None if unreadable.
+
+    A sum over several calls `is_sum`, unless the object has each call: then the last one fills the context.
+    """
+    return raw if isinstance(raw, Usage) else normalise(object_at(_plain(raw, _NESTING)))
+
+
+def _plain(value: object, levels: int) -> Any:
+    """Return an object as a mapping with snake-case keys, and the same for its parts."""
+    if value is None or isinstance(value, str | int | float | type) or not levels:
+        return value
+    if isinstance(value, list | tuple):
+        return [_plain(one, levels - 1) for one in value]
+    return {
+        _CAPITAL.sub("_", name).lower(): _plain(one, levels - 1)
+        for name, one in _attributes(value).items()
+        if isinstance(name, str) and not name.startswith("_")
+    }
+
+
+def _attributes(value: object) -> Mapping[Any, object]:
+    if isinstance(value, Mapping):
+        return value
+    slots = {one.name: getattr(value, one.name, None) for one in fields(value)} if is_dataclass(value) else {}
+    extra = getattr(value, "model_extra", None)  # of a pydantic model
+    return {**slots, **getattr(value, "__dict__", {}), **(extra if isinstance(extra, Mapping) else {})}
 
 
 def _of_inner_calls(calls: Sequence[Mapping[str, object]]) -> Usage | None:

@@ -4,7 +4,7 @@ Owns which reports are accepted, what is known while a compaction runs and after
 handler is answered `not_supported`. Does not know where the figures come from, and sends nothing.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -26,7 +26,7 @@ from mew_protocol.payloads.participant import Clear, Compact, CompactDone, Contr
 from mew_agent.context.policy import MEW, ContextSnapshot, Policy, level_of
 from mew_agent.errors import InvalidReport
 from mew_agent.model.plausibility import implausibility
-from mew_agent.model.usage import Usage, normalise
+from mew_agent.model.usage import Usage, usage_from
 from mew_agent.participant.controls import Archive, Controllable, PinKeeper
 from mew_agent.participant.messenger import timestamp
 from mew_agent.tools.functions import run_function
@@ -37,6 +37,9 @@ not belong to the agent's main conversation."""
 
 POLICY: Final = MEW.model_copy(update={"bases": ("reported", "agent_reported")})
 """Levels of reported figures: those of the default policy."""
+
+MAX_SHOWN_CHARS: Final = 300
+"""How much of a usage object that cannot be read an error shows."""
 
 CompactHandler = Callable[[Compact], Awaitable[CompactDone | None] | CompactDone | None]
 ForgetHandler = Callable[[Forget], Awaitable[int | None] | int | None]
@@ -68,12 +71,14 @@ class Figures:
         _time(self.measured_at)
 
 
-def _checked_usage(usage: Usage | Mapping[str, object] | None, window: int | None) -> Usage | None:
-    read = normalise(usage) if isinstance(usage, Mapping) else usage
+def _checked_usage(usage: object, window: int | None) -> Usage | None:
+    if usage is None:
+        return None
+    read = usage_from(usage)
     problem = "no usage" if read is None else implausibility(read, window_tokens=window)
-    if usage is not None and problem is not None:
-        expected = "prompt_tokens, completion_tokens and total_tokens of one call, none below its parts"
-        raise InvalidReport("usage", f"no call has these figures: {usage!r} ({problem})", expected)
+    if problem is not None:
+        shown, expected = repr(usage)[:MAX_SHOWN_CHARS], "the usage object of one call, with its prompt and completion"
+        raise InvalidReport("usage", f"no call has these figures: {shown} ({problem})", expected)
     return read
 
 
@@ -123,7 +128,7 @@ class ExternalContext(Controllable):
     def report(
         self,
         tokens: int | None,
-        usage: Usage | Mapping[str, object] | None = None,
+        usage: object = None,
         *,
         basis: ReportedBasis,
         now: str,
@@ -132,11 +137,14 @@ class ExternalContext(Controllable):
         messages: int | None = None,
         model: str | None = None,
     ) -> None:
-        """Replace the figures; the first ones after a compaction complete `last_compaction`. Raises `InvalidReport`."""
+        """Replace the figures; the first ones after a compaction complete `last_compaction`. Raises `InvalidReport`.
+
+        `usage` is a usage object as `usage_from` reads it. A sum over several calls is `provisional`.
+        """
         previous = self.figures
         known_window = previous.window if window is None and previous is not None else window
         read = _checked_usage(usage, known_window)
-        if read is not None and not read.is_plain and basis == "reported":
+        if read is not None and not read.is_plain:
             basis = "provisional"
         if tokens is None:
             if read is None:

@@ -20,7 +20,6 @@ from mew_protocol.payloads.capability import EndedRights, Revoke
 from pydantic import BaseModel
 
 from mew_agent.errors import ConfigError, refuse_misspelled
-from mew_agent.model.usage import Usage
 from mew_agent.participant.answers.agent_answers import INACTIVITY_SECONDS, AgentAnswers, AnswerStream
 from mew_agent.participant.client import SEND_TIMEOUT_SECONDS, Client
 from mew_agent.participant.controls import Control, Controllable
@@ -159,7 +158,7 @@ class Participant(PeerControls, Subscriptions, Hooks):
         self,
         tokens: int | None = None,
         *,
-        usage: Usage | Mapping[str, object] | None = None,
+        usage: object = None,
         window: int | None = None,
         basis: ReportedBasis = "reported",
         messages: int | None = None,
@@ -169,11 +168,12 @@ class Participant(PeerControls, Subscriptions, Hooks):
     ) -> None:
         """Announce how full our context is; for a program whose conversation is kept elsewhere.
 
-        `usage` is the provider's usage object of the newest call, `tokens` its total. `window` is the size of the
-        window, `messages` the number of messages, `measured_at` a time in ISO 8601 (default: now); what is left out
-        stays as reported before. `basis` says how the figure is known. `unknown` says why no figure is valid, until the
-        next report. Raises `InvalidReport` for figures that no call can have and for older ones; `TypeError` if we
-        have a conversation of our own.
+        `usage` is the usage object of the newest call as your library has it, of a class or a mapping; `tokens` is its
+        total. A sum over several calls is announced as `provisional`. `window` is the size of the window, `messages`
+        the number of messages, `measured_at` a time in ISO 8601 (default: now); what is left out stays as reported
+        before. `basis` says how the figure is known. `unknown` says why no figure is valid, until the next report.
+        Raises `InvalidReport` for figures that no call can have and for older ones; `TypeError` if we have a
+        conversation of our own.
         """
         if self.control.conversation is not self.external_context:
             raise TypeError("report_context() is for participants without a conversation of their own")
