@@ -54,14 +54,10 @@ test-agents: $(STAMP)
 test-meter: $(STAMP)
 	$(BIN)/python -m tests.acp_agents.metered
 
-# The examples with other libraries, including LangChain. LangChain has its own environment: together with the test extras,
-# pip needs minutes to find versions.
+# Other agent libraries and clients on the rehearsal model, each with its newest version in an environment of its own: the
+# examples, and the usage objects that the libraries make. 2 GB; ONLY=crewai takes one.
 test-frameworks: $(STAMP)
-	$(PYTHON) -m venv $(FRAMEWORKS)
-	$(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check langchain-openai
-	$(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check -e .
-	$(FRAMEWORKS)/bin/python -m pip list --format freeze | grep -E '^(langchain|openai)'
-	MEW_FRAMEWORKS_PYTHON=$(FRAMEWORKS)/bin/python $(BIN)/python -m pytest -v tests/interaction/test_own_engines.py
+	$(BIN)/python -m tests.frameworks $(FRAMEWORKS) $(ONLY)
 
 # The scenarios of the TypeScript reference, with our `mew`: REFERENCE is a checkout of github.com/rjcorwin/mew-protocol.
 # Needs Node.js 22 or newer.

@@ -19,7 +19,7 @@ Json = Mapping[str, Any]
 _TOOL_CALLS: Final = frozenset(
     {"function_call", "custom_tool_call", "local_shell_call", "shell_call", "apply_patch_call", "tool_use"}
 )
-_SERVER_TOOLS: Final = frozenset(
+SERVER_TOOLS: Final = frozenset(
     {"web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "mcp_call"}
     | {"server_tool_use", "mcp_tool_use"}
 )
@@ -204,7 +204,7 @@ class ReplyEvents:
     def _read_items(self, items: list[Json]) -> None:
         for item in items:
             kind = item.get("type")
-            self._ran_tools = self._ran_tools or kind in _SERVER_TOOLS
+            self._ran_tools = self._ran_tools or kind in SERVER_TOOLS
             if kind in _TOOL_CALLS:
                 self._add_call(item.get("call_id") or item.get("id"))
 

@@ -81,7 +81,14 @@ class GoogleUsage(BaseModel):
     prompt_tokens_details: list[dict[str, object]] | None = None
 
 
-ANTHROPIC = {"id": "m1", "content": [], "model": "m", "role": "assistant", "stop_reason": None, "stop_sequence": None}
+ANTHROPIC: dict[str, Any] = {
+    "id": "m1",
+    "content": [],
+    "model": "m",
+    "role": "assistant",
+    "stop_reason": None,
+    "stop_sequence": None,
+}
 
 
 def anthropic_usage(**figures: object) -> object:
