@@ -71,6 +71,8 @@ class _RequestedCompaction:
 class AcpAgent(Participant):
     """One session of an ACP agent. `async with AcpAgent(...)` joins, starts the program and answers chats."""
 
+    handlers_answer_chats = False
+
     def __init__(
         self,
         settings: AcpConfig,

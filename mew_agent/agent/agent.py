@@ -57,6 +57,8 @@ ContextEventHandler = Callable[[ContextEvent], object]
 class Agent(Participant):
     """Joins like a participant, answers chats with a model, and reports how full its context is after each call."""
 
+    handlers_answer_chats = False
+
     def __init__(
         self,
         config: AgentConfig,

@@ -8,7 +8,7 @@ engine is elsewhere.
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import anyio
 from mew_protocol import kinds
@@ -25,6 +25,7 @@ from mew_agent.agent.headroom import HeadroomCheck
 from mew_agent.agent.inbox import Inbox, is_about
 from mew_agent.agent.loop_guard import LoopGuard, Verdict
 from mew_agent.context.store import StoredChat
+from mew_agent.participant.messenger import REFUSED_TEXT
 from mew_agent.participant.participant import Participant
 
 FIRST_HISTORY: Final = 1_000
@@ -33,7 +34,6 @@ FIRST_HISTORY: Final = 1_000
 LOOP_STOPPED = (
     "I stopped answering '{peer}': {reason}. I continue as soon as a person or a program sends a message to one of us."
 )
-REFUSED_TEXT = "I do not answer this message: {problem}."
 
 TurnT = TypeVar("TurnT", bound=ChatTurn)
 
@@ -227,12 +227,12 @@ class Reception(Generic[TurnT]):
             await self._me.send(kinds.CHAT, payload, to=to, correlation_id=(held.id,))
 
     async def _acknowledge(self, chat: Envelope, status: str) -> None:
-        about: dict[str, Any] = {"to": (chat.sender,), "correlation_id": (chat.id,)}
-        if self._me.may_send(kinds.CHAT_ACKNOWLEDGE):
-            await self._me.send(kinds.CHAT_ACKNOWLEDGE, {"status": status}, **about)
-        elif status.startswith("refused"):  # its sender must not wait for an answer
-            text = REFUSED_TEXT.format(problem=status.partition(":")[2].strip())
-            await self._me.send(kinds.CHAT, {"text": text, "needs_reply": False}, **about)
+        word, _, problem = status.partition(":")
+        if word == "refused":
+            await self._me.messenger.refuse_chat(chat, problem.strip())
+        elif self._me.may_send(kinds.CHAT_ACKNOWLEDGE):
+            payload = {"status": status}
+            await self._me.send(kinds.CHAT_ACKNOWLEDGE, payload, to=(chat.sender,), correlation_id=(chat.id,))
 
 
 def _cancel_reason(cancel: Envelope) -> str:

@@ -113,6 +113,8 @@ class ExternalContext(Controllable):
         """What the model calls cost so far, as far as our program knows."""
         self.spent_for: tuple[SenderSpending, ...] = ()
         """What our program spent for each sender."""
+        self.failing: str | None = None
+        """The status word of an event handler that failed last; None if all work."""
         self.figures: Figures | None = None
         """The last accepted report."""
         self._unknown: UnknownReason | None = None
@@ -216,7 +218,7 @@ class ExternalContext(Controllable):
         return self.refuses_with if type(control) in handlers and handlers[type(control)] is None else None
 
     def status(self, word: str | None = None) -> Status:
-        word = word or ("compacting" if self.is_compacting else "active")
+        word = word or ("compacting" if self.is_compacting else self.failing or "active")
         figures, report = self.figures, self._report()
         if report is None:
             return Status(messages_in_context=0, status=word)

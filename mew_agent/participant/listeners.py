@@ -1,11 +1,12 @@
 """The event handlers of a program: registered by kind of envelope or class of event, called one after the other.
 
 Owns who subscribed to what, and that handlers run in order in a separate task; a plain function runs in a thread,
-as plain tools do. A handler that fails is logged and stops nothing else. Does not know what the events are.
+as plain tools do. A handler that fails is logged and stops nothing else. Does not know what the events are, or what
+others learn of a failure.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -33,6 +34,9 @@ Arguments = Callable[[Any], tuple[Any, ...] | None]
 LogFailure = Callable[[Exception], None]
 """Logs an error that a handler raised."""
 
+Handled = Callable[[Envelope | None, Sequence[tuple[Handler, Exception | None]]], None]
+"""Notes what the handlers that one arrival called have raised, if anything."""
+
 Emitted = tuple[Envelope | None, tuple[object, ...]]
 """The envelope that caused the events, if there is one, and the events."""
 
@@ -44,6 +48,7 @@ class Listeners:
         self._by_kind: dict[str | None, list[tuple[Handler, Arguments]]] = {}
         self._by_class: list[tuple[type, Handler, Arguments]] = []
         self._queue: MemoryObjectSendStream[Emitted] | None = None
+        self.on_handled: Handled = lambda envelope, outcomes: None
 
     def add(self, what: type | str | None, handler: H, arguments: Arguments = lambda event: (event,)) -> H:
         """Call `handler`, which is returned, for every event of a class, or every envelope of a kind (None: any kind).
@@ -73,27 +78,35 @@ class Listeners:
         task_status.started()
         try:
             async for envelope, events in arrivals:
-                if envelope is not None:
-                    for handler, arguments in (*self._by_kind.get(envelope.kind, ()), *self._by_kind.get(None, ())):
-                        await _call(log_failure, handler, arguments, envelope)
-                for event in events:
-                    for event_class, handler, arguments in tuple(self._by_class):
-                        if isinstance(event, event_class):
-                            await _call(log_failure, handler, arguments, event)
+                outcomes: list[tuple[Handler, Exception | None]] = []
+                for handler, values in self._calls(envelope, events):
+                    try:
+                        if (passed := values()) is not None:
+                            await call_handler(handler, *passed)
+                            outcomes.append((handler, None))
+                    except Exception as error:
+                        log_failure(error)
+                        outcomes.append((handler, error))
+                if outcomes:
+                    self.on_handled(envelope, outcomes)
         finally:
             for stream in (self._queue, arrivals):
                 stream.close()
             self._queue = None
 
+    def _calls(
+        self, envelope: Envelope | None, events: tuple[object, ...]
+    ) -> Iterator[tuple[Handler, Callable[[], tuple[Any, ...] | None]]]:
+        """Yield the handlers of an arrival, each with what returns its arguments."""
+        if envelope is not None:
+            for handler, arguments in (*self._by_kind.get(envelope.kind, ()), *self._by_kind.get(None, ())):
+                yield handler, partial(arguments, envelope)
+        for event in events:
+            for event_class, handler, arguments in tuple(self._by_class):
+                if isinstance(event, event_class):
+                    yield handler, partial(arguments, event)
+
 
 async def call_handler(handler: Handler, *arguments: object) -> None:
     """Call a handler of either kind and wait until it is done. Raises what it raises."""
     await run_function(partial(handler, *arguments), {})
-
-
-async def _call(log_failure: LogFailure, handler: Handler, arguments: Arguments, event: object) -> None:
-    try:
-        if (values := arguments(event)) is not None:
-            await call_handler(handler, *values)
-    except Exception as error:
-        log_failure(error)

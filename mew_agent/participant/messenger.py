@@ -8,14 +8,16 @@ mean.
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 from uuid import uuid4
 
 import anyio
 from mew_protocol import kinds
+from mew_protocol.bounded_dict import BoundedDict
 from mew_protocol.capability import CapabilitySet
 from mew_protocol.envelope import Envelope, wire_timestamp
 from mew_protocol.ids import GATEWAY_IDS
+from mew_protocol.payloads.chat import Acknowledge
 from pydantic import BaseModel
 
 from mew_agent import tracing
@@ -24,6 +26,9 @@ from mew_agent.participant.client import SEND_TIMEOUT_SECONDS
 from mew_agent.participant.peers import Peers
 from mew_agent.participant.requests import PendingRequest, PendingRequests
 from mew_agent.participant.session import SpaceSession
+
+REFUSED_TEXT: Final = "I do not answer this message: {problem}."
+MAX_ANSWERED: Final = 1_000
 
 
 class Messenger:
@@ -35,6 +40,8 @@ class Messenger:
         self.peers = Peers(id)
         self.capabilities = CapabilitySet()
         self.pending = PendingRequests(id)
+        self.answered_chats: BoundedDict[str, None] = BoundedDict(MAX_ANSWERED)
+        """The ids that our newest chats refer to."""
         self._active = anyio.Event()
         self._active.set()
 
@@ -109,8 +116,19 @@ class Messenger:
         self._check_permission(envelope)
         if envelope.kind not in kinds.ALLOWED_WHILE_PAUSED:
             await self.until_active()
+        if envelope.kind == kinds.CHAT:
+            self.answered_chats.update(dict.fromkeys(envelope.correlation_ids))
         client = self.session.client
         await (client.send if confirm else client.send_unconfirmed)(envelope, wait_seconds=wait_seconds)
+
+    async def refuse_chat(self, chat: Envelope, problem: str, code: str | None = None) -> None:
+        """Tell the sender of a chat that no answer follows, and why; `code` as in `Acknowledge`."""
+        about: dict[str, Any] = {"to": (chat.sender,), "correlation_id": (chat.id,)}
+        if self.may_send(kinds.CHAT_ACKNOWLEDGE):
+            await self.send(kinds.CHAT_ACKNOWLEDGE, Acknowledge(status=f"refused: {problem}", code=code), **about)
+        elif self.may_send(kinds.CHAT):  # its sender must not wait for an answer
+            text = REFUSED_TEXT.format(problem=problem)
+            await self.send(kinds.CHAT, {"text": text, "needs_reply": False}, **about)
 
     async def ask(
         self, kind: str, payload: BaseModel | Mapping[str, Any] | None, *, to: str, answer: str, timeout_seconds: float

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Coroutine, Mapping
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar, overload
+from typing import Any, ClassVar, Self, TypeVar, overload
 
 from mew_protocol import kinds
 from mew_protocol.capability import CapabilitySet
@@ -28,6 +28,7 @@ from mew_agent.participant.discovery import Discovery
 from mew_agent.participant.dispatcher import Dispatcher, Hooks
 from mew_agent.participant.events import EventEmitter
 from mew_agent.participant.external_context import ExternalContext, ReportedBasis
+from mew_agent.participant.handler_failures import HandlerFailures
 from mew_agent.participant.listeners import Listeners
 from mew_agent.participant.mcp_client import McpClient, PeerCall, Timeouts
 from mew_agent.participant.mcp_server import McpServer
@@ -56,6 +57,9 @@ class Participant(PeerControls, Subscriptions, Hooks):
     Entering returns when the gateway has welcomed us; it raises `Unauthorized`, `CertificateRejected` or `NotConnected`
     otherwise. A connection that is lost later is restored automatically.
     """
+
+    handlers_answer_chats: ClassVar[bool] = True
+    """Whether a chat to us whose event handler failed is refused, because nothing else answers it."""
 
     def __init__(
         self,
@@ -96,6 +100,8 @@ class Participant(PeerControls, Subscriptions, Hooks):
         self.answers = AgentAnswers(self.messenger)
         self.tool_waits: tuple[Waiting, ...] = ()
         """The peers whose tools a model of ours does not get, as reports show them."""
+        failures = HandlerFailures(self.messenger, self.control, self.external_context, self.handlers_answer_chats)
+        self.listeners.on_handled = failures.handled
         parts = (self.control, self.mcp_server, self.discovery, self.answers)
         self.dispatcher = Dispatcher(self.messenger, parts, hooks=self, events=self.events)
 

@@ -27,6 +27,7 @@ AttentionKind = Literal[
     "program_ended",
     "not_stored",
     "turn_stopped",
+    "handler_failed",
     "compaction_stalled",
     "compaction_failed",
     "loop",
@@ -232,6 +233,9 @@ def _stopped_items(entry: BoardEntry, word: str, detail: str, now: datetime) -> 
     at = entry.received_at
     if word in ("turn_stopped", "policy_stopped"):
         yield _item(entry, "turn_stopped", "warning", f"{entry.id} stopped its turn{why}", at, _logs(entry.id))
+    elif word == "handler_failed":
+        reason = f"{entry.id} failed to handle an event{why}"
+        yield _item(entry, "handler_failed", "warning", reason, at, _logs(entry.id), _restart(entry.id))
     elif word == "compaction_stalled":
         reason = f"{entry.id} compacts without getting smaller{why}"
         yield _item(entry, "compaction_stalled", "blocking", reason, at, *_make_room(entry.id))
@@ -320,6 +324,7 @@ _TOGETHER: Final[Mapping[AttentionKind, str]] = {
     "program_ended": "programs have ended",
     "not_stored": "envelopes cannot be stored",
     "turn_stopped": "agents stopped their turn",
+    "handler_failed": "programs failed to handle an event",
     "compaction_stalled": "agents compact without progress",
     "compaction_failed": "agents could not compact",
     "loop": "agents no longer answer another agent",

@@ -17,7 +17,7 @@ from typing import Any
 
 from mew_agent.participant.external_context import ExternalContext
 
-SAID = [{"role": "user", "content": "What is a token?"}]
+SAID: list[Any] = [{"role": "user", "content": "What is a token?"}]
 TOOL_QUESTION = 'call count_words with {"text": "one two three"}'
 Made = tuple[str, object, int]
 

@@ -10,7 +10,7 @@ from tests.house.conftest import Module
 
 ALLOWED_IN_PROTOCOL = {"pydantic", "pydantic_core", "mew_protocol"}
 
-VENDOR_DOORS = {
+VENDOR_DOORS: dict[str, tuple[str, ...]] = {
     "openai": ("mew_agent/model/openai_client.py",),
     "websockets": ("mew_agent/participant/client.py", "spaces/", "protocol/mew_listener/"),
     "uvicorn": (),
@@ -25,6 +25,7 @@ VENDOR_DOORS = {
     ),
     "yaml": ("spaces/mew_spaces/config/loading.py", "mew_agent/config/agent_config.py"),
     "a2a": ("mew_agent/a2a/",),
+    "google": ("mew_agent/a2a/",),
     "acp": ("mew_agent/acp/session.py", "mew_agent/acp/server.py"),
     "httpx2": ("mew_agent/model/openai_client.py", "mew_agent/bridge/session.py", "mew_agent/meter/relay.py"),
     "mcp": ("mew_agent/bridge/session.py", "mew_agent/bridge/server.py"),
@@ -42,6 +43,9 @@ VENDOR_DOORS = {
     "tiktoken_ext": ("mew_agent/tokens/tokenizers.py",),
     "mistral_common": ("mew_agent/tokens/tokenizers.py",),
     "tokenizers": ("mew_agent/tokens/tokenizers.py",),
+    # Their results and usage objects are read by their attributes, so that no version of them is needed.
+    **dict.fromkeys(("agents", "anthropic", "autogen_core", "botocore", "crewai"), ()),
+    **dict.fromkeys(("langchain", "langchain_core", "langgraph", "ollama", "pydantic_ai"), ()),
 }
 
 CLOCKS = {"datetime.now", "datetime.utcnow", "datetime.today", "date.today"}

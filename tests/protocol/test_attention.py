@@ -59,6 +59,7 @@ KINDS = [
     (entry("a", "model_rate_limited"), "model_failed", "warning", "rate limited"),
     (entry("a", "context_overflow"), "model_failed", "blocking", "larger than the window"),
     (entry("a", "turn_stopped:after 40 steps"), "turn_stopped", "warning", "after 40 steps"),
+    (entry("a", "handler_failed:answer: OSError: no disk"), "handler_failed", "warning", "answer: OSError: no disk"),
     (entry("a", "compaction_stalled"), "compaction_stalled", "blocking", "without getting smaller"),
     (entry("a", "compacting", at=EARLIER), "compaction_stalled", "warning", "more than 10 minutes"),
     (entry("a", "compacting", at="2020-01-01T00:00:00"), "compaction_stalled", "warning", "more than 10 minutes"),

@@ -69,7 +69,7 @@ QUIET: Final = frozenset(
 )
 """Statuses that need no action from a reader."""
 
-_FAILURES: Final = ("model_", "context_overflow", "turn_stopped", "policy_stopped", "failed")
+_FAILURES: Final = ("model_", "context_overflow", "turn_stopped", "policy_stopped", "handler_failed", "failed")
 """How the statuses of agents begin whose last turn failed."""
 
 COUNTED: Final = frozenset({"exact", "reported", "server_counted"})

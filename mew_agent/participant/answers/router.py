@@ -174,7 +174,8 @@ class AnswerRouter:
             if not envelope.refers_to(exchange.chat_id):
                 continue
             if (why := chat_refusal_in(envelope)) is not None:
-                exchange.fail("agent_busy", f"'{exchange.agent}' refused the question: {why}")
+                code = "program_failed" if envelope.body.get("code") == "program_failed" else "agent_busy"
+                exchange.fail(code, f"'{exchange.agent}' refused the question: {why}")
             elif status == WOULD_OVERFLOW and _needs_choice(envelope):
                 exchange.fail(WOULD_OVERFLOW, TOO_LONG.format(agent=exchange.agent))
             elif status in ("queued", WOULD_OVERFLOW):

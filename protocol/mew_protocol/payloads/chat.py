@@ -86,12 +86,14 @@ class Acknowledge(Payload, kind=kinds.CHAT_ACKNOWLEDGE):
     """A message arrived; `correlation_id` names it. `status` is `received`, `processing`, `queued`, `read`, ...
 
     With `would_overflow` the agent says that the message does not fit now: `fit` has the figures, `held` says whether
-    the agent holds it, and `choices` how its sender may have it delivered.
+    the agent holds it, and `choices` how its sender may have it delivered. A `status` of `refused: REASON` says that no
+    answer follows; `code` `program_failed` adds that the program could not handle the message.
     """
 
     status: str | None = None
     fit: Fit | None = None
     held: bool | None = None
+    code: str | None = None
     choices: tuple[Delivery, ...] | None = None
 
 

@@ -14,6 +14,7 @@ const WORDS = {
   model_failed: "model failed",
   program_ended: "program ended",
   turn_stopped: "turn stopped",
+  handler_failed: "event handler failed",
   compaction_stalled: "compaction stalled",
   compaction_failed: "compaction failed",
   loop: "loop stopped",
@@ -24,7 +25,7 @@ const WORDS = {
 };
 
 const BLOCKING = /^(model_|context_overflow|compaction_stalled|failed|mcp_server_down|waiting_for_approval)/;
-const WARNING = /^(compaction_failed|turn_stopped|policy_stopped|paused|near_limit)/;
+const WARNING = /^(compaction_failed|turn_stopped|handler_failed|policy_stopped|paused|near_limit)/;
 
 /** The tone of a board entry. `items` are what needs a person about it. */
 export function toneOf(entry, items = []) {

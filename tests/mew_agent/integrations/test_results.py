@@ -5,6 +5,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace as Made
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from mew_agent.integrations import LibraryReply, from_crewai, from_langgraph, from_openai_agents, from_pydantic_ai
 from mew_agent.model.usage import Usage
 
+EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
 SIZES = [(268, 0), (400, 2)]  # prompt and completion of each call of a turn
 Sizes = list[tuple[int, int]]
 
@@ -97,6 +99,12 @@ def test_a_turn_without_usage_has_no_figure(library: Library) -> None:
 def test_a_tool_at_the_providers_server_makes_it_a_sum(name: str) -> None:
     library = LIBRARIES[name]
     assert sizes_of(library.read(library.result([(400, 2)], library.tool)).usage) == (402, False)
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_each_library_has_an_example_of_fifteen_lines(name: str) -> None:
+    text = (EXAMPLES / f"{name.replace('-', '_')}_agent.py").read_text()
+    assert len([line for line in text.splitlines() if line.strip()]) <= 15
 
 
 def test_a_crew_has_no_history() -> None:

@@ -48,6 +48,7 @@ class Unjoined(Participant):
     def __init__(self) -> None:
         super().__init__("ws://h", space="demo", id="ada", token="t")
         self.failures: list[Exception] = []
+        self.listeners.on_handled = lambda envelope, outcomes: None  # it has no session to send on
 
     async def handle(self, *happened: tuple[object, ...]) -> None:
         """Emit these (an envelope or None, then events) and run until all are handled."""
