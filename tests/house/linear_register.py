@@ -244,10 +244,10 @@ EXCUSED: Final[Mapping[str, str]] = {
     "mew_protocol.setting_problems.matching.check": "uses patterns that are measured",
     "mew_protocol.setting_problems: difflib": _PART,
     "mew_spaces.backplane.jetstream.JetStreamBackplane.claim": _WHOLE,
-    "mew_spaces.gateway.direct_websocket.DirectWebSocketProtocol.data_received": _ONE_READ,
+    "mew_listener.websocket.WebSocketConnection._receive": _ONE_READ,
     "mew_spaces.gateway.http._pieces": "yields each part once",
     "mew_spaces.gateway.log_writer.LogFile._write": "writes each part once",
-    "mew_spaces.gateway.tls._feed": _ONE_READ,
+    "mew_listener.tls._feed": _ONE_READ,
     "mew_spaces.launch.launch.Launch._command": _OPERATOR,
     "mew_spaces.log.tail._batch": "reads each record of the gateway's own file once",
 }
@@ -335,10 +335,8 @@ BUFFERS: Final[Mapping[str, str]] = {
 
 GROWING: Final[Mapping[str, str]] = {
     "mew_listener.http._body": "a bytearray that is read once, at its end",
-    "mew_spaces.gateway.direct_websocket._later": "reading is paused, so at most one more read arrives",
-    "mew_spaces.gateway.http_connection._waiting_bytes": "a number",
-    "mew_spaces.gateway.protocol_choice.written": "the transport of a self-check, which talks to itself",
-    "mew_spaces.gateway.tls._arrived": "a bytearray that is read once, at the end of the handshake",
+    "mew_listener.websocket._later": "reading is paused, so at most one more read arrives",
+    "mew_listener.tls._arrived": "a bytearray that is read once, at the end of the handshake",
     "mew_agent.acp.terminals.kept": "a bytearray that nothing searches; its start is removed in blocks",
     "mew_agent.cli.tui.feed.text": "at most MAX_WORK_CHARS",
     "mew_agent.cli.tui.feed.thoughts": "at most MAX_WORK_CHARS",
