@@ -54,7 +54,9 @@ NOTIFY_SECONDS: Final = 5.0
 PING_SECONDS: Final = 2.0
 """Silence after which an event stream gets a comment: HTTP clients often end a stream after 5 seconds without data."""
 
-MAX_SESSIONS: Final = 1_000
+MAX_SESSIONS: Final = 256
+"""Open sessions of MCP: each takes 130 kB until its client ends it, or 30 minutes after its last request."""
+
 MAX_SUBSCRIPTIONS: Final = 1_000
 
 
@@ -251,7 +253,8 @@ async def serving_http(
     """
     # The listener checks hosts and origins, and knows which others are allowed.
     unchecked = TransportSecuritySettings(enable_dns_rebinding_protection=False)
-    app = guarded(kept_alive(server.streamable_http_app(transport_security=unchecked), ping_seconds), token)
+    http = server.streamable_http_app(transport_security=unchecked, max_sessions=MAX_SESSIONS)
+    app = guarded(kept_alive(http, ping_seconds), token)
     # The sessions end first: they hold the event streams open for which the HTTP server would wait.
     async with (
         serving(app, host="127.0.0.1", port=port, stopping=server.end_subscriptions, allowed=allowed) as url,

@@ -17,6 +17,8 @@ from mew_protocol.json_values import object_at
 from mew_agent.rehearsal.options import ScriptedToolCall
 
 _MOST_CALLS = 32
+_MAX_NAME_CHARS = 200
+"""Of a tool that a text can request. Providers accept 128 at most; compiling the pattern of a longer one takes long."""
 _VERBS = r"(?:call|use|run|invoke|execute|ask)"
 _QUOTED = re.compile(r"\"([^\"\n]{1,400})\"|“([^“”\n]{1,400})”|'([^'\n]{2,400})'(?!\w)")
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?")
@@ -41,6 +43,7 @@ def requested_calls(text: str, tools: Sequence[Mapping[str, object]]) -> tuple[S
 def _offered(tools: Sequence[Mapping[str, object]]) -> list[tuple[str, Mapping[str, object]]]:
     functions = [object_at(tool, "function") for tool in tools]
     named = [(str(one["name"]), object_at(one, "parameters")) for one in functions if "name" in one]
+    named = [pair for pair in named if len(pair[0]) <= _MAX_NAME_CHARS]
     # Longer names first, so that `read_file_lines` is not taken for `read_file`.
     return sorted(named, key=lambda pair: -len(pair[0]))
 

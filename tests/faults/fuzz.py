@@ -78,6 +78,8 @@ class FuzzReport:
     """How many honest proposals were listed unchanged until they were withdrawn."""
     posts: int = 0
     tool_pages: int = 0
+    reconnects: int = 0
+    """How often the two members joined again: their connection was lost, or this process was too late."""
     lag_seconds: float = 0.0
     """How late this process itself was, in all: it is no server's fault."""
 
@@ -104,7 +106,8 @@ class FuzzReport:
         lines.append(f"  commands: {self.reads['mew']:,}; mew {words} took {seconds:.2f} s of CPU more than before")
         lines.append(
             f"  {self.witnessed:,} chats of the witness arrived, {self.proposals:,} proposals stayed as they were, "
-            f"{self.posts:,} posts reached the webhook, {self.tool_pages:,} pages of tools were offered"
+            f"{self.posts:,} posts reached the webhook, {self.tool_pages:,} pages of tools were offered, "
+            f"members reconnected {self.reconnects} times"
         )
         return "\n".join(lines)
 
@@ -207,9 +210,10 @@ class FuzzRun:
         self.report.witnessed = len(texts)
         self._check(texts == [str(n) for n in range(1, len(texts) + 1)], f"the witness said {texts[-5:]}")
         self._check(len(texts) >= self._spoken, f"{self._spoken} chats confirmed, {len(texts)} arrived")
-        self._check(
-            (witness.session.client.joins, listener.session.client.joins) == (1, 1), "a member had to reconnect"
-        )
+        self.report.reconnects = witness.session.client.joins + listener.session.client.joins - 2
+        # A busy machine answers pings too late now and then. What a server ends, it says in its log.
+        lost = [line for line in self.space.gateway.output.splitlines() if "witness" in line or "listener" in line]
+        self._check(not lost, "the gateway disconnected a member", "\n".join(lost))
 
     def _check_servers(self) -> None:
         report = self.report

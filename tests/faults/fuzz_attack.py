@@ -4,10 +4,11 @@ Runs in a process of its own. Does not know what must hold.
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 
@@ -38,6 +39,9 @@ HELD, HELD_SECONDS = 100, 1.0
 
 _TURNED_AWAY = frozenset({401, 403, 404, 405, 408, 413, 414, 421, 429, 431, 503})
 """Statuses of requests that were refused before their body was read."""
+
+
+_SESSION = re.compile(rb"mcp-session-id: ([!-~]{1,200})\r\n", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -143,6 +147,17 @@ class Attack:
         status = answer[9:12] if answer.startswith(b"HTTP/1.") else b""
         self.outcome.statuses[server, status.decode("latin-1") or "none"] += 1
         self.outcome.arrived[server] += status.isdigit() and int(status) not in _TURNED_AWAY
+        if (session := _SESSION.search(answer)) is not None:
+            await self._use_session(server, session[1].decode())
+
+    async def _use_session(self, server: str, session: str) -> None:
+        """Call a tool with hostile texts in a session of MCP that a request has opened, and end it."""
+        door = self._doors[server]
+        call = replace(door, bodies=fuzz_inputs.MCP_CALLS)
+        self.outcome.sent[server] += 1
+        answer = await self._exchange(server, fuzz_inputs.hostile_request(Random(session), call, session=session))
+        self.outcome.arrived[server] += answer.startswith(b"HTTP/1.1 2")
+        await self._exchange(server, fuzz_inputs.end_of_session(door, session))
 
     async def _exchange(
         self,
@@ -164,7 +179,7 @@ class Attack:
                 if handshake:  # what comes with it is not read: a client has to wait for the answer
                     await stream.send(handshake)
                     await stream.receive()
-                tasks.start_soon(_read_answer, stream, answer, LAST if handshake else b"\r\n", tasks.cancel_scope)
+                tasks.start_soon(_read_answer, stream, answer, LAST if handshake else b"\r\n\r\n", tasks.cancel_scope)
                 for start in range(0, len(data), size):
                     await stream.send(data[start : start + size])
                     await anyio.sleep(0)

@@ -194,11 +194,28 @@ def http_request(random: Random, door: Door) -> bytes:
     return mutated_bytes(request, random) if random.random() < 0.2 else request
 
 
-def hostile_request(random: Random, door: Door) -> bytes:
+MCP_CALLS: Final[tuple[dict[str, Any], ...]] = tuple(
+    {"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": {"name": name, "arguments": arguments}}
+    for name, arguments in (
+        ("send_chat", {"text": "x"}),
+        ("send_chat", {"text": "x", "to": "nobody"}),
+        ("read_board", {"details": "x"}),
+        ("recent_chat", {"limit": 500}),
+        ("x", {"x": "x"}),
+    )
+)
+
+
+def hostile_request(random: Random, door: Door, *, session: str = "") -> bytes:
     """A valid request whose texts are slow to read."""
     bodies = door.bodies or ({"kind": "chat", "payload": {"text": "x"}},)
     body = json.dumps(with_texts(random.choice(bodies), random)).encode()
-    return _head(door, "POST", door.paths[0], door.token, len(body)) + body
+    return _head(door, "POST", door.paths[0], door.token, len(body), session) + body
+
+
+def end_of_session(door: Door, session: str) -> bytes:
+    """The request that ends a session of MCP."""
+    return _head(door, "DELETE", door.paths[0], door.token, 0, session)
 
 
 def unfinished_request(random: Random, door: Door) -> bytes:
@@ -210,9 +227,10 @@ def unfinished_request(random: Random, door: Door) -> bytes:
     )
 
 
-def _head(door: Door, method: str, path: str, token: str, length: object) -> bytes:
+def _head(door: Door, method: str, path: str, token: str, length: object, session: str = "") -> bytes:
     accept = "Accept: application/json, text/event-stream\r\nContent-Type: application/json\r\n"
     head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{door.port}\r\nAuthorization: Bearer {token}\r\n"
+    head += f"Mcp-Session-Id: {session}\r\n" if session else ""
     return f"{head}Content-Length: {length}\r\n{accept}\r\n".encode("latin-1", "replace")
 
 

@@ -69,6 +69,9 @@ READY_SECONDS_FOR_AGENTS: Final = 5.0
 
 CHECK_SECONDS: Final = 1.0
 KEPT_CHATS: Final = 500
+KEPT_CHARS: Final = 4_000_000
+"""Of these chats together; at least the newest one is kept."""
+
 MAX_RETRY_SECONDS: Final = 30.0
 
 Seconds = Annotated[float, Field(ge=0, le=600, description="Seconds to wait for the answer; 0 does not wait.")]
@@ -241,6 +244,9 @@ class SpaceOffers:
             api = find_gateway(self._connection)
             for page in self._new_pages(api):
                 self._chats.extend(_as_chat(one) for one in page if one.get("kind") == kinds.CHAT)
+                kept = sum(len(one["text"]) for one in self._chats)
+                while kept > KEPT_CHARS and len(self._chats) > 1:
+                    kept -= len(self._chats.popleft()["text"])
             return {"chats": list(self._chats)[-limit:]}
 
     def _new_pages(self, api: GatewayApi) -> Iterator[list[dict[str, Any]]]:

@@ -80,3 +80,9 @@ def test_malformed_tools_are_ignored() -> None:
         requested_calls("call x", [{"function": "x"}, {"function": {"name": "x", "parameters": None}}])[0].arguments
         == "{}"
     )
+
+
+def test_a_name_that_no_provider_accepts_is_never_requested() -> None:
+    name = "read_" * 50
+    tool = {"type": "function", "function": {"name": name, "parameters": {}}}
+    assert requested_calls(f"call {name}", [tool]) == ()

@@ -137,6 +137,16 @@ async def test_a_chat_looks_like_no_second_one_in_the_resource(gateway: RunningG
     assert second == "  2026-01-01T00:00:00Z coder -> all: Yes."
 
 
+async def test_kept_chats_have_a_limited_size(gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mcp_tools, "KEPT_CHARS", 25)
+    ada = offers_of(gateway)
+    for letter in "abcd":
+        await ada.send_chat(letter * 10)
+    assert [one["text"] for one in (await ada.recent_chat(10))["chats"]] == ["c" * 10, "d" * 10]
+    await ada.send_chat("e" * 100)
+    assert [one["text"] for one in (await ada.recent_chat(10))["chats"]] == ["e" * 100]
+
+
 async def test_recent_chat_continues_from_the_last_read(gateway: RunningGateway) -> None:
     async with joined(gateway, "guest") as guest:
         for number in range(3):
