@@ -75,14 +75,16 @@ def checked_upstream(url: str) -> str:
 @asynccontextmanager
 async def serve_relay(
     upstream: str,
-    observer: CallObserver,
+    observer: CallObserver | None,
     *,
     host: str = "127.0.0.1",
     port: int = 0,
     allowed: Allowed = ONLY_OWN,
+    api_key: str | None = None,
 ) -> AsyncIterator[str]:
     """Relay to `upstream` until the block exits; yields the URL that the agent uses in its place. Port 0 picks a port.
 
+    `api_key` is sent to `upstream` in place of the client's. Without an `observer`, calls are not read.
     Raises `ConfigError` for an `upstream` that is not the URL of a server, and `OSError` if the port is in use.
     """
     # No read timeout, because models think for minutes; no limit of connections, because agents make calls in parallel.
@@ -92,7 +94,7 @@ async def serve_relay(
     uses_proxy = not is_loopback(urlsplit(base).hostname or "")  # a proxy cannot reach servers on this machine
     certificates = httpx2.create_ssl_context()
     async with httpx2.AsyncClient(timeout=timeout, limits=limits, verify=certificates, trust_env=uses_proxy) as client:
-        relay = ModelRelay(base.removesuffix(_VERSION), client, observer)
+        relay = ModelRelay(base.removesuffix(_VERSION), client, observer, api_key)
         async with serving(
             relay,
             host=host,
@@ -107,10 +109,13 @@ async def serve_relay(
 class ModelRelay:
     """The ASGI app."""
 
-    def __init__(self, upstream: str, client: httpx2.AsyncClient, observer: CallObserver) -> None:
+    def __init__(
+        self, upstream: str, client: httpx2.AsyncClient, observer: CallObserver | None, api_key: str | None = None
+    ) -> None:
         self._upstream = httpx2.URL(upstream)
         self.client = client
         self.observer = observer
+        self._api_key = api_key
         self.stopping = anyio.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -128,6 +133,9 @@ class ModelRelay:
         query = scope.get("query_string", b"")
         url = self._upstream.copy_with(raw_path=path + (b"?" + query if query else b""))
         headers = [_readable(name, value) for name, value in _end_to_end(scope["headers"]) if name != b"host"]
+        if self._api_key is not None:
+            own = (b"authorization", f"Bearer {self._api_key}".encode())
+            headers = [own, *(one for one in headers if one[0] not in (b"authorization", b"x-api-key"))]
         has_body = any(name in (b"content-length", b"transfer-encoding") for name, _ in scope["headers"])
         content = body.pass_on() if has_body else None
         if content is None:
@@ -189,7 +197,8 @@ class _Exchange:
     ) -> None:
         self._tasks = tasks
         self._relay, self._scope, self._receive, self._send, self._body = relay, scope, receive, send, body
-        self._api = api_of(scope["path"]) if scope["method"] == "POST" else None
+        is_read = relay.observer is not None and scope["method"] == "POST"
+        self._api = api_of(scope["path"]) if is_read else None
         self._call: MeteredCall | None = None
         self._reader: ReplyReader | None = None
         self._held = b""
@@ -218,14 +227,15 @@ class _Exchange:
                 await response.aclose()
 
     async def _begin_call(self, response: httpx2.Response) -> None:
-        if self._api is None:
+        observer = self._relay.observer
+        if self._api is None or observer is None:
             return
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in self._scope["headers"]}
         facts = await self._body.facts(self._api, headers)
         if facts is None:
             logger.warning("a call was not measured: its request cannot be read")
             return
-        self._call = self._relay.observer.begin(facts)
+        self._call = observer.begin(facts)
         if response.is_success:
             encoding = response.headers.get("content-encoding", "identity").strip().lower()
             self._reader = ReplyReader(self._api, encoding)
@@ -271,7 +281,7 @@ class _Exchange:
     def _end_call(self, *, was_cut: bool = False) -> None:
         """End the measured call, once."""
         call, self._call = self._call, None
-        if call is not None:
+        if call is not None and self._relay.observer is not None:
             self._relay.observer.end(call, None if self._reader is None else self._reader.end(was_cut=was_cut))
 
     async def _fail(self, error: Exception) -> None:

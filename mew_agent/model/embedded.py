@@ -14,8 +14,16 @@ from mew_agent.model.interface import Model, ModelEvent, ModelIdentity, ModelReq
 class EmbeddedModel:
     """A `Model` for a program without a model server. `serve` runs one and yields its base URL."""
 
-    def __init__(self, name: str, kind: str, serve: Callable[[], AbstractAsyncContextManager[str]]) -> None:
+    def __init__(
+        self,
+        name: str,
+        kind: str,
+        serve: Callable[[], AbstractAsyncContextManager[str]],
+        *,
+        api_key: str | None = None,
+    ) -> None:
         self._name, self._kind, self._serve = name, kind, serve
+        self._api_key = api_key
         self._starting = anyio.Lock()
         self._open = AsyncExitStack()
         self._model: Model | None = None
@@ -53,6 +61,6 @@ class EmbeddedModel:
                 from mew_agent.model.openai_client import OpenAIModel
 
                 base_url = await self._open.enter_async_context(self._serve())
-                self._model = OpenAIModel(self._name, base_url, self._name)
+                self._model = OpenAIModel(self._name, base_url, self._api_key or self._name)
                 self._open.push_async_callback(self._model.aclose)
             return self._model

@@ -8,6 +8,7 @@ a loopback address. The packages come with the extra `local`. Does not know agen
 
 import importlib
 import os
+import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -77,16 +78,13 @@ def find_gguf(model: str | Path, *, where: str) -> Path:
 
 
 @asynccontextmanager
-async def serve_local(options: LocalModelOptions, *, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
-    """Serve a GGUF file while the block runs; yields the base URL. Port 0 picks a free port.
+async def serve_local(options: LocalModelOptions, api_key: str) -> AsyncIterator[str]:
+    """Serve a GGUF file on the loopback address while the block runs, to clients with the key; yields the base URL.
 
-    Raises `OSError` if the port is taken, and `ConfigError` if the file cannot be loaded.
+    llama.cpp's server limits neither connections nor the pages that use it. So others reach it through a relay with
+    our listener, and the key keeps pages from using its port. Raises `ConfigError` if the file cannot be loaded.
     """
-    from mew_listener.server import bound_socket  # here, because readers of a file's name need no web server
-
-    # llama.cpp does not say why it could not start. Checking the port first leaves the file as the only cause.
-    bound_socket(host, port).close()
-    server = await anyio.to_thread.run_sync(_load, options, host, port)
+    server = await anyio.to_thread.run_sync(_load, options, api_key)
     try:
         yield f"{server.listening_address}/v1"
     finally:
@@ -96,7 +94,8 @@ async def serve_local(options: LocalModelOptions, *, host: str = "127.0.0.1", po
 def embedded_local(model: str | Path, window_tokens: int | None) -> EmbeddedModel:
     """Return a local model inside this process, for an agent that runs without `mew up`. Raises as `find_gguf` does."""
     options = LocalModelOptions(find_gguf(model, where="model"), window_tokens or DEFAULT_WINDOW_TOKENS)
-    return EmbeddedModel(options.model_name, LOCAL, lambda: serve_local(options))
+    key = secrets.token_urlsafe()
+    return EmbeddedModel(options.model_name, LOCAL, lambda: serve_local(options, key), api_key=key)
 
 
 def _packaged(where: str) -> Path:
@@ -108,7 +107,7 @@ def _packaged(where: str) -> Path:
     return found[0]
 
 
-def _load(options: LocalModelOptions, host: str, port: int) -> Any:
+def _load(options: LocalModelOptions, api_key: str) -> Any:
     """Load the weights and start the server; blocks for seconds."""
     llama = importlib.import_module("xllamacpp")
     params = llama.CommonParams()
@@ -125,8 +124,9 @@ def _load(options: LocalModelOptions, host: str, port: int) -> Any:
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = options.threads or max(
         1, (os.cpu_count() or 1) // 2
     )
-    params.hostnames = [host]
-    params.port = port
+    params.hostnames = ["127.0.0.1"]
+    params.port = 0
+    params.api_keys = [api_key]
     params.cors_origins = "https://nowhere.invalid"  # no web page reads answers
     params.endpoint_slots = False  # it would show the prompts of others
     params.verbosity = -1

@@ -5,9 +5,12 @@ import signal
 import socket
 from contextlib import aclosing
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
 from urllib.request import ProxyHandler, Request, build_opener
 
 import psutil
+import pytest
 from mew_spaces.launch.run_file import read_run_file, run_file_path
 
 from mew_agent.agent.resources import open_resources
@@ -142,3 +145,19 @@ def test_the_commands_of_the_page_run(reader: Reader) -> None:
                     continue
             done = reader.run(command)
             assert done.code == 0, f"$ {command}\n{done.out}{done.err}"
+
+
+def test_a_page_of_another_site_spends_no_local_model(base_url: str) -> None:
+    body = json.dumps({"messages": [{"role": "user", "content": "hi"}]}).encode()
+    page = Request(f"{base_url}/chat/completions", body, {"Origin": "https://evil.example"})
+    with pytest.raises(HTTPError, match="403"):
+        build_opener(ProxyHandler({})).open(page)
+    port = urlsplit(base_url).port
+    programs = (one for one in psutil.Process().children(recursive=True) if one.net_connections())
+    listening = {at.laddr.port for one in programs for at in one.net_connections() if at.status == "LISTEN"}
+    assert port in listening
+    for other in listening - {port}:  # llama.cpp's own
+        asked = Request(f"http://127.0.0.1:{other}/v1/chat/completions", body)
+        with pytest.raises(HTTPError, match="401"):
+            build_opener(ProxyHandler({})).open(asked)
+    assert len(listening) > 1

@@ -1,5 +1,6 @@
 """`mew model serve`: runs the rehearsal model, or a real one from a GGUF file, in the foreground."""
 
+import secrets
 from pathlib import Path
 from typing import Annotated
 
@@ -61,7 +62,13 @@ def serve(
         options = LocalModelOptions(found, window, threads, model_name or "", reply_tokens or 0)
         with terminal.ProgressLine() as progress, listening_failures("--port", address):
             progress.show(f"loading {found} ({found.stat().st_size // 1_000_000:,} MB)")
-            async with serve_local(options, host=host, port=port) as base_url:
+            from mew_agent.meter.relay import serve_relay  # here, because the rehearsal model needs no HTTP client
+
+            key = secrets.token_urlsafe()
+            async with (
+                serve_local(options, key) as own,
+                serve_relay(own, None, host=host, port=port, allowed=callers.as_allowed(), api_key=key) as base_url,
+            ):
                 progress.clear()
                 await announce(f"{found} on llama.cpp", options.model_name, base_url)
 
