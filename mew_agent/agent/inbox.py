@@ -16,7 +16,7 @@ from uuid import UUID, uuid5
 
 import anyio
 from mew_protocol.bounded_dict import BoundedDict, Shares
-from mew_protocol.envelope import Envelope, unix_seconds
+from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.chat import client_of
 from mew_protocol.position import Position
 
@@ -123,11 +123,13 @@ class Inbox:
         return self._filter.check_rules(chat) if self._answers and isinstance(text, str) and text else False
 
     def is_outdated(self, chat: StoredChat, max_age_seconds: float) -> bool:
-        """Return whether a chat from before the start is older than this; chats that arrived since then never are."""
+        """Return whether a chat from before the start is older than this; chats that arrived since then never are.
+
+        The clock of its sender plays no part.
+        """
         if chat.number not in self._restored or chat.state == "answered":
             return False
-        sent_at = unix_seconds(chat.envelope.ts)
-        return sent_at is not None and time.time() - sent_at > max_age_seconds
+        return chat.sent_at is not None and time.time() - chat.sent_at > max_age_seconds
 
     # -- what arrives ------------------------------------------------------------------------------------
 
@@ -138,13 +140,15 @@ class Inbox:
         is_busy: bool,
         verdict: Verdict = "answer",
         position: Position | None = None,
+        age_seconds: float = 0.0,
         is_past: bool = False,
         refusal: str | None = None,
     ) -> str | None:
         """Queue, hold or remember a chat. Returns `queued`, `held` (no room), a refusal, or None if nothing is to say.
 
-        `verdict` applies to a chat that is for the agent. `position` is the chat's place in the space. `is_past`: it
-        was sent before this process joined. `refusal` is why it is refused, whatever the limits say.
+        `verdict` applies to a chat that is for the agent. `position` is its place in the space. `age_seconds` is how
+        long ago the gateway accepted it. `is_past`: it was sent before this process joined. `refusal` is why it is
+        refused, whatever the limits say.
         """
         text = chat.body.get("text")
         if not isinstance(text, str) or not text:
@@ -163,7 +167,8 @@ class Inbox:
             # The position moves on: after a restart, the chat would come again although its sender has the refusal.
             await self._change(position=position)
             return refusal
-        stored = StoredChat(self._next_number, chat, position=None if position is None else str(position))
+        place = None if position is None else str(position)
+        stored = StoredChat(self._next_number, chat, position=place, sent_at=time.time() - age_seconds)
         self._next_number += 1
         if is_past:
             self._restored.add(stored.number)

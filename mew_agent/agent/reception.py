@@ -176,10 +176,16 @@ class Reception(Generic[TurnT]):
         is_answered = verdict == "answer"
         if is_answered and fit is not None and headroom is not None and headroom.mode == "hold":
             verdict = "no_room"
-        position = self._me.session.client.arrived.position
+        arrived = self._me.session.client.arrived
         refusal = f"refused: {problem}" if is_for_us and problem is not None else None
         status = await self._inbox.add(
-            chat, is_busy=is_busy, verdict=verdict, position=position, is_past=is_past, refusal=refusal
+            chat,
+            is_busy=is_busy,
+            verdict=verdict,
+            position=arrived.position,
+            age_seconds=arrived.age_seconds,
+            is_past=is_past,
+            refusal=refusal,
         )
         # What follows is sent by tasks: while the gateway is away, sending waits, and nothing else would be received.
         is_refused = status is not None and status.startswith("refused")

@@ -82,6 +82,7 @@ class StoredChat:
     attempts: int = 0  # how often a process began to answer it
     answer: str | None = None  # the text of the finished answer
     form: ChatForm = "whole"
+    sent_at: float | None = None  # when the gateway accepted it, in seconds since 1970 by our own clock
     chosen_by: str | None = None  # the chat with which its sender chose the form
 
 

@@ -46,6 +46,8 @@ class Meter:
         self._line = MainLine()
         self._changed = anyio.Event()
         me.external_context.refuses_with = NOT_OWNER
+        me.external_context.window = window
+        me.external_context.forget_figures("no_call_yet")
         me.on_chat(_decline)
 
     def begin(self, facts: CallFacts) -> MeteredCall:

@@ -392,7 +392,7 @@ class Client:
                     continue
             else:
                 self.delivery.frames.add(message.stream_id)
-            await self._put(Arrived(message, self.delivery.position, is_past))
+            await self._put(Arrived(message, self.delivery.position, is_past, self.delivery.age_seconds))
 
     def _raise_if_reconnecting_is_pointless(self, error: Exception) -> None:
         failed_handshake = tls_failure(self._gateways[0], error)

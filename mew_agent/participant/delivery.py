@@ -5,6 +5,7 @@ Owns all three, over all connections of a participant. Does not know the connect
 writes what is returned. `docs/reference/wire.md`, "Confirmed delivery", says what the gateway guarantees.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -58,12 +59,13 @@ class Arrived:
     """A message and its place. Everything up to `position`, this message included, has then been passed on.
 
     `is_past`: it was sent before this participant joined for the first time. `message` None means that everything
-    missed has arrived.
+    missed has arrived. `age_seconds` is how long before its arrival the gateway accepted it, by the gateway's clock.
     """
 
     message: Message | None = None
     position: Position | None = None
     is_past: bool = False
+    age_seconds: float = 0.0
 
 
 class Arrival(Enum):
@@ -95,6 +97,9 @@ class Delivery:
         """The position of the newest envelope that has arrived; None if the gateway does not number envelopes."""
         self._past_ends: Position | None = None
         self._has_begun = False
+        self._is_live = True
+        self.age_seconds = 0.0
+        """The age of the newest envelope when it arrived, by the gateway's clock: 0 unless it was missed before."""
         self.frames = FrameCounts()
 
     @property
@@ -110,7 +115,8 @@ class Delivery:
         if not self._has_begun:
             self._has_begun = True
             self._past_ends = Position.parse(str(start.get("newest")))
-        return start.get("live") is not False
+        self._is_live = start.get("live") is not False
+        return self._is_live
 
     def gaps_in(self, envelope: Envelope) -> Iterator[StreamGap]:
         """Return the frames that were missed, as the counts in a welcome or a `live` receipt show."""
@@ -137,9 +143,14 @@ class Delivery:
     def receive(self, envelope: Envelope) -> Arrival:
         """Record the number of an envelope, or the gateway's decision about one of ours."""
         reached = self.position
+        self.age_seconds = 0.0
         if reached is None:
             return Arrival.PASS_ON
-        number = (envelope.model_extra or {}).pop("seq", None)
+        extra = envelope.model_extra or {}
+        number = extra.pop("seq", None)
+        if not self._is_live and isinstance(number, int):  # a live envelope has only what its sender wrote
+            age = extra.pop("age_seconds", None)
+            self.age_seconds = float(age) if isinstance(age, int | float) and math.isfinite(age) else 0.0
         # Only what the gateway sends to one connection, without a number, can decide about an envelope of ours.
         if envelope.sender in GATEWAY_IDS and not isinstance(number, int):
             return self._receive_from_gateway(envelope)
@@ -180,6 +191,7 @@ class Delivery:
             case "gap":
                 return Arrival.PASS_ON
             case "live":
+                self._is_live = True
                 return Arrival.GO_LIVE
             case _:
                 return Arrival.SKIP

@@ -29,6 +29,7 @@ from mew_agent.model.plausibility import implausibility
 from mew_agent.model.usage import Usage, usage_from
 from mew_agent.participant.controls import Archive, Controllable, PinKeeper
 from mew_agent.participant.messenger import timestamp
+from mew_agent.participant.peers import PeerContext
 from mew_agent.tools.functions import run_function
 
 ReportedBasis = Literal["reported", "agent_reported", "provisional"]
@@ -117,6 +118,10 @@ class ExternalContext(Controllable):
         """The status word of an event handler that failed last; None if all work."""
         self.figures: Figures | None = None
         """The last accepted report."""
+        self.window: int | None = None
+        """The window as configured; reports that name another one replace it."""
+        self._last_reported: LastReported | None = None
+        """The figure of an earlier process."""
         self._unknown: UnknownReason | None = None
         """Why the size is not known now, whatever was reported before."""
         self._revision = 0
@@ -144,7 +149,9 @@ class ExternalContext(Controllable):
         `usage` is a usage object as `usage_from` reads it. A sum over several calls is `provisional`.
         """
         previous = self.figures
-        known_window = previous.window if window is None and previous is not None else window
+        known_window = window
+        if window is None:
+            known_window = self.window if previous is None else previous.window
         read = _checked_usage(usage, known_window)
         if read is not None and not read.is_plain:
             basis = "provisional"
@@ -171,6 +178,20 @@ class ExternalContext(Controllable):
             self._unknown = None
         self.figures = figures
         self._revision += 1
+
+    def restart_after(self, last: PeerContext | None) -> bool:
+        """Continue after an earlier process of this participant, whose last context this is; None without one.
+
+        Returns whether there is something to announce: that the size is not known, with the earlier figure.
+        """
+        if self.figures is None and self._last_reported is None and last is not None and last.report is not None:
+            self._last_reported = last.report.last_reported
+            if last.tokens:
+                at = last.report.measured_at or last.at
+                self._last_reported = LastReported(tokens=last.tokens, measured_at=at, call_id=last.report.call_id)
+            if self._last_reported is not None:
+                self.forget_figures("restarted")
+        return self.figures is None and self._unknown is not None
 
     def forget_figures(self, reason: UnknownReason) -> None:
         """Treat the size as unknown from now on, until the next report."""
@@ -226,7 +247,7 @@ class ExternalContext(Controllable):
         return Status(
             messages_in_context=(figures.messages if figures else None) or 0,
             tokens=figures.tokens if figures is not None and known else None,
-            max_tokens=figures.window if figures else None,
+            max_tokens=figures.window if figures else self.window,
             status=word,
             context=report,
         )
@@ -280,7 +301,11 @@ class ExternalContext(Controllable):
             if figures.window is not None and self.compact_at_percent is not None:
                 known["compact_at_tokens"] = figures.window * self.compact_at_percent // 100
         if figures is None or reason is not None:
-            last = None if figures is None else LastReported(tokens=figures.tokens, measured_at=figures.measured_at)
+            last = self._last_reported
+            if figures is not None:
+                last = LastReported(tokens=figures.tokens, measured_at=figures.measured_at)
+            elif self.window is not None:
+                known["max_tokens_basis"] = "agent_reported"
             return ContextReport(basis="unknown", reason=reason or "no_call_yet", last_reported=last, **known)
         if figures.usage is not None:
             usage = figures.usage

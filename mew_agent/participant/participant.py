@@ -160,6 +160,12 @@ class Participant(PeerControls, Subscriptions, Hooks):
         """Leave the space."""
         await self.session.client.aclose()
 
+    async def joined(self) -> None:
+        """Say that the size of a conversation kept elsewhere is not known, if an earlier process reported one."""
+        own = self.external_context
+        if self.control.conversation is own and own.restart_after(self.peers.last_context(self.id)):
+            self.start_soon(self.control.announce)
+
     async def report_context(
         self,
         tokens: int | None = None,

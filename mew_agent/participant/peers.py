@@ -188,6 +188,10 @@ class Peers(Mapping[str, Peer]):
         """Return a copy of everyone known now, by id."""
         return dict(self._by_id)
 
+    def last_context(self, participant: str) -> PeerContext | None:
+        """Return the last context of a participant, of ours as the gateway's board had it; None without one."""
+        return self._contexts.get(participant)
+
     def set_offers(self, participant: str, **offers: tuple[Any, ...] | int | None) -> None:
         """Store what a peer offers (`tools`, `resources`, `prompts`), unless it has left."""
         if participant in self._by_id:

@@ -7,12 +7,12 @@ reads, and what a reader may send.
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, Literal
 
 from mew_protocol import kinds
 from mew_protocol.context_report import ContextReport
-from mew_protocol.envelope import unix_seconds
+from mew_protocol.envelope import unix_seconds, wire_timestamp
 from mew_protocol.json_values import value_at
 from mew_protocol.payloads.base import Payload
 from mew_protocol.payloads.mcp import UndecidedProposal, approval_of, arguments_of
@@ -124,7 +124,7 @@ def attention(
     `expected` are participants that should be connected; `faults` says what is wrong with the programs of participants.
     """
     faults = faults or {}
-    found = [approval_item(one) for one in proposals]
+    found = [approval_item(one, now=now) for one in proposals]
     for entry in entries:
         found += entry_items(entry, now=now, is_expected=entry.id in expected, fault=faults.get(entry.id))
     return sort_items(found)
@@ -144,8 +144,8 @@ def aggregate(items: Iterable[AttentionItem], *, most: int = MOST_OF_A_KIND) -> 
     return sort_items(found)
 
 
-def approval_item(proposal: UndecidedProposal) -> AttentionItem:
-    """Return the item of a proposal that waits for a decision."""
+def approval_item(proposal: UndecidedProposal, *, now: datetime) -> AttentionItem:
+    """Return the item of a proposal that waits for a decision. Its age is that of the gateway, not of its sender."""
     sender, name = proposal.sender, proposal.short_id or proposal.id
     if is_compaction(proposal):
         what = f"{sender} asks before it compacts its context{_freed(arguments_of(proposal.body))}"
@@ -173,7 +173,7 @@ def approval_item(proposal: UndecidedProposal) -> AttentionItem:
         level="blocking",
         participant=sender,
         reason=what,
-        since=proposal.ts,
+        since=wire_timestamp(now - timedelta(seconds=proposal.age_seconds or 0.0)),
         actions=(reject,) if proposal.truncated else (approve, reject, *always),
     )
 

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -19,7 +20,7 @@ import anyio
 import anyio.abc
 import pytest
 from anyio.streams.text import TextReceiveStream, TextSendStream
-from mew_protocol.envelope import Envelope
+from mew_protocol.envelope import PROTOCOL, Envelope, wire_timestamp
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import serve_gateway
 
@@ -280,6 +281,19 @@ async def test_an_agent_killed_while_joining_answers_later(tmp_path: Path) -> No
             await recorder.first("coder", "chat", about=later)
         assert recorder.sent_by("coder", "chat", about=earlier) == []
         tasks.cancel_scope.cancel()
+
+
+async def test_the_clock_of_a_sender_makes_no_question_outdated(tmp_path: Path) -> None:
+    async with scene(tmp_path, settings={"max_question_age_seconds": 600}) as s:
+        await s.agent.kill()
+        behind = wire_timestamp(datetime.now(UTC) - timedelta(hours=1))
+        draft = {"protocol": PROTOCOL, "id": "late-clock", "ts": behind, "from": "ada", "kind": "chat", "to": ["coder"]}
+        question = Envelope.model_validate({**draft, "payload": {"text": "Are you there?"}})
+        await s.ada.messenger.session.client.send(question)
+        await s.agent.start()
+        answer = await s.recorder.first("coder", "chat", about=question)
+        assert "too late" not in answer.body["text"]
+        assert len(s.model.requests) == 1
 
 
 async def test_an_outdated_question_is_declined_without_a_model_call(tmp_path: Path) -> None:

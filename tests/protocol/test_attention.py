@@ -28,7 +28,7 @@ def proposal(
     body = {"method": "tools/call", "params": {"name": tool, "arguments": arguments}}
     headers = {"protocol": "mew/v0.4", "id": f"proposal-{number}", "ts": EARLIER, "from": "coder", "to": ["files"]}
     return UndecidedProposal.model_validate(
-        {**headers, "kind": "mcp/proposal", "payload": body, "truncated": truncated}
+        {**headers, "kind": "mcp/proposal", "payload": body, "truncated": truncated, "age_seconds": 1800}
     )
 
 
@@ -121,7 +121,7 @@ def test_an_overflow_offers_to_make_room() -> None:
 
 def test_a_proposal_shows_its_arguments_and_how_to_decide() -> None:
     (found,) = items(proposals=(proposal(path="x.txt"),))
-    assert (found.kind, found.level, found.since) == ("approval", "blocking", EARLIER)
+    assert (found.kind, found.level, found.since) == ("approval", "blocking", "2026-01-01T11:30:00.000Z")
     assert found.reason == 'coder waits for approval of write_file on files: {"path": "x.txt"}'
     approve, reject, always = found.actions
     assert approve.command == "mew approve proposal-1"

@@ -97,7 +97,7 @@ class AttentionWatch:
         now = self.clock()
         found = [] if self.is_storing() else [not_stored_item()]
         proposals = (one.describe(now) for one in self.space.membership.undecided_proposals)
-        found += [approval_item(UndecidedProposal.model_validate(one)) for one in proposals]
+        found += [approval_item(UndecidedProposal.model_validate(one), now=now) for one in proposals]
         names = self.space.names
         for name in names:
             found += self._items_of(name, now)

@@ -9,6 +9,7 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from mew_protocol import kinds
@@ -19,6 +20,7 @@ from mew_protocol.position import Position
 
 from mew_spaces.core.effects import ConnectionId
 from mew_spaces.core.state import Change, Stream
+from mew_spaces.gateway.clock import now_utc
 from mew_spaces.gateway.join_storm import PresenceBatches
 from mew_spaces.gateway.outbound import Fanout, OutboundChannel, frame_json
 from mew_spaces.log.memory import Entry, SpaceLog
@@ -52,9 +54,13 @@ class DeliverySession:
     batches_presence: bool = False
 
 
-def numbered(data: bytes, sequence: int) -> bytes:
-    """Return an envelope's JSON with its number as the last key, which overrides a `seq` that its sender wrote."""
-    return b'%s,"seq":%d}' % (data[:-1], sequence)
+def numbered(data: bytes, sequence: int, age_seconds: float | None = None) -> bytes:
+    """Return an envelope's JSON with its number as the last key, which overrides a `seq` that its sender wrote.
+
+    `age_seconds` is how long ago it was accepted, for one that is replayed.
+    """
+    age = b"" if age_seconds is None else b',"age_seconds":%.3f' % max(0.0, age_seconds)
+    return b'%s%s,"seq":%d}' % (data[:-1], age, sequence)
 
 
 class RelayedFrames:
@@ -107,11 +113,13 @@ class DeliverySessions:
         fanout: Fanout,
         notify: Callable[..., None],
         streams: Mapping[str, Stream],
+        clock: Callable[[], datetime] = now_utc,
     ) -> None:
         """`notify` sends a connection a receipt that is about no envelope, with the keys of its payload.
 
-        `streams` are the open ones.
+        `streams` are the open ones. `clock` is that of the log.
         """
+        self._clock = clock
         self._log = log
         self._fanout = fanout
         self.frames = RelayedFrames(streams)
@@ -212,7 +220,7 @@ class DeliverySessions:
                     session.reached = self._log.start.sequence
                     self._notify(connection, status="gap", position=self._log.start)
                 elif entries:
-                    session.reached = _write(channel, entries, without_presence=session.batches_presence)
+                    session.reached = self._write(channel, entries, without_presence=session.batches_presence)
                 else:
                     session.is_live = True
                     del self.replaying[connection]
@@ -222,13 +230,13 @@ class DeliverySessions:
                     self._notify(connection, status="live", position=place, frames=frames)
                     break
 
-
-def _write(channel: OutboundChannel, entries: Sequence[Entry], *, without_presence: bool) -> int:
-    """Write entries until the buffer is full enough. Returns the number of the last one written."""
-    for entry in entries:
-        if without_presence and entry.sender == GATEWAY and _PRESENCE in entry.data:
-            continue  # the welcome says who is here
-        channel.write(frame_json(numbered(entry.data, entry.sequence)))
-        if not channel.is_open or channel.waiting_bytes > REPLAY_BUFFER_BYTES:
-            return entry.sequence
-    return entries[-1].sequence
+    def _write(self, channel: OutboundChannel, entries: Sequence[Entry], *, without_presence: bool) -> int:
+        """Write entries until the buffer is full enough. Returns the number of the last one written."""
+        now = self._clock().timestamp()
+        for entry in entries:
+            if without_presence and entry.sender == GATEWAY and _PRESENCE in entry.data:
+                continue  # the welcome says who is here
+            channel.write(frame_json(numbered(entry.data, entry.sequence, now - entry.at)))
+            if not channel.is_open or channel.waiting_bytes > REPLAY_BUFFER_BYTES:
+                return entry.sequence
+        return entries[-1].sequence

@@ -120,7 +120,9 @@ class SpaceService:
             posts=lambda: self.posts_attention,
         )
         self._fanout = Fanout()
-        self._sessions = DeliverySessions(self.log, self._fanout, self._notify_session, self.space.state.streams)
+        self._sessions = DeliverySessions(
+            self.log, self._fanout, self._notify_session, self.space.state.streams, self._clock
+        )
         self.figures = figures or FigureStore()
         self._performer = EffectPerformer(
             self.space, self.log, self._fanout, self._sessions, self._store, audit, self._clock, self.figures

@@ -125,3 +125,34 @@ async def test_board_shows_no_figure_that_cannot_be_true(
 
     await until(lambda: shown() == ("usage_implausible", 907, 2))
     assert [call.reply and bool(call.reply.problem) for call in calls] == [False, True, True]
+
+
+async def test_a_restarted_meter_says_so_with_its_window(joined: Joined) -> None:
+    async with serve_rehearsal() as server, joined("ada") as ada:
+
+        async def run(window: int, ready: Callable[[str], None]) -> None:
+            await run_meter(joined("coder"), server.base_url, window=window, ready=ready)
+
+        def coder() -> PeerContext:
+            return ada.peers["coder"].context
+
+        async with anyio.create_task_group() as first:
+            urls: list[str] = []
+            first.start_soon(run, 8192, urls.append)
+            await until(lambda: "coder" in ada.peers and coder().report)
+            assert str(coder()) == "? of 8,192 tokens (unknown)"
+            async with AsyncOpenAI(base_url=urls[0], api_key=KEY, max_retries=0) as client:
+                hello = [{"role": "user", "content": "Hi"}]
+                usage, _ = await ask(client, hello, tools=TOOLS, stream_options=INCLUDE)
+            await until(lambda: coder().tokens == usage.total_tokens)
+            first.cancel_scope.cancel()
+        await until(lambda: "coder" not in ada.peers)
+        async with anyio.create_task_group() as second:
+            second.start_soon(run, 4096, urls.append)
+            await until(lambda: "coder" in ada.peers and coder().max_tokens == 4096)
+            report = coder().report
+            assert report is not None
+            assert (coder().tokens, report.reason, coder().outdated) == (None, "restarted", None)
+            assert report.last_reported is not None
+            assert report.last_reported.tokens == usage.total_tokens
+            second.cancel_scope.cancel()
