@@ -125,6 +125,10 @@ def print_outcome(outcome: Outcome) -> None:
     print(f"  {'all':<20}" + "".join(f"{outcome.at(age) or 0:>6.0%}" for age in ages))
 
 
+_LOCAL_KEY = "none"
+"""The key of the local model's server, which lives as long as the measurement; other servers ignore it."""
+
+
 async def run(options: argparse.Namespace) -> int:
     """Measure and print. Returns 1 if a goal is missed."""
     async with AsyncExitStack() as stack:
@@ -132,9 +136,9 @@ async def run(options: argparse.Namespace) -> int:
         urls = [(options.model, options.url)] if options.url else []
         if options.local:
             local = LocalModelOptions(find_gguf("local", where="--local"), window_tokens=8192)
-            urls.append((local.model_name, await stack.enter_async_context(serve_local(local))))
+            urls.append((local.model_name, await stack.enter_async_context(serve_local(local, _LOCAL_KEY))))
         for name, url in urls:
-            model = OpenAIModel(name, url, "none")
+            model = OpenAIModel(name, url, _LOCAL_KEY)
             stack.push_async_callback(model.aclose)
             window = await model.discover_window()
             window_tokens = window.max_tokens if window else strategies.WINDOW_TOKENS
