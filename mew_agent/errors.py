@@ -8,6 +8,7 @@ import difflib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
+from typing import Final
 
 from mew_protocol.envelope import Envelope
 from mew_protocol.setting_problems import did_you_mean
@@ -395,9 +396,18 @@ def first_cause(error: BaseException) -> BaseException:
     return error
 
 
-def require_extra(extra: str, needs_it: str, package: str | None = None) -> None:
-    """Raise `MissingExtra` unless the package of an extra is installed; by default it has the extra's name."""
-    if find_spec(package or extra) is None:
+_PACKAGES: Final = {"mcp": "mcp_types", "local": "xllamacpp"}
+"""The packages of extras that have another name. `mcp_types` is absent next to `mcp` 1, which other libraries need."""
+
+
+def has_extra(extra: str) -> bool:
+    """Return whether the package of an extra is installed."""
+    return find_spec(_PACKAGES.get(extra, extra)) is not None
+
+
+def require_extra(extra: str, needs_it: str) -> None:
+    """Raise `MissingExtra` unless the package of an extra is installed."""
+    if not has_extra(extra):
         raise MissingExtra(needs_it, f"'{extra}'", f"pip install 'mew-agent[{extra}]'")
 
 

@@ -24,7 +24,7 @@ async def answer(chat: ChatReceived) -> None:
         if reply.usage_metadata is None:
             await me.report_context(unknown="usage_unavailable")
         else:
-            await me.report_context(usage=dict(reply.usage_metadata), window=8192, messages=len(messages))
+            await me.report_context(usage=reply.usage_metadata, window=8192, messages=len(messages))
         await chat.reply(str(reply.content))
 
 

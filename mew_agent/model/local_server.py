@@ -61,7 +61,7 @@ def find_gguf(model: str | Path, *, where: str) -> Path:
 
     Raises `ConfigError` if the file is missing or is not GGUF, and `MissingExtra` without the extra `local`.
     """
-    require_extra("local", "a local model", "xllamacpp")
+    require_extra("local", "a local model")
     if str(model) in (LOCAL, DEFAULT_MODEL):
         return _packaged(where)
     path = Path(model).expanduser()

@@ -67,5 +67,5 @@ class HandlerFailures:
 
 
 def _in_short(error: Exception) -> str:
-    line = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
+    line = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".:")
     return line if len(line) <= MAX_REASON_CHARS else f"{line[:MAX_REASON_CHARS]}..."

@@ -92,8 +92,10 @@ def test_caller_gateway_and_peer_errors_are_separate() -> None:
     assert all(issubclass(kind, MewAgentError) for kind in (ConfigError, GatewayError, PeerError, ModelError))
 
 
-def test_a_missing_extra_is_named_with_the_command_that_installs_it() -> None:
+def test_a_missing_extra_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     require_extra("pytest", "this test")
+    installed = {"mcp"}  # version 1, which other libraries need, has no `mcp_types`
+    monkeypatch.setattr("mew_agent.errors.find_spec", lambda name: name if name in installed else None)
     with pytest.raises(MissingExtra) as missing:
-        require_extra("mcp", "the MCP bridge", "no_such_package")
+        require_extra("mcp", "the MCP bridge")
     assert str(missing.value) == "the MCP bridge needs the extra 'mcp': pip install 'mew-agent[mcp]'"

@@ -5,7 +5,6 @@ import os
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from importlib.util import find_spec
 from typing import Annotated, Any
 
 from mew_protocol.acp_settings import ACP_CONFIG
@@ -17,7 +16,7 @@ from mew_agent.acp.settings import AcpConfig
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.options import ConnectionOptions, LogLevelOption, ProgramConnection, option, with_option_groups
 from mew_agent.cli.remote.session import Identity, find_identity
-from mew_agent.errors import ConfigError, require_extra, unknown_name
+from mew_agent.errors import ConfigError, has_extra, require_extra, unknown_name
 from mew_agent.participant.participant import Participant
 from mew_agent.program import run_until_signal
 from mew_agent.tracing import enable_by_environment
@@ -60,7 +59,7 @@ def start(
 
         me = AcpAgent(settings, who.ws_url, space=who.space, id=who.participant, token=who.token)
         async with AsyncExitStack() as stack:
-            if settings.space_tools and find_spec("mcp") is not None:
+            if settings.space_tools and has_extra("mcp"):
                 me.mcp_servers = (await stack.enter_async_context(serving_tools(me, who)),)
             await stack.enter_async_context(me)
             terminal.print_line(f"{who.participant} joined '{who.space}' at {who.gateway} with {settings.program[0]}")
