@@ -66,6 +66,8 @@ class HandlerFailures:
         )
 
 
-def _in_short(error: Exception) -> str:
+def _in_short(error: BaseException) -> str:
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:  # of a task group
+        error = error.exceptions[0]
     line = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".:")
     return line if len(line) <= MAX_REASON_CHARS else f"{line[:MAX_REASON_CHARS]}..."

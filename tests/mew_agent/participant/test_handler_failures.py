@@ -4,13 +4,14 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
+import anyio
 import pytest
 from mew_protocol.envelope import Envelope
 
 from mew_agent import Participant, PeerJoined
 from mew_agent.errors import ChatRefused, NoAnswer
 from mew_agent.participant.events import ChatReceived, ContextReported
-from tests.mew_agent.conftest import EnvelopeRecorder
+from tests.mew_agent.conftest import EnvelopeRecorder, StartAgent
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 Joined = Callable[..., Participant]
@@ -92,6 +93,26 @@ async def test_a_chat_that_expects_no_answer_is_not_refused(joined: Joined, payl
         await ada.send("chat", payload, to=() if payload["text"] == "to all" else "bob")
         await recorder.until(lambda: any("handler_failed" in word for word in recorder.words("bob")))
         assert "chat/acknowledge" not in [one.kind for one in recorder.sent_by("bob")]
+
+
+async def test_an_agent_answers_although_its_own_handler_fails(start_agent: StartAgent) -> None:
+    async with start_agent() as s:
+        s.agent.on_chat(Fragile())
+        assert await s.ask("What is a token?")
+        await s.recorder.until(lambda: any("handler_failed" in word for word in s.recorder.words("coder")))
+        assert not [one for one in s.recorder.sent_by("coder", "chat/acknowledge") if "refused" in str(one.body)]
+
+
+async def test_the_reason_is_that_of_the_only_error_of_a_group(joined: Joined) -> None:
+    async with joined("ada") as ada, joined("bob") as bob:
+
+        @bob.on_chat
+        async def answer(chat: ChatReceived) -> None:
+            async with anyio.create_task_group():
+                raise RuntimeError("the engine is gone")
+
+        with pytest.raises(ChatRefused, match=f"its program failed: {GONE}$"):
+            await ask(ada)
 
 
 async def test_two_failing_programs_do_not_answer_each_other_for_ever(joined: Joined) -> None:
