@@ -129,6 +129,31 @@ async def test_an_estimate_looks_different_from_a_report(open_dashboard: OpenDas
         await expect(part(page, "known")).to_contain_text("estimate")
 
 
+async def test_a_figure_that_is_old_shows_its_age_and_no_projection(open_dashboard: OpenDashboard, join: Join) -> None:
+    page = await open_dashboard()
+    async with join("coder") as coder:
+        await coder.report(tokens=11_500, **WINDOW)
+        await expect(part(page, "known")).to_contain_text("estimate, received")
+        await coder.send_envelope("chat", {"text": "done"})
+        await expect(part(page, "remark").first).to_contain_text(re.compile(r"figure \d+ s old, messages since"))
+        await expect(row(page, "coder")).to_contain_text("messages since")
+        await coder.report(tokens=11_600, **WINDOW)
+        await expect(row(page, "coder")).not_to_contain_text("messages since")
+    async with join("coder"):
+        await expect(part(page, "remark").first).to_contain_text("from before it joined")
+        await expect(row(page, "coder")).to_contain_text("from before it joined")
+    # Not even a growth that would be projected otherwise.
+    words = await page.evaluate(
+        """async () => {
+            const figures = await import("/dashboard/figures.js");
+            const samples = [0, 60_000].map((ms) => ({ ms, tokens: 100 + ms }));
+            return [figures.timeToFull(samples, 1e6, 70_000), figures.timeToFull(samples, 1e6, 70_000, 65_000)];
+        }"""
+    )
+    assert words[0].startswith("~")
+    assert not words[1]
+
+
 async def test_every_value_of_the_context_report_has_words(open_dashboard: OpenDashboard) -> None:
     page = await open_dashboard()
     names = {
