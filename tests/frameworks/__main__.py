@@ -23,9 +23,9 @@ def install(folder: Path, packages: tuple[str, ...]) -> None:
     """Install the newest versions, then this package as a user does, and print which versions those are."""
     if not (folder / "bin" / "python").exists():
         venv.create(folder, with_pip=True)
-    pip = (str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "--quiet")
-    subprocess.run([*pip, "install", "--upgrade", *packages], check=True)
-    subprocess.run([*pip, "install", "-e", str(ROOT)], check=True)  # without the extra `mcp`
+    pip = (str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check")
+    subprocess.run([*pip, "install", "--quiet", "--upgrade", *packages], check=True)
+    subprocess.run([*pip, "install", "--quiet", "-e", str(ROOT)], check=True)  # without the extra `mcp`
     subprocess.run([*pip, "check"], check=True)
     names = {re.split(r"[\[<>=]", one)[0] for one in packages} | {"openai", "mcp", "pydantic"}
     listed = subprocess.run([*pip, "list", "--format", "freeze"], check=True, capture_output=True, text=True).stdout
