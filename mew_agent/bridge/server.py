@@ -4,6 +4,7 @@ Owns both protocol generations: sessions that begin with `initialize` and get ch
 whose clients open `subscriptions/listen`. Does not know what is offered.
 """
 
+import logging
 import secrets
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
@@ -251,6 +252,8 @@ async def serving_http(
     Port 0 picks a free port; `ping_seconds` is that of `kept_alive`. Yields the URL. Raises `OSError` if the port is
     taken.
     """
+    # It logs a traceback when a client ends, or ends its session, while a call runs.
+    logging.getLogger("mcp.server.streamable_http").setLevel(logging.CRITICAL)
     # The listener checks hosts and origins, and knows which others are allowed.
     unchecked = TransportSecuritySettings(enable_dns_rebinding_protection=False)
     http = server.streamable_http_app(transport_security=unchecked, max_sessions=MAX_SESSIONS)

@@ -67,8 +67,6 @@ def start(
 
     for noisy in ("acp", "mcp"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    # It logs a traceback when a program ends while it waits for an answer.
-    logging.getLogger("mcp.server.streamable_http").setLevel(logging.CRITICAL)
     run_until_signal(run)
 
 
