@@ -47,10 +47,12 @@ if TYPE_CHECKING:  # `X as X` makes a name public for type checkers
     from mew_protocol.context_report import Progress as Progress
     from mew_protocol.context_report import QueuedMessages as QueuedMessages
     from mew_protocol.context_report import SavingSuggestion as SavingSuggestion
+    from mew_protocol.context_report import SenderSpending as SenderSpending
     from mew_protocol.context_report import SessionContext as SessionContext
     from mew_protocol.context_report import Spending as Spending
     from mew_protocol.context_report import Waiting as Waiting
     from mew_protocol.envelope import Envelope as Envelope
+    from mew_protocol.payloads.capability import EndedRights as EndedRights
     from mew_protocol.payloads.fit import Fit as Fit
     from mew_protocol.payloads.participant import CompactDone as CompactDone
     from mew_protocol.payloads.participant import PinnedText as PinnedText
@@ -79,6 +81,7 @@ if TYPE_CHECKING:  # `X as X` makes a name public for type checkers
     from mew_agent.errors import AnswerLost as AnswerLost
     from mew_agent.errors import BadAnswer as BadAnswer
     from mew_agent.errors import CertificateRejected as CertificateRejected
+    from mew_agent.errors import ChatRefused as ChatRefused
     from mew_agent.errors import ConfigError as ConfigError
     from mew_agent.errors import ContextOverflow as ContextOverflow
     from mew_agent.errors import ControlRefused as ControlRefused
@@ -166,10 +169,10 @@ _NAMES_OF = {
     "mew_agent.config.agent_config": "AgentConfig",
     "mew_agent.context.window": "Compression Occupancy",
     "mew_agent.errors": (
-        "AnswerLost BadAnswer CertificateRejected ConfigError ContextOverflow ControlRefused GatewayError "
-        "InvalidReport MewAgentError MissingExtra ModelError ModelFailed ModelRateLimited ModelRefused ModelStreamCut "
-        "ModelUnreachable NoAnswer NotAccepted NotConfirmed NotConnected NotPermitted PeerAbsent PeerError PeerFailed "
-        "PeerTimeout PinRefused PolicyStopped Refused Rejected Superseded TooLarge ToolsUnsupported Unauthorized"
+        "AnswerLost BadAnswer CertificateRejected ChatRefused ConfigError ContextOverflow ControlRefused "
+        "GatewayError InvalidReport MewAgentError MissingExtra ModelError ModelFailed ModelRateLimited ModelRefused "
+        "ModelStreamCut ModelUnreachable NoAnswer NotAccepted NotConfirmed NotConnected NotPermitted PeerAbsent PeerError "
+        "PeerFailed PeerTimeout PinRefused PolicyStopped Refused Rejected Superseded TooLarge ToolsUnsupported Unauthorized"
     ),
     "mew_agent.participant.events": (
         "ChatReceived ContextReported PeerJoined PeerLeft PeerLevelChanged ProposalClosed ProposalMade"
@@ -205,9 +208,10 @@ _NAMES_OF = {
     "mew_protocol.codec": "StreamFrame",
     "mew_protocol.context_report": (
         "BreakdownPart CompactionCost ContextReport Injection LastCompaction LastReported PinReport Progress "
-        "QueuedMessages SavingSuggestion SessionContext Spending Waiting"
+        "QueuedMessages SavingSuggestion SenderSpending SessionContext Spending Waiting"
     ),
     "mew_protocol.envelope": "Envelope",
+    "mew_protocol.payloads.capability": "EndedRights",
     "mew_protocol.payloads.fit": "Fit",
     "mew_protocol.payloads.participant": "CompactDone PinnedText PrefixPart Status",
 }

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar, get_args
 
 import typer
-from mew_protocol.environment import COMPAT_VARIABLE
 
 if TYPE_CHECKING:
     from mew_listener.request_guard import Allowed
@@ -152,7 +151,7 @@ CompatOption = Annotated[
     option(
         "--compat MODE",
         "Behave as the TypeScript gateway where it is less strict: reference (see `compat` of space.yaml).",
-        envvar=COMPAT_VARIABLE,
+        envvar="MEW_COMPAT",  # of mew_protocol.environment, which imports pydantic: help needs none
     ),
 ]
 

@@ -115,11 +115,10 @@ async def test_names_and_texts_of_participants_are_no_mark_up_in_a_post(tmp_path
             await until(lambda: posted.qsize() >= 1)
     _, body = posted.get()
     assert body["content"] == body["text"]
-    assert body["text"] == (
-        "demo: coder waits for approval of ‹!channel› ＠everyone ‹＠U1› ´a´ ［here］(https：//e.org) "
-        '∗∗now∗∗ ＃＃ ada: approved: {"to": "‹!here›"}'
-    )
-    assert said in body["item"]["reason"]  # exact, for programs
+    shown = "‹!channel› ＠everyone ‹＠U1› ´a´ ［here］(https：//e.org) ∗∗now∗∗‹U+000A›＃＃ ada"
+    assert body["text"].startswith(f"demo: coder waits for approval of {shown}")
+    assert set("<>@`*#[\n").isdisjoint(body["text"])
+    assert said.partition("\n")[0] in body["item"]["reason"]  # exact, for programs
 
 
 async def test_only_failed_requests_are_repeated(caplog: pytest.LogCaptureFixture) -> None:
