@@ -170,9 +170,10 @@ _NAMES_OF = {
     "mew_agent.context.window": "Compression Occupancy",
     "mew_agent.errors": (
         "AnswerLost BadAnswer CertificateRejected ChatRefused ConfigError ContextOverflow ControlRefused "
-        "GatewayError InvalidReport MewAgentError MissingExtra ModelError ModelFailed ModelRateLimited ModelRefused "
-        "ModelStreamCut ModelUnreachable NoAnswer NotAccepted NotConfirmed NotConnected NotPermitted PeerAbsent PeerError "
-        "PeerFailed PeerTimeout PinRefused PolicyStopped Refused Rejected Superseded TooLarge ToolsUnsupported Unauthorized"
+        "GatewayError InvalidReport MewAgentError MissingExtra ModelError ModelFailed ModelRateLimited "
+        "ModelRefused ModelStreamCut ModelUnreachable NoAnswer NotAccepted NotConfirmed NotConnected "
+        "NotPermitted PeerAbsent PeerError PeerFailed PeerTimeout PinRefused PolicyStopped Refused Rejected "
+        "Superseded TooLarge ToolsUnsupported Unauthorized"
     ),
     "mew_agent.participant.events": (
         "ChatReceived ContextReported PeerJoined PeerLeft PeerLevelChanged ProposalClosed ProposalMade"
