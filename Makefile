@@ -45,7 +45,7 @@ $(VENV)/.local-installed: $(PACKAGE)
 	touch $@
 
 # Published ACP agents on the rehearsal model: npm installs 1 GB into ~/.cache/mew-test-agents the first time. Writes
-# docs/reference/acp-agents.md, and the recordings that tests/mew_agent/acp replays.
+# docs/reference/acp-agents.md, and the recordings that tests/mew_agent/acp replays. Agents run with Node.js 22 from npm.
 test-agents: $(STAMP)
 	$(BIN)/python -m tests.acp_agents
 	$(BIN)/python -m tests.acp_agents.recordings

@@ -20,6 +20,7 @@ from mew_protocol.payloads.participant import Compact, CompactDone
 from mew_protocol.visible import shortened
 
 from mew_agent.acp.figures import AgentUsage, UsageTracker, compaction_step, spending_in, usage_in, window_in
+from mew_agent.acp.modes import reported_mode
 from mew_agent.acp.own_compactions import OwnCompactions
 from mew_agent.acp.profiles import UNKNOWN, AcpProfile, CompactionStep, profile_for
 from mew_agent.acp.session import AcpFailed, AcpSession, open_session
@@ -27,17 +28,21 @@ from mew_agent.acp.settings import AcpConfig, KeptSession
 from mew_agent.acp.turn import AcpTurn, text_in
 from mew_agent.agent.address_filter import AddressFilter, AnswerBroadcasts
 from mew_agent.agent.budgets import SenderBudgets
+from mew_agent.agent.headroom import queued_messages, tokens_of
 from mew_agent.agent.inbox import Inbox
 from mew_agent.agent.loop_guard import LoopGuard
+from mew_agent.agent.recall import text_as_read
 from mew_agent.agent.reception import Reception
 from mew_agent.agent.resources import CLOSE_SECONDS
 from mew_agent.child_program import FIRST_DELAY_SECONDS, Restarts
 from mew_agent.context.sqlite_store import MemoryStore, SqliteStore
 from mew_agent.context.store import Store, StoredChat
 from mew_agent.errors import GatewayError, MewAgentError, NotPermitted, PeerError, first_cause
-from mew_agent.participant.external_context import POLICY
+from mew_agent.participant.external_context import POLICY, STALLED_STATUS
 from mew_agent.participant.messenger import timestamp
 from mew_agent.participant.participant import Participant
+from mew_agent.tokens.projection import Calibration
+from mew_agent.tokens.sizes import Size, Sizes
 from mew_agent.tools.catalog import INVALID_REQUEST, RequestFailed
 
 logger = logging.getLogger("mew_agent.acp")
@@ -112,6 +117,9 @@ class AcpAgent(Participant):
         self._was_joined = False
         self._questions: set[anyio.CancelScope] = set()
         """The permission requests that await a decision."""
+        self._entered: str | None = None
+        """The chat that the newest figure counts."""
+        self._sizes = Sizes()
         self._failure: str | None = None
         """Why the program is no longer started."""
         self._prompting: Literal["chat", "compaction"] | None = None
@@ -148,6 +156,7 @@ class AcpAgent(Participant):
         """Load the inbox and the session."""
         await self._store.load()  # sets a damaged file aside
         await self._reception.load()
+        await self._count_queued()
         self._kept = kept = KeptSession.load(self.settings)
         if kept is not None and kept.tokens is not None and kept.measured_at is not None:
             self.external_context.report(
@@ -182,10 +191,21 @@ class AcpAgent(Participant):
         """Queue chats, and cancel what a participant cancels."""
         self._own_compactions.staggered.receive(envelope)
         await self._reception.receive(envelope)
+        if envelope.kind in (kinds.CHAT, kinds.CHAT_CANCEL):
+            await self._count_queued()
 
     async def receive_past(self, envelope: Envelope) -> None:
         """Queue chats that were sent while no process of this participant ran."""
         await self._reception.receive_past(envelope)
+        await self._count_queued()
+
+    async def _count_queued(self) -> None:
+        """Count the chats that the context does not contain yet, for reports."""
+        unread = (chat for chat in self._inbox.unread if chat.envelope.id != self._entered)
+        self.external_context.queued = await queued_messages(unread, self._size_of, Calibration())
+
+    async def _size_of(self, chat: StoredChat) -> Size:
+        return await self._sizes.measure(text_as_read(chat))
 
     async def joined(self) -> None:
         """Announce the state after each join, and clean up what an earlier process left."""
@@ -237,10 +257,12 @@ class AcpAgent(Participant):
             mcp_servers=self.mcp_servers,
         ) as session:
             self.profile = profile_for(self.settings.agent, session.name)
-            self.external_context.policy = None if self.profile.used == "unspecified" else POLICY
+            self.external_context.policy = None if self.profile.used is None else POLICY
+            self.external_context.measure = self.profile.used
             self._usage = UsageTracker(self.profile)
             self._window = window_in(session.opened)
             self._agent = session
+            self._note_mode()
             await self._keep_session()
             logger.info("%s %s is ready", session.name or self.settings.program[0], session.version)
             self._agent_ready.set()
@@ -291,37 +313,27 @@ class AcpAgent(Participant):
                         self._prompting = self._interruptible = None
             text = GO_ON  # the compaction that interrupted it waited for the lock, and has ended
 
-    async def _request_ended(self) -> None:
+    async def _request_ended(self, result: Mapping[str, Any]) -> None:
         """Report the usage at the end of a turn."""
-        usage = self._usage.turn_ended() if self._prompting == "chat" else None
+        is_abandoned = result.get("stopReason") == "cancelled"
+        usage = self._usage.turn_ended(is_abandoned=is_abandoned) if self._prompting == "chat" else None
         if usage is not None:
             await self._report(usage)
 
     # -- what the agent says -----------------------------------------------------------------------------
 
     async def _receive_update(self, update: Mapping[str, Any]) -> None:
-        self.external_context.spending = spending_in(update) or self.external_context.spending
-        if (usage := usage_in(update, self.profile)) is not None and (now := self._usage.usage(usage)) is not None:
-            await self._report(now)
-            self.start_soon(self._own_compactions.apply_pending)
-        step = compaction_step(update, self.profile)
-        if step is not None and self._requested is not None:
-            self._requested.follow(step)
-        match step:
-            case "started":
-                self._usage.compacted()
-                if not self.external_context.is_compacting:
-                    self.external_context.compaction_started("agent")
-                    await self.control.announce("compacting")
-            case "completed" if self._prompting != "compaction":
-                self.external_context.compaction_ended(CompactDone(status="compacted"), timestamp())
-                await self.control.announce("compacted")
-            case "failed" if self._prompting != "compaction":
-                done = CompactDone.as_skipped("failed")
-                self.external_context.compaction_ended(done, timestamp())
-                await self.control.announce("compaction_failed:the agent reported a failure")
-            case _:
-                pass
+        context = self.external_context
+        context.spending = spending_in(update) or context.spending
+        if (usage := usage_in(update, self.profile)) is not None:
+            context.note_size(usage.tokens)
+            if (now := self._usage.usage(usage)) is not None:
+                await self._report(now)
+                self.start_soon(self._own_compactions.apply_pending)
+        if self._note_mode():
+            await self.control.announce()
+        if (step := compaction_step(update, self.profile)) is not None:
+            await self._follow_compaction(step)
         if update.get("sessionUpdate") == "available_commands_update":
             listed = objects_at(update, "availableCommands")
             self._commands = tuple(str(one.get("name")).lstrip("/") for one in listed)
@@ -331,9 +343,52 @@ class AcpAgent(Participant):
         elif self.turn is not None and self._prompting == "chat":
             await self.turn.receive(update)
 
+    async def _follow_compaction(self, step: CompactionStep) -> None:
+        """Note the progress of a compaction; report it if the agent started it."""
+        context = self.external_context
+        if self._requested is not None:
+            self._requested.follow(step)
+        match step:
+            case "started":
+                self._usage.compacted()
+                if not context.is_compacting:
+                    context.compaction_started("agent")
+                    await self.control.announce("compacting")
+            # Some agents report an end twice.
+            case "completed" if self._prompting != "compaction" and context.is_compacting:
+                context.compaction_ended(CompactDone(status="compacted"), timestamp())
+                await self.control.announce("compacted")
+                if context.is_stalled:
+                    await self.control.announce(STALLED_STATUS)
+            case "failed" if self._prompting != "compaction" and context.is_compacting:
+                context.compaction_ended(CompactDone.as_skipped("failed"), timestamp())
+                await self.control.announce("compaction_failed:the agent reported a failure")
+
+    def _note_mode(self) -> bool:
+        """Note the mode of the session. Returns whether the report changes."""
+        mode = None if self._agent is None else self._agent.mode
+        if mode is None:
+            return False
+        before, settings = self.external_context.mode, self.settings
+        asks_always = settings.asks_by_environment
+        now = reported_mode(mode, self.profile, settings.mode, asks_always=asks_always)
+        self.external_context.mode = now
+        if now != before and now.asks is False:
+            logger.warning("acts without asking: mode '%s'", mode)
+        return now != before
+
     async def _report(self, usage: AgentUsage) -> None:
+        if self.turn is not None:
+            self._entered = self.turn.chat.id
+            await self._count_queued()
+            if self.profile.used == "prompt":
+                size = await self._sizes.measure("".join(self.turn.texts))
+                self.external_context.reply_tokens = tokens_of(size, Calibration())
         self.external_context.report(
-            usage.tokens, basis="agent_reported", now=timestamp(), window=usage.window or self._window
+            usage.tokens,
+            basis="provisional" if usage.is_abandoned else "agent_reported",
+            now=timestamp(),
+            window=usage.window or self._window,
         )
         await self.control.announce()
         await self._keep_session()
@@ -380,6 +435,7 @@ class AcpAgent(Participant):
         async with self._one_prompt:
             session = await self._ready_session()
             await session.renew()
+            self._note_mode()
             self._own_compactions.clear()
             await self._keep_session()
 

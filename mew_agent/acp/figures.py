@@ -6,7 +6,7 @@ main turn nothing is known. Sends nothing: returns what to report.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from mew_protocol.context_report import Spending
@@ -25,10 +25,14 @@ _STEPS: Final[Mapping[str, CompactionStep]] = {
 
 @dataclass(frozen=True, slots=True)
 class AgentUsage:
-    """An agent's report of its context: the tokens in it, and the size of its window if known."""
+    """An agent's report of its context: the tokens in it, and the size of its window if known.
+
+    `is_abandoned`: its turn was cancelled, so the figure may be the agent's own estimate.
+    """
 
     tokens: int
     window: int | None = None
+    is_abandoned: bool = False
 
 
 def usage_in(update: Mapping[str, Any], profile: AcpProfile) -> AgentUsage | None:
@@ -80,6 +84,7 @@ class UsageTracker:
         self._profile = profile
         self._is_main = False
         self._has_compacted = False
+        self._was_abandoned = False
         self._seen: AgentUsage | None = None
         self._accepts_late = False
         """Whether a figure that arrives now belongs to an ended main turn, with an agent that sends it late."""
@@ -97,13 +102,14 @@ class UsageTracker:
         if not self._profile.usage_is_late:
             self._seen = usage
             return None
-        return usage if self._accepts_late else None
+        return replace(usage, is_abandoned=self._was_abandoned) if self._accepts_late else None
 
-    def turn_ended(self) -> AgentUsage | None:
+    def turn_ended(self, *, is_abandoned: bool) -> AgentUsage | None:
         """Note that the agent has answered a prompt."""
+        self._was_abandoned = is_abandoned
         if not self._is_main or self._has_compacted:
             return None
         self._is_main = False
         if self._profile.usage_is_late:
             self._accepts_late = True
-        return self._seen
+        return None if self._seen is None else replace(self._seen, is_abandoned=is_abandoned)

@@ -5,17 +5,13 @@ how the agent compacts, nor how many agents may compact at the same time; see `S
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Final
 
 import anyio
 from mew_protocol.payloads.participant import Compact
 
 from mew_agent.agent.staggering import StaggeredCompactions
-from mew_agent.participant.external_context import Figures
+from mew_agent.participant.external_context import GROWTH_PERCENT, STALLED_STATUS, Figures
 from mew_agent.participant.participant import Participant
-
-COOLDOWN_PERCENT: Final = 5
-"""Percentage of its window by which an agent must grow before we ask for the next compaction."""
 
 
 class OwnCompactions:
@@ -53,11 +49,13 @@ class OwnCompactions:
         known = context.known
         if self._percent is None or known is None or known.window is None or context.policy is None:
             return None
+        if context.is_stalled:
+            return None
         if self._full_at == 0:  # the first figure since our last compaction
             self._full_at = known.tokens
         grown = known.window if self._full_at is None else known.tokens - self._full_at
         is_full = known.tokens * 100 >= self._percent * known.window
-        return known if is_full and grown * 100 >= COOLDOWN_PERCENT * known.window else None
+        return known if is_full and grown * 100 >= GROWTH_PERCENT * known.window else None
 
     async def apply_pending(self) -> None:
         """Ask for a compaction if it is due. While too many other agents compact, it is postponed."""
@@ -68,11 +66,15 @@ class OwnCompactions:
             known = self._full_figures()
             if known is None:
                 return
+            context, request = self._me.external_context, Compact(reason=f"{self._percent} % of its window")
+            context.prepare_compaction(request)
             await self._me.control.announce("compacting")
-            done = await self._me.external_context.compact(Compact(reason=f"{self._percent} % of its window"))
+            done = await context.compact(request)
             if done.skipped:
                 await self._me.control.announce(f"compaction_failed:{done.reason}")
                 self._full_at = known.tokens
             else:
                 await self._me.control.announce("compacted")
                 self._full_at = 0
+                if context.is_stalled:
+                    await self._me.control.announce(STALLED_STATUS)

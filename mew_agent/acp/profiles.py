@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, Literal
 
-Used = Literal["total", "prompt", "unspecified"]
-"""What `used` counts: prompt and reply of the last main call, its prompt, or not known."""
+Used = Literal["total", "prompt"]
+"""What `used` counts: prompt and reply of the last main call, or its prompt."""
 
 CompactionStep = Literal["started", "completed", "failed"]
 
@@ -24,7 +24,8 @@ class AcpProfile:
 
     name: str
     command: tuple[str, ...] = ()
-    used: Used = "unspecified"
+    used: Used | None = None
+    """None if it is not known; then nothing acts on the figures."""
     window_percent: int = 100
     compact_commands: tuple[str, ...] = ("compact", "compress")
     hidden_command: str | None = None
@@ -33,6 +34,12 @@ class AcpProfile:
     """How its messages about a compaction begin, for an agent that only writes them. It may compact between prompts."""
     usage_is_late: bool = False
     """Whether the figure of a turn arrives after the turn's response."""
+    asking_modes: tuple[str, ...] = ()
+    """The modes in which it asks before it writes files or runs commands; the first is the default."""
+    asking_environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """The variables that make it ask, for an agent whose modes do not decide about that."""
+    other_commands: tuple[str, ...] = ()
+    """Further names under which its program is installed."""
     sign_in: str = ""
     """How to sign in, for an agent that names no command for it."""
     install: str = ""
@@ -50,12 +57,15 @@ PROFILES: Final[Mapping[str, AcpProfile]] = MappingProxyType(
                 ("opencode", "acp"),
                 "prompt",
                 hidden_command="compact",
+                asking_environment=MappingProxyType({"OPENCODE_PERMISSION": '{"bash": "ask", "edit": "ask"}'}),
                 install="npm install --global opencode-ai",
             ),
             AcpProfile(
                 "goose",
                 ("goose", "acp"),
                 "total",
+                asking_modes=("approve", "chat"),
+                other_commands=("goose-binary-linux-x64",),
                 install="npm install --global @aaif/goose-binary-linux-x64",
             ),
             AcpProfile(
@@ -63,6 +73,7 @@ PROFILES: Final[Mapping[str, AcpProfile]] = MappingProxyType(
                 ("codex-acp",),
                 "total",
                 window_percent=95,
+                asking_modes=("read-only",),
                 sign_in="run `codex login`, or set OPENAI_API_KEY in `env`",
                 install="npm install --global @agentclientprotocol/codex-acp",
             ),
@@ -70,6 +81,7 @@ PROFILES: Final[Mapping[str, AcpProfile]] = MappingProxyType(
                 "kimi",
                 ("kimi", "acp"),
                 "total",
+                asking_modes=("default", "plan"),
                 compaction_texts={
                     "Context compaction started": "started",
                     "Compacting conversation context": "started",
@@ -80,11 +92,18 @@ PROFILES: Final[Mapping[str, AcpProfile]] = MappingProxyType(
                 usage_is_late=True,
                 install="npm install --global @moonshot-ai/kimi-code",
             ),
-            AcpProfile("qwen", ("qwen", "--acp"), "prompt", install="npm install --global @qwen-code/qwen-code"),
+            AcpProfile(
+                "qwen",
+                ("qwen", "--acp"),
+                "prompt",
+                asking_modes=("default", "plan"),
+                install="npm install --global @qwen-code/qwen-code",
+            ),
             AcpProfile(
                 "claude",
                 ("claude-agent-acp",),
                 "total",
+                asking_modes=("default",),  # in `plan`, a model decides about commands
                 sign_in="run `claude` and type /login, or set ANTHROPIC_API_KEY in `env`",
                 install="npm install --global @agentclientprotocol/claude-agent-acp",
             ),

@@ -20,7 +20,8 @@ from mew_protocol.json_values import object_at, objects_at, value_at
 
 from mew_agent._version import __version__
 from mew_agent.acp.files import ProjectFiles
-from mew_agent.acp.profiles import PROFILES
+from mew_agent.acp.modes import first_mode, mode_in, modes_in
+from mew_agent.acp.profiles import PROFILES, profile_for
 from mew_agent.acp.settings import AcpConfig
 from mew_agent.acp.terminals import Terminals, terminals_below
 from mew_agent.child_program import ChildFailed, ChildProgram, running_program
@@ -36,8 +37,8 @@ MAX_SKIPPED_LINES: Final = 100
 """Programs may write some lines of text between messages; one that writes more of them in a row is no ACP agent."""
 
 OnUpdate = Callable[[Mapping[str, Any]], Awaitable[None]]
-OnResponse = Callable[[], Awaitable[None]]
-"""Called when the agent has answered a request, after the updates before that and before those that follow."""
+OnResponse = Callable[[Mapping[str, Any]], Awaitable[None]]
+"""Called with the result of each request, after the updates before it and before those that follow."""
 OnPermission = Callable[[Mapping[str, Any]], Awaitable[str | None]]
 """Decides about a permission request; returns the id of the chosen option, None to reject."""
 
@@ -74,7 +75,7 @@ class LineTransport:
                 if message is None:
                     continue
                 if "method" not in message:
-                    await self.updates.put_response()
+                    await self.updates.put_response(object_at(message, "result"))
                 update = value_at(message, "params", "update")
                 if message.get("method") != "session/update" or not isinstance(update, Mapping):
                     return message
@@ -136,6 +137,10 @@ class AcpSession:
     opened: Mapping[str, Any] = field(default_factory=dict)
     """The answer to `session/new` or `session/load`."""
     was_loaded: bool = False
+    is_loading: bool = False
+    """Whether the agent repeats an earlier conversation now: its updates are history."""
+    mode: str | None = None
+    """The mode in which the agent works; None if it names none."""
     where: Mapping[str, Any] = field(default_factory=dict)
     """The working folder and the MCP servers of its sessions."""
 
@@ -164,14 +169,18 @@ class AcpSession:
         self.where = {"cwd": str(await anyio.Path(self.settings.cwd).resolve()), "mcpServers": usable}
         if session_id is not None and capabilities.get("loadSession"):
             try:
+                self.is_loading = True
                 self.opened = await self.request("session/load", {"sessionId": session_id, **self.where})
                 self.session_id, self.was_loaded = session_id, True
-                await self.updates.drained()  # the agent repeats the conversation
+                await self.updates.drained()
+                self.is_loading = False
+                await self._begin_mode()
                 return
             except AcpFailed as error:
                 if self.ended.is_set():
                     raise
                 logger.warning("the earlier session is gone: %s", error)
+                self.is_loading = False
         await self.renew()
 
     async def prompt(self, text: str, on_cancel: Callable[[], None]) -> Mapping[str, Any]:
@@ -215,6 +224,31 @@ class AcpSession:
         """Begin a new, empty session. Raises `AcpFailed`."""
         self.opened = await self.request("session/new", self.where)
         self.session_id = str(self.opened.get("sessionId") or "")
+        await self._begin_mode()
+
+    async def _begin_mode(self) -> None:
+        """Set the configured mode, else one that asks. Raises `AcpFailed` if the configured one cannot be set."""
+        modes, configured = modes_in(self.opened), self.settings.mode
+        self.mode = None if modes is None else modes.current
+        if configured is not None and (modes is None or configured not in modes.offered):
+            offered = "none" if modes is None else ", ".join(modes.offered)
+            raise AcpFailed(
+                self.program.name, f"has no mode '{configured}'; set `acp.mode` to one it offers: {offered}"
+            )
+        if modes is None:
+            return
+        wanted = first_mode(modes, profile_for(self.settings.agent, self.name), configured)
+        if wanted == modes.current:
+            return
+        method, params = modes.request_for(wanted)
+        self.mode = wanted  # before the request, because an update may report another one after it
+        try:
+            await self.request(method, {"sessionId": self.session_id, **params})
+        except AcpFailed as error:
+            self.mode = modes.current
+            if configured is not None or self.ended.is_set():
+                raise
+            logger.warning("works in its mode '%s': %s", modes.current, error)
 
     async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         """Make a request. Raises `AcpFailed`."""
@@ -237,38 +271,46 @@ class AcpSession:
         return self.lines.problem or await self.program.exit_reason()
 
 
+@dataclass(eq=False)
+class _EndedRequest:
+    """The result of a request, and whether every update before it is handled."""
+
+    result: Mapping[str, Any]
+    is_handled: anyio.Event = field(default_factory=anyio.Event)
+
+
 class _Updates:
     """The updates of one session and the ends of its requests, handled one after the other in their order."""
 
     def __init__(self, handle: OnUpdate, on_response: OnResponse) -> None:
         self._handle, self._on_response = handle, on_response
-        self._send, self._receive = anyio.create_memory_object_stream[Mapping[str, Any] | anyio.Event](10_000)
-        self._last_response = anyio.Event()
+        self._send, self._receive = anyio.create_memory_object_stream[Mapping[str, Any] | _EndedRequest](10_000)
+        self._last_response = _EndedRequest({})
 
     async def put(self, update: Mapping[str, Any]) -> None:
         await self._send.send(update)
 
-    async def put_response(self) -> None:
-        self._last_response = anyio.Event()
+    async def put_response(self, result: Mapping[str, Any]) -> None:
+        self._last_response = _EndedRequest(result)
         await self._send.send(self._last_response)
 
     async def drained(self) -> None:
         """Wait until the newest response, and every update before it, is handled."""
-        await self._last_response.wait()
+        await self._last_response.is_handled.wait()
 
     async def run(self) -> None:
         with self._send, self._receive:
             async for update in self._receive:
                 try:
-                    if isinstance(update, anyio.Event):
-                        await self._on_response()
+                    if isinstance(update, _EndedRequest):
+                        await self._on_response(update.result)
                     else:
                         await self._handle(update)
                 except Exception:
                     logger.exception("failed to handle an update of the agent")
                 finally:
-                    if isinstance(update, anyio.Event):
-                        update.set()
+                    if isinstance(update, _EndedRequest):
+                        update.is_handled.set()
 
 
 @asynccontextmanager
@@ -308,7 +350,14 @@ async def open_session(
         running_program(settings.program, settings.environment(os.environ), settings.cwd, AcpFailed) as program,
         anyio.create_task_group() as tasks,
     ):
-        updates = _Updates(on_update, on_response)
+
+        async def receive(update: Mapping[str, Any]) -> None:
+            if session.is_loading and update.get("sessionUpdate") != "available_commands_update":
+                return
+            session.mode = mode_in(update) or session.mode
+            await on_update(update)
+
+        updates = _Updates(receive, on_response)
         lines = LineTransport(program, updates)
         connection = Connection(handle, lines)
         session = AcpSession(settings, program, lines=lines, connection=connection, updates=updates)

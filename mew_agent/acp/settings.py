@@ -3,6 +3,7 @@
 Starts nothing.
 """
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
@@ -14,7 +15,7 @@ from mew_protocol.environment import inherited
 from mew_protocol.private_files import replace_private_file
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from mew_agent.acp.profiles import PROFILES
+from mew_agent.acp.profiles import PROFILES, UNKNOWN, AcpProfile
 
 
 class AcpConfig(AcpSettings):
@@ -40,11 +41,31 @@ class AcpConfig(AcpSettings):
     @property
     def program(self) -> tuple[str, ...]:
         """The command to run."""
-        return PROFILES[self.agent or ""].command if self.command is None else (self.command, *self.args)
+        if self.command is not None:
+            return self.command, *self.args
+        return installed_command(PROFILES[self.agent or ""], self.env.get("PATH"))
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """Return the environment of the program: the inherited part of `environ`, and `env`."""
-        return {**inherited(environ), **self.env}
+        """Return the environment of the program: the inherited part of `environ`, what makes it ask, and `env`."""
+        return {**inherited(environ), **self._asking_environment, **self.env}
+
+    @property
+    def asks_by_environment(self) -> bool:
+        """Whether its environment makes the agent ask before it acts, in any mode."""
+        asking = self._asking_environment
+        return bool(asking) and all(self.env.get(name, value) == value for name, value in asking.items())
+
+    @property
+    def _asking_environment(self) -> Mapping[str, str]:
+        profile = PROFILES.get(self.agent or "", UNKNOWN)
+        return profile.asking_environment if self.mode is None else {}
+
+
+def installed_command(profile: AcpProfile, path: str | None = None) -> tuple[str, ...]:
+    """Return the command of a known agent, under the first of its names in `path` (default: PATH)."""
+    name, *arguments = profile.command
+    names = (name, *profile.other_commands)
+    return next((one for one in names if shutil.which(one, path=path)), name), *arguments
 
 
 class KeptSession(BaseModel):

@@ -5,6 +5,7 @@ chooses how, or there is room); and what senders receive. Makes no room: the pol
 only chats for the agent's own conversation; an unknown figure holds nothing.
 """
 
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import takewhile
 from typing import Final, Literal
 
@@ -23,6 +24,7 @@ from mew_agent.context.store import StoredChat
 from mew_agent.conversation.conversation import Conversation
 from mew_agent.conversation.events import ConversationEvent, ItemAdded, ResultCut, StatusChanged
 from mew_agent.participant.participant import Participant
+from mew_agent.tokens.projection import Calibration
 from mew_agent.tokens.sizes import Size
 
 NOTICE: Final = (
@@ -31,6 +33,27 @@ NOTICE: Final = (
 )
 CUT: Final = "would_overflow:{tool}: about {tokens:,} tokens (projected) of its result stay outside the context"
 HELD: Final = "a message of {tokens:,} tokens ({basis}) has no room; its sender decides, or a compaction frees enough"
+
+
+async def queued_messages(
+    unread: Iterable[StoredChat], size_of: Callable[[StoredChat], Awaitable[Size]], calibration: Calibration
+) -> QueuedMessages:
+    """Count the chats that wait outside a context."""
+    sizes = [await size_of(chat) for chat in unread]
+    tokens = sum(tokens_of(size, calibration) for size in sizes)
+    return QueuedMessages(messages=len(sizes), tokens=tokens, basis=basis_of(sizes, calibration))
+
+
+def tokens_of(size: Size, calibration: Calibration) -> int:
+    """Return what a chat of this size adds to a context, in tokens."""
+    return calibration.wrap(size.tokens(calibration))
+
+
+def basis_of(sizes: Sequence[Size], calibration: Calibration) -> Literal["tokenizer", "projected", "heuristic"]:
+    """Return how the tokens of chats are known."""
+    if sizes and calibration.counts_fit and all(size.counted_tokens is not None for size in sizes):
+        return "tokenizer"
+    return "projected" if calibration.weights is not None else "heuristic"
 
 
 class HeadroomCheck:
@@ -72,8 +95,8 @@ class HeadroomCheck:
         fit = decided(
             Fit(
                 fits=None,
-                tokens=self._tokens(size),
-                tokens_basis=self._basis((size,)),
+                tokens=tokens_of(size, calibration),
+                tokens_basis=basis_of((size,), calibration),
                 context_tokens=tracker.next_prompt.tokens,
                 context_basis=tracker.next_prompt.basis,
                 queued_tokens=0 if queued is None else queued.tokens,
@@ -99,13 +122,10 @@ class HeadroomCheck:
         """Count what waits outside the context, for this agent's reports."""
         unread = [chat for chat in self._inbox.unread if not self._is_entered(chat)]
         waiting = self._inbox.without_room
-        sizes = tuple([await self._size_of(chat) for chat in unread])
+        queued = await queued_messages(unread, self._size_of, self._calibration)
         kept = {(chat.number, chat.form) for chat in (*unread, *waiting)}
         self._sizes = {key: size for key, size in self._sizes.items() if key in kept}
-        tokens = sum(self._tokens(size) for size in sizes)
-        self._conversation.state.set_surroundings(
-            queued=QueuedMessages(messages=len(sizes), tokens=tokens, basis=self._basis(sizes))
-        )
+        self._conversation.state.set_surroundings(queued=queued)
 
     def _is_entered(self, chat: StoredChat) -> bool:
         """Return whether the chat that is being answered is in the history already."""
@@ -121,15 +141,9 @@ class HeadroomCheck:
             size = self._sizes[key] = await self._conversation.state.sizes.measure(text_as_read(chat))
         return size
 
-    def _tokens(self, size: Size) -> int:
-        calibration = self._conversation.tracker.ledger.calibration
-        return calibration.wrap(size.tokens(calibration))
-
-    def _basis(self, sizes: tuple[Size, ...]) -> Literal["tokenizer", "projected", "heuristic"]:
-        calibration = self._conversation.tracker.ledger.calibration
-        if sizes and calibration.counts_fit and all(size.counted_tokens is not None for size in sizes):
-            return "tokenizer"
-        return "projected" if calibration.weights is not None else "heuristic"
+    @property
+    def _calibration(self) -> Calibration:
+        return self._conversation.tracker.ledger.calibration
 
     # -- what senders receive ----------------------------------------------------------------------------
 

@@ -31,6 +31,7 @@ from mew_agent.conversation.reply_watch import ReplyWatch, SizeBasis
 from mew_agent.conversation.tool_results import make_room_for_results, withhold_results
 from mew_agent.errors import ModelError, PolicyStopped, ToolsUnsupported
 from mew_agent.model.interface import Model, ModelReply, ToolCall, Window
+from mew_agent.participant.external_context import STALLED_STATUS
 from mew_agent.tokens.sizes import Sizes
 from mew_agent.tools.results import ToolResult
 
@@ -124,6 +125,9 @@ class Conversation:
     def refusal(self, control: wire.Control) -> str | None:
         """Return why a control is refused; always None."""
         return None
+
+    def prepare_compaction(self, request: wire.Compact, asked_by: str | None = None) -> None:
+        """See `Controllable.prepare_compaction`: the figures stay as they are until the compaction ends."""
 
     def asks_first(self, requester: str) -> bool:
         """Return whether a compaction that this participant requests waits for an approval."""
@@ -466,7 +470,7 @@ class Conversation:
         if isinstance(plan, CompactionPlan) and failure is None:
             await self.emit_status("compacted")
             if self.tracker.is_stalled:
-                await self.emit_status("compaction_stalled:compacting does not free enough")
+                await self.emit_status(STALLED_STATUS)
             return True
         problem = plan.reason if isinstance(plan, NothingToDo) else str(failure)
         self.compaction_error = None if failure is None else problem

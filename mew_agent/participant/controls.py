@@ -108,6 +108,10 @@ class Controllable(Protocol):
         """Return whether a compaction that this participant requests waits for an approval."""
         return False
 
+    def prepare_compaction(self, request: Compact, asked_by: str | None = None) -> None:
+        """Note that `compact` follows, before the status `compacting` is sent."""
+        return
+
     async def compact(self, request: Compact, asked_by: str | None = None) -> CompactDone:
         """Compact, as soon as it is approved if it has to be; failures are in the answer."""
         ...
@@ -275,6 +279,7 @@ class Control(Subscriber):
             await self._answer(envelope, kinds.PARTICIPANT_COMPACT_DONE, done)
             return
         if not self.conversation.asks_first(envelope.sender):  # otherwise it begins after the approval
+            self.conversation.prepare_compaction(request, envelope.sender)
             await self.announce("compacting", (envelope.id,))
         try:
             done = await self.conversation.compact(request, envelope.sender)

@@ -5,16 +5,19 @@ handler is answered `not_supported`. Does not know where the figures come from, 
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, Literal, get_args
 
 import anyio
 from mew_protocol.context_report import (
+    AgentMode,
     ContextReport,
     LastCompaction,
     LastReported,
+    Measure,
+    QueuedMessages,
     SenderSpending,
     Spending,
     UnknownReason,
@@ -23,7 +26,16 @@ from mew_protocol.context_report import (
 )
 from mew_protocol.payloads.participant import Clear, Compact, CompactDone, Control, Forget, Restart, Status
 
-from mew_agent.context.policy import MEW, ContextSnapshot, Policy, level_of
+from mew_agent.context.policy import (
+    MEW,
+    ContextSnapshot,
+    Policy,
+    PolicyState,
+    after_clear,
+    after_compaction,
+    is_stalled,
+    level_of,
+)
 from mew_agent.errors import InvalidReport
 from mew_agent.model.plausibility import implausibility
 from mew_agent.model.usage import Usage, usage_from
@@ -41,6 +53,11 @@ POLICY: Final = MEW.model_copy(update={"bases": ("reported", "agent_reported")})
 
 MAX_SHOWN_CHARS: Final = 300
 """How much of a usage object that cannot be read an error shows."""
+
+GROWTH_PERCENT: Final = 5
+"""Percentage of its window by which a context grows between two compactions that are of use."""
+
+STALLED_STATUS: Final = "compaction_stalled:compacting does not free enough"
 
 CompactHandler = Callable[[Compact], Awaitable[CompactDone | None] | CompactDone | None]
 ForgetHandler = Callable[[Forget], Awaitable[int | None] | int | None]
@@ -129,6 +146,20 @@ class ExternalContext(Controllable):
         """The trigger of the compaction that runs, and its reason."""
         self._compactions = 0
         self._last_compaction: LastCompaction | None = None
+        self.measure: Measure | None = "total"
+        """What the figures count; None if it is not known."""
+        self.queued: QueuedMessages | None = None
+        """The chats that are not in the context yet; None if they are not counted."""
+        self.reply_tokens: int | None = None
+        """What a reply that the figures do not count adds to the next request, by its text alone."""
+        self.mode: AgentMode | None = None
+        """The mode in which our program works, if it has modes."""
+        self._policy_state = PolicyState()
+        self._is_unjudged = False
+        """Whether it is open what the last compaction freed."""
+        self._smallest: int | None = None
+        self._largest: int | None = None
+        """The sizes since the last compaction, figures in the middle of a turn included."""
 
     # -- what the program reports ------------------------------------------------------------------------
 
@@ -167,6 +198,8 @@ class ExternalContext(Controllable):
             messages = previous.messages if messages is None else messages
             model = model or previous.model
         figures = Figures(tokens, basis, measured_at, read, known_window, messages, model)
+        if previous is not None and (known_window or 0) > (previous.window or 0):
+            self._policy_state = replace(self._policy_state, stalls=0)
         last = self._last_compaction
         if self._unknown == "compacted" and last is not None and last.freed_tokens is None and last.tokens_before:
             freed = max(0, last.tokens_before - figures.tokens)
@@ -174,6 +207,9 @@ class ExternalContext(Controllable):
             self._last_compaction = last.model_copy(
                 update={"tokens_after": figures.tokens, "freed_tokens": freed, "basis": "projected"}
             )
+        if self._is_unjudged and self._compacting is None and last is not None:
+            self._judge_compaction(progressed=last.tokens_before is None or figures.tokens < last.tokens_before)
+        self.note_size(figures.tokens)
         if self._compacting is None:
             self._unknown = None
         self.figures = figures
@@ -192,6 +228,21 @@ class ExternalContext(Controllable):
             if self._last_reported is not None:
                 self.forget_figures("restarted")
         return self.figures is None and self._unknown is not None
+
+    def note_size(self, tokens: int) -> None:
+        """Note a size that is no report, such as one in the middle of a turn. It shows whether a compaction helped."""
+        if self._compacting is None:
+            self._smallest = min(tokens, self._smallest or tokens)
+            self._largest = max(tokens, self._largest or tokens)
+
+    def _judge_compaction(self, *, progressed: bool) -> None:
+        self._policy_state = after_compaction(self._policy_state, progressed=progressed, at_seconds=None)
+        self._is_unjudged = False
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether several compactions in a row did not help."""
+        return is_stalled(self.policy or POLICY, self._policy_state)
 
     def forget_figures(self, reason: UnknownReason) -> None:
         """Treat the size as unknown from now on, until the next report."""
@@ -212,6 +263,14 @@ class ExternalContext(Controllable):
         (trigger, reason), self._compacting = self._compacting or ("requested", None), None
         if done.skipped:
             return
+        if self._is_unjudged:  # a whole compaction after the last one, and no turn has ended between them
+            window = self.figures.window if self.figures is not None else None
+            grown = (self._largest or 0) - (self._smallest or 0)
+            self._judge_compaction(progressed=grown * 100 > GROWTH_PERCENT * (window or 0))
+        self._smallest = self._largest = None
+        self._is_unjudged = done.freed_tokens is None
+        if done.freed_tokens is not None:
+            self._judge_compaction(progressed=done.freed_tokens > 0)
         before = done.tokens_before
         if before is None and self.figures is not None and self._unknown is None:
             before = self.figures.tokens
@@ -239,7 +298,9 @@ class ExternalContext(Controllable):
         return self.refuses_with if type(control) in handlers and handlers[type(control)] is None else None
 
     def status(self, word: str | None = None) -> Status:
-        word = word or ("compacting" if self.is_compacting else self.failing or "active")
+        if word is None and self.is_compacting:
+            word = "compacting"
+        word = word or self.failing or ("compaction_stalled" if self.is_stalled else "active")
         figures, report = self.figures, self._report()
         if report is None:
             return Status(messages_in_context=0, status=word)
@@ -252,9 +313,13 @@ class ExternalContext(Controllable):
             context=report,
         )
 
+    def prepare_compaction(self, request: Compact, asked_by: str | None = None) -> None:
+        self.compaction_started("requested" if asked_by is not None else "compact_at", request.reason)
+
     async def compact(self, request: Compact, asked_by: str | None = None) -> CompactDone:
         assert self.on_compact is not None
-        self.compaction_started("requested" if asked_by is not None else "compact_at", request.reason)
+        if not self.is_compacting:
+            self.prepare_compaction(request, asked_by)
         done = CompactDone.as_skipped("failed")
         try:
             with anyio.move_on_after(self.handler_timeout_seconds) as bound:
@@ -277,6 +342,7 @@ class ExternalContext(Controllable):
         assert self.on_clear is not None
         with anyio.fail_after(self.handler_timeout_seconds):
             await run_function(self.on_clear, {})
+        self._policy_state, self._is_unjudged = after_clear(self._policy_state), False
         self.forget_figures("cleared")
 
     # -- the report --------------------------------------------------------------------------------------
@@ -284,9 +350,12 @@ class ExternalContext(Controllable):
     def _report(self) -> ContextReport | None:
         figures = self.figures
         reason: UnknownReason | None = "compacted" if self.is_compacting else self._unknown
-        if figures is None and reason is None and not self.waiting:
+        if figures is None and reason is None and not self.waiting and self.queued is None:
             return None
         known: dict[str, Any] = {
+            "measure": self.measure,
+            "mode": self.mode,
+            "queued": self.queued,
             "policy": self.policy.name if self.policy is not None else None,
             "revision": self._revision,
             "compactions": self._compactions,
@@ -311,6 +380,9 @@ class ExternalContext(Controllable):
             usage = figures.usage
             known["prompt_tokens"], known["completion_tokens"] = usage.prompt_tokens, usage.completion_tokens
             known["reasoning_tokens"], known["cached_tokens"] = usage.reasoning_tokens, usage.cached_tokens
+        if self.reply_tokens is not None:
+            known["next_prompt_tokens"] = figures.tokens + self.reply_tokens
+            known["next_prompt_basis"] = "heuristic"
         if self.policy is not None:
             level, severity = level_of(self.policy, ContextSnapshot(figures.tokens, figures.basis, figures.window))
             known["level"], known["severity"] = level, "unknown" if severity is None else severity

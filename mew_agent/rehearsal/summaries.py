@@ -16,7 +16,8 @@ _COURTESY = r"(?:please\s+|now\s+|then\s+|(?:can|could|would|will)\s+you\s+(?:pl
 _INSTRUCTION = re.compile(
     rf"(?:^|[.!?:;>]\s*+|(?<!\s)(?=[^\S\n]*\n)\s++|\byou\s+|\b(?:task|job)\s+is\s+to\s+|\bare\s+to\s+){_COURTESY}"
     r"(?:(?:summari[sz]e|condense)\b"
-    r"|(?:write|give|produce|create|make|update|return|extend)\s[^.\n]{0,60}\bsummary\b)"
+    r"|(?:write|give|produce|create|make|update|return|extend)\s[^.\n]{0,60}\bsummary\b"
+    r"|respond\s+with\s[^.\n]{0,80}<summary>)"
     r"|\byou\s+are\s+an?\s[^.\n]{0,40}\bsummari[sz]er\b",
     re.IGNORECASE,
 )

@@ -25,6 +25,8 @@ class AcpSettings(SettingsModel):
     command: str | None = Field(default=None, min_length=1)
     args: tuple[Text, ...] = ()
     env: dict[str, Text] = Field(default_factory=dict)
+    mode: str | None = Field(default=None, min_length=1)
+    """The mode in which its sessions work (default: one in which it asks before it acts, if it has one)."""
     files: FileAccess = "none"
     """What the agent may do with files through `mew`, only below its working folder; its own tools are not limited."""
     terminal: bool = False

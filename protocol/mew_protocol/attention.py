@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Literal
 
 from mew_protocol import kinds
-from mew_protocol.context_report import ContextReport
+from mew_protocol.context_report import AgentMode, ContextReport
 from mew_protocol.envelope import unix_seconds, wire_timestamp
 from mew_protocol.json_values import value_at
 from mew_protocol.payloads.base import Payload
@@ -34,6 +34,7 @@ AttentionKind = Literal[
     "held",
     "tools_left_out",
     "budget_spent",
+    "acts_unasked",
     "disconnected",
     "nearly_full",
     "about_to_compact",
@@ -213,7 +214,8 @@ def entry_items(
     is_current = entry.outdated is None and word not in ("compacting", "compaction_waiting")
     if status.context is not None and is_current and not found:
         found += _fill_items(entry, status.context)
-    return tuple(found)
+    mode = status.context.mode if status.context is not None else None
+    return (*found, *(_mode_items(entry, mode) if mode is not None else ()))
 
 
 def _model_items(entry: BoardEntry, status: Status, word: str) -> Iterator[AttentionItem]:
@@ -279,6 +281,15 @@ def _fill_items(entry: BoardEntry, report: ContextReport) -> Iterator[AttentionI
         yield _item(entry, "about_to_compact", "notice", reason, None, _compact(entry.id))
 
 
+def _mode_items(entry: BoardEntry, mode: AgentMode) -> Iterator[AttentionItem]:
+    if mode.asks or mode.chosen:
+        return
+    level: AttentionLevel = "notice" if mode.asks is None else "warning"
+    does = "may act without asking" if mode.asks is None else "acts without asking"
+    reason = f"{entry.id} {does}, in its mode '{_clip(mode.id, _ARGUMENT_CHARS)}': set `acp.mode` in space.yaml"
+    yield _item(entry, "acts_unasked", level, reason, None, _logs(entry.id))
+
+
 def _program_item(entry: BoardEntry, reason: str, detail: str) -> AttentionItem:
     kind: AttentionKind = "sign_in" if "sign-in" in detail else "program_ended"
     return _item(entry, kind, "blocking", reason, entry.received_at, _logs(entry.id), _restart(entry.id))
@@ -331,6 +342,7 @@ _TOGETHER: Final[Mapping[AttentionKind, str]] = {
     "held": "agents hold messages that do not fit into their contexts",
     "tools_left_out": "participants offer more tools than agents take",
     "budget_spent": "senders have used up what agents spend for them",
+    "acts_unasked": "agents may act without asking",
     "disconnected": "participants are not connected",
     "nearly_full": "agents are nearly full and do not compact automatically",
     "about_to_compact": "agents compact automatically in their next turn",

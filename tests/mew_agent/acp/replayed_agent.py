@@ -20,6 +20,9 @@ def main() -> None:
                 message = json.loads(line)
                 if message.get("method") == one.get("method"):
                     break
+                if "method" in message and "id" in message:  # a request that the client did not make then
+                    sys.stdout.write(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": {}}) + "\n")
+                    sys.stdout.flush()
             numbers[one.get("id")] = message.get("id")
             continue
         sent = one.get("message", one.get("line"))

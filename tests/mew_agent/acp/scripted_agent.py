@@ -20,6 +20,7 @@ cancelled = threading.Event()
 opened = "no"
 servers: list[str] = []
 next_compaction = ""
+mode = "auto"
 used = 1000
 size = 20_000
 
@@ -44,6 +45,19 @@ def usage(tokens: int) -> None:
         update("agent_message_chunk", content={"type": "text", "text": ""}, _meta={"usage": counts})
     else:
         update("usage_update", used=tokens, size=size * 95 // 100 if STYLE == "codex" else size)
+
+
+def modes() -> dict[str, object]:
+    """The modes of a session, as `session/new` and `session/load` name them."""
+    offered = {"stranger-modes": ["auto", "quick"], "codex": ["auto", "read-only"], "claude": ["auto", "default"]}
+    if STYLE == "opencode":
+        values = [{"value": "build", "name": "build"}, {"value": "plan", "name": "plan"}]
+        option = {"id": "m", "name": "Mode", "category": "mode", "type": "select", "currentValue": "build"}
+        return {"configOptions": [{**option, "options": values}]}
+    if STYLE not in offered:
+        return {}
+    available = [{"id": one, "name": one} for one in offered[STYLE]]
+    return {"modes": {"currentModeId": "auto", "availableModes": available}}
 
 
 def list_commands() -> None:
@@ -89,7 +103,7 @@ def request(number: int, method: str, params: dict[str, object]) -> str:
 
 
 def prompt(number: int, text: str) -> None:  # noqa: C901 - one line for each word
-    global next_compaction, size, used
+    global mode, next_compaction, size, used
     reason = "end_turn"
     if text.startswith("/") and (STYLE == "deaf" or next_compaction == "hangs"):
         threading.Event().wait()
@@ -101,8 +115,9 @@ def prompt(number: int, text: str) -> None:  # noqa: C901 - one line for each wo
             update("compaction_update", compactionId="x", status="in_progress")
         for wrong in (used, used + 100, 68):
             usage(wrong)
-        used = 400
+        used = used + 1500 if "AGENT_KEEPS" in os.environ else 400
         if STYLE == "codex":
+            update("compaction_update", compactionId="x", status="completed")
             update("compaction_update", compactionId="x", status="completed")
         say("Compacted.")
     else:
@@ -140,6 +155,12 @@ def prompt(number: int, text: str) -> None:  # noqa: C901 - one line for each wo
             sys.stdout.write("hello world\n" * 101 if "babble" in text else "x" * (33 << 20) + "\n")
             sys.stdout.flush()
             threading.Event().wait()
+        elif "which mode" in text:
+            say(f"mode {mode}, environment {os.environ.get('OPENCODE_PERMISSION', '')}")
+        elif "change your mode" in text:
+            mode = text.split()[-1]
+            update("current_mode_update", currentModeId=mode)
+            say("Changed.")
         elif "session" in text:
             say(f"{opened} session: {text}")
         elif "servers" in text:
@@ -157,9 +178,14 @@ def prompt(number: int, text: str) -> None:  # noqa: C901 - one line for each wo
             say("I wait.")
             reason = "cancelled" if cancelled.wait(60) else "end_turn"
         elif "compact yourself" in text:
-            update("compaction_update", compactionId="y", status="in_progress")
-            usage(70)
-            update("compaction_update", compactionId="y", status="completed")
+            for compaction in range(3 if "again and again" in text else 1):
+                update("compaction_update", compactionId=f"y{compaction}", status="in_progress")
+                usage(70)
+                update("compaction_update", compactionId=f"y{compaction}", status="completed")
+                if "after work" in text:
+                    usage(200)
+                if "again and again" in text:
+                    usage(17_000)
             used = 300
             say("Done.")
         else:
@@ -176,7 +202,7 @@ def prompt(number: int, text: str) -> None:  # noqa: C901 - one line for each wo
 
 
 def main() -> None:  # noqa: C901 - one branch for each method
-    global opened, used
+    global mode, opened, used
     if STYLE == "broken":
         sys.exit("cannot start: no key")
     while STYLE == "babbling":
@@ -223,15 +249,29 @@ def main() -> None:  # noqa: C901 - one branch for each method
             used, opened = 1000, "new"
             model = {"modelId": "m", "_meta": {"contextLimit": size}}
             models = {"models": {"currentModelId": "m", "availableModels": [model]}} if STYLE == "qwen" else {}
-            write({"id": number, "result": {"sessionId": SESSION, **models}})
+            mode = "auto"
+            write({"id": number, "result": {"sessionId": SESSION, **models, **modes()}})
             if STYLE != "late":
                 usage(0)  # before any call
             list_commands()
         elif method == "session/load":
             opened = "loaded"
             say("an old answer")
+            update("compaction_update", compactionId="x", status="in_progress")
+            update("compaction_update", compactionId="x", status="completed")
+            usage(9_999)
             list_commands()
+            mode = "auto"
+            write({"id": number, "result": modes()})
+        elif method == "session/set_mode":
+            if "AGENT_REFUSES" in os.environ:
+                write({"id": number, "error": {"code": -32602, "message": "the mode stays"}})
+                continue
+            mode = params["modeId"]
             write({"id": number, "result": {}})
+        elif method == "session/set_config_option":
+            mode = params["value"]
+            write({"id": number, "result": {"configOptions": []}})
         elif method == "session/prompt":
             cancelled.clear()
             threading.Thread(target=prompt, args=(number, params["prompt"][0]["text"]), daemon=True).start()

@@ -64,9 +64,11 @@ async def test_the_size_after_a_compaction_is_unknown_until_the_next_turn(start:
         await s.ask("and now?")
         told = await s.until_status(lambda body: body.get("tokens") == 900)
         assert told["context"]["last_compaction"]["freed_tokens"] == 600
-        later = [e.body for e in s.recorder.received[seen:] if e.kind == "participant/status"]
-        figures = {body.get("tokens") for body in later if body["status"] != "compacting"}
-        assert figures <= {None, 900}
+        later = [e for e in s.recorder.received[seen:] if e.kind.startswith("participant/") and e.sender == "codex"]
+        assert later[0].body["status"] == "compacting"  # before the receipt
+        statuses = [e.body for e in later if e.kind == "participant/status"]
+        assert {body.get("tokens") for body in statuses} <= {None, 900}
+        assert statuses[0]["context"]["last_reported"]["tokens"] == 1500
 
 
 async def test_a_compaction_that_the_agent_starts_is_announced_with_its_end(start: Start) -> None:

@@ -1,5 +1,6 @@
 """`mew doctor` in a folder whose space needs programs that are there, and programs that are not."""
 
+import importlib.metadata
 import json
 import sys
 from pathlib import Path
@@ -36,6 +37,52 @@ async def test_doctor_names_what_a_space_lacks_and_how_to_install_it(
     found = {one["name"]: one for one in json.loads(outcome.out)}
     assert (found["codex"]["version"], found["codex"]["needed_by"]) == ("codex-acp 9.1", ["helper"])
     assert (found["qwen"]["version"], found["qwen"]["needed_by"]) == (None, [])
+
+
+def put(folder: Path, name: str, lines: str) -> None:
+    program = folder / name
+    program.write_text(f"#!{sys.executable}\n{lines}\n")
+    program.chmod(0o755)
+
+
+async def test_doctor_finds_a_program_under_the_name_of_its_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "space.yaml").write_text(SPACE.replace("{command: PROGRAM}", "goose"))
+    put(tmp_path, "goose-binary-linux-x64", "print(' 1.52.0')")
+    outcome = await mew("doctor", "--json")
+    found = {one["name"]: one for one in json.loads(outcome.out)}
+    assert (found["goose"]["version"], found["goose"]["needed_by"], outcome.code) == ("1.52.0", ["helper"], 0)
+
+
+async def test_doctor_does_not_call_a_broken_program_present(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "space.yaml").write_text(SPACE.replace("{command: PROGRAM}", "opencode"))
+    put(tmp_path, "opencode", "raise SystemExit('the postinstall script was not run')")
+    outcome = await mew("doctor")
+    assert outcome.code == 1
+    assert "opencode does not run: --version ended with code 1: the postinstall script was not run" in outcome.err
+    assert "does not run" in outcome.out
+    (tmp_path / "space.yaml").write_text(SPACE.replace("PROGRAM", "mine"))
+    put(tmp_path, "mine", "raise SystemExit('no such option')")  # its own, which may lack the option
+    assert (await mew("doctor")).code == 0
+    (tmp_path / "mine").write_text("#!/no/such/interpreter\n")
+    assert "mine does not run: No such file or directory" in (await mew("doctor")).err
+
+
+async def test_doctor_names_the_library_whose_version_it_shows() -> None:
+    found = {one["name"]: one["version"] for one in json.loads((await mew("doctor", "--json")).out)}
+    for extra, package in (("acp", "agent-client-protocol"), ("mcp", "mcp"), ("scale", "nats-py")):
+        assert found[extra] == f"{package} {importlib.metadata.version(package)}"
+
+
+async def test_doctor_shows_modes_in_which_agents_do_not_ask(tmp_path: Path) -> None:
+    agent = "{agent: claude, mode: MODE}"
+    for mode, says in (("auto", "acts without asking"), ("default", "asks")):
+        (tmp_path / "space.yaml").write_text(SPACE.replace("{command: PROGRAM}", agent.replace("MODE", mode)))
+        found = [one for one in json.loads((await mew("doctor", "--json")).out) if one["kind"] == "mode"]
+        assert [(one["name"], one["version"]) for one in found] == [("helper", f"{mode}: {says}")]
 
 
 async def test_doctor_needs_nothing_outside_of_a_space() -> None:
