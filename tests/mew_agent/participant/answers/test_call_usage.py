@@ -9,7 +9,8 @@ from mew_agent.participant.peers import PeerContext
 
 
 def context(tokens: int | None, call_id: str | None = "c1", **report: Any) -> PeerContext:
-    report = {"basis": "reported", "prompt_tokens": 90, "completion_tokens": 10, "call_id": call_id, **report}
+    given = {"measure": "total", "prompt_tokens": 90, "completion_tokens": 10, "call_id": call_id}
+    report = {"basis": "reported", **given, **report}
     return PeerContext(
         tokens=tokens, max_tokens=1000, messages=2, status="active", report=ContextReport.model_validate(report)
     )
