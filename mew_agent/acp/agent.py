@@ -19,7 +19,15 @@ from mew_protocol.payloads.mcp import CallSubject
 from mew_protocol.payloads.participant import Compact, CompactDone
 from mew_protocol.visible import shortened
 
-from mew_agent.acp.figures import AgentUsage, UsageTracker, compaction_step, spending_in, usage_in, window_in
+from mew_agent.acp.figures import (
+    AgentUsage,
+    MessageRun,
+    UsageTracker,
+    compaction_step,
+    spending_in,
+    usage_in,
+    window_in,
+)
 from mew_agent.acp.modes import reported_mode
 from mew_agent.acp.own_compactions import OwnCompactions
 from mew_agent.acp.profiles import UNKNOWN, AcpProfile, CompactionStep, profile_for
@@ -103,6 +111,7 @@ class AcpAgent(Participant):
         self.profile: AcpProfile = UNKNOWN
         self._restarts = Restarts(settings.max_restarts, first_delay_seconds)
         self._usage = UsageTracker(UNKNOWN)
+        self._messages = MessageRun()
         self._window: int | None = None
         self._agent: AcpSession | None = None
         self._kept: KeptSession | None = None
@@ -306,6 +315,7 @@ class AcpAgent(Participant):
                     text, is_repeated = f"{AGAIN}{text}", False
                 with anyio.CancelScope() as self._interruptible:
                     self._usage.turn_started(is_main=True)
+                    self._messages.turn_started()
                     self._prompting = "chat"
                     try:
                         return await session.prompt(text, self._withdraw_questions)
@@ -332,6 +342,9 @@ class AcpAgent(Participant):
                 self.start_soon(self._own_compactions.apply_pending)
         if self._note_mode():
             await self.control.announce()
+        if self.profile.compacts_unreported and self._prompting == "chat" and self._messages.follow(update):
+            context.compaction_started("agent")
+            await self._end_own_compaction()
         if (step := compaction_step(update, self.profile)) is not None:
             await self._follow_compaction(step)
         if update.get("sessionUpdate") == "available_commands_update":
@@ -356,13 +369,16 @@ class AcpAgent(Participant):
                     await self.control.announce("compacting")
             # Some agents report an end twice.
             case "completed" if self._prompting != "compaction" and context.is_compacting:
-                context.compaction_ended(CompactDone(status="compacted"), timestamp())
-                await self.control.announce("compacted")
-                if context.is_stalled:
-                    await self.control.announce(STALLED_STATUS)
+                await self._end_own_compaction()
             case "failed" if self._prompting != "compaction" and context.is_compacting:
                 context.compaction_ended(CompactDone.as_skipped("failed"), timestamp())
                 await self.control.announce("compaction_failed:the agent reported a failure")
+
+    async def _end_own_compaction(self) -> None:
+        self.external_context.compaction_ended(CompactDone(status="compacted"), timestamp())
+        await self.control.announce("compacted")
+        if self.external_context.is_stalled:
+            await self.control.announce(STALLED_STATUS)
 
     def _note_mode(self) -> bool:
         """Note the mode of the session. Returns whether the report changes."""

@@ -77,6 +77,35 @@ def window_in(session: Mapping[str, Any]) -> int | None:
     return positive_count(value_at(found, "_meta", "contextLimit"))
 
 
+class MessageRun:
+    """Follows the messages of a turn, to see a compaction that the agent does not report.
+
+    An agent ends its turn with a message that calls no tool. If another one follows, it is the summary; the one after
+    that goes on with the turn.
+    """
+
+    def __init__(self) -> None:
+        self._message: object = None
+        self._count = 0
+
+    def turn_started(self) -> None:
+        """Note that a prompt is sent."""
+        self._message, self._count = None, 0
+
+    def follow(self, update: Mapping[str, Any]) -> bool:
+        """Return whether this update is the first one after a compaction."""
+        match update.get("sessionUpdate"):
+            case "tool_call":
+                self._count = 0
+            case "agent_message_chunk" if update.get("messageId") != self._message:
+                self._message = update.get("messageId")
+                self._count += 1
+                return self._count > 1 and self._count % 2 == 1
+            case _:
+                pass
+        return False
+
+
 class UsageTracker:
     """Follows the turns of one session. Each method returns the usage to report now, or None."""
 

@@ -32,6 +32,8 @@ class AcpProfile:
     """The command that compacts, for an agent that does not announce it."""
     compaction_texts: Mapping[str, CompactionStep] = field(default_factory=lambda: MappingProxyType({}))
     """How its messages about a compaction begin, for an agent that only writes them. It may compact between prompts."""
+    compacts_unreported: bool = False
+    """Whether it reports no compaction, but writes the summary and goes on in further messages of the same turn."""
     usage_is_late: bool = False
     """Whether the figure of a turn arrives after the turn's response."""
     asking_modes: tuple[str, ...] = ()
@@ -57,6 +59,7 @@ PROFILES: Final[Mapping[str, AcpProfile]] = MappingProxyType(
                 ("opencode", "acp"),
                 "prompt",
                 hidden_command="compact",
+                compacts_unreported=True,
                 asking_environment=MappingProxyType({"OPENCODE_PERMISSION": '{"bash": "ask", "edit": "ask"}'}),
                 install="npm install --global opencode-ai",
             ),

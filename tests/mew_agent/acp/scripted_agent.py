@@ -35,8 +35,8 @@ def update(kind: str, **values: object) -> None:
     write({"method": "session/update", "params": {"sessionId": SESSION, "update": {"sessionUpdate": kind, **values}}})
 
 
-def say(text: str) -> None:
-    update("agent_message_chunk", content={"type": "text", "text": text})
+def say(text: str, message: str = "m") -> None:
+    update("agent_message_chunk", content={"type": "text", "text": text}, messageId=message)
 
 
 def usage(tokens: int) -> None:
@@ -155,6 +155,11 @@ def prompt(number: int, text: str) -> None:  # noqa: C901 - one line for each wo
             sys.stdout.write("hello world\n" * 101 if "babble" in text else "x" * (33 << 20) + "\n")
             sys.stdout.flush()
             threading.Event().wait()
+        elif "messages" in text:
+            for one in range(int(text.split()[-1])):
+                say(f"Message {one}.", f"m-{one}")
+                if "tools" in text:
+                    update("tool_call", toolCallId=f"t-{one}", title="look", status="completed")
         elif "which mode" in text:
             say(f"mode {mode}, environment {os.environ.get('OPENCODE_PERMISSION', '')}")
         elif "change your mode" in text:

@@ -74,6 +74,18 @@ async def test_compactions_with_work_between_them_are_not_stalled(start: Start) 
         assert not s.agent.external_context.is_stalled
 
 
+async def test_compactions_are_seen_in_an_agent_that_reports_none(start: Start) -> None:
+    async with start("opencode") as s:
+        await s.ask("write messages with tools 9")
+        assert "compacted" not in s.recorder.words("codex")
+        await s.ask("write messages 3")  # an answer, the summary, and what follows
+        assert s.recorder.words("codex").count("compacted") == 1
+        status = await s.until_status(lambda body: body.get("tokens") == 2000)
+        assert status["context"]["compactions"] == 1
+        await s.ask("write messages 9")
+        await s.until_status(lambda body: body["status"] == STALLED)
+
+
 async def test_an_agent_is_not_asked_to_compact_when_that_frees_nothing(start: Start) -> None:
     async with start(compact_at="5%", env={"AGENT_STYLE": "codex", "AGENT_KEEPS": "1"}) as s:
         for number in range(5):  # it grows by 2,000 tokens each time, and its compactions free nothing
