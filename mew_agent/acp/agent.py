@@ -375,9 +375,11 @@ class AcpAgent(Participant):
                 await self.control.announce("compaction_failed:the agent reported a failure")
 
     async def _end_own_compaction(self) -> None:
-        self.external_context.compaction_ended(CompactDone(status="compacted"), timestamp())
-        await self.control.announce("compacted")
-        if self.external_context.is_stalled:
+        context, was_stalled = self.external_context, self.external_context.is_stalled
+        context.compaction_ended(CompactDone(status="compacted"), timestamp())
+        if not was_stalled:
+            await self.control.announce("compacted")
+        if context.is_stalled:
             await self.control.announce(STALLED_STATUS)
 
     def _note_mode(self) -> bool:
