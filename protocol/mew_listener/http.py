@@ -331,7 +331,10 @@ class HttpConnection(asyncio.Protocol):
         self._abort_after(CLOSE_SECONDS)
         if self.transport.can_write_eof() and self._h11.our_state is not h11.IDLE:
             self.resume_reading()  # a reset in place of an orderly end would lose the answer
-            self.transport.write_eof()
+            try:
+                self.transport.write_eof()
+            except OSError:  # the client has reset the connection, which the loop has not noticed yet
+                self.transport.abort()
         else:
             self.transport.close()
 

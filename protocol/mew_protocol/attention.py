@@ -146,7 +146,11 @@ def aggregate(items: Iterable[AttentionItem], *, most: int = MOST_OF_A_KIND) -> 
 
 
 def approval_item(proposal: UndecidedProposal, *, now: datetime) -> AttentionItem:
-    """Return the item of a proposal that waits for a decision. Its age is that of the gateway, not of its sender."""
+    """Return the item of a proposal that waits for a decision.
+
+    Its age is the gateway's, not its sender's. A proposal that was just received has none, and then its `ts` counts.
+    """
+    age = proposal.age_seconds
     sender, name = proposal.sender, proposal.short_id or proposal.id
     if is_compaction(proposal):
         what = f"{sender} asks before it compacts its context{_freed(arguments_of(proposal.body))}"
@@ -174,7 +178,7 @@ def approval_item(proposal: UndecidedProposal, *, now: datetime) -> AttentionIte
         level="blocking",
         participant=sender,
         reason=what,
-        since=wire_timestamp(now - timedelta(seconds=proposal.age_seconds or 0.0)),
+        since=proposal.ts if age is None else wire_timestamp(now - timedelta(seconds=age)),
         actions=(reject,) if proposal.truncated else (approve, reject, *always),
     )
 

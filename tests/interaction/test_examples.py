@@ -178,9 +178,9 @@ async def test_approve_lets_pass_what_is_harmless_and_asks_about_the_rest(exampl
     assert shown.count("Approve? [y/N] ") == 2
 
 
-def test_the_page_shows_every_example() -> None:
-    page = (ROOT / "docs" / "how-to" / "examples.md").read_text(encoding="utf-8")
-    shown = set(re.findall(r'^--8<-- "(.+)"$', page, re.MULTILINE))
+def test_the_pages_show_every_example() -> None:
+    pages = [(ROOT / "docs" / "how-to" / name).read_text(encoding="utf-8") for name in ("examples.md", "libraries.md")]
+    shown = set(re.findall(r'^--8<-- "(.+)"$', "\n".join(pages), re.MULTILINE))
     assert shown == {path.name for path in EXAMPLES.iterdir() if path.is_file()}
 
 

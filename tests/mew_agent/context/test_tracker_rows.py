@@ -228,8 +228,18 @@ def test_each_moment_shows_exactly_the_known_keys(
 def test_the_rows_cover_every_key_and_reason() -> None:
     seen = {key for row in ROWS for key in row.values[6]}
     # Below, where policies look at messages or at the spend, and in the tests of waiting agents, sessions and pieces.
-    elsewhere = {"injection", "suggestions", "spent_tokens", "budget_tokens", "waiting", "queued", "sessions", "pins"}
-    elsewhere |= {"progress", "spending"}
+    elsewhere = {
+        "injection",
+        "suggestions",
+        "spent_tokens",
+        "budget_tokens",
+        "spent_for",
+        "waiting",
+        "queued",
+        "sessions",
+        "pins",
+    }
+    elsewhere |= {"progress", "spending", "mode"}
     assert seen | elsewhere == set(ContextReport.model_fields)
     reasons = {row.values[3] for row in ROWS} - {None}
     assert reasons | {"limit_unavailable", "compacted"} == set(get_args(UnknownReason))

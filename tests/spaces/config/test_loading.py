@@ -147,8 +147,8 @@ def test_a_person_has_no_program() -> None:
         (
             "space: {id: a}\nzzz: 1",
             (
-                "space.yaml:2:1: unknown key 'zzz'; expected one of space, compat, participants, defaults, capabilities, "
-                "control, limits, history, attention, gateway, backplane, models, gateway_logging"
+                "space.yaml:2:1: unknown key 'zzz'; expected one of space, compat, participants, defaults, "
+                "capabilities, control, limits, history, attention, gateway, backplane, models, gateway_logging"
             ),
         ),
         (
