@@ -91,7 +91,8 @@ class AttentionAction(Payload):
 class AttentionItem(Payload):
     """One thing that needs a person. `reason` is a sentence; `id` stays the same as long as the cause does.
 
-    Without `participant`, it is about the space, or it is a group of the items in `items`.
+    Without `participant`, it is about the space, or it is a group of the items in `items`. `rejected_by` are the
+    participants that have rejected a proposal which others may still approve.
     """
 
     id: str
@@ -101,6 +102,7 @@ class AttentionItem(Payload):
     reason: str
     since: str | None = None
     actions: tuple[AttentionAction, ...] = ()
+    rejected_by: tuple[str, ...] = ()
     items: tuple["AttentionItem", ...] = ()
 
 
@@ -180,6 +182,7 @@ def approval_item(proposal: UndecidedProposal, *, now: datetime) -> AttentionIte
         reason=what,
         since=proposal.ts if age is None else wire_timestamp(now - timedelta(seconds=age)),
         actions=(reject,) if proposal.truncated else (approve, reject, *always),
+        rejected_by=tuple(proposal.rejected_by or ()),
     )
 
 

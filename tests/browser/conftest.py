@@ -130,11 +130,18 @@ def chromium_path() -> str | None:
 @pytest.fixture(scope="package")
 async def context() -> AsyncIterator[BrowserContext]:
     """One Chromium with one page for all tests of a worker; a context for each test would double their cost."""
+    async with running_chromium() as context:
+        yield context
+
+
+@asynccontextmanager
+async def running_chromium(*more: str) -> AsyncIterator[BrowserContext]:
+    """Run Chromium with one page. Skips the test, and says so, where there is none."""
     path = chromium_path()
     if path is None:
         pytest.skip("no Chromium found: install one (`apt-get install chromium`) or set CHROMIUM to its path")
     async with async_playwright() as playwright:
-        running = await playwright.chromium.launch(executable_path=path, args=list(CHROMIUM_ARGS))
+        running = await playwright.chromium.launch(executable_path=path, args=[*CHROMIUM_ARGS, *more])
         context = await running.new_context(locale="en-GB")
         context.set_default_timeout(PATIENCE_SECONDS * 1000)
         await context.new_page()

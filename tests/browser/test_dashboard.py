@@ -397,8 +397,11 @@ async def test_proposals_are_approved_rejected_and_allowed_always(open_dashboard
         await page.keyboard.type("not on Friday")
         await page.keyboard.press("Enter")
         assert (await coder.received(kinds.MCP_REJECT))["payload"] == {"reason": "not on Friday"}
-        await expect(queue).to_have_count(0)
+        await expect(queue).to_contain_text("rejected by ada; others may still approve it")
         await expect(log(page)).to_contain_text("rejected by ada: not on Friday")
+        proposed = await queue.get_attribute("data-item") or ""
+        await coder.send_envelope(kinds.MCP_WITHDRAW, {}, about=[proposed.removeprefix("approval:coder:")])
+        await expect(queue).to_have_count(0)
         await coder.send_envelope(kinds.MCP_PROPOSAL, call, to=["writer"])
         await queue.get_by_role("button", name="Always allow this tool…").click()
         meaning = "coder may then call edit on writer without asking, with any arguments"

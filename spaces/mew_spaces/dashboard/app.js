@@ -104,6 +104,7 @@ class SpaceView {
       onDecide: (entry, decision) => void this._decide(entry, decision),
       onSelect: (id) => this._choose(id),
       opened: this._opened,
+      onOpen: () => this._queue.redraw(),
     });
     this._earlier = new EarlierMessages(byId("messages"), {
       read: (query) => this._requests.read(`participants/${encodeURIComponent(me)}/messages`, { space: this._session.space, ...query }),
@@ -123,6 +124,10 @@ class SpaceView {
       select: (id) => this._choose(id),
       age: this._services.age,
       opened: this._opened,
+      onOpen: () => {
+        this._view.redrawProposals();
+        this._showSoon();
+      },
       mayRestart: (id) => this._programs.participants.includes(id) && send("program/restart", id),
       restart: (id) => this._requests.restartProgram(id),
     });

@@ -5,7 +5,7 @@ import { make } from "./dom.js";
 import { counted, grouped } from "./text.js";
 import { visible } from "./visible.js";
 
-const MOST_SHOWN = 400_000; // characters that a page shows of one call
+const MOST_SHOWN = 100_000; // characters of one call; the gateway keeps less
 const PAIRS = [["old_string", "new_string"], ["oldText", "newText"], ["old_text", "new_text"], ["old_str", "new_str"], ["before", "after"], ["old", "new"]];
 
 /** How much of a call may still be shown, and how many characters were left out. `isWhole` shows all that a page can. */
@@ -40,7 +40,7 @@ export class Room {
 function fitted(text, room) {
   if (!text) return make("span", "odd odd-blank", "empty");
   const shown = room.take(text);
-  const node = visible(shown);
+  const node = visible(shown, room);
   if (shown.length < text.length) node.append(cut(text.slice(shown.length), room));
   return node;
 }
@@ -90,7 +90,7 @@ function renderDiff(lines, room) {
       node.dataset.mark = sign;
       box.append(node);
     }
-    node.append(`${sign} `, visible(shown));
+    node.append(`${sign} `, visible(shown, room));
     const isCut = shown.length < line.length || (room.isFull && index < lines.length - 1);
     if (!isCut) {
       node.append("\n");

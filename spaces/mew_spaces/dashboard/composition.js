@@ -76,7 +76,7 @@ function cells(part, total) {
   const share = total ? `${((100 * part.tokens) / total).toFixed(1)}%` : "";
   const amount = make("b", "", text.partTokens(part));
   amount.title = text.plain(part.basis);
-  const name = makeText("span", "part-name", part.label ?? text.partName(part.part));
+  const name = makeText("span", "part-name", text.shortened(part.label ?? text.partName(part.part)));
   name.title = name.textContent;
   return [swatch, name, amount, make("span", "soft", share)];
 }

@@ -7,15 +7,16 @@ import { copyText, make, makeText, setText } from "./dom.js";
 import { render } from "./markdown.js";
 import * as text from "./text.js";
 
-const MAX_TEXT_CHARS = 20_000;
+const MAX_TEXT_CHARS = 10_000;
 const MAX_ROWS = 50; // of the calls of a turn
 const SLOWER = 10; // an entry is drawn again after ten times what drawing it took
 const SOON_MS = 50;
+const SLICE_MS = 40; // of drawing; then the page answers the user before it goes on
 const FOLLOW_PIXELS = 60;
 
 export class ConversationView {
   /** `list` scrolls; `onDecide(entry, decision)` is called for proposals with "approve", "reject". */
-  constructor({ list, empty, newest }, conversation, { me, mayDecide, onDecide, onSelect, opened = new Set() }) {
+  constructor({ list, empty, newest }, conversation, { me, mayDecide, onDecide, onSelect, opened = new Set(), onOpen }) {
     this._list = list;
     this._empty = empty;
     this._newest = newest;
@@ -25,6 +26,7 @@ export class ConversationView {
     this._onDecide = onDecide;
     this._onSelect = onSelect;
     this._opened = opened;
+    this._onOpen = onOpen; // a proposed call was opened
     this._nodes = new Map();
     this._whole = new Set(); // entries of which the user wants to see everything
     this._notBeforeMs = new Map();
@@ -66,12 +68,15 @@ export class ConversationView {
 
   /** Draw what changed since the last call. */
   draw(nowMs) {
-    const changed = this._conversation.takeChanged();
-    for (const id of this._late) changed.add(id);
+    const changed = new Set([...this._late, ...this._conversation.takeChanged()]);
     this._late.clear();
     if (!changed.size) return;
     const follows = this._follows;
-    for (const id of changed) this._drawOne(id, nowMs);
+    const untilMs = performance.now() + SLICE_MS;
+    for (const id of changed) {
+      if (performance.now() < untilMs) this._drawOne(id, nowMs);
+      else this._late.add(id);
+    }
     this._showEmpty();
     if (follows) this.toEnd();
     else this._newest.hidden = false;
@@ -91,7 +96,15 @@ export class ConversationView {
     list.style.overflowAnchor = "none"; // the browser's own correction would come on top of ours
     requestAnimationFrame(() => (list.style.overflowAnchor = ""));
     const first = list.querySelector("[data-entry]");
-    for (const id of ids) this._drawOne(id, nowMs, first);
+    const untilMs = performance.now() + SLICE_MS;
+    for (const id of ids) {
+      if (performance.now() < untilMs) this._drawOne(id, nowMs, first);
+      else {
+        this._place(id, make("article", "entry note", "…"), first);
+        this._late.add(id);
+      }
+    }
+    if (this._late.size) this._drawSoon();
     this._showEmpty();
     list.scrollTop = list.scrollHeight - belowTop;
     return ids.filter((id) => !this._nodes.get(id)?.hidden).length;
@@ -125,9 +138,8 @@ export class ConversationView {
 
   _drawOne(id, nowMs, above) {
     const entry = this._conversation.entries.get(id);
-    const before = this._nodes.get(id);
     if (!entry) {
-      before?.remove();
+      this._nodes.get(id)?.remove();
       this._nodes.delete(id);
       this._notBeforeMs.delete(id);
       this._whole.delete(id);
@@ -142,15 +154,21 @@ export class ConversationView {
       console.warn("entry not shown:", error);
       node = make("article", "entry note", "This message cannot be shown.");
     }
+    this._place(id, node, above);
+    this._notBeforeMs.set(id, nowMs + SLOWER * (performance.now() - startMs));
+  }
+
+  /** Put the node of an entry in its place. */
+  _place(id, node, above) {
+    const before = this._nodes.get(id);
     node.dataset.entry = id;
-    node.hidden = this._isHidden(entry);
+    node.hidden = this._isHidden(this._conversation.entries.get(id));
     this._nodes.set(id, node);
     if (before) {
       keepState(before, node);
       before.replaceWith(node);
     } else if (above) above.before(node);
     else this._list.append(node);
-    this._notBeforeMs.set(id, nowMs + SLOWER * (performance.now() - startMs));
   }
 
   _click(event) {
@@ -164,6 +182,7 @@ export class ConversationView {
     else if (button.dataset.whole && entry) {
       this._whole.add(entry.id);
       if (button.dataset.call) this._opened.add(button.dataset.call);
+      if (button.dataset.call) this._onOpen?.();
       this._notBeforeMs.delete(entry.id);
       this._drawOne(entry.id, Date.now());
     }

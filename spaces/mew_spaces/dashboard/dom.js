@@ -3,9 +3,50 @@
 /** Return an element of the page by its id. */
 export const byId = (id) => document.getElementById(id);
 
+const MOST_WORD = 1_000; // characters without a place to break
+const MOST_CHANGES = 300; // of script or direction in one paragraph
+const CONTROL = -1;
+
+/**
+ * A text as a child of a node. Browsers lay out a paragraph in quadratic time where its script or direction changes
+ * often, and a long word too: such a text becomes several paragraphs.
+ */
+export function paragraphs(text) {
+  if (text.length <= MOST_CHANGES) return text;
+  const found = document.createDocumentFragment();
+  let [start, changes, word, script] = [0, 0, 0, 0];
+  for (let at = 0; at < text.length; at += 1) {
+    const code = text.charCodeAt(at);
+    const now = scriptOf(code);
+    if (now !== undefined && (now !== script || now === CONTROL)) changes += 1;
+    script = now ?? script;
+    word = code === 32 || code === 10 || code === 9 ? 0 : word + 1;
+    if (code === 10) changes = 0; // a paragraph ends
+    const isHalf = code >= 0xd800 && code < 0xdc00 && text.charCodeAt(at + 1) >> 10 === 0x37;
+    if ((changes <= MOST_CHANGES && word < MOST_WORD) || isHalf) continue;
+    found.append(make("span", "paragraph", document.createTextNode(text.slice(start, at + 1))));
+    [start, changes, word] = [at + 1, 0, 0];
+  }
+  if (start === 0) return text;
+  found.append(text.slice(start));
+  return found;
+}
+
+/** The writing that a UTF-16 code belongs to, roughly; undefined for what belongs to any. */
+function scriptOf(code) {
+  if (code < 0x80) return (code >= 48 && code < 58) || (code >= 65 && code < 91) || (code >= 97 && code < 123) ? 0 : undefined;
+  if (code < 0x250) return 0;
+  if (code < 0x370) return undefined; // marks
+  if (code >= 0x590 && code < 0x900) return 0x590; // from right to left
+  if (code >= 0x2000 && code < 0x2c00) return (code >= 0x200e && code <= 0x200f) || (code >= 0x202a && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069) ? CONTROL : undefined;
+  if ((code >= 0x2e80 && code < 0xa000) || (code >= 0xac00 && code < 0xd800)) return 0x2e80; // East Asian
+  if (code >= 0xdc00 && code < 0xe000) return undefined; // the second half of a pair
+  return code >> 7;
+}
+
 /** Set an element's text. Unchanged text is left alone, because screen readers would repeat it. */
 export function setText(node, text) {
-  if (node.textContent !== text) node.textContent = text;
+  if (node.textContent !== text) node.replaceChildren(...(text === "" ? [] : [paragraphs(text)]));
 }
 
 /** Set an element's text, or hide the element if there is none. */
@@ -19,7 +60,7 @@ export function make(tag, className, ...children) {
   const node = document.createElement(tag);
   if (tag === "button") node.type = "button";
   if (className) node.className = className;
-  node.append(...children);
+  for (const child of children) node.append(typeof child === "string" ? paragraphs(child) : child);
   return node;
 }
 

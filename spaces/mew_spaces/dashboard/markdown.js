@@ -2,10 +2,11 @@
 // markup. Pictures become links, so that a message cannot make the browser request anything. Nothing is left out: what
 // Markdown would hide, or nests too deeply, stays text.
 
-import { make } from "./dom.js";
+import { make, paragraphs } from "./dom.js";
 import MarkdownIt from "./vendor/markdown-it.esm.min.mjs";
 
 const MAX_NESTING = 20; // what is nested deeper would be left out, so the text is then shown as it is
+const MOST_CHARS = 20_000; // browsers lay out thousands of boxes in one paragraph in more than linear time; the rest is shown as it is
 const SAFE_SCHEMES = new Set(["http:", "https:", "mailto:"]);
 const TAGS = { blockquote: "blockquote", bullet_list: "ul", em: "em", list_item: "li", paragraph: "p", s: "s", strong: "strong", tbody: "tbody", td: "td", th: "th", thead: "thead", tr: "tr" };
 
@@ -27,10 +28,11 @@ export function safeAddress(address) {
 /** Build the nodes of a Markdown text. */
 export function render(text) {
   const root = make("div", "markdown");
-  root.dir = "auto";
-  const tokens = parser.parse(text, {});
-  if (tokens.some((token) => token.level >= MAX_NESTING - 1)) root.append(make("p", "as-is", text));
+  const tokens = parser.parse(text.slice(0, MOST_CHARS), {});
+  if (tokens.some((token) => token.level >= MAX_NESTING - 1)) root.append(make("p", "as-is", text.slice(0, MOST_CHARS)));
   else build(tokens, root);
+  if (text.length > MOST_CHARS) root.append(make("p", "as-is", text.slice(MOST_CHARS)));
+  root.dir = "auto"; // last: browsers look for the direction again after each child
   return root;
 }
 
@@ -91,7 +93,7 @@ function leaf(token) {
       return picture;
     }
     default:
-      return document.createTextNode(token.content);
+      return paragraphs(token.content);
   }
 }
 

@@ -105,6 +105,7 @@ export class Queue {
     if (!shown) node.append(head, bar);
     else {
       const call = make("div", "item-call", ...shown.nodes);
+      if (item.rejected_by?.length) head.append(makeText("span", "item-reason", `rejected by ${item.rejected_by.join(", ")}; others may still approve it`));
       for (const mark of call.querySelectorAll("[data-whole]")) Object.assign(mark.dataset, { action: "open", call: shown.key });
       for (const one of bar.querySelectorAll("[data-approves]")) one.disabled = !shown.isShown; // nothing is approved that was not shown
       bar.append(make("span", "soft", shown.note));
@@ -155,7 +156,10 @@ export class Queue {
     const item = this._find(pressed);
     const { action, index } = pressed.dataset;
     if (action === "whole") this._isWhole = true;
-    else if (action === "open") this._opened.add(pressed.dataset.call);
+    else if (action === "open") {
+      this._opened.add(pressed.dataset.call);
+      this._actions.onOpen();
+    }
     else if (action === "unfold") this._open.has(item.id) ? this._open.delete(item.id) : this._open.add(item.id);
     else if (action === "reject") this._rejecting = this._rejecting === item.id ? undefined : item.id;
     else if (action === "select") this._actions.select(item.participant);

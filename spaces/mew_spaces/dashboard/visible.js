@@ -1,7 +1,7 @@
 // Text of others as a person can check it: what cannot be seen, or looks like something else, is marked. Nothing is
 // left out. The terminal does the same with `mew_protocol.visible`.
 
-import { make } from "./dom.js";
+import { make, paragraphs } from "./dom.js";
 
 // Runs of blanks, of what cannot be seen, of words, and of the rest: each character is in one run, so the time is linear.
 const RUNS = /[ \t]+|[[\p{Cc}\p{Cf}\p{Cn}\p{Co}\p{Cs}\p{Z}\p{DI}\u2800]--[ \t\n]]+|[[\p{L}\p{M}\p{N}_]--\p{DI}]+|[\s\S]/gv;
@@ -20,12 +20,23 @@ const ALIKE_SIGN = /^[‐-–−⁄∕⧸⟋∖⧵։׃∶꞉‚‘’‛ʹʺʻʼ
 const MOST_BLANKS = 8; // so many between two words are shown as they are
 const MOST_INDENT = 80;
 const MOST_MARKS = 2; // on one letter, as in Vietnamese
+const MOST_BOXES = 1_000; // browsers lay out many in more than linear time; further ones become text, as in the terminal
+const MOST_WORD = 1_000; // so do words from right to left
 
 const number = (character) => `U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
 
-const mark = (words, title, kind) => ({ words, title, kind });
+const mark = (words, title, kind, codes = words) => ({ words, title, kind, codes });
 
-/** The pieces of a text: strings, {words, title, kind} for what is marked, and {rtl} for words from right to left. [pure] */
+/** Whether a piece continues the one before it: neighbours are one mark, and one word. */
+function joins(before, piece) {
+  if (piece.rtl) return before?.rtl !== undefined && before.rtl.length < MOST_WORD;
+  return before?.kind === piece.kind && piece.kind !== "blank";
+}
+
+/**
+ * The pieces of a text: strings, {words, codes, title, kind} for what is marked, and {rtl} for words from right to left.
+ * `codes` are the numbers of the characters. [pure]
+ */
 export function visiblePieces(text) {
   if (PLAIN.test(text) && !text.includes("  ") && !text.includes(" \n") && !text.endsWith(" ")) return text ? [text] : [];
   const pieces = [];
@@ -33,14 +44,17 @@ export function visiblePieces(text) {
   const add = (piece) => {
     if (typeof piece === "string") return void (plain += piece);
     if (plain) pieces.push(plain);
+    const before = plain ? undefined : pieces.at(-1);
     plain = "";
-    pieces.push(piece);
+    if (!joins(before, piece)) pieces.push({ ...piece });
+    else if (piece.rtl) before.rtl += piece.rtl;
+    else for (const key of ["words", "codes"]) before[key] += `${key === "codes" || piece.kind === "unseen" ? " " : ""}${piece[key]}`;
   };
   for (const { 0: run, index } of text.matchAll(RUNS)) {
     if (run[0] === " " || run[0] === "\t") add(blanks(run, text[index - 1], text[index + run.length]));
     else if (UNSEEN.test(run)) add(unseen(run));
     else if (ASCII.test(run)) add(run);
-    else for (const piece of word(run)) add(piece);
+    else word(run, add);
   }
   if (plain) pieces.push(plain);
   return pieces;
@@ -67,21 +81,18 @@ function unseen(run) {
   return mark(codes.map(({ code, count }) => (count > 1 ? `${code}×${count}` : code)).join(" "), "cannot be seen, or changes how the rest looks", "unseen");
 }
 
-function word(run) {
+function word(run, add) {
   const characters = [...run];
   const letters = characters.filter((one) => LETTER.test(one));
   const isMixed = ASCII_LETTER.test(run);
   const isAlike = letters.length > 0 && letters.every((one) => ALIKE.test(one) || ALIKE_LATIN.test(one));
-  const pieces = [];
   let marks = MOST_MARKS; // without a letter before them none fits
   for (const one of characters) {
     marks = MARK.test(one) ? marks + 1 : 0;
-    if (marks > MOST_MARKS) pieces.push(mark(number(one), "changes the character before it", "unseen"));
-    else if (isLookAlike(one, isMixed, isAlike)) pieces.push(mark(one, `${number(one)}, not the character that it looks like`, LETTER.test(one) ? "alike" : "alike-sign"));
-    else if (RIGHT_TO_LEFT.test(one)) pieces.push({ rtl: one });
-    else pieces.push(one);
+    if (marks > MOST_MARKS) add(mark(number(one), "changes the character before it", "unseen"));
+    else if (isLookAlike(one, isMixed, isAlike)) add(mark(one, "not what it looks like", LETTER.test(one) ? "alike" : "alike-sign", number(one)));
+    else add(RIGHT_TO_LEFT.test(one) ? { rtl: one } : one);
   }
-  return joined(pieces);
 }
 
 function isLookAlike(one, isMixed, isAlike) {
@@ -92,27 +103,28 @@ function isLookAlike(one, isMixed, isAlike) {
   return (isAlike && ALIKE.test(one)) || (isMixed && LETTER.test(one) && !LATIN.test(one));
 }
 
-/** Neighbouring letters from right to left are one word. */
-function joined(pieces) {
-  const found = [];
-  for (const piece of pieces) {
-    if (piece.rtl && found.at(-1)?.rtl) found.at(-1).rtl += piece.rtl;
-    else found.push(piece.rtl ? { ...piece } : piece);
-  }
-  return found;
-}
-
-/** A node of a text with everything in it visible. */
-export function visible(text) {
+/** A node of a text with everything in it visible. `room.boxes` is how many marks may still have a box of their own. */
+export function visible(text, room = { boxes: MOST_BOXES }) {
+  room.boxes ??= MOST_BOXES;
   const node = document.createDocumentFragment();
-  for (const piece of visiblePieces(text)) node.append(typeof piece === "string" ? piece : pieceNode(piece));
+  let plain = "";
+  for (const piece of visiblePieces(text)) {
+    if (typeof piece === "string") plain += piece;
+    else if (room.boxes <= 0) plain += piece.rtl ? `\u2068${piece.rtl}\u2069` : `${piece.kind.startsWith("alike") ? piece.words : ""}<${piece.codes}>`;
+    else {
+      room.boxes -= 1;
+      node.append(paragraphs(plain), pieceNode(piece));
+      plain = "";
+    }
+  }
+  node.append(paragraphs(plain));
   return node;
 }
 
-function pieceNode({ rtl, words, title, kind }) {
-  if (rtl) return make("bdi", "", rtl); // keeps the order of what is around it
+function pieceNode({ rtl, words, codes, title, kind }) {
+  if (rtl) return make("bdi", rtl.length < MOST_WORD ? "" : "paragraph", rtl); // keeps the order of what is around it
   const node = make("span", `odd odd-${kind}`, words);
-  node.title = title;
-  if (kind === "alike") node.dataset.code = title.slice(0, title.indexOf(","));
+  node.title = kind.startsWith("alike") ? `${codes}: ${title}` : title;
+  if (kind === "alike") node.dataset.code = codes;
   return node;
 }

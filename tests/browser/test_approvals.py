@@ -1,0 +1,139 @@
+"""A person approves on the page what the page shows: nothing is cut without a mark, and nothing is invisible."""
+
+from typing import Any
+
+import pytest
+from mew_protocol import kinds
+from playwright.async_api import Locator, Page, expect
+
+from tests.browser.conftest import Join, OpenDashboard, Tab
+
+PLACES = ["#queue .item", "#messages .proposal"]
+"""Where a proposal is decided about."""
+
+
+def call(tool: str = "run", **arguments: Any) -> dict[str, Any]:
+    """A proposed call."""
+    return {"method": "tools/call", "params": {"name": tool, "arguments": arguments}}
+
+
+def approve(place: Locator) -> Locator:
+    """The button that approves."""
+    return place.get_by_role("button", name="Approve")
+
+
+async def marks(place: Locator) -> list[str]:
+    """What is marked as invisible or misleading, in order."""
+    script = "nodes => nodes.map((one) => one.dataset.code ?? one.textContent)"
+    found: list[str] = await place.locator(".odd").evaluate_all(script)
+    return found
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("width", [360, 700, 1280, 1920])
+async def test_blanks_and_lines_hide_nothing_that_is_approved(
+    open_dashboard: OpenDashboard, join: Join, tab: Tab, place: str, width: int
+) -> None:
+    await tab.page.set_viewport_size({"width": width, "height": 800})
+    page = await open_dashboard()
+    async with join("coder") as coder, join("writer") as files:
+        lines = "\n".join(f"line {number}" for number in range(500))
+        code = f"import os{' ' * 500}; os.system('first')\n{lines}\n{'a' * 9_000}; os.system('last')"
+        await coder.send_envelope(kinds.MCP_PROPOSAL, call(code=code), to=["writer"])
+        shown = page.locator(place)
+        await page.locator(PLACES[0]).wait_for()  # both places need the gateway's list
+        if width == 360 and place == PLACES[0]:
+            await expect(approve(shown)).to_be_hidden()  # folded
+            await page.get_by_role("button", name="Needs you").click()
+        await expect(shown).to_contain_text("os.system('first')")
+        await expect(shown.locator(".odd").first).to_have_text("·×500")
+        await expect(shown).not_to_contain_text("os.system('last')")
+        await expect(shown.locator(".cut-mark")).to_contain_text("more characters in 4")
+        await expect(approve(shown)).to_be_disabled()
+        await expect(shown).to_contain_text("Approve after you have opened all of it.")
+        await shown.locator(".cut-mark").click()
+        await expect(shown).to_contain_text("line 499")
+        await expect(shown).to_contain_text("os.system('last')")
+        await expect(shown.locator(".cut-mark")).to_have_count(0)
+        await expect(shown).to_be_visible()
+        widths = await page.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
+        assert widths[0] == widths[1] == width
+        assert await _unreachable(page, place) == []
+        await approve(shown).click()
+        assert (await files.received(kinds.MCP_REQUEST))["payload"]["params"]["arguments"] == {"code": code}
+
+
+async def _unreachable(page: Page, place: str) -> list[str]:
+    """The parts of a proposal that do not show all of themselves."""
+    found: list[str] = await page.locator(f"{place} :is(pre, code, dt, .diff-line)").evaluate_all(
+        "nodes => nodes.filter((one) => one.scrollWidth > one.clientWidth + 1 && one.clientWidth > 0"
+        " || one.scrollHeight > one.clientHeight + 1 && one.clientHeight > 0).map((one) => one.className)"
+    )
+    return found
+
+
+@pytest.mark.parametrize("place", PLACES)
+async def test_invisible_and_misleading_characters_are_marked(
+    open_dashboard: OpenDashboard, join: Join, place: str
+) -> None:
+    page = await open_dashboard()
+    async with join("coder") as coder:
+        text = "if user == 'аdmin\u202e':  \r\nok\u200bay\u00a0= раypal – fine\t\nо\u0338 =\u0338 ｒm"
+        await coder.send_envelope(
+            kinds.MCP_PROPOSAL, call("ru\u00adn", code=text, **{"pat\u2060h": " a "}), to=["writer"]
+        )
+        shown = page.locator(place)
+        await shown.first.wait_for()
+        assert await marks(shown) == [
+            "U+00AD",
+            *("U+0430", "U+202E", "··", "U+000D", "U+200B", "U+00A0", "U+0440 U+0430", "–", "→", "U+043E", "U+0338"),
+            *("U+FF52", "U+2060", "·"),
+        ]
+        await expect(shown.locator("[title^='U+0430']").first).to_have_text("а")
+
+
+@pytest.mark.parametrize("place", PLACES)
+async def test_every_part_of_a_call_is_shown(open_dashboard: OpenDashboard, join: Join, place: str) -> None:
+    page = await open_dashboard()
+    async with join("coder") as coder:
+        edits = [{"old_string": "a\nb", "new_string": "a\nc", "replace_all": True, "file": "/etc/passwd"}]
+        proposed = call("edit", edits=edits, note="")
+        proposed["params"]["_meta"] = {"run_as": "root"}
+        await coder.send_envelope(kinds.MCP_PROPOSAL, proposed, to=["writer", "eve"])
+        shown = page.locator(place)
+        await expect(shown).to_contain_text("edit on writer, eve")
+        for words in ("/etc/passwd", "replace_all", "true", "run_as", "root", "- b", "+ c", "empty"):
+            await expect(shown).to_contain_text(words)
+        await expect(approve(shown)).to_be_enabled()
+
+
+async def test_a_method_that_is_no_tool_says_so(open_dashboard: OpenDashboard, join: Join) -> None:
+    page = await open_dashboard()
+    async with join("coder") as coder:
+        await coder.send_envelope(kinds.MCP_PROPOSAL, {"method": "edit", "params": {"name": "x"}}, to=["writer"])
+        for place in PLACES:
+            await expect(page.locator(place)).to_contain_text("edit (a method, not a tool) on writer")
+
+
+async def test_what_was_opened_here_is_open_there(open_dashboard: OpenDashboard, join: Join) -> None:
+    page = await open_dashboard()
+    async with join("coder") as coder:
+        await coder.send_envelope(kinds.MCP_PROPOSAL, call(code="line\n" * 200), to=["writer"])
+        queue, said = (page.locator(place) for place in PLACES)
+        await expect(approve(queue)).to_be_disabled()
+        await expect(queue.get_by_role("button", name="Always allow this tool")).to_be_disabled()
+        await expect(queue.get_by_role("button", name="Reject…")).to_be_enabled()
+        await said.locator(".cut-mark").click()
+        await expect(approve(said)).to_be_enabled()
+        await expect(approve(queue)).to_be_enabled()
+
+
+async def test_many_marks_take_no_long_time_and_stay_visible(open_dashboard: OpenDashboard, join: Join) -> None:
+    page = await open_dashboard()
+    async with join("coder") as coder:
+        await coder.send_envelope(kinds.MCP_PROPOSAL, call(code="a\u200b" * 10_000), to=["writer"])
+        shown = page.locator(PLACES[1])
+        await shown.locator(".cut-mark").click()
+        await expect(shown).to_contain_text("<U+200B>a<U+200B>")
+        assert await shown.locator(".odd").count() == 1_000
+        await expect(approve(shown)).to_be_enabled()
