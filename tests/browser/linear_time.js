@@ -55,20 +55,27 @@
 
   /**
    * Whether the time of `run(make(length))` grows faster than its length, as [length, ms] of each step, else undefined.
-   * Both steps to the greatest length must do so: a single one may be the collector of garbage or another process.
+   * Lengths are `first`, four times as much and so on up to `most`. Two steps in a row must grow too fast: a single one
+   * may be the collector of garbage or another process, and is followed to a greater length.
    */
-  const superlinear = async (run, make, first) => {
+  const superlinear = async (run, make, first, most = 4 * first) => {
     await timed(run, make(Math.ceil(first / 8))); // compiled, and a cubic function is noticed before it lasts for ever
-    for (let length = first, before = await least(run, make(first), 1); ; length *= 4) {
+    let before = await least(run, make(first), 1);
+    let isSuspect = false;
+    for (let length = first; 4 * length <= most || isSuspect; length *= 4) {
       const ms = await least(run, make(4 * length), 1);
-      if (ms < WORTH_MS || ms <= MORE_THAN_LINEAR * before) return undefined;
-      const steps = [];
-      for (const one of [length / 4, length, 4 * length]) steps.push([one, await least(run, make(one), 4)]);
-      const ratios = [steps[1][1] / steps[0][1], steps[2][1] / steps[1][1]];
-      if (steps[2][1] < WORTH_MS || ratios[1] <= MORE_THAN_LINEAR) return undefined;
-      if (ratios[0] > MORE_THAN_LINEAR || ms > TOO_LONG_MS) return steps;
-      before = ms; // it grew once: a greater length tells
+      isSuspect = false;
+      if (ms >= WORTH_MS && ms > MORE_THAN_LINEAR * before) {
+        const steps = [];
+        for (const one of [length / 4, length, 4 * length]) steps.push([one, await least(run, make(one), 4)]);
+        const ratios = [steps[1][1] / steps[0][1], steps[2][1] / steps[1][1]];
+        isSuspect = steps[2][1] >= WORTH_MS && ratios[1] > MORE_THAN_LINEAR;
+        if (isSuspect && (ratios[0] > MORE_THAN_LINEAR || ms > TOO_LONG_MS)) return steps;
+      }
+      if (ms > TOO_LONG_MS) return undefined;
+      before = ms;
     }
+    return undefined;
   };
 
   const shown = (steps) => steps.map(([length, ms]) => `${length}: ${ms.toFixed(1)} ms`).join(", ");
@@ -407,7 +414,7 @@
     },
     /** What is slower than linear in the number of things that a member sends. */
     async measureMany(name) {
-      const steps = await superlinear(many[name], (count) => count, 256);
+      const steps = await superlinear(many[name], Math.ceil, 16, 1_024);
       return steps ? [shown(steps)] : [];
     },
     /** Functions of known cost, which tell whether the measurement works. */

@@ -48,7 +48,10 @@ export class FigureHistory {
     const cut = status.context?.last_compaction;
     if (!cut || (cut.at === series.lastCut?.at && cut.freed_tokens === series.lastCut.freed_tokens)) return;
     series.lastCut = { at: cut.at, freed_tokens: cut.freed_tokens };
-    series.compactions = merged([compactionOf(cut)], series.compactions);
+    const one = compactionOf(cut);
+    const isNewest = one.ms > (series.compactions.at(-1)?.ms ?? -Infinity);
+    if (!isNewest) series.compactions = merged([one], series.compactions);
+    else if (series.compactions.push(one) > MAX_COMPACTIONS) series.compactions.shift();
   }
 
   /** The figures of a participant since a time; the one in force then comes first, moved to it. */
