@@ -37,6 +37,7 @@ if TYPE_CHECKING:  # `X as X` makes a name public for type checkers
     from mew_protocol.agent_settings import Summariser as Summariser
     from mew_protocol.capability import CapabilitySet as CapabilitySet
     from mew_protocol.codec import StreamFrame as StreamFrame
+    from mew_protocol.context_report import AgentMode as AgentMode
     from mew_protocol.context_report import BreakdownPart as BreakdownPart
     from mew_protocol.context_report import CompactionCost as CompactionCost
     from mew_protocol.context_report import ContextReport as ContextReport
@@ -208,7 +209,7 @@ _NAMES_OF = {
     "mew_protocol.capability": "CapabilitySet",
     "mew_protocol.codec": "StreamFrame",
     "mew_protocol.context_report": (
-        "BreakdownPart CompactionCost ContextReport Injection LastCompaction LastReported PinReport Progress "
+        "AgentMode BreakdownPart CompactionCost ContextReport Injection LastCompaction LastReported PinReport Progress "
         "QueuedMessages SavingSuggestion SenderSpending SessionContext Spending Waiting"
     ),
     "mew_protocol.envelope": "Envelope",
