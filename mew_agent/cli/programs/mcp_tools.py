@@ -64,9 +64,6 @@ DISCARDS: Final = {"readOnlyHint": False, "destructiveHint": True, "idempotentHi
 READY_SECONDS: Final = 2.0
 """How long a list of tools waits for the first answers of peers."""
 
-READY_SECONDS_FOR_AGENTS: Final = 5.0
-"""The same for a program that we start ourselves: it often asks for the list once only, before peers had much time."""
-
 CHECK_SECONDS: Final = 1.0
 KEPT_CHATS: Final = 500
 KEPT_CHARS: Final = 4_000_000
@@ -306,7 +303,6 @@ class SpaceLink:
         self._joined: tuple[Participant, PeerTools] | None = None
         self._problem: MewAgentError | None = None
         self._tried = anyio.Event()
-        self._ready_seconds = READY_SECONDS if me is None else READY_SECONDS_FOR_AGENTS
         if me is not None:
             self._watch(me)
             self._joined = me, PeerTools(me, lambda: self.reserved, on_left_out=me.show_tools_left_out)
@@ -374,10 +370,10 @@ class SpaceLink:
 
     async def ready(self) -> None:
         """Wait until the space was looked for and its peers had time to list their tools. Bounded."""
-        with anyio.move_on_after(self._ready_seconds):
+        with anyio.move_on_after(READY_SECONDS):
             await self._tried.wait()
             if self._joined is not None:
-                await self._joined[0].discovery.wait_for_first_answers(self._ready_seconds)
+                await self._joined[0].discovery.wait_for_first_answers(READY_SECONDS)
 
     async def joined(self) -> tuple[Participant, PeerTools]:
         """The participant and the tools of its peers. Raises `RequestFailed` if there is no connection."""
