@@ -45,7 +45,7 @@ $(VENV)/.local-installed: $(PACKAGE)
 	touch $@
 
 # Published ACP agents on the rehearsal model: npm installs 1 GB into ~/.cache/mew-test-agents the first time. Writes
-# docs/reference/acp-agents.md, and the recordings that tests/mew_agent/acp replays. Agents run with Node.js 22 from npm.
+# docs/reference/acp-agents.md, and the recordings that tests/parts/acp replays. Agents run with Node.js 22 from npm.
 test-agents: $(STAMP)
 	$(BIN)/python -m tests.acp_agents
 	$(BIN)/python -m tests.acp_agents.recordings
@@ -68,7 +68,7 @@ test-reference: $(STAMP)
 test-long: $(STAMP)
 	$(PYTEST) -m hypothesis --hypothesis-profile=long
 	MEW_TASKS=1000 $(BIN)/python -m pytest tests/mew_agent/conversation/test_work_goes_on.py
-	MEW_COMPACTIONS=1000 $(BIN)/python -m pytest -s tests/mew_agent/acp/test_compaction_requests.py
+	MEW_COMPACTIONS=1000 $(BIN)/python -m pytest -s tests/parts/acp/test_compaction_requests.py
 	MEW_LEADERS=10 $(BIN)/python -m pytest tests/spaces/backplane/test_trouble.py
 	MEW_KILLS=100 MEW_SEED=$(SEED) $(BIN)/python -m pytest tests/interaction/test_agent_kills.py
 
@@ -153,7 +153,7 @@ vendor: $(STAMP)
 
 # Renews the stored screens of the terminal application, after a change to what it draws.
 screens: $(STAMP)
-	RENEW_SCREENS=1 $(BIN)/python -m pytest -q tests/mew_agent/cli/tui/test_screens.py
+	RENEW_SCREENS=1 $(BIN)/python -m pytest -q tests/parts/terminal/test_screens.py
 
 schema: $(STAMP)
 	$(BIN)/python -m mew_protocol.schema

@@ -26,10 +26,10 @@ from mew_protocol.envelope import Envelope
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
-from mew_agent.acp.agent import AcpAgent
-from mew_agent.acp.settings import AcpConfig
 from mew_agent.participant.events import ProposalMade
 from mew_agent.participant.participant import Participant
+from mew_agent.parts.acp.agent import AcpAgent
+from mew_agent.parts.acp.settings import AcpConfig
 
 LIMIT_SECONDS: Final = 0.2
 POLL_SECONDS: Final = 0.005

@@ -26,7 +26,7 @@ from mew_agent.conversation.conversation import Conversation
 from mew_agent.conversation.model_calls import ConversationOptions
 from mew_agent.model.interface import ModelEvent, ToolSpec, Window
 from mew_agent.model.openai_client import OpenAIModel
-from mew_agent.rehearsal import RehearsalOptions, serve_rehearsal
+from mew_agent.parts.rehearsal import RehearsalOptions, serve_rehearsal
 
 GOAL_SHARE = 0.9
 TOOL = ToolSpec(

@@ -37,7 +37,7 @@ from mew_agent.context.tracker import Tracker
 from mew_agent.errors import ConfigError
 from mew_agent.model.interface import ToolCall, Window
 from mew_agent.model.usage import Usage
-from mew_agent.rehearsal.tokenizer import count as count_rehearsal
+from mew_agent.parts.rehearsal.tokenizer import count as count_rehearsal
 from mew_agent.tokens.tokenizers import Family, TextCounter, TokenizerSettings, counter_for
 from tests.support.trackers import keep_call
 

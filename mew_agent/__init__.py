@@ -151,9 +151,9 @@ if TYPE_CHECKING:  # `X as X` makes a name public for type checkers
     from mew_agent.participant.peers import Peer as Peer
     from mew_agent.participant.peers import PeerContext as PeerContext
     from mew_agent.participant.peers import Peers as Peers
+    from mew_agent.parts.simple_agents.fulfiller import Fulfiller as Fulfiller
+    from mew_agent.parts.simple_agents.fulfiller_policy import FulfillerPolicy as FulfillerPolicy
     from mew_agent.program import run as run
-    from mew_agent.simple_agents.fulfiller import Fulfiller as Fulfiller
-    from mew_agent.simple_agents.fulfiller_policy import FulfillerPolicy as FulfillerPolicy
     from mew_agent.tokens.tokenizers import TextCounter as TextCounter
     from mew_agent.tools.functions import Tool as Tool
     from mew_agent.tools.peer_offers import PeerPrompt as PeerPrompt
@@ -199,8 +199,8 @@ _NAMES_OF = {
         "ContextCleared ContextCompacted ContextEvent LevelChanged RedlineApproached RedlineCrossed SavingSuggested"
     ),
     "mew_agent.conversation.context_view": "ContextView UsagePoint",
-    "mew_agent.simple_agents.fulfiller": "Fulfiller",
-    "mew_agent.simple_agents.fulfiller_policy": "FulfillerPolicy",
+    "mew_agent.parts.simple_agents.fulfiller": "Fulfiller",
+    "mew_agent.parts.simple_agents.fulfiller_policy": "FulfillerPolicy",
     "mew_agent.context.sqlite_store": "MemoryStore SqliteStore",
     "mew_agent.context.store": "Store StoreLimits",
     "mew_agent.context.policy.actions": "Suggestion",

@@ -15,7 +15,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from mew_agent.cli.programs.gateway import RunningGateway, serve_for_tests
 from mew_agent.participant.participant import Participant
-from mew_agent.rehearsal import RehearsalServer, serve_rehearsal
+from mew_agent.parts.rehearsal import RehearsalServer, serve_rehearsal
 
 SPACE = """
 space: {id: test, default_participant: ada}

@@ -15,8 +15,8 @@ from mew_agent.context.tracker import Tracker
 from mew_agent.errors import ContextOverflow, ModelUnreachable
 from mew_agent.model.interface import Message, Model, ModelReply, ModelRequest, ToolCall, Window
 from mew_agent.model.usage import Usage
-from mew_agent.rehearsal.summaries import quarter_of
-from mew_agent.rehearsal.tokenizer import count, encode
+from mew_agent.parts.rehearsal.summaries import quarter_of
+from mew_agent.parts.rehearsal.tokenizer import count, encode
 from tests.support.trackers import keep_call, planned
 
 SYSTEM = "You are an agent in a shared space. Answer briefly and truthfully."

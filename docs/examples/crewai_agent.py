@@ -6,7 +6,7 @@ from crewai import LLM, Agent
 from crewai.tools import tool
 
 from mew_agent import Participant, run
-from mew_agent.integrations import answer_chats, from_crewai
+from mew_agent.parts.integrations import answer_chats, from_crewai
 
 
 @tool

@@ -6,7 +6,7 @@ from langchain.agents import create_agent
 from langchain_openai import ChatOpenAI
 
 from mew_agent import Participant, run
-from mew_agent.integrations import answer_chats, from_langgraph
+from mew_agent.parts.integrations import answer_chats, from_langgraph
 
 
 def count_words(text: str) -> int:

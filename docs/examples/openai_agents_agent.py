@@ -5,7 +5,7 @@ import os
 from agents import Agent, Runner, function_tool
 
 from mew_agent import Participant, run
-from mew_agent.integrations import answer_chats, from_openai_agents
+from mew_agent.parts.integrations import answer_chats, from_openai_agents
 
 
 def count_words(text: str) -> int:

@@ -6,7 +6,7 @@ from pydantic_ai import Agent
 from pydantic_ai.models.openai import OpenAIChatModel
 
 from mew_agent import Participant, run
-from mew_agent.integrations import answer_chats, from_pydantic_ai
+from mew_agent.parts.integrations import answer_chats, from_pydantic_ai
 
 
 def count_words(text: str) -> int:

@@ -20,7 +20,7 @@ HEADINGS = {
     "Events of a space": ("mew_agent.participant.events", "mew_agent.participant.proposals"),
     "Parts of an answer": ("mew_agent.participant.answers",),
     "Events of an agent's context": ("mew_agent.conversation.events", "mew_agent.context.policy"),
-    "Approval": ("mew_agent.simple_agents",),
+    "Approval": ("mew_agent.parts.simple_agents",),
     "Models and sessions": ("mew_agent.model", "mew_agent.context", "mew_agent.tokens"),
     "Wire": ("mew_protocol",),
     "Errors": ("mew_agent.errors",),

@@ -13,7 +13,7 @@ from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import serve_gateway
 
 from mew_agent.cli.remote.session import Identity
-from mew_agent.cli.tui.app import SpaceApp
+from mew_agent.parts.terminal.app import SpaceApp
 
 PAUSES = 100
 """How many times the application is given 50 ms to draw what arrived."""

@@ -72,7 +72,7 @@ async def check_provider(config: AgentConfig, model: Model) -> None:
 
 def _model(name: str, base_url: str | None, key: str | None, window_tokens: int | None) -> Model:
     if base_url == REHEARSAL:
-        from mew_agent.rehearsal.service import EmbeddedRehearsal
+        from mew_agent.parts.rehearsal.service import EmbeddedRehearsal
 
         return EmbeddedRehearsal(window_tokens)
     if base_url == LOCAL:

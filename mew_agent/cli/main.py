@@ -60,7 +60,7 @@ def _start(
         if sys.stdout.isatty() and _is_running(Path.cwd()):
             from mew_agent.cli.app.options import ConnectionOptions
             from mew_agent.cli.app.terminal import is_full_screen
-            from mew_agent.cli.tui.connect import join_space
+            from mew_agent.parts.terminal.connect import join_space
 
             if is_full_screen():
                 raise_on_interrupt()

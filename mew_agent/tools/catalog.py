@@ -1,6 +1,6 @@
 """Answers the MCP requests of peers from the tools and resources of this process.
 
-Owns the error codes of JSON-RPC and MCP. A bridge answers from an MCP server instead (`mew_agent.bridge`).
+Owns the error codes of JSON-RPC and MCP. A bridge answers from an MCP server instead (`mew_agent.parts.mcp`).
 Does not know envelopes.
 """
 

@@ -23,13 +23,13 @@ from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
 from mew_agent import Participant
-from mew_agent.acp.agent import AcpAgent
-from mew_agent.acp.settings import AcpConfig
-from mew_agent.cli.programs.acp import serving_tools
 from mew_agent.cli.remote.session import Identity
-from mew_agent.rehearsal import messages_api, responses_api
-from mew_agent.rehearsal.options import RehearsalOptions
-from mew_agent.rehearsal.service import RecordedRequest, RehearsalServer, serve_rehearsal
+from mew_agent.parts.acp.agent import AcpAgent
+from mew_agent.parts.acp.command import serving_tools
+from mew_agent.parts.acp.settings import AcpConfig
+from mew_agent.parts.rehearsal import messages_api, responses_api
+from mew_agent.parts.rehearsal.options import RehearsalOptions
+from mew_agent.parts.rehearsal.service import RecordedRequest, RehearsalServer, serve_rehearsal
 from tests.mew_agent.conftest import EnvelopeRecorder
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "mew-test-agents"

@@ -16,13 +16,13 @@ from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import serve_gateway
 
 from mew_agent import Participant
-from mew_agent.acp.agent import AcpAgent
-from mew_agent.acp.profiles import PROFILES
-from mew_agent.acp.settings import AcpConfig
-from mew_agent.meter.main_line import MeteredCall
-from mew_agent.meter.meter import run_meter
-from mew_agent.rehearsal.options import RehearsalOptions
-from mew_agent.rehearsal.service import serve_rehearsal
+from mew_agent.parts.acp.agent import AcpAgent
+from mew_agent.parts.acp.profiles import PROFILES
+from mew_agent.parts.acp.settings import AcpConfig
+from mew_agent.parts.meter.main_line import MeteredCall
+from mew_agent.parts.meter.meter import run_meter
+from mew_agent.parts.rehearsal.options import RehearsalOptions
+from mew_agent.parts.rehearsal.service import serve_rehearsal
 from tests.acp_agents.__main__ import AGENTS, SECONDS, WINDOW, agents_path, check_node, install
 from tests.support.waiting import until
 

@@ -24,7 +24,7 @@ from mew_protocol.envelope import Envelope
 from mew_agent.errors import GatewayError, MewAgentError, NotAccepted, NotConfirmed, NotConnected
 from mew_agent.participant.gaps import HistoryGap, StreamGap
 from mew_agent.participant.participant import Participant
-from mew_agent.rehearsal import RehearsalOptions, RehearsalServer, serve_rehearsal
+from mew_agent.parts.rehearsal import RehearsalOptions, RehearsalServer, serve_rehearsal
 from tests.faults.load import AgentProcess, HttpSender, JoinedProcess, MemberProcess
 from tests.faults.processes import GatewayProcess
 from tests.faults.witness import ChatKey, DeliveryWitness, FrameWitness, QuestionWitness, SendOutcome

@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from mew_agent.rehearsal import RehearsalOptions, serve_rehearsal
+from mew_agent.parts.rehearsal import RehearsalOptions, serve_rehearsal
 from tests.frameworks import interpreters
 
 SCRIPT = Path(__file__).with_name("usages.py")

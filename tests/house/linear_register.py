@@ -26,22 +26,22 @@ from mew_agent.cli.demo.story import split_text
 from mew_agent.cli.programs.program_control import hide_secrets
 from mew_agent.cli.remote.archive import _indented
 from mew_agent.cli.space.templates import _valid_id
-from mew_agent.cli.tui.widgets import _CONSOLE, _MARKDOWN_CHARS, _Markdown
 from mew_agent.compaction.checks import SummarySource, problem_of
 from mew_agent.compaction.extract import extract
 from mew_agent.compaction.summary import SECTIONS, ClosingRequest, completed_summary, with_true_citations
 from mew_agent.context.history import Item
-from mew_agent.meter.relay import _readable
-from mew_agent.meter.replies import ReplyReader
 from mew_agent.model.assembly import ReplyAssembly
 from mew_agent.model.dialect import Dialect, adapted
 from mew_agent.model.event_stream import Event, EventDecoder
 from mew_agent.model.responses_format import ResponseWriter
-from mew_agent.openai_api.request import answer_in_background
 from mew_agent.participant.answers.builder import AnswerBuilder
-from mew_agent.rehearsal.summaries import summarise
-from mew_agent.rehearsal.tool_requests import requested_calls
-from mew_agent.simple_agents.fulfiller_policy import FulfillerPolicy
+from mew_agent.parts.meter.relay import _readable
+from mew_agent.parts.meter.replies import ReplyReader
+from mew_agent.parts.openai_api.request import answer_in_background
+from mew_agent.parts.rehearsal.summaries import summarise
+from mew_agent.parts.rehearsal.tool_requests import requested_calls
+from mew_agent.parts.simple_agents.fulfiller_policy import FulfillerPolicy
+from mew_agent.parts.terminal.widgets import _CONSOLE, _MARKDOWN_CHARS, _Markdown
 from mew_agent.tokens.projection import Calibration, StreamProjection, features
 from mew_agent.tools.bounds import beginning, cut_in_the_middle
 from mew_agent.tools.resources import Resource
@@ -74,9 +74,12 @@ PATTERNS: Final[Mapping[str, Iterable[str]]] = {
     "mew_agent.compaction.language": _NAMESPACE,
     "mew_agent.compaction.language._words": _NAMESPACE,
     "mew_agent.context.archive.extract_around": (r"alpha|beta|aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab",),
-    "mew_agent.rehearsal.summaries._candidates": (r"goal|intent|request|task|asked|purpose", r"done|progress|so far"),
-    "mew_agent.rehearsal.summaries._matches": (r"\b(?:must|never|may not)\b", r"\?|\b(?:next|todo|pending)\b"),
-    "mew_agent.rehearsal.tool_requests._mentions": (
+    "mew_agent.parts.rehearsal.summaries._candidates": (
+        r"goal|intent|request|task|asked|purpose",
+        r"done|progress|so far",
+    ),
+    "mew_agent.parts.rehearsal.summaries._matches": (r"\b(?:must|never|may not)\b", r"\?|\b(?:next|todo|pending)\b"),
+    "mew_agent.parts.rehearsal.tool_requests._mentions": (
         r"\b(?:call|use|run)\s+(?:the\s+|tool\s+)*[`'\"]?(?<![\w/])read[-_/. ]{1,2}file(?![\w/])[`'\"]?",
         r"`read[-_/. ]{1,2}file`",
     ),
@@ -85,7 +88,7 @@ PATTERNS: Final[Mapping[str, Iterable[str]]] = {
 """Examples of the expressions that functions make of other texts."""
 
 BOUNDED: Final[Mapping[str, int]] = {
-    "mew_agent.rehearsal.summaries._INSTRUCTION": 400,
+    "mew_agent.parts.rehearsal.summaries._INSTRUCTION": 400,
     "mew_agent.compaction.extract._KEY_AND_VALUE": 600,
     "mew_agent.compaction.extract._LABEL": 600,
 }
@@ -139,7 +142,9 @@ EXAMPLES: Final[Mapping[str, Callable[[str], object]]] = {
     "mew_agent.cli.remote.archive._indented": lambda text: list(_indented(text)),
     "mew_agent.cli.space.templates._valid_id": _valid_id,
     "mew_agent.model.dialect.adapted": lambda text: adapted(Dialect(), 400, None, text, has_images=True),
-    "mew_agent.simple_agents.fulfiller_policy.FulfillerPolicy.decide": lambda text: _POLICY.decide([f"ada/{text}"]),
+    "mew_agent.parts.simple_agents.fulfiller_policy.FulfillerPolicy.decide": lambda text: _POLICY.decide(
+        [f"ada/{text}"]
+    ),
     "mew_spaces.backplane.jetstream._sequences": lambda text: _sequences(text, before=9),
     "mew_spaces.backplane.jetstream._split": lambda text: list(_split(text.encode("utf-8", "replace"), 1_000)),
     "mew_spaces.launch.launch.substitute": lambda text: substitute(text, {"A": "b"}),
@@ -147,8 +152,12 @@ EXAMPLES: Final[Mapping[str, Callable[[str], object]]] = {
     "mew_agent.cli.programs.program_control.hide_secrets": lambda text: hide_secrets(text, ["secret"]),
     "mew_agent.compaction.summary.ClosingRequest.with_ids": lambda text: ClosingRequest([_item("a")], 9).with_ids(text),
     "mew_agent.compaction.summary.with_true_citations": _summary,
-    "mew_agent.meter.relay._readable": lambda text: _readable(b"accept-encoding", text.encode("utf-8", "replace")),
-    "mew_agent.rehearsal.tool_requests.requested_calls": lambda text: requested_calls(f"read_file {text}", _TOOLS),
+    "mew_agent.parts.meter.relay._readable": lambda text: _readable(
+        b"accept-encoding", text.encode("utf-8", "replace")
+    ),
+    "mew_agent.parts.rehearsal.tool_requests.requested_calls": lambda text: requested_calls(
+        f"read_file {text}", _TOOLS
+    ),
     "mew_agent.tools.bounds.beginning": lambda text: beginning(text, 100, lambda part: round(features(part))),
     "mew_agent.tools.bounds.cut_in_the_middle": lambda text: cut_in_the_middle(
         text, round(features(text)) + 1, 100, lambda part: round(features(part)), kept_as="r-1"
@@ -181,8 +190,8 @@ _OPERATOR: Final = "reads what the operator or the code wrote"
 _ONE_READ: Final = "gets the bytes of one read, which are bounded"
 
 EXCUSED: Final[Mapping[str, str]] = {
-    "mew_agent.acp.agent.AcpAgent._prompt_turn": _WHOLE,
-    "mew_agent.acp.server.AcpServer._show_compaction": _WHOLE,
+    "mew_agent.parts.acp.agent.AcpAgent._prompt_turn": _WHOLE,
+    "mew_agent.parts.acp.server.AcpServer._show_compaction": _WHOLE,
     "mew_agent.cli.app.failures._expected_arguments": _OPERATOR,
     "mew_agent.cli.app.groups: difflib": _OPERATOR,
     "mew_agent.cli.app.groups: difflib.get_close_matches": _OPERATOR,
@@ -191,12 +200,12 @@ EXCUSED: Final[Mapping[str, str]] = {
     "mew_agent.cli.board.table._join": _PART,
     "mew_agent.cli.chat.line_chat.enter_line": _OPERATOR,
     "mew_agent.cli.chat.terminal_chat.TerminalChat._chat": _PART,
-    "mew_agent.cli.programs.bridge._parse_arguments": _OPERATOR,
-    "mew_agent.cli.programs.bridge._parse_environment": _OPERATOR,
+    "mew_agent.parts.mcp.command._parse_arguments": _OPERATOR,
+    "mew_agent.parts.mcp.command._parse_environment": _OPERATOR,
     "mew_agent.cli.programs.context._configured": _OPERATOR,
     "mew_agent.cli.programs.context._number": _OPERATOR,
-    "mew_agent.cli.programs.mcp_builtin._listing": _LIST,
-    "mew_agent.cli.programs.serve.read_keys": _OPERATOR,
+    "mew_agent.parts.mcp.builtin._listing": _LIST,
+    "mew_agent.parts.openai_api.command.read_keys": _OPERATOR,
     "mew_agent.cli.remote.permissions.read_capabilities": _OPERATOR,
     "mew_agent.cli.space.templates.render": _OPERATOR,
     "mew_agent.compaction.checks._claim_without_source": _PART,
@@ -215,20 +224,20 @@ EXCUSED: Final[Mapping[str, str]] = {
     "mew_agent.conversation.pins.ContextPins.add": _WHOLE,
     "mew_agent.conversation.pins.PinTools.pin_text": _WHOLE,
     "mew_agent.errors: difflib": _OPERATOR,
-    "mew_agent.meter.facts._chained": _LIST,
-    "mew_agent.meter.replies.ReplyReader._inflated": _READER,
-    "mew_agent.meter.replies.ReplyReader.feed": _READER,
+    "mew_agent.parts.meter.facts._chained": _LIST,
+    "mew_agent.parts.meter.replies.ReplyReader._inflated": _READER,
+    "mew_agent.parts.meter.replies.ReplyReader.feed": _READER,
     "mew_agent.model.failures._first": "uses patterns that are measured",
     "mew_agent.model.responses_format.ResponseWriter.call": _LIST,
-    "mew_agent.openai_api.app._Response._send": _LIST,
-    "mew_agent.openai_api.sessions._digest": _LIST,
+    "mew_agent.parts.openai_api.app._Response._send": _LIST,
+    "mew_agent.parts.openai_api.sessions._digest": _LIST,
     "mew_agent.participant.answers.builder.AnswerBuilder._show": _READER,
     "mew_agent.participant.peer_controls.PeerControls.pin": _WHOLE,
-    "mew_agent.rehearsal.responses_api._functions": _LIST,
-    "mew_agent.rehearsal.summaries._candidates": _PART,
-    "mew_agent.rehearsal.summaries._fitted": _PART,
-    "mew_agent.rehearsal.tool_requests._filled": _PART,
-    "mew_agent.rehearsal.tool_requests._value_for": _PART,
+    "mew_agent.parts.rehearsal.responses_api._functions": _LIST,
+    "mew_agent.parts.rehearsal.summaries._candidates": _PART,
+    "mew_agent.parts.rehearsal.summaries._fitted": _PART,
+    "mew_agent.parts.rehearsal.tool_requests._filled": _PART,
+    "mew_agent.parts.rehearsal.tool_requests._value_for": _PART,
     "mew_agent.templates.coder-agent.agents.files.Folder.search_files": _TEMPLATES,
     "mew_agent.templates.note-taker.agents.notes.Notes._path": _TEMPLATES,
     "mew_agent.templates.note-taker.agents.notes.Notes.save_note": _TEMPLATES,
@@ -337,9 +346,9 @@ GROWING: Final[Mapping[str, str]] = {
     "mew_listener.http._body": "a bytearray that is read once, at its end",
     "mew_listener.websocket._later": "reading is paused, so at most one more read arrives",
     "mew_listener.tls._arrived": "a bytearray that is read once, at the end of the handshake",
-    "mew_agent.acp.terminals.kept": "a bytearray that nothing searches; its start is removed in blocks",
-    "mew_agent.cli.tui.feed.text": "at most MAX_WORK_CHARS",
-    "mew_agent.cli.tui.feed.thoughts": "at most MAX_WORK_CHARS",
-    "mew_agent.meter.relay._copy": "a bytearray that is read once, at its end",
+    "mew_agent.parts.acp.terminals.kept": "a bytearray that nothing searches; its start is removed in blocks",
+    "mew_agent.parts.terminal.feed.text": "at most MAX_WORK_CHARS",
+    "mew_agent.parts.terminal.feed.thoughts": "at most MAX_WORK_CHARS",
+    "mew_agent.parts.meter.relay._copy": "a bytearray that is read once, at its end",
 }
 """Texts that grow in pieces and need no measurement, and why."""

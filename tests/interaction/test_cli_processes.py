@@ -22,7 +22,7 @@ from mew_spaces.launch.processes import left_behind
 from mew_spaces.launch.run_file import RunFile, read_run_file, run_file_path
 from mew_spaces.launch.supervisor import stop_space
 
-from tests.mew_agent.bridge.conftest import workshop_over_http
+from tests.parts.mcp.conftest import workshop_over_http
 from tests.support import cli
 from tests.support.certificates import certified
 from tests.support.waiting import PATIENCE_SECONDS, until

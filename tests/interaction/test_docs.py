@@ -35,7 +35,7 @@ from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.gateway.http import OPERATIONS
 
 from mew_agent.config.agent_config import build_agent_config, file_source, load_policy
-from mew_agent.simple_agents.fulfiller_policy import FulfillerPolicy
+from mew_agent.parts.simple_agents.fulfiller_policy import FulfillerPolicy
 from tests.interaction.test_failures import TABLE
 from tests.support.cli import Outcome, mew_in, run_program
 from tests.support.ports import unused_ports

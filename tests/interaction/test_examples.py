@@ -20,7 +20,7 @@ import pytest
 import mew_agent.participant.events
 from mew_agent import ChatReceived, ContextReported, Participant
 from mew_agent.participant.gaps import SpaceEvent
-from mew_agent.rehearsal.tokenizer import count
+from mew_agent.parts.rehearsal.tokenizer import count
 from tests.support.cli import Outcome, mew_in, run_program
 from tests.support.waiting import PATIENCE_SECONDS, until
 

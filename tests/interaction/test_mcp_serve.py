@@ -20,7 +20,7 @@ from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.auth import read_token, token_path
 from mew_spaces.gateway.gateway import serve_gateway
 
-from mew_agent.cli.programs.mcp_tools import BOARD
+from mew_agent.parts.mcp.space_offers import BOARD
 from tests.interaction.test_cli_processes import MEW, Folder, environment
 from tests.mew_agent.cli.remote.test_session import running_space
 from tests.support.waiting import PATIENCE_SECONDS, until

@@ -20,8 +20,8 @@ from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import serve_gateway
 
 from mew_agent import Participant
-from mew_agent.meter.meter import run_meter
-from mew_agent.rehearsal import RehearsalOptions, serve_rehearsal
+from mew_agent.parts.meter.meter import run_meter
+from mew_agent.parts.rehearsal import RehearsalOptions, serve_rehearsal
 from tests.frameworks import ENVIRONMENT_OF, interpreters
 from tests.mew_agent.conftest import EnvelopeRecorder
 from tests.support.waiting import PATIENCE_SECONDS, until

@@ -15,7 +15,7 @@ import pytest
 
 from mew_agent.cli.app.addresses import choose_address
 from mew_agent.participant.participant import Participant
-from mew_agent.rehearsal import serve_rehearsal
+from mew_agent.parts.rehearsal import serve_rehearsal
 from tests.interaction.test_cli_processes import MEW, Folder, environment
 from tests.support.waiting import PATIENCE_SECONDS
 

@@ -18,7 +18,7 @@ from mew_agent.agent.agent import Agent
 from mew_agent.config.agent_config import AgentConfig
 from mew_agent.context.store import Store
 from mew_agent.participant.participant import Participant
-from mew_agent.rehearsal import RecordedRequest, RehearsalServer, serve_rehearsal
+from mew_agent.parts.rehearsal import RecordedRequest, RehearsalServer, serve_rehearsal
 from tests.support.conversation_driver import StartConversation
 from tests.support.conversation_driver import start_conversation as new_conversation
 from tests.support.rehearsal_model import rehearsal_model, rehearsal_options

@@ -11,9 +11,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode, format_trace_id
 
 from mew_agent import tracing
-from mew_agent.openai_api.app import create_app, serve_app
-from mew_agent.openai_api.chat_participant import ChatParticipant
-from mew_agent.rehearsal.options import ScriptedReply, ScriptedToolCall
+from mew_agent.parts.openai_api.app import create_app, serve_app
+from mew_agent.parts.openai_api.chat_participant import ChatParticipant
+from mew_agent.parts.rehearsal.options import ScriptedReply, ScriptedToolCall
 from tests.mew_agent.agent.test_agent_at_work import Scene, at_work, script
 from tests.mew_agent.conftest import AgentDriver, StartAgent
 from tests.support.waiting import PATIENCE_SECONDS, until

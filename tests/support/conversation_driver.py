@@ -20,8 +20,8 @@ from mew_agent.conversation.model_calls import COUNT_SECONDS, ConversationOption
 from mew_agent.errors import ContextOverflow
 from mew_agent.model.interface import ModelEvent, ModelReply, ToolSpec
 from mew_agent.model.openai_client import OpenAIModel
-from mew_agent.rehearsal import RehearsalServer, serve_rehearsal
-from mew_agent.rehearsal.tokenizer import count_request
+from mew_agent.parts.rehearsal import RehearsalServer, serve_rehearsal
+from mew_agent.parts.rehearsal.tokenizer import count_request
 from mew_agent.tokens.tokenizers import TextCounter
 from tests.support.rehearsal_model import rehearsal_model, rehearsal_options
 from tests.support.waiting import PATIENCE_SECONDS

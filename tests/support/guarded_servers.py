@@ -9,16 +9,16 @@ from mew_listener.request_guard import ONLY_OWN, Allowed
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import serve_gateway
 
-from mew_agent.a2a.server import A2AServer
-from mew_agent.bridge.server import OffersServer, serving_http
 from mew_agent.cli.app.terminal import configure_logging
-from mew_agent.meter.facts import CallFacts
-from mew_agent.meter.main_line import MeteredCall
-from mew_agent.meter.relay import serve_relay
-from mew_agent.meter.replies import Reply
-from mew_agent.openai_api.app import create_app, serve_app
-from mew_agent.openai_api.chat_participant import ChatParticipant
-from mew_agent.rehearsal.service import serve_rehearsal
+from mew_agent.parts.a2a.server import A2AServer
+from mew_agent.parts.mcp.server import OffersServer, serving_http
+from mew_agent.parts.meter.facts import CallFacts
+from mew_agent.parts.meter.main_line import MeteredCall
+from mew_agent.parts.meter.relay import serve_relay
+from mew_agent.parts.meter.replies import Reply
+from mew_agent.parts.openai_api.app import create_app, serve_app
+from mew_agent.parts.openai_api.chat_participant import ChatParticipant
+from mew_agent.parts.rehearsal.service import serve_rehearsal
 from mew_agent.tools.catalog import LocalOffers
 
 TOKEN = "token-of-ada"
@@ -66,24 +66,24 @@ def serve(allowed: Allowed) -> AbstractAsyncContextManager[str]:
 
 SERVERS: dict[str, tuple[str, Callable[[Allowed], AbstractAsyncContextManager[str]], str]] = {
     "mew_spaces.gateway.gateway": ("gateway", gateway, "/participants/ada/messages"),
-    "mew_agent.openai_api.app": ("mew serve", serve, "/v1/chat/completions"),
-    "mew_agent.a2a.server": (
+    "mew_agent.parts.openai_api.app": ("mew serve", serve, "/v1/chat/completions"),
+    "mew_agent.parts.a2a.server": (
         "mew a2a serve",
         lambda allowed: A2AServer(person(), TOKEN).serve(allowed=allowed),
         "/agents/coder",
     ),
     # Also the server that gives tools to agents that speak ACP.
-    "mew_agent.bridge.server": (
+    "mew_agent.parts.mcp.server": (
         "mew mcp serve",
         lambda allowed: serving_http(OffersServer("demo", "", LocalOffers()), 0, TOKEN, allowed=allowed),
         "/mcp",
     ),
-    "mew_agent.meter.relay": (
+    "mew_agent.parts.meter.relay": (
         "mew meter",
         lambda allowed: serve_relay("http://127.0.0.1:1/v1", _Observer(), allowed=allowed),
         "/v1/chat/completions",
     ),
-    "mew_agent.rehearsal.service": ("mew model serve", model, "/v1/chat/completions"),
+    "mew_agent.parts.rehearsal.service": ("mew model serve", model, "/v1/chat/completions"),
 }
 """By the module that starts it: the name of a server, how it is started, and a path that takes a body."""
 

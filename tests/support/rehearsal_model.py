@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from mew_agent.model.openai_client import OpenAIModel
-from mew_agent.rehearsal import RehearsalOptions, ScriptedReply
+from mew_agent.parts.rehearsal import RehearsalOptions, ScriptedReply
 from tests.support.waiting import PATIENCE_SECONDS
 
 ENDLESS: Final[dict[str, Any]] = {

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mew_agent.rehearsal import tokenizer
+from mew_agent.parts.rehearsal import tokenizer
 
 
 def write_vocabulary(folder: Path) -> Path:

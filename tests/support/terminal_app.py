@@ -3,8 +3,8 @@
 import pytest
 from textual.pilot import Pilot
 
-from mew_agent.cli.tui.app import SpaceApp
-from mew_agent.cli.tui.widgets import Composer
+from mew_agent.parts.terminal.app import SpaceApp
+from mew_agent.parts.terminal.widgets import Composer
 from tests.support.waiting import until
 
 

@@ -10,111 +10,121 @@ from mew_agent.cli.app.groups import CommandEntry, GroupEntry, Sections
 
 
 def _command(summary: str, implementation: str, *, passes_options: bool = False) -> CommandEntry:
-    return CommandEntry(summary, f"mew_agent.cli.{implementation}", passes_options)
+    return CommandEntry(summary, f"mew_agent.{implementation}", passes_options)
 
 
 # Listed twice: at the top level for people, and below `space` for scripts of the reference CLI.
-_UP: Final = _command("Start a space: its gateway and its participants.", "space.up:up")
-_DOWN: Final = _command("Stop the running space of this folder.", "space.running:down")
-_STATUS: Final = _command("Show what needs you, and how full each agent's context window is.", "tui.status:show_status")
+_UP: Final = _command("Start a space: its gateway and its participants.", "cli.space.up:up")
+_DOWN: Final = _command("Stop the running space of this folder.", "cli.space.running:down")
+_STATUS: Final = _command(
+    "Show what needs you, and how full each agent's context window is.", "parts.terminal.status:show_status"
+)
 
 COMMANDS: Final[Sections] = {
     "Start and stop": {
-        "init": _command("Create a space in this folder from a template.", "space.init:init"),
+        "init": _command("Create a space in this folder from a template.", "cli.space.init:init"),
         "up": _UP,
         "down": _DOWN,
-        "restart": _command("Restart the running space, or one participant.", "space.restart:restart"),
-        "doctor": _command("List what is installed, and how to install the rest.", "space.doctor:doctor"),
-        "demo": _command("Watch two agents fill up and compact; needs no key.", "demo.demo:demo"),
+        "restart": _command("Restart the running space, or one participant.", "cli.space.restart:restart"),
+        "doctor": _command("List what is installed, and how to install the rest.", "cli.space.doctor:doctor"),
+        "demo": _command("Watch two agents fill up and compact; needs no key.", "cli.demo.demo:demo"),
     },
     "Watch": {
         "status": _STATUS,
-        "dashboard": _command("Print the address of the dashboard.", "space.running:dashboard"),
-        "logs": _command("Print what the programs of a space wrote.", "space.running:logs"),
-        "proposals": _command("List the proposals that need a decision.", "remote.permissions:show_proposals"),
+        "dashboard": _command("Print the address of the dashboard.", "cli.space.running:dashboard"),
+        "logs": _command("Print what the programs of a space wrote.", "cli.space.running:logs"),
+        "proposals": _command("List the proposals that need a decision.", "cli.remote.permissions:show_proposals"),
         "history": _command(
-            "Print recent chats of a space, or envelopes of other kinds.", "remote.reading:show_history"
+            "Print recent chats of a space, or envelopes of other kinds.", "cli.remote.reading:show_history"
         ),
-        "fit": _command("Check whether a text fits into an agent's context.", "remote.reading:fit"),
-        "tools": _command("List the tools that participants offer.", "remote.reading:show_tools"),
+        "fit": _command("Check whether a text fits into an agent's context.", "cli.remote.reading:fit"),
+        "tools": _command("List the tools that participants offer.", "cli.remote.reading:show_tools"),
     },
     "Act on a participant": {
-        "chat": _command("Send a message and print the answer.", "remote.control:chat"),
-        "approve": _command("Approve a proposal: make its request.", "remote.permissions:approve"),
-        "reject": _command("Reject a proposal.", "remote.permissions:reject"),
-        "grant": _command("Grant capabilities to a participant.", "remote.permissions:grant"),
-        "revoke": _command("Revoke capabilities granted to a participant.", "remote.permissions:revoke"),
-        "compact": _command("Compact a participant's context and report the tokens freed.", "remote.control:compact"),
-        "forget": _command("Drop messages from one end of a participant's history.", "remote.control:forget"),
-        "clear": _command("Clear a participant's history.", "remote.control:clear"),
-        "pin": _command("Keep a text in every prompt of an agent, or list its pins.", "remote.control:pin"),
-        "unpin": _command("Remove a pinned text from an agent.", "remote.control:unpin"),
+        "chat": _command("Send a message and print the answer.", "cli.remote.control:chat"),
+        "approve": _command("Approve a proposal: make its request.", "cli.remote.permissions:approve"),
+        "reject": _command("Reject a proposal.", "cli.remote.permissions:reject"),
+        "grant": _command("Grant capabilities to a participant.", "cli.remote.permissions:grant"),
+        "revoke": _command("Revoke capabilities granted to a participant.", "cli.remote.permissions:revoke"),
+        "compact": _command(
+            "Compact a participant's context and report the tokens freed.", "cli.remote.control:compact"
+        ),
+        "forget": _command("Drop messages from one end of a participant's history.", "cli.remote.control:forget"),
+        "clear": _command("Clear a participant's history.", "cli.remote.control:clear"),
+        "pin": _command("Keep a text in every prompt of an agent, or list its pins.", "cli.remote.control:pin"),
+        "unpin": _command("Remove a pinned text from an agent.", "cli.remote.control:unpin"),
         "context": GroupEntry(
             "List, show, undo and search compactions; try out policies.",
             {
-                "history": _command("List a participant's compactions.", "remote.archive:history"),
-                "show": _command("Print what fills a context, or what a compaction replaced.", "remote.archive:show"),
-                "undo": _command("Undo a compaction and restore what it removed.", "remote.archive:undo"),
-                "recall": _command("Search what left a participant's context.", "remote.archive:recall"),
-                "simulate": _command("Replay a log of context sizes through a policy.", "programs.context:simulate"),
+                "history": _command("List a participant's compactions.", "cli.remote.archive:history"),
+                "show": _command(
+                    "Print what fills a context, or what a compaction replaced.", "cli.remote.archive:show"
+                ),
+                "undo": _command("Undo a compaction and restore what it removed.", "cli.remote.archive:undo"),
+                "recall": _command("Search what left a participant's context.", "cli.remote.archive:recall"),
+                "simulate": _command(
+                    "Replay a log of context sizes through a policy.", "cli.programs.context:simulate"
+                ),
             },
         ),
-        "pause": _command("Pause a participant.", "remote.control:pause"),
-        "resume": _command("Resume a paused participant.", "remote.control:resume"),
-        "shutdown": _command("Shut a participant down.", "remote.control:shutdown"),
+        "pause": _command("Pause a participant.", "cli.remote.control:pause"),
+        "resume": _command("Resume a paused participant.", "cli.remote.control:resume"),
+        "shutdown": _command("Shut a participant down.", "cli.remote.control:shutdown"),
     },
     "Join a space, or add to it": {
         "space": GroupEntry(
             "Join a space from the terminal; start, stop or clean one.",
             {
-                "connect": _command("Join the running space from this terminal.", "tui.connect:connect"),
+                "connect": _command("Join the running space from this terminal.", "parts.terminal.connect:connect"),
                 "up": _UP,
                 "down": _DOWN,
                 "status": _STATUS,
-                "clean": _command("Remove the logs and FIFOs of past runs.", "space.clean:clean"),
+                "clean": _command("Remove the logs and FIFOs of past runs.", "cli.space.clean:clean"),
             },
         ),
         "agent": GroupEntry(
             "Run an agent, or add a participant.",
             {
-                "run": _command("Run an agent until it is shut down.", "programs.agent:run"),
-                "add": _command("Add a participant, even while the space runs.", "space.add:add"),
-                "start": _command("Run a participant that needs no model.", "programs.simple_agent:start"),
+                "run": _command("Run an agent until it is shut down.", "cli.programs.agent:run"),
+                "add": _command("Add a participant, even while the space runs.", "cli.space.add:add"),
+                "start": _command("Run a participant that needs no model.", "parts.simple_agents.command:start"),
             },
         ),
-        "run": _command("Run your own program as a participant.", "programs.run:run_program", passes_options=True),
+        "run": _command("Run your own program as a participant.", "cli.programs.run:run_program", passes_options=True),
         "token": GroupEntry(
             "Create, list, rotate and revoke tokens.",
             {
                 "create": _command(
-                    "Print a participant's or observer's token; create it if needed.", "space.tokens:create"
+                    "Print a participant's or observer's token; create it if needed.", "cli.space.tokens:create"
                 ),
-                "list": _command("List the token files of a space, without the tokens.", "space.tokens:list_tokens"),
-                "rotate": _command("Replace a token with a new one and print it.", "space.tokens:rotate"),
-                "revoke": _command("Delete a token.", "space.tokens:revoke"),
+                "list": _command(
+                    "List the token files of a space, without the tokens.", "cli.space.tokens:list_tokens"
+                ),
+                "rotate": _command("Replace a token with a new one and print it.", "cli.space.tokens:rotate"),
+                "revoke": _command("Delete a token.", "cli.space.tokens:revoke"),
             },
         ),
         "sessions": GroupEntry(
             "List, show, export and prune stored conversations.",
             {
-                "list": _command("List the stored conversations of this space.", "space.sessions:list_sessions"),
-                "show": _command("Print the newest items of a conversation.", "space.sessions:show"),
+                "list": _command("List the stored conversations of this space.", "cli.space.sessions:list_sessions"),
+                "show": _command("Print the newest items of a conversation.", "cli.space.sessions:show"),
                 "export": _command(
-                    "Export a whole conversation as JSON Lines, JSON or Markdown.", "space.sessions:export"
+                    "Export a whole conversation as JSON Lines, JSON or Markdown.", "cli.space.sessions:export"
                 ),
-                "prune": _command("Remove old parts of stored conversations.", "space.sessions:prune"),
+                "prune": _command("Remove old parts of stored conversations.", "cli.space.sessions:prune"),
             },
         ),
         "bridge": GroupEntry(
             "Connect an MCP server to a space.",
-            {"start": _command("Offer an MCP server's tools in a space.", "programs.bridge:start")},
+            {"start": _command("Offer an MCP server's tools in a space.", "parts.mcp.command:start")},
         ),
         "acp": GroupEntry(
             "Bring an ACP agent into a space, or serve an agent to an editor.",
             {
-                "start": _command("Bring an ACP agent, such as Codex, into a space.", "programs.acp:start"),
+                "start": _command("Bring an ACP agent, such as Codex, into a space.", "parts.acp.command:start"),
                 "serve": _command(
-                    "Serve an agent of a space to an editor that speaks ACP.", "programs.editor_server:serve_acp"
+                    "Serve an agent of a space to an editor that speaks ACP.", "parts.mcp.serve_command:serve_acp"
                 ),
             },
         ),
@@ -122,40 +132,45 @@ COMMANDS: Final[Sections] = {
             "Offer participants to A2A clients.",
             {
                 "serve": _command(
-                    "Offer agents, tools and people to A2A clients, each with a card.", "programs.serve:serve_a2a"
+                    "Offer agents, tools and people to A2A clients, each with a card.",
+                    "parts.openai_api.command:serve_a2a",
                 )
             },
         ),
         "mcp": GroupEntry(
             "Run an MCP server for a space, a folder or a game.",
             {
-                "serve": _command("Run an MCP server that acts in a space.", "programs.editor_server:serve_mcp"),
-                "filesystem": _command(
-                    "Run an MCP server for the files of a folder.", "programs.mcp_builtin:filesystem"
-                ),
+                "serve": _command("Run an MCP server that acts in a space.", "parts.mcp.serve_command:serve_mcp"),
+                "filesystem": _command("Run an MCP server for the files of a folder.", "parts.mcp.builtin:filesystem"),
                 "cat-maze": _command(
-                    "Run an MCP server with a game: lead the cat to the fish.", "programs.mcp_builtin:cat_maze"
+                    "Run an MCP server with a game: lead the cat to the fish.", "parts.mcp.builtin:cat_maze"
                 ),
             },
         ),
-        "serve": _command("Offer the agents as models to OpenAI clients.", "programs.serve:serve"),
-        "meter": _command("Report the context of an agent by relaying its model calls.", "programs.meter:meter"),
+        "serve": _command("Offer the agents as models to OpenAI clients.", "parts.openai_api.command:serve"),
+        "meter": _command("Report the context of an agent by relaying its model calls.", "parts.meter.command:meter"),
     },
     "Run one component": {
         "gateway": GroupEntry(
             "Run or drain a gateway.",
             {
-                "start": _command("Run the gateway of one or more spaces.", "programs.gateway:start"),
-                "drain": _command("Stop a gateway after its members have moved to others.", "programs.gateway:drain"),
+                "start": _command("Run the gateway of one or more spaces.", "cli.programs.gateway:start"),
+                "drain": _command(
+                    "Stop a gateway after its members have moved to others.", "cli.programs.gateway:drain"
+                ),
             },
         ),
         "model": GroupEntry(
             "Run a model server.",
-            {"serve": _command("Run the rehearsal model (canned replies), or a real one.", "programs.model:serve")},
+            {
+                "serve": _command(
+                    "Run the rehearsal model (canned replies), or a real one.", "parts.rehearsal.command:serve"
+                )
+            },
         ),
         "client": GroupEntry(
             "Connect by hand or from a script.",
-            {"connect": _command("Join a space and exchange lines of JSON.", "chat.client:connect")},
+            {"connect": _command("Join a space and exchange lines of JSON.", "cli.chat.client:connect")},
         ),
     },
 }

@@ -22,7 +22,6 @@ from mew_spaces.config.settings import Role
 from mew_spaces.launch.program_logs import log_folder, log_path
 from mew_spaces.launch.run_file import RunFile
 
-from mew_agent.acp.profiles import PROFILES
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.locate import find_run, people_of, relative_to, space_config_path, space_folder
@@ -35,6 +34,7 @@ from mew_agent.cli.space.plan import check_new_participant
 from mew_agent.cli.space.restart import start_program, supervisor_of
 from mew_agent.cli.space.up import RELOAD_SIGNAL
 from mew_agent.errors import ConfigError, GatewayError, MewAgentError, unknown_name
+from mew_agent.parts.acp.profiles import PROFILES
 
 _OTHER_AGENTS: Final = ", or `acp: {command: ...}` in space.yaml"
 

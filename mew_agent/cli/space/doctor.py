@@ -21,15 +21,15 @@ from mew_protocol.environment import COMPAT_VARIABLE
 from mew_spaces.config.loading import SpaceConfig, load_space
 from mew_spaces.errors import SpaceConfigError
 
-from mew_agent.acp.modes import reported_mode
-from mew_agent.acp.profiles import PROFILES, UNKNOWN
-from mew_agent.acp.settings import installed_command
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.locate import space_config_path
 from mew_agent.cli.app.options import JsonOption, SpaceFileOptions, with_option_groups
 from mew_agent.errors import ConfigError
 from mew_agent.model.local_server import PACKAGED_MODEL
+from mew_agent.parts.acp.modes import reported_mode
+from mew_agent.parts.acp.profiles import PROFILES, UNKNOWN
+from mew_agent.parts.acp.settings import installed_command
 
 VERSION_SECONDS: Final = 20.0
 NODE_COMMANDS: Final = {"node": "install Node.js 22.19 or newer", "npx": "install Node.js, which contains npx"}

@@ -20,11 +20,11 @@ from mew_spaces.config.loading import ParticipantConfig, SpaceConfig, place_in
 from mew_spaces.config.settings import BRIDGE
 from mew_spaces.launch.launch import Launch, Place, Program, uses_fifos
 
-from mew_agent.acp.profiles import PROFILES
-from mew_agent.acp.settings import installed_command
 from mew_agent.cli.app.locate import place_of
 from mew_agent.cli.remote.permissions import unknown_kind_warnings
 from mew_agent.errors import ConfigError, require_extra, unknown_name
+from mew_agent.parts.acp.profiles import PROFILES
+from mew_agent.parts.acp.settings import installed_command
 
 _PROGRAM_KEYS: Final = ("env", "env_from", "cwd", "restart_policy")
 """Keys of a participant that are about its program, or about the client of its FIFOs."""

@@ -28,8 +28,8 @@ from mew_agent.conversation.events import ContextEvent
 from mew_agent.errors import NotConnected, Superseded, Unauthorized
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.participant.peers import Peer, PeerContext
-from mew_agent.rehearsal import RecordedRequest, RehearsalOptions, RehearsalServer, serve_rehearsal
-from mew_agent.rehearsal.tokenizer import TOKENS_PER_MESSAGE, count_request
+from mew_agent.parts.rehearsal import RecordedRequest, RehearsalOptions, RehearsalServer, serve_rehearsal
+from mew_agent.parts.rehearsal.tokenizer import TOKENS_PER_MESSAGE, count_request
 from tests.support.conversation_driver import count_message
 from tests.support.rehearsal_model import rehearsal_model
 from tests.support.waiting import PATIENCE_SECONDS, until

@@ -16,8 +16,8 @@ from mew_agent.conversation.conversation import Conversation
 from mew_agent.conversation.events import ConversationEvent, StatusChanged
 from mew_agent.conversation.model_calls import ConversationOptions
 from mew_agent.model.interface import ModelEvent
-from mew_agent.rehearsal import RehearsalOptions, serve_rehearsal
-from mew_agent.rehearsal.tokenizer import count_request
+from mew_agent.parts.rehearsal import RehearsalOptions, serve_rehearsal
+from mew_agent.parts.rehearsal.tokenizer import count_request
 from mew_agent.tokens.projection import features
 from tests.support.rehearsal_model import rehearsal_model
 from tests.support.waiting import PATIENCE_SECONDS

@@ -12,7 +12,7 @@ import pytest
 from mew_protocol.payloads.participant import Compact
 
 from mew_agent.context.sqlite_store import SqliteStore
-from mew_agent.rehearsal.tokenizer import TOKENS_PER_MESSAGE, count
+from mew_agent.parts.rehearsal.tokenizer import TOKENS_PER_MESSAGE, count
 from mew_agent.tokens.tokenizers import TokenizerSettings, chosen_counter
 from tests.support.conversation_driver import TOOL, StartConversation, count_message
 from tests.support.rehearsal_vocabulary import write_vocabulary

@@ -21,8 +21,8 @@ from mew_agent.config.agent_config import AgentConfig
 from mew_agent.conversation.events import ContextCompacted, ConversationEvent
 from mew_agent.errors import ConfigError
 from mew_agent.participant.participant import Participant
-from mew_agent.rehearsal import RehearsalOptions, serve_rehearsal
-from mew_agent.rehearsal.tokenizer import count
+from mew_agent.parts.rehearsal import RehearsalOptions, serve_rehearsal
+from mew_agent.parts.rehearsal.tokenizer import count
 from tests.mew_agent.conftest import AgentDriver
 from tests.support.rehearsal_model import rehearsal_model
 from tests.support.waiting import PATIENCE_SECONDS

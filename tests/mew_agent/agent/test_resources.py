@@ -16,7 +16,7 @@ from mew_agent.conversation.events import LevelChanged
 from mew_agent.errors import ConfigError, Unauthorized
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.participant.participant import Participant
-from mew_agent.rehearsal.service import EmbeddedRehearsal
+from mew_agent.parts.rehearsal.service import EmbeddedRehearsal
 from tests.mew_agent.conftest import EnvelopeRecorder
 from tests.support.waiting import PATIENCE_SECONDS, until
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mew_agent.rehearsal import ScriptedReply, ScriptedToolCall
+from mew_agent.parts.rehearsal import ScriptedReply, ScriptedToolCall
 from tests.mew_agent.conftest import AgentDriver, StartAgent
 from tests.support.waiting import PATIENCE_SECONDS, until
 

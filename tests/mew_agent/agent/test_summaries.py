@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mew_agent.rehearsal import RecordedRequest, ScriptedReply, ScriptedToolCall
+from mew_agent.parts.rehearsal import RecordedRequest, ScriptedReply, ScriptedToolCall
 from tests.mew_agent.conftest import StartAgent
 from tests.support.waiting import PATIENCE_SECONDS
 

@@ -23,7 +23,7 @@ from mew_agent.context.tracker import Tracker
 from mew_agent.errors import ContextOverflow, ModelUnreachable
 from mew_agent.model.interface import Message, ModelReply, ModelRequest, ToolCall, Window
 from mew_agent.model.usage import Usage
-from mew_agent.rehearsal.tokenizer import count
+from mew_agent.parts.rehearsal.tokenizer import count
 from tests.support.texts import paragraphs
 from tests.support.trackers import keep_call, planned
 

@@ -12,7 +12,7 @@ from mew_agent.context.policy import MEW
 from mew_agent.context.tracker import Tracker
 from mew_agent.model.interface import Window
 from mew_agent.model.usage import Usage
-from mew_agent.rehearsal.tokenizer import count
+from mew_agent.parts.rehearsal.tokenizer import count
 from mew_agent.tokens.projection import Calibration
 from tests.support.trackers import keep_call
 

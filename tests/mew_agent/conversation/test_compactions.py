@@ -12,7 +12,7 @@ from mew_agent.context.policy.threshold import Fraction
 from mew_agent.conversation.conversation import Conversation
 from mew_agent.model.interface import ModelRequest, Window
 from mew_agent.model.openai_client import OpenAIModel
-from mew_agent.rehearsal.tokenizer import TOKENS_PER_MESSAGE, encode
+from mew_agent.parts.rehearsal.tokenizer import TOKENS_PER_MESSAGE, encode
 from tests.support.conversation_driver import StartConversation, asked_tokens, fill, ignore
 
 

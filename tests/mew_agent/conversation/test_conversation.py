@@ -10,7 +10,7 @@ from mew_protocol.payloads.participant import Compact, CompactDone
 from mew_agent.conversation.model_calls import CallInterrupted, with_unique_call_ids
 from mew_agent.errors import ContextOverflow, ModelError, ModelStreamCut
 from mew_agent.model.interface import Window
-from mew_agent.rehearsal.tokenizer import encode
+from mew_agent.parts.rehearsal.tokenizer import encode
 from tests.support.conversation_driver import TOOL, ConversationDriver, StartConversation, fill
 
 

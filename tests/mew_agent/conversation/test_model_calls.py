@@ -29,7 +29,7 @@ from mew_agent.model.interface import (
     Window,
 )
 from mew_agent.model.openai_client import OpenAIModel
-from mew_agent.rehearsal import RehearsalOptions, RehearsalServer, serve_rehearsal
+from mew_agent.parts.rehearsal import RehearsalOptions, RehearsalServer, serve_rehearsal
 from tests.support.conversation_driver import ConversationDriver, StartConversation, ignore, without_spending
 from tests.support.rehearsal_model import rehearsal_model
 from tests.support.waiting import PATIENCE_SECONDS

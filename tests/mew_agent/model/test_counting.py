@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mew_agent.model.counting import PromptCounter, read_count
 from mew_agent.model.interface import Message, ModelReply, ModelRequest, ToolCall, ToolSpec
 from mew_agent.model.openai_client import OpenAIModel
-from mew_agent.rehearsal import RehearsalOptions, serve_rehearsal
+from mew_agent.parts.rehearsal import RehearsalOptions, serve_rehearsal
 from tests.support.waiting import PATIENCE_SECONDS
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from mew_agent.errors import (
 from mew_agent.model.interface import Message, ModelEvent, ModelReply, ModelRequest, ReasoningDelta, TextDelta, Window
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.model.usage import Usage
-from mew_agent.rehearsal import RehearsalOptions, RehearsalServer, serve_rehearsal
+from mew_agent.parts.rehearsal import RehearsalOptions, RehearsalServer, serve_rehearsal
 from tests.support.sdk_transport import transport
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -103,7 +103,7 @@ def test_asking_for_the_window_does_not_import_openai() -> None:
     script = """
 import sys, anyio
 from mew_agent.model.openai_client import OpenAIModel
-from mew_agent.rehearsal import RehearsalOptions, serve_rehearsal
+from mew_agent.parts.rehearsal import RehearsalOptions, serve_rehearsal
 
 async def main():
     async with serve_rehearsal(RehearsalOptions(window_tokens=4096)) as server:

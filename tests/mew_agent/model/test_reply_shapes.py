@@ -16,13 +16,13 @@ from mew_agent.context.tracker import Tracker
 from mew_agent.conversation.conversation import Conversation
 from mew_agent.conversation.model_calls import ConversationOptions
 from mew_agent.errors import ContextOverflow, ModelError
-from mew_agent.meter.facts import CallFacts
-from mew_agent.meter.main_line import MainLine, MeteredCall
-from mew_agent.meter.relay import serve_relay
-from mew_agent.meter.replies import Reply
 from mew_agent.model.interface import Message, ModelReply, ModelRequest, Window
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.model.usage import Usage
+from mew_agent.parts.meter.facts import CallFacts
+from mew_agent.parts.meter.main_line import MainLine, MeteredCall
+from mew_agent.parts.meter.relay import serve_relay
+from mew_agent.parts.meter.replies import Reply
 from tests.mew_agent.model.reply_shapes import OVERFLOW_TEXT, SHAPES, Label, Shape, bare, piece, usage
 from tests.support.waiting import PATIENCE_SECONDS
 

@@ -17,7 +17,7 @@ from mew_agent.model.window import (
     read_ollama_ps,
     read_ollama_show,
 )
-from mew_agent.rehearsal import RehearsalOptions, serve_rehearsal
+from mew_agent.parts.rehearsal import RehearsalOptions, serve_rehearsal
 
 if TYPE_CHECKING:
     from tests.mew_agent.model.conftest import RawProvider

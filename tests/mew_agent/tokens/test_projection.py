@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mew_agent.rehearsal.tokenizer import count
+from mew_agent.parts.rehearsal.tokenizer import count
 from mew_agent.tokens.projection import (
     MESSAGE_OVERHEAD_TOKENS,
     PIECE_CHARS,

@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from mew_agent.errors import ConfigError
-from mew_agent.rehearsal.tokenizer import count
+from mew_agent.parts.rehearsal.tokenizer import count
 from mew_agent.tokens.projection import Calibration, features
 from mew_agent.tokens.sizes import INLINE_CHARS, Size, Sizes
 from mew_agent.tokens.tokenizers import TextCounter

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mew_agent.rehearsal.tokenizer import count
+from mew_agent.parts.rehearsal.tokenizer import count
 from mew_agent.tokens.projection import Calibration, StreamProjection, features
 
 TEXT = "The station at the north pier measured 12 units of water, and nothing else happened that day. " * 20

@@ -15,7 +15,7 @@ from mew_agent.agent.agent import Agent
 from mew_agent.cli.demo.story import DemoFailed, DemoStory, split_text
 from mew_agent.config.agent_config import AgentConfig
 from mew_agent.participant.participant import Participant
-from mew_agent.rehearsal import RehearsalOptions, serve_rehearsal
+from mew_agent.parts.rehearsal import RehearsalOptions, serve_rehearsal
 from tests.support.rehearsal_model import rehearsal_model
 from tests.support.waiting import PATIENCE_SECONDS
 

@@ -20,7 +20,7 @@ from mew_agent.config.agent_config import AgentConfig
 from mew_agent.errors import NotAccepted
 from mew_agent.participant.events import ProposalMade
 from mew_agent.participant.participant import Participant
-from mew_agent.rehearsal import serve_rehearsal
+from mew_agent.parts.rehearsal import serve_rehearsal
 from mew_agent.tools.catalog import INVALID_REQUEST, RequestFailed
 from tests.support.cli import mew, seat
 from tests.support.rehearsal_model import rehearsal_model

@@ -1,0 +1,204 @@
+"""The HTTP side of A2A: a card and a JSON-RPC endpoint for each participant of a space.
+
+Owns the routes, the cards, the bearer token, and the limit of a request's size. Cards are public, because they say how
+to sign in; everything else requires the token. How a task runs is in `tasks`.
+"""
+
+import json
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from a2a.compat.v0_3.extension_headers import LEGACY_HTTP_EXTENSION_HEADER
+from a2a.extensions.common import HTTP_EXTENSION_HEADER
+from a2a.server.request_handlers import DefaultRequestHandler
+from a2a.server.request_handlers.response_helpers import agent_card_to_dict
+from a2a.server.routes.jsonrpc_dispatcher import JsonRpcDispatcher
+from a2a.types import (
+    AgentCapabilities,
+    AgentCard,
+    AgentExtension,
+    AgentInterface,
+    AgentSkill,
+    HTTPAuthSecurityScheme,
+    SecurityRequirement,
+    SecurityScheme,
+    StringList,
+)
+from mew_listener.request_guard import ONLY_OWN, Allowed
+from mew_listener.server import serving
+from mew_protocol.payloads.participant import Status
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from mew_agent._version import __version__
+from mew_agent.parts.a2a.tasks import CONTEXT_EXTENSION, ParticipantTasks, RecentTasks, UsableRequests, tools_of
+from mew_agent.parts.a2a.tools import JSON, A2ARole, extension_of, skills_of
+from mew_agent.parts.openai_api.app import FAILURE_HANDLERS, KeyCheck, health_routes
+from mew_agent.parts.openai_api.chat_participant import ChatParticipant
+from mew_agent.parts.openai_api.format import BAD_REQUEST, NOT_FOUND, OpenAIApiError
+from mew_agent.tracing import TracedRequests
+
+SCHEMA_PATH: Final = "/extensions/context/v1.json"
+VERSIONS: Final = ("1.0", "0.3")
+"""The versions of A2A that clients may speak, the preferred one first."""
+
+
+def _is_worth_a_line(record: logging.LogRecord) -> bool:
+    """Return False for what the SDK logs about a client's invalid request, with a traceback: the client is told."""
+    return not str(record.msg).startswith(("Failed to validate base", "Failed to parse request", "Request Error"))
+
+
+for _name in ("a2a.server.routes.jsonrpc_dispatcher", "a2a.compat.v0_3.jsonrpc_adapter"):
+    logging.getLogger(_name).addFilter(_is_worth_a_line)
+
+
+@dataclass(eq=False)
+class A2AServer:
+    """Serves participants to A2A clients. `only` are the ids of those served; empty means all but `participant`.
+
+    `roles` are those of space.yaml. A participant without one is an agent if it reports a context, a tool if it has
+    tools, and otherwise a person. `public_url` is the address in cards (default: the one a client connected to).
+    """
+
+    participant: ChatParticipant
+    token: str
+    only: Sequence[str] = ()
+    roles: Mapping[str, A2ARole] = field(default_factory=dict)
+    public_url: str | None = None
+    _handlers: dict[str, DefaultRequestHandler] = field(default_factory=dict)
+
+    @asynccontextmanager
+    async def serve(self, *, host: str = "127.0.0.1", port: int = 0, allowed: Allowed = ONLY_OWN) -> AsyncIterator[str]:
+        """Serve until the block exits; yields the base URL. Raises OSError if the port is in use."""
+        if self.public_url is not None:
+            allowed = replace(allowed, hosts=(*allowed.hosts, urlsplit(self.public_url).hostname or ""))
+        try:
+            async with serving(
+                self.app(), host=host, port=port, stopping=self.participant.close, allowed=allowed
+            ) as url:
+                yield url
+        finally:
+            for handler in self._handlers.values():
+                await handler.aclose()
+
+    def participants(self) -> dict[str, A2ARole]:
+        """Return the participants that are served, present or absent, and how each answers."""
+        me, found = self.participant, dict(self.roles)
+        for name, peer in me.peers.items():
+            found.setdefault(name, "tool" if peer.tools else "person")
+        found |= {one.name: "agent" for one in me.agents() if one.name not in self.roles}
+        return {name: found[name] for name in sorted(found) if name in (self.only or found) and name != me.id}
+
+    def app(self) -> Starlette:
+        """Return the ASGI application."""
+        return Starlette(
+            routes=[
+                *health_routes(self.participant),
+                Route("/agents", self._all_cards),
+                Route("/agents/{name}", self._call, methods=["POST"]),
+                Route("/agents/{name}/.well-known/agent-card.json", self._one_card),
+                Route(SCHEMA_PATH, self._schema),
+            ],
+            middleware=[
+                Middleware(KeyCheck, api_keys={"": self.token}, requires_key=_requires_token),
+                Middleware(TracedRequests),
+            ],
+            exception_handlers=FAILURE_HANDLERS,
+        )
+
+    async def _all_cards(self, request: Request) -> Response:
+        cards = [await self._card(name, role, request) for name, role in self.participants().items()]
+        return JSONResponse({"agents": [agent_card_to_dict(card) for card in cards]})
+
+    async def _one_card(self, request: Request) -> Response:
+        # Strangers may read a card of a participant that they know, but not which others there are.
+        name, role = self._named(request, lists_others=False)
+        return JSONResponse(agent_card_to_dict(await self._card(name, role, request)))
+
+    async def _schema(self, _: Request) -> Response:
+        return JSONResponse({"$id": CONTEXT_EXTENSION, **Status.model_json_schema()})
+
+    async def _call(self, request: Request) -> Response:
+        """Answer one JSON-RPC request, or a stream of responses."""
+        name, role = self._named(request)
+        handler = self._handlers.get(name)
+        if handler is None:
+            card = await self._card(name, role, request)
+            handler = self._handlers.setdefault(
+                name,
+                DefaultRequestHandler(
+                    ParticipantTasks(self.participant, name, lambda: self.participants().get(name, role)),
+                    RecentTasks(),
+                    card,
+                    request_context_builder=UsableRequests(),
+                ),
+            )
+        dispatcher = JsonRpcDispatcher(handler, enable_v0_3_compat=True)
+        try:  # before the SDK, which logs what clients send or leave unfinished as failures of its own
+            await request.json()
+        except json.JSONDecodeError:
+            pass  # the SDK answers
+        except (ValueError, RecursionError) as error:
+            raise OpenAIApiError(BAD_REQUEST, "invalid_request", f"body: invalid JSON: {error}") from None
+        response = await dispatcher.handle_requests(request)
+        for name in (HTTP_EXTENSION_HEADER, LEGACY_HTTP_EXTENSION_HEADER):
+            if CONTEXT_EXTENSION in (one.strip() for one in request.headers.get(name, "").split(",")):
+                response.headers[name] = CONTEXT_EXTENSION
+        return response
+
+    def _named(self, request: Request, *, lists_others: bool = True) -> tuple[str, A2ARole]:
+        """Return the participant that the path names, and how it answers. Raises `OpenAIApiError` (404)."""
+        name, found = request.path_params["name"], self.participants()
+        if name not in found:
+            others = (
+                f" ({', '.join(found) or 'none yet'})" if lists_others else "; with the token, GET /agents lists them"
+            )
+            problem = f"no participant '{name}' is offered here{others}"
+            raise OpenAIApiError(NOT_FOUND, "participant_not_found", problem)
+        return name, found[name]
+
+    async def _card(self, name: str, role: A2ARole, request: Request) -> AgentCard:
+        base = self.public_url or _local_url(request)
+        description = f"{role.capitalize()} '{name}' of the space '{self.participant.space}'."
+        tools = () if role == "person" else await tools_of(self.participant, name)
+        skills, extensions, inputs = skills_of(tools), [extension_of(tools)] if tools else [], [JSON] if tools else []
+        if role == "agent":
+            report: dict[str, Any] = {"schema": f"{base}{SCHEMA_PATH}"}
+            about = "How full the agent's context is."
+            extensions.insert(0, AgentExtension(uri=CONTEXT_EXTENSION, description=about, params=report))
+        if role != "tool" or not tools:
+            skills.insert(0, AgentSkill(id="chat", name="Chat", description=description, tags=["chat"]))
+        return AgentCard(
+            name=name,
+            description=description,
+            version=__version__,
+            supported_interfaces=[
+                AgentInterface(url=f"{base}/agents/{name}", protocol_binding="JSONRPC", protocol_version=one)
+                for one in VERSIONS
+            ],
+            capabilities=AgentCapabilities(streaming=True, extensions=extensions),
+            security_schemes={
+                "token": SecurityScheme(http_auth_security_scheme=HTTPAuthSecurityScheme(scheme="bearer"))
+            },
+            security_requirements=[SecurityRequirement(schemes={"token": StringList()})],
+            default_input_modes=["text/plain", *inputs],
+            default_output_modes=["text/plain", *inputs],
+            skills=skills,
+        )
+
+
+def _local_url(request: Request) -> str:
+    """Return the address that the client connected to: not the `Host` that it sent, which may be another's."""
+    host, port = request.scope["server"]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def _requires_token(path: str) -> bool:
+    return path.startswith("/agents") and not path.endswith("/.well-known/agent-card.json")

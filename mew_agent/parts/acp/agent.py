@@ -1,0 +1,531 @@
+"""An ACP agent as a participant of a space.
+
+Owns its lifetime: the program and its restarts, the session, and the order of prompts. A chat becomes a prompt (see
+`turn`), a permission request a proposal to the space, `participant/compact` the agent's own command. `profiles` says
+what its figures mean, and `figures` when they are valid.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal, NoReturn, Self
+
+import anyio
+from mew_protocol import kinds
+from mew_protocol.envelope import Envelope
+from mew_protocol.json_values import object_at, objects_at
+from mew_protocol.payloads.mcp import CallSubject
+from mew_protocol.payloads.participant import Compact, CompactDone
+from mew_protocol.visible import shortened
+
+from mew_agent.agent.address_filter import AddressFilter, AnswerBroadcasts
+from mew_agent.agent.budgets import SenderBudgets
+from mew_agent.agent.headroom import queued_messages, tokens_of
+from mew_agent.agent.inbox import Inbox
+from mew_agent.agent.loop_guard import LoopGuard
+from mew_agent.agent.recall import text_as_read
+from mew_agent.agent.reception import Reception
+from mew_agent.agent.resources import CLOSE_SECONDS
+from mew_agent.child_program import FIRST_DELAY_SECONDS, Restarts
+from mew_agent.context.sqlite_store import MemoryStore, SqliteStore
+from mew_agent.context.store import Store, StoredChat
+from mew_agent.errors import GatewayError, MewAgentError, NotPermitted, PeerError, first_cause
+from mew_agent.participant.external_context import POLICY, STALLED_STATUS
+from mew_agent.participant.messenger import timestamp
+from mew_agent.participant.participant import Participant
+from mew_agent.parts.acp.figures import (
+    AgentUsage,
+    MessageRun,
+    UsageTracker,
+    compaction_step,
+    spending_in,
+    usage_in,
+    window_in,
+)
+from mew_agent.parts.acp.modes import reported_mode
+from mew_agent.parts.acp.own_compactions import OwnCompactions
+from mew_agent.parts.acp.profiles import UNKNOWN, AcpProfile, CompactionStep, profile_for
+from mew_agent.parts.acp.session import AcpFailed, AcpSession, open_session
+from mew_agent.parts.acp.settings import AcpConfig, KeptSession
+from mew_agent.parts.acp.turn import AcpTurn, text_in
+from mew_agent.tokens.projection import Calibration
+from mew_agent.tokens.sizes import Size, Sizes
+from mew_agent.tools.catalog import INVALID_REQUEST, RequestFailed
+
+logger = logging.getLogger("mew_agent.parts.acp")
+
+PERMISSION: Final = "permission"
+"""The tool that a permission request proposes to call."""
+
+MAX_TEXT_CHARS: Final = 100_000
+"""Maximum length of the text in a proposed permission request; a longer one says how much is missing."""
+
+GO_ON: Final = "Your context was compacted while you worked on the last message. Go on with it where you stopped."
+AGAIN: Final = "(You were restarted while you worked on this message. Go on where you stopped.)\n"
+
+COMMANDS_SECONDS: Final = 5.0
+"""How long a compaction waits for an agent that has just started to announce its commands."""
+
+
+@dataclass
+class _RequestedCompaction:
+    """Progress of a compaction that we requested. `over` is set when the compaction or the agent has ended."""
+
+    step: CompactionStep | None = None
+    over: anyio.Event = field(default_factory=anyio.Event)
+
+    def follow(self, step: CompactionStep) -> None:
+        self.step = step
+        if step != "started":
+            self.over.set()
+
+
+class AcpAgent(Participant):
+    """One session of an ACP agent. `async with AcpAgent(...)` joins, starts the program and answers chats."""
+
+    handlers_answer_chats = False
+
+    def __init__(
+        self,
+        settings: AcpConfig,
+        gateway: str,
+        *,
+        space: str,
+        id: str,  # noqa: A002 - the wire's word
+        token: str,
+        first_connect_seconds: float = 10.0,
+        first_delay_seconds: float = FIRST_DELAY_SECONDS,
+    ) -> None:
+        super().__init__(
+            gateway,
+            space=space,
+            id=id,
+            token=token,
+            first_connect_seconds=first_connect_seconds,
+            discover=settings.space_tools,
+        )
+        self.mcp_servers: Sequence[Mapping[str, Any]] = ()
+        """The MCP servers of its session, as `session/new` has them."""
+        self.settings = settings
+        self.profile: AcpProfile = UNKNOWN
+        self._restarts = Restarts(settings.max_restarts, first_delay_seconds)
+        self._usage = UsageTracker(UNKNOWN)
+        self._messages = MessageRun()
+        self._window: int | None = None
+        self._agent: AcpSession | None = None
+        self._kept: KeptSession | None = None
+        """The session to continue."""
+        self._agent_ready = anyio.Event()
+        self._requested: _RequestedCompaction | None = None
+        self._commands: tuple[str, ...] = ()
+        self._commands_known = anyio.Event()
+        self._one_prompt = anyio.Lock()
+        self._interruptible: anyio.CancelScope | None = None
+        """The running prompt of a chat."""
+        self._was_joined = False
+        self._questions: set[anyio.CancelScope] = set()
+        """The permission requests that await a decision."""
+        self._entered: str | None = None
+        """The chat that the newest figure counts."""
+        self._sizes = Sizes()
+        self._failure: str | None = None
+        """Why the program is no longer started."""
+        self._prompting: Literal["chat", "compaction"] | None = None
+        """What the running prompt is for. Updates that arrive without a prompt repeat an earlier session."""
+        self.external_context.policy = None
+        self.external_context.compact_at_percent = settings.compact_at_percent
+        self.external_context.handler_timeout_seconds = settings.compact_seconds
+        self._own_compactions = OwnCompactions(self, settings.compact_at_percent, settings.max_compacting)
+        self.on_compact(self._compact)
+        self.on_clear(self._clear)
+        self.mcp_server.own_requests = self._answer_decision
+        mode: AnswerBroadcasts = "rules" if settings.answer_broadcasts else "never"
+        self._store: Store = MemoryStore() if settings.store is None else SqliteStore(Path(settings.store))
+        self._inbox = Inbox(id, AddressFilter((id,), mode), self._store, answers=True)
+        budgets = SenderBudgets(
+            settings.loop_limits.tokens_per_hour, None if settings.store is None else Path(f"{settings.store}~budgets")
+        )
+        self._reception = Reception(
+            self, self._inbox, LoopGuard(id, settings.loop_limits), self._turn_for, None, budgets
+        )
+
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        self.start_soon(self._run_program)
+        self.start_soon(self.session.run_until_ended, self._reception.answer_chats)
+        return self
+
+    @property
+    def turn(self) -> AcpTurn | None:
+        """The turn that answers a chat now."""
+        return self._reception.turn
+
+    async def before_join(self) -> None:
+        """Load the inbox and the session."""
+        await self._store.load()  # sets a damaged file aside
+        await self._reception.load()
+        await self._count_queued()
+        self._kept = kept = KeptSession.load(self.settings)
+        if kept is not None and kept.tokens is not None and kept.measured_at is not None:
+            self.external_context.report(
+                kept.tokens, basis="agent_reported", now=timestamp(), measured_at=kept.measured_at, window=kept.window
+            )
+            self.external_context.forget_figures("restarted")
+
+    async def after_leave(self) -> None:
+        """Close the store of the inbox."""
+        with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_SECONDS):
+            await self._store.aclose()
+
+    async def _keep_session(self) -> None:
+        if self._agent is None:
+            return
+        figures = self.external_context.figures
+        self._kept = KeptSession(
+            session_id=self._agent.session_id,
+            program=self.settings.program,
+            cwd=self.settings.cwd,
+            tokens=figures.tokens if figures is not None else None,
+            window=figures.window if figures is not None else None,
+            measured_at=figures.measured_at if figures is not None else None,
+        )
+        if (path := self.settings.state_path) is not None:
+            try:
+                await self._kept.save(path)
+            except OSError as error:
+                logger.warning("session not kept: %s", error)
+
+    async def receive(self, envelope: Envelope) -> None:
+        """Queue chats, and cancel what a participant cancels."""
+        self._own_compactions.staggered.receive(envelope)
+        await self._reception.receive(envelope)
+        if envelope.kind in (kinds.CHAT, kinds.CHAT_CANCEL):
+            await self._count_queued()
+
+    async def receive_past(self, envelope: Envelope) -> None:
+        """Queue chats that were sent while no process of this participant ran."""
+        await self._reception.receive_past(envelope)
+        await self._count_queued()
+
+    async def _count_queued(self) -> None:
+        """Count the chats that the context does not contain yet, for reports."""
+        unread = (chat for chat in self._inbox.unread if chat.envelope.id != self._entered)
+        self.external_context.queued = await queued_messages(unread, self._size_of, Calibration())
+
+    async def _size_of(self, chat: StoredChat) -> Size:
+        return await self._sizes.measure(text_as_read(chat))
+
+    async def joined(self) -> None:
+        """Announce the state after each join, and clean up what an earlier process left."""
+        self._own_compactions.staggered.restart()
+        welcome = self.session.client.arrived.message
+        if not self._was_joined and isinstance(welcome, Envelope):
+            self.start_soon(self._reception.clean_up_after_earlier_process, welcome)
+        self._was_joined = True
+        self.start_soon(self.control.announce, "starting" if self._agent is None else None)
+
+    async def close_streams(self, reason: str) -> None:
+        """Close the stream of the running turn."""
+        if self.turn is not None:
+            await self.turn.close_stream(reason)
+
+    # -- the program -------------------------------------------------------------------------------------
+
+    async def _run_program(self) -> None:
+        """Run the agent's program until we leave, and start it again when it ends, within limits."""
+        while True:
+            self._restarts.started()
+            try:
+                await self._run_session()
+            except* Exception as group:
+                problem = str(first_cause(group)) or type(first_cause(group)).__name__
+            finally:
+                self._forget_agent()
+            logger.warning("%s", problem)
+            self.external_context.forget_figures("restarted")
+            delay_seconds = self._restarts.delay_seconds()
+            if delay_seconds is None:
+                await self.control.announce(f"failed:{problem}")
+                if self.turn is not None:
+                    self.turn.fail(problem)
+                self._failure = problem
+                self._agent_ready.set()
+                return
+            await self.control.announce(f"restarting:{problem}")
+            await anyio.sleep(delay_seconds)
+
+    async def _run_session(self) -> NoReturn:
+        """Run the program and its session until it ends. Raises the `AcpFailed` that says why."""
+        async with open_session(
+            self.settings,
+            self._receive_update,
+            self._ask_permission,
+            self._request_ended,
+            session_id=None if self._kept is None else self._kept.session_id,
+            mcp_servers=self.mcp_servers,
+        ) as session:
+            self.profile = profile_for(self.settings.agent, session.name)
+            self.external_context.policy = None if self.profile.used is None else POLICY
+            self.external_context.measure = self.profile.used
+            self._usage = UsageTracker(self.profile)
+            self._window = window_in(session.opened)
+            self._agent = session
+            self._note_mode()
+            await self._keep_session()
+            logger.info("%s %s is ready", session.name or self.settings.program[0], session.version)
+            self._agent_ready.set()
+            await self.control.announce("ready")
+            await session.ended.wait()
+            self._forget_agent()  # its end takes a while, and the next chat must wait for the next start
+        raise AcpFailed(session.program.name, await session.end_reason(), session.program.stderr_tail)
+
+    def _forget_agent(self) -> None:
+        before, self._agent, self._agent_ready = self._agent_ready, None, anyio.Event()
+        before.set()
+        if self._requested is not None:
+            self._requested.over.set()
+
+    async def _ready_session(self) -> AcpSession:
+        """Wait until the agent is ready. Raises `MewAgentError` if it is no longer started."""
+        while self._agent is None or self._agent.ended.is_set():
+            if self._failure is not None:
+                raise MewAgentError(self._failure)
+            await self._agent_ready.wait()
+        return self._agent
+
+    # -- chats -------------------------------------------------------------------------------------------
+
+    async def _turn_for(self, chat: StoredChat) -> AcpTurn:
+        return AcpTurn(
+            participant=self,
+            inbox=self._inbox,
+            question=chat,
+            prompt=self._prompt_turn,
+            max_seconds=self.settings.turn_seconds,
+            compactions=self._own_compactions,
+        )
+
+    async def _prompt_turn(self, text: str, is_repeated: bool) -> Mapping[str, Any]:
+        """Send a prompt of the conversation; a compaction that interrupts it is followed by a prompt to continue."""
+        while True:
+            async with self._one_prompt:
+                session = await self._ready_session()
+                if is_repeated and session.was_loaded:
+                    text, is_repeated = f"{AGAIN}{text}", False
+                with anyio.CancelScope() as self._interruptible:
+                    self._usage.turn_started(is_main=True)
+                    self._messages.turn_started()
+                    self._prompting = "chat"
+                    try:
+                        return await session.prompt(text, self._withdraw_questions)
+                    finally:
+                        self._prompting = self._interruptible = None
+            text = GO_ON  # the compaction that interrupted it waited for the lock, and has ended
+
+    async def _request_ended(self, result: Mapping[str, Any]) -> None:
+        """Report the usage at the end of a turn."""
+        is_abandoned = result.get("stopReason") == "cancelled"
+        usage = self._usage.turn_ended(is_abandoned=is_abandoned) if self._prompting == "chat" else None
+        if usage is not None:
+            await self._report(usage)
+
+    # -- what the agent says -----------------------------------------------------------------------------
+
+    async def _receive_update(self, update: Mapping[str, Any]) -> None:
+        context = self.external_context
+        context.spending = spending_in(update) or context.spending
+        if (usage := usage_in(update, self.profile)) is not None:
+            context.note_size(usage.tokens)
+            if (now := self._usage.usage(usage)) is not None:
+                await self._report(now)
+                self.start_soon(self._own_compactions.apply_pending)
+        if self._note_mode():
+            await self.control.announce()
+        if self.profile.compacts_unreported and self._prompting == "chat" and self._messages.follow(update):
+            context.compaction_started("agent")
+            await self._end_own_compaction()
+        if (step := compaction_step(update, self.profile)) is not None:
+            await self._follow_compaction(step)
+        if update.get("sessionUpdate") == "available_commands_update":
+            listed = objects_at(update, "availableCommands")
+            self._commands = tuple(str(one.get("name")).lstrip("/") for one in listed)
+            self._commands_known.set()
+        elif update.get("sessionUpdate") == "plan":
+            await self.control.announce(_plan_status(update))
+        elif self.turn is not None and self._prompting == "chat":
+            await self.turn.receive(update)
+
+    async def _follow_compaction(self, step: CompactionStep) -> None:
+        """Note the progress of a compaction; report it if the agent started it."""
+        context = self.external_context
+        if self._requested is not None:
+            self._requested.follow(step)
+        match step:
+            case "started":
+                self._usage.compacted()
+                if not context.is_compacting:
+                    context.compaction_started("agent")
+                    await self.control.announce("compacting")
+            # Some agents report an end twice.
+            case "completed" if self._prompting != "compaction" and context.is_compacting:
+                await self._end_own_compaction()
+            case "failed" if self._prompting != "compaction" and context.is_compacting:
+                context.compaction_ended(CompactDone.as_skipped("failed"), timestamp())
+                await self.control.announce("compaction_failed:the agent reported a failure")
+
+    async def _end_own_compaction(self) -> None:
+        context, was_stalled = self.external_context, self.external_context.is_stalled
+        context.compaction_ended(CompactDone(status="compacted"), timestamp())
+        if not was_stalled:
+            await self.control.announce("compacted")
+        if context.is_stalled:
+            await self.control.announce(STALLED_STATUS)
+
+    def _note_mode(self) -> bool:
+        """Note the mode of the session. Returns whether the report changes."""
+        mode = None if self._agent is None else self._agent.mode
+        if mode is None:
+            return False
+        before, settings = self.external_context.mode, self.settings
+        asks_always = settings.asks_by_environment
+        now = reported_mode(mode, self.profile, settings.mode, asks_always=asks_always)
+        self.external_context.mode = now
+        if now != before and now.asks is False:
+            logger.warning("acts without asking: mode '%s'", mode)
+        return now != before
+
+    async def _report(self, usage: AgentUsage) -> None:
+        if self.turn is not None:
+            self._entered = self.turn.chat.id
+            await self._count_queued()
+            if self.profile.used == "prompt":
+                size = await self._sizes.measure("".join(self.turn.texts))
+                self.external_context.reply_tokens = tokens_of(size, Calibration())
+        self.external_context.report(
+            usage.tokens,
+            basis="provisional" if usage.is_abandoned else "agent_reported",
+            now=timestamp(),
+            window=usage.window or self._window,
+        )
+        await self.control.announce()
+        await self._keep_session()
+
+    # -- controls ----------------------------------------------------------------------------------------
+
+    async def _compact(self, request: Compact) -> CompactDone:
+        """Send the agent's own command, after the running turn or in its middle. The answer contains failures."""
+        try:
+            return await self._send_compact_command(request)
+        except MewAgentError as error:
+            return CompactDone.as_skipped(str(error))
+
+    async def _send_compact_command(self, request: Compact) -> CompactDone:
+        await self._ready_session()
+        with anyio.move_on_after(COMMANDS_SECONDS):
+            await self._commands_known.wait()
+        announced = (name for name in self.profile.compact_commands if name in self._commands)
+        command = next(announced, self.profile.hidden_command)
+        if command is None:
+            return CompactDone.as_skipped("not_supported")
+        if request.interrupt and self._interruptible is not None:
+            self._interruptible.cancel()
+        async with self._one_prompt:
+            session = await self._ready_session()
+            self._prompting = "compaction"
+            self._usage.turn_started(is_main=False)
+            self._usage.compacted()
+            self._requested = requested = _RequestedCompaction()
+            try:
+                response = await session.prompt(f"/{command}", self._withdraw_questions)
+                if requested.step == "started":  # some agents compact after their response
+                    await requested.over.wait()
+            finally:
+                self._prompting = self._requested = None
+        if response.get("stopReason") == "cancelled":
+            return CompactDone.as_skipped("cancelled")
+        if requested.step in ("started", "failed"):
+            return CompactDone.as_skipped("failed")
+        return CompactDone(status="compacted")
+
+    async def _clear(self) -> None:
+        """Begin a new session, after the running turn."""
+        async with self._one_prompt:
+            session = await self._ready_session()
+            await session.renew()
+            self._note_mode()
+            self._own_compactions.clear()
+            await self._keep_session()
+
+    def waits_changed(self) -> None:
+        """Report what the participant waits for, if that changed."""
+        waits = self._reception.waits
+        if waits != self.external_context.waiting and not self.session.ended.is_set():
+            self.external_context.waiting = waits
+            self.start_soon(self.control.announce, "waiting_for_approval" if self.mcp.waits else None)
+
+    # -- permissions -------------------------------------------------------------------------------------
+
+    async def _ask_permission(self, request: Mapping[str, Any]) -> str | None:
+        """Propose the call that the agent asks about. Returns the option to choose; None without a decision in time."""
+        call = object_at(request, "toolCall")
+        arguments = {
+            "tool": str(call.get("title") or call.get("kind") or "a tool"),
+            "kind": call.get("kind"),
+            "input": call.get("rawInput"),
+            "text": None if call.get("rawInput") else shortened(_text_of(call), MAX_TEXT_CHARS),
+            "changes": None if call.get("rawInput") else _changes_in(call),
+            "locations": call.get("locations"),
+        }
+        params = {"name": PERMISSION, "arguments": {key: one for key, one in arguments.items() if one}}
+        decision, scope = None, anyio.CancelScope()
+        self._questions.add(scope)
+        try:
+            with scope:
+                decision = await self.mcp.propose_to_self(params, tuple(self.peers), self.settings.permission_seconds)
+        except (NotPermitted, GatewayError, PeerError) as error:
+            logger.warning("could not ask for permission: %s", error)
+        finally:
+            self._questions.discard(scope)
+        if scope.cancelled_caught:
+            return None
+        wanted = "reject_once" if decision is None or decision.kind == kinds.MCP_REJECT else "allow_once"
+        options = objects_at(request, "options")
+        # Without an option of this kind, None cancels the agent's call.
+        return next((str(one.get("optionId")) for one in options if one.get("kind") == wanted), None)
+
+    def _withdraw_questions(self) -> None:
+        """Withdraw the open permission requests, because their turn is cancelled."""
+        for scope in tuple(self._questions):
+            scope.cancel()
+
+    async def _answer_decision(self, request: Envelope) -> dict[str, Any] | None:
+        """Return the result of a request that fulfils a permission proposal; None for other requests.
+
+        Raises `RequestFailed` if the proposal was already decided, or never made.
+        """
+        if CallSubject.read(request.body).tool != PERMISSION:
+            return None
+        decision = self.mcp.decision_before(request)
+        if decision is None or decision.id != request.id:  # not every gateway refuses a second decision
+            raise RequestFailed(INVALID_REQUEST, "no decision is needed: the proposal was decided, or never made")
+        return {"content": [{"type": "text", "text": "Allowed."}]}
+
+
+def _text_of(call: Mapping[str, Any]) -> str:
+    """Return the texts of a tool call, and the files that it changes. Some agents name the command only there."""
+    parts = objects_at(call, "content")
+    return "\n".join(filter(None, (text_in(one.get("content")) or str(one.get("path") or "") for one in parts)))
+
+
+def _changes_in(call: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the changes of files that a tool call shows."""
+    changes = (one for one in objects_at(call, "content") if one.get("type") == "diff")
+    return [{key: one.get(key) for key in ("path", "oldText", "newText")} for one in changes]
+
+
+def _plan_status(update: Mapping[str, Any]) -> str:
+    entries = objects_at(update, "entries")
+    done = sum(one.get("status") == "completed" for one in entries)
+    now = next((str(one.get("content")) for one in entries if one.get("status") == "in_progress"), "")
+    return f"plan:{done} of {len(entries)} done{f'; {now[:120]}' if now else ''}"

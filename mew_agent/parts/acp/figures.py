@@ -1,0 +1,144 @@
+"""[pure] Read the figures of an ACP agent, and decide when they are valid.
+
+Owns that usage counts at the end of a main turn only, and that from the start of a compaction to the end of the next
+main turn nothing is known. Sends nothing: returns what to report.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from mew_protocol.context_report import Spending
+from mew_protocol.json_values import objects_at, value_at
+
+from mew_agent.model.usage import positive_count
+from mew_agent.parts.acp.profiles import AcpProfile, CompactionStep
+
+_STEPS: Final[Mapping[str, CompactionStep]] = {
+    "in_progress": "started",
+    "completed": "completed",
+    "failed": "failed",
+    "cancelled": "failed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AgentUsage:
+    """An agent's report of its context: the tokens in it, and the size of its window if known.
+
+    `is_abandoned`: its turn was cancelled, so the figure may be the agent's own estimate.
+    """
+
+    tokens: int
+    window: int | None = None
+    is_abandoned: bool = False
+
+
+def usage_in(update: Mapping[str, Any], profile: AcpProfile) -> AgentUsage | None:
+    """Return the usage in a `session/update`; None without one. A 0 is what agents send before any call."""
+    if update.get("sessionUpdate") == "usage_update":
+        tokens, size = positive_count(update.get("used")), positive_count(update.get("size"))
+        window = None if not size else round(size * 100 / profile.window_percent)
+        return AgentUsage(tokens, window) if tokens else None
+    key = "inputTokens" if profile.used == "prompt" else "totalTokens"
+    tokens = positive_count(value_at(update, "_meta", "usage", key))
+    return AgentUsage(tokens) if tokens else None
+
+
+def spent_tokens(usage: object) -> int:
+    """Return the tokens that a usage of a turn or a call adds up to; 0 if it names none."""
+    return positive_count(value_at(usage, "totalTokens")) or 0
+
+
+def spending_in(update: Mapping[str, Any]) -> Spending | None:
+    """Return the cost of the session so far; None if unknown. Agents send 0 for models without a price."""
+    amount, currency = value_at(update, "cost", "amount"), value_at(update, "cost", "currency")
+    if isinstance(amount, int | float) and 0 < amount < math.inf and isinstance(currency, str):
+        return Spending(amount=round(amount, 8), currency=currency)
+    return None
+
+
+def compaction_step(update: Mapping[str, Any], profile: AcpProfile) -> CompactionStep | None:
+    """Return the progress of a compaction in a `session/update`; None if it reports none."""
+    if update.get("sessionUpdate") == "compaction_update":
+        return _STEPS.get(str(update.get("status")))
+    if update.get("sessionUpdate") == "agent_message_chunk":
+        text = str(value_at(update, "content", "text") or "")
+        return next((step for start, step in profile.compaction_texts.items() if text.startswith(start)), None)
+    return None
+
+
+def window_in(session: Mapping[str, Any]) -> int | None:
+    """Return the window that the answer to `session/new` names for its current model; None without one."""
+    current = value_at(session, "models", "currentModelId")
+    listed = objects_at(session, "models", "availableModels")
+    found = next((model for model in listed if model.get("modelId") == current), None)
+    return positive_count(value_at(found, "_meta", "contextLimit"))
+
+
+class MessageRun:
+    """Follows the messages of a turn, to see a compaction that the agent does not report.
+
+    An agent ends its turn with a message that calls no tool. If another one follows, it is the summary; the one after
+    that goes on with the turn.
+    """
+
+    def __init__(self) -> None:
+        self._message: object = None
+        self._count = 0
+
+    def turn_started(self) -> None:
+        """Note that a prompt is sent."""
+        self._message, self._count = None, 0
+
+    def follow(self, update: Mapping[str, Any]) -> bool:
+        """Return whether this update is the first one after a compaction."""
+        match update.get("sessionUpdate"):
+            case "tool_call":
+                self._count = 0
+            case "agent_message_chunk" if update.get("messageId") != self._message:
+                self._message = update.get("messageId")
+                self._count += 1
+                return self._count > 1 and self._count % 2 == 1
+            case _:
+                pass
+        return False
+
+
+class UsageTracker:
+    """Follows the turns of one session. Each method returns the usage to report now, or None."""
+
+    def __init__(self, profile: AcpProfile) -> None:
+        self._profile = profile
+        self._is_main = False
+        self._has_compacted = False
+        self._was_abandoned = False
+        self._seen: AgentUsage | None = None
+        self._accepts_late = False
+        """Whether a figure that arrives now belongs to an ended main turn, with an agent that sends it late."""
+
+    def turn_started(self, *, is_main: bool) -> None:
+        """Note that a prompt is sent. Only figures of main turns measure the context that is kept."""
+        self._is_main, self._has_compacted, self._seen = is_main, False, None
+
+    def compacted(self) -> None:
+        """Note that a compaction began or was requested: no figure of this turn or before it is valid."""
+        self._has_compacted, self._seen, self._accepts_late = True, None, False
+
+    def usage(self, usage: AgentUsage) -> AgentUsage | None:
+        """Note the reported usage: valid at the end of the turn, or now if it belongs to an ended one."""
+        if not self._profile.usage_is_late:
+            self._seen = usage
+            return None
+        return replace(usage, is_abandoned=self._was_abandoned) if self._accepts_late else None
+
+    def turn_ended(self, *, is_abandoned: bool) -> AgentUsage | None:
+        """Note that the agent has answered a prompt."""
+        self._was_abandoned = is_abandoned
+        if not self._is_main or self._has_compacted:
+            return None
+        self._is_main = False
+        if self._profile.usage_is_late:
+            self._accepts_late = True
+        return None if self._seen is None else replace(self._seen, is_abandoned=is_abandoned)

@@ -1,0 +1,152 @@
+"""`mew bridge start`: connects an MCP server to a space, in the foreground."""
+
+import json
+import logging
+import os
+from typing import Annotated
+
+from mew_protocol.bridge_settings import BRIDGE_CONFIG, BridgeSettings
+from mew_protocol.setting_problems import first_problem
+from pydantic import ValidationError
+
+from mew_agent.cli.app import terminal
+from mew_agent.cli.app.locate import OWN_COMMAND
+from mew_agent.cli.app.options import LogLevelOption, ProgramConnection, option, with_option_groups
+from mew_agent.cli.remote.session import find_identity
+from mew_agent.errors import ConfigError, require_extra
+from mew_agent.program import run_until_signal
+from mew_agent.tracing import enable_by_environment
+
+_TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+
+
+@with_option_groups
+def start(
+    *,
+    mcp_command: Annotated[str | None, option("--mcp-command, -m PROGRAM", "Start this MCP server.")] = None,
+    mcp_args: Annotated[str | None, option("--mcp-args LIST", "Its arguments: A,B or a JSON list.")] = None,
+    mcp_env: Annotated[str | None, option("--mcp-env LIST", "Its environment: K=V,K=V or a JSON object.")] = None,
+    mcp_cwd: Annotated[str | None, option("--mcp-cwd FOLDER", "Its working folder (default: this one).")] = None,
+    mcp_url: Annotated[str | None, option("--mcp-url URL", "Connect to this MCP server instead.")] = None,
+    mcp_header: Annotated[
+        list[str] | None, option("--mcp-header HEADER", "NAME: VALUE to send with each request; repeatable.")
+    ] = None,
+    init_timeout: Annotated[int, option("--init-timeout MS", "Startup timeout in milliseconds.", min=1)] = 30_000,
+    request_timeout: Annotated[
+        int, option("--request-timeout MS", "Request timeout in milliseconds.", min=1)
+    ] = 300_000,
+    reconnect: Annotated[str, option("--reconnect BOOL", "Restart the server when it ends.")] = "true",
+    max_reconnects: Annotated[int, option("--max-reconnects N", "Maximum restarts in a row.", min=0)] = 3,
+    capabilities: Annotated[
+        str | None, option("--capabilities JSON", "Accepted but unused; space.yaml grants capabilities.")
+    ] = None,
+    log_level: LogLevelOption = "info",
+    connection: ProgramConnection,
+) -> None:
+    """Offer an MCP server's tools in a space.
+
+    Its resources and prompts are offered too. `mew up` passes the settings of a bridge in MEW_BRIDGE_CONFIG.
+    """
+    passed = os.environ.get(BRIDGE_CONFIG)
+    if mcp_command is None and mcp_url is None and passed is not None:
+        settings = _settings(_parse_json(BRIDGE_CONFIG, passed), where=BRIDGE_CONFIG)
+    else:
+        server = _server(mcp_command, mcp_args, mcp_env, mcp_cwd, mcp_url, mcp_header or [])
+        settings = _settings(
+            {
+                "server": server,
+                "init_timeout": init_timeout,
+                "request_timeout": request_timeout,
+                "reconnect": _parse_switch(reconnect),
+                "max_reconnects": max_reconnects,
+            }
+        )
+    if capabilities is not None:
+        _parse_json("--capabilities", capabilities)
+    who = find_identity(connection)
+    require_extra("mcp", "the MCP bridge")
+    terminal.configure_logging(log_level)
+    enable_by_environment()
+    if log_level != "debug":
+        logging.getLogger("mcp").setLevel(logging.WARNING)  # it logs every request, and session ids
+
+    async def run() -> None:
+        from mew_agent.parts.mcp.supervisor import Bridge, run_bridge  # needs the extra `mcp`
+
+        def joined(bridge: Bridge) -> None:
+            terminal.print_line(f"{who.participant} joined '{who.space}' at {who.gateway} with {bridge.server}")
+
+        await run_bridge(
+            settings, gateway=who.ws_url, space=who.space, id=who.participant, token=who.token, joined=joined
+        )
+
+    run_until_signal(run)
+
+
+def _server(
+    command: str | None, args: str | None, env: str | None, cwd: str | None, url: str | None, headers: list[str]
+) -> dict[str, object]:
+    """The server as settings. Raises `ConfigError`."""
+    if (command is None) == (url is None):
+        raise ConfigError("--mcp-command", "give one MCP server", "--mcp-command PROGRAM or --mcp-url URL")
+    if url is not None:
+        return {"url": url, "headers": dict(_parse_header(one) for one in headers)}
+    arguments = _parse_arguments(args or "")
+    if command == "mew":  # this one, whatever PATH finds
+        command, *own = OWN_COMMAND
+        arguments = [*own, *arguments]
+    return {
+        "command": command,
+        "args": arguments,
+        "env": _parse_environment(env or ""),
+        "cwd": cwd,
+    }
+
+
+def _parse_arguments(text: str) -> list[str]:
+    if not text.lstrip().startswith("["):
+        return text.split(",") if text else []
+    value = _parse_json("--mcp-args", text)
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise ConfigError("--mcp-args", "is not a JSON list of strings", '["--flag", "value"]')
+    return value
+
+
+def _parse_environment(text: str) -> dict[str, str]:
+    if text.lstrip().startswith("{"):
+        value = _parse_json("--mcp-env", text)
+        if not isinstance(value, dict) or not all(isinstance(one, str) for one in value.values()):
+            raise ConfigError("--mcp-env", "is not a JSON object of strings", '{"KEY": "value"}')
+        return value
+    pairs = [pair.partition("=") for pair in text.split(",") if pair]
+    for key, mark, _ in pairs:
+        if not key or not mark:
+            raise ConfigError("--mcp-env", f"'{key}' has no value", "K=V,K=V or a JSON object")
+    return {key: value for key, _, value in pairs}
+
+
+def _parse_header(text: str) -> tuple[str, str]:
+    name, mark, value = text.partition(":")
+    if not mark or not name.strip():
+        raise ConfigError("--mcp-header", f"'{name}' has no value", "NAME: VALUE")
+    return name.strip(), value.strip()
+
+
+def _parse_switch(text: str) -> bool:
+    if text.lower() not in (*_TRUE, *_FALSE):
+        raise ConfigError("--reconnect", f"is '{text}'", "true or false")
+    return text.lower() in _TRUE
+
+
+def _settings(values: object, where: str = "mew bridge start") -> BridgeSettings:
+    try:
+        return BridgeSettings.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError(where, first_problem(error)) from None
+
+
+def _parse_json(where: str, text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ConfigError(where, f"is not JSON: {error}") from None

@@ -1,0 +1,433 @@
+"""What `mew mcp serve` offers: actions of a participant, the board and the contexts as resources, and peers' tools.
+
+Owns the actions, and the participant's place in the space, which survives a restart of the space at another port. An
+action goes over HTTP like a one-shot command and looks up the space again. MCP is `bridge.server`.
+"""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from functools import wraps
+from typing import Annotated, Any, Final, ParamSpec, TypeVar
+from urllib.parse import quote
+
+import anyio
+from mew_protocol import kinds
+from mew_protocol.envelope import Envelope
+from mew_protocol.json_values import value_at
+from mew_protocol.payloads.chat import Chat
+from mew_protocol.payloads.participant import Board, BoardEntry, Compact, CompactDone
+from mew_protocol.quoting import indented
+from pydantic import Field
+
+from mew_agent.agent.board_tools import context_words
+from mew_agent.agent.peer_tools import PeerTools
+from mew_agent.cli.app.options import ConnectionOptions
+from mew_agent.cli.board import words
+from mew_agent.cli.remote.http_api import GatewayApi
+from mew_agent.cli.remote.request import new_envelope, parse_answer, send_request
+from mew_agent.cli.remote.session import Identity, find_gateway, find_identity, require_person
+from mew_agent.errors import ConfigError, MewAgentError, PeerTimeout
+from mew_agent.participant.discovery import Pace
+from mew_agent.participant.participant import Participant
+from mew_agent.participant.peers import PeerContext
+from mew_agent.parts.mcp.server import OffersServer
+from mew_agent.tools.catalog import INVALID_PARAMS, LocalOffers, RequestFailed
+from mew_agent.tools.functions import Tool
+from mew_agent.tools.resources import NoSuchResource, Resource
+from mew_agent.tools.results import ToolResult
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Changed = Callable[[str | None], None]
+"""Called with the URI of a resource that has changed, or with None if any list may have changed."""
+
+INSTRUCTIONS: Final = (
+    "A MEW space: AI agents, tools and people work together. `read_board` reports how full each agent's context window "
+    "is, and where each figure comes from; an unknown size is not an empty one. `request_compaction` makes an agent "
+    "shorten its context. `send_chat` sends a message to one participant or to all. Tools named `participant__tool` "
+    "are those of other participants."
+)
+
+BOARD: Final = "mew://board"
+CHAT: Final = "mew://chat"
+CONTEXT: Final = "mew://participants/{participant}/context"
+
+READ_ONLY: Final = {"readOnlyHint": True, "openWorldHint": False}
+SENDS: Final = {"readOnlyHint": False, "destructiveHint": False, "openWorldHint": True}
+DISCARDS: Final = {"readOnlyHint": False, "destructiveHint": True, "idempotentHint": False, "openWorldHint": False}
+
+READY_SECONDS: Final = 2.0
+"""How long a list of tools waits for the first answers of peers."""
+
+CHECK_SECONDS: Final = 1.0
+KEPT_CHATS: Final = 500
+KEPT_CHARS: Final = 4_000_000
+"""Of these chats together; at least the newest one is kept."""
+
+MAX_RETRY_SECONDS: Final = 30.0
+
+Seconds = Annotated[float, Field(ge=0, le=600, description="Seconds to wait for the answer; 0 does not wait.")]
+Peer = Annotated[str, Field(description="A participant's id, as listed by `list_participants`.")]
+
+
+def make_server(connection: ConnectionOptions, me: Participant | None = None) -> OffersServer:
+    """Create the server of the participant that `connection` names; it joins the space unless it is `me`.
+
+    `me` has to discover the tools of its peers.
+    """
+    link = SpaceLink(connection, me)
+    offers = SpaceOffers(connection, link)
+
+    @asynccontextmanager
+    async def running(_server: object) -> AsyncIterator[None]:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(link.run)
+            yield
+            tasks.cancel_scope.cancel()
+
+    server = OffersServer("mew", INSTRUCTIONS, offers, has_resources=True, running=running)
+    link.on_change = lambda uri: server.notify_lists() if uri is None else server.notify_resource(uri)
+    return server
+
+
+def in_daemon_thread(action: Callable[P, T]) -> Callable[P, Awaitable[T]]:
+    """Run a blocking function in a daemon thread when it is awaited, so that the end of the program does not wait."""
+
+    @wraps(action)
+    async def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        outcome: Future[T] = Future()
+        outcome.set_running_or_notify_cancel()  # it runs to its end, even if nothing awaits it any more
+
+        def run() -> None:
+            try:
+                outcome.set_result(action(*args, **kwargs))
+            except BaseException as error:
+                outcome.set_exception(error)
+
+        threading.Thread(target=run, name="action", daemon=True).start()
+        return await asyncio.wrap_future(outcome)
+
+    return call
+
+
+class SpaceOffers:
+    """The participant's actions, the space's resources, and the tools of peers; see `Offers`."""
+
+    def __init__(self, connection: ConnectionOptions, link: "SpaceLink") -> None:
+        self._connection = connection
+        self._link = link
+        self._chats: deque[dict[str, Any]] = deque(maxlen=KEPT_CHATS)
+        self._position: tuple[str, str] | None = None
+        """The gateway and space that `_chats` are from, and the `next` of their last page."""
+        self._reading = threading.Lock()
+        self._own = LocalOffers()
+        for function, title, hints in (
+            (self.send_chat, "Send a chat", SENDS),
+            (self.read_board, "Read the board", READ_ONLY),
+            (self.request_compaction, "Compact a context", DISCARDS),
+            (self.list_participants, "List participants", READ_ONLY),
+            (self.recent_chat, "Recent chats", READ_ONLY),
+        ):
+            self._own.toolbox.add(Tool.from_function(function, title=title, annotations=hints))
+        link.reserved = frozenset(self._own.toolbox.tools)
+        self._own.resources.add(Resource.from_function(self._board, BOARD, name="board"))
+        self._own.resources.add(Resource.from_function(self._chat, CHAT, name="chat"))
+        self._own.resources.add(Resource.from_function(self._context, CONTEXT, name="context"))
+
+    async def request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        """See `Offers.request`."""
+        if method == "tools/call" and params.get("name") not in self._own.toolbox.tools:
+            return await self._call_peer(str(params.get("name")), params.get("arguments") or {})
+        if method == "resources/list":
+            return {"resources": [*self._own.resources.listed(), *await self._contexts()]}
+        result = await self._own.request(method, params)
+        if method == "tools/list":
+            await self._link.ready()
+            result["tools"] += self._link.listed_tools()
+        return result
+
+    async def _call_peer(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Call a peer's tool. Cancelling this cancels the peer's work, or withdraws the proposal."""
+        me, peer_tools = await self._link.joined()
+        peer_tools.offered()  # names are known as soon as they have been offered
+        target = peer_tools.target_of(name)
+        if target is None:
+            raise RequestFailed(INVALID_PARAMS, f"no tool '{name}' in space '{me.space}'; list the tools again")
+        try:
+            return (await me.call_tool(target.peer, target.tool, arguments)).to_mcp()
+        except MewAgentError as error:
+            return ToolResult.from_error(error).to_mcp()
+
+    # -- tools: docstrings are what the client's model sees ----------------------------------------------
+
+    @in_daemon_thread
+    def send_chat(
+        self,
+        text: Annotated[str, Field(description="The message.")],
+        to: Annotated[str | None, Field(description="A participant's id; omit it to send to all.")] = None,
+        wait_seconds: Seconds = 0.0,
+    ) -> dict[str, Any]:
+        """Send a message in the space. With `wait_seconds`, wait for the recipient's answer."""
+        if not text.strip():
+            raise ConfigError("text", "is empty", "a message")
+        outcome: dict[str, Any] = {"to": to, "answer": None}
+        if to is None:
+            if wait_seconds > 0:
+                raise ConfigError("wait_seconds", "requires a recipient", "`to` with a participant's id")
+            api = find_gateway(self._connection)
+            return {"id": api.send(new_envelope(api, kinds.CHAT, Chat(text=text)).as_dict()), **outcome}
+        with send_request(self._connection, to, kinds.CHAT, Chat(text=text), wait_seconds) as request:
+            outcome["id"] = request.sent.id
+            if wait_seconds > 0:
+                try:
+                    _, body = next(request.answers(kinds.CHAT, accept_uncorrelated=True))
+                    outcome["answer"] = str(body.get("text") or "")
+                    if (failure := words.failure(request.last_status)) is not None:
+                        outcome["failed"] = failure  # such as a model that cannot be reached
+                except PeerTimeout:
+                    outcome["waited_seconds"] = wait_seconds
+            return outcome
+
+    async def read_board(
+        self, details: Annotated[bool, Field(description="Add the complete reports as structured content.")] = False
+    ) -> Any:
+        """Report how full each participant's context window is: its last report, where the figure is from, its age."""
+        board = await self._board()
+        text = board_text(Board.model_validate(board), datetime.now(UTC))
+        return {"content": [{"type": "text", "text": text}], "structuredContent": board} if details else text
+
+    @in_daemon_thread
+    def request_compaction(
+        self,
+        peer: Peer,
+        reason: Annotated[str | None, Field(description="Reason to send to the participant.")] = None,
+        target_tokens: Annotated[
+            int | None,
+            Field(ge=0, description="Compact to at most this many tokens; omit it to keep only the newest turns."),
+        ] = None,
+        wait_seconds: Seconds = 120.0,
+    ) -> dict[str, Any]:
+        """Compact a participant's context. Returns the tokens freed, or why the compaction was skipped."""
+        payload = Compact(reason=reason, target_tokens=target_tokens)
+        with send_request(self._connection, peer, kinds.PARTICIPANT_COMPACT, payload, wait_seconds) as request:
+            _, body = next(request.answers(kinds.PARTICIPANT_COMPACT_DONE))
+        done = parse_answer(CompactDone, body, peer)
+        return {"participant": peer, **done.model_dump(mode="json", exclude_none=True)}
+
+    @in_daemon_thread
+    def list_participants(self) -> dict[str, Any]:
+        """List the participants of the space, whether each is connected, and which kinds of envelopes it may send."""
+        found = [
+            {
+                "id": one.get("id"),
+                "connected": one.get("connected"),
+                "may_send": [pattern.get("kind") for pattern in one.get("capabilities", ())],
+            }
+            for one in find_gateway(self._connection).participants()
+        ]
+        return {"participants": found}
+
+    @in_daemon_thread
+    def recent_chat(
+        self, limit: Annotated[int, Field(ge=1, le=KEPT_CHATS, description="Maximum number of messages.")] = 20
+    ) -> dict[str, Any]:
+        """The most recent messages in the space, oldest first."""
+        with self._reading:
+            api = find_gateway(self._connection)
+            for page in self._new_pages(api):
+                self._chats.extend(_as_chat(one) for one in page if one.get("kind") == kinds.CHAT)
+                kept = sum(len(one["text"]) for one in self._chats)
+                while kept > KEPT_CHARS and len(self._chats) > 1:
+                    kept -= len(self._chats.popleft()["text"])
+            return {"chats": list(self._chats)[-limit:]}
+
+    def _new_pages(self, api: GatewayApi) -> Iterator[list[dict[str, Any]]]:
+        """The messages since the last read, page by page; all of them if the gateway's history was restarted."""
+        where = f"{api.gateway} {api.space}"
+        since = self._position[1] if self._position is not None and self._position[0] == where else None
+        for page in api.pages(since):
+            if since is None or page.get("complete") is False:
+                self._chats.clear()
+            since = str(page["next"])
+            self._position = (where, since)
+            yield page["messages"]
+
+    # -- resources ---------------------------------------------------------------------------------------
+
+    @in_daemon_thread
+    def _board(self) -> dict[str, Any]:
+        """The last report of each participant."""
+        return find_gateway(self._connection).board().model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+    async def _chat(self) -> str:
+        """The most recent messages in the space, each on a line; further lines of a message are indented."""
+        return "\n".join(
+            indented(f"{one['at']} {one['from']} -> {', '.join(one['to']) or 'all'}: {one['text']}")
+            for one in (await self.recent_chat(100))["chats"]
+        )
+
+    async def _context(self, participant: str) -> dict[str, Any]:
+        """A participant's last context report."""
+        for entry in (await self._board())["participants"]:
+            if entry["id"] == participant:
+                return dict(entry)
+        raise NoSuchResource(context_uri(participant))
+
+    async def _contexts(self) -> list[dict[str, Any]]:
+        """The entries of all participants' contexts; none while no space runs."""
+        try:
+            names = [str(entry["id"]) for entry in (await self._board())["participants"]]
+        except MewAgentError:
+            return []
+        return [
+            {"uri": context_uri(name), "name": f"context of {name}", "mimeType": "application/json"} for name in names
+        ]
+
+
+class SpaceLink:
+    """Keeps the participant in the space while clients are served, and joins again when the space restarts.
+
+    A participant that is given keeps itself there.
+    """
+
+    def __init__(self, connection: ConnectionOptions, me: Participant | None = None) -> None:
+        self._connection = connection
+        self.on_change: Changed = lambda _uri: None
+        self.reserved: frozenset[str] = frozenset()
+        """Names of tools that peers' tools may not have."""
+        self._joined: tuple[Participant, PeerTools] | None = None
+        self._problem: MewAgentError | None = None
+        self._tried = anyio.Event()
+        if me is not None:
+            self._watch(me)
+            self._joined = me, PeerTools(me, lambda: self.reserved, on_left_out=me.show_tools_left_out)
+
+    async def run(self) -> None:
+        """Join, stay, and join again; never returns."""
+        if self._joined is not None:
+            self._tried.set()
+            await anyio.sleep_forever()
+        pause_seconds = CHECK_SECONDS
+        while True:
+            try:
+                who = find_identity(self._connection)
+                require_person(who)
+                pause_seconds = min(2 * pause_seconds, MAX_RETRY_SECONDS)
+                await self._stay(who)
+            except MewAgentError as error:
+                self._problem = error
+            if self._joined is not None:
+                self._joined, pause_seconds = None, CHECK_SECONDS
+                self._all_changed()
+            self._tried.set()
+            # Files may be read often; a gateway that refuses us is asked less often.
+            await anyio.sleep(pause_seconds)
+
+    async def _stay(self, who: Identity) -> None:
+        """Take part until the connection ends for good, or the space is found elsewhere or nowhere."""
+        me = Participant(who.ws_url, space=who.space, id=who.participant, token=who.token, discover=True)
+        me.discovery.pace = Pace(stagger_seconds=0.0)
+        self._watch(me)
+        async with me:
+            self._joined = me, PeerTools(me, lambda: self.reserved, on_left_out=me.show_tools_left_out)
+            self._tried.set()
+            self._all_changed()
+            while not me.session.ended.is_set():
+                await anyio.sleep(CHECK_SECONDS)
+                if not me.is_joined and find_identity(self._connection) != who:
+                    return
+            await me.run_forever()
+
+    def _watch(self, me: Participant) -> None:
+        """Report what changes the resources and lists."""
+        me.discovery.on_tools_changed = lambda: self.on_change(None)
+        me.on(None)(self._receive)
+
+    async def _receive(self, envelope: Envelope) -> None:
+        match envelope.kind:
+            case kinds.CHAT:
+                self.on_change(CHAT)
+            case kinds.PARTICIPANT_STATUS:
+                self.on_change(BOARD)
+                self.on_change(context_uri(envelope.sender))
+            case kinds.SYSTEM_WELCOME | kinds.SYSTEM_PRESENCE:  # a welcome may bring other capabilities, too
+                self.on_change(BOARD)
+                self.on_change(None)
+                if member := value_at(envelope.body, "participant", "id"):
+                    self.on_change(context_uri(str(member)))
+            case _:
+                pass
+
+    def _all_changed(self) -> None:
+        self.on_change(BOARD)
+        self.on_change(CHAT)
+        self.on_change(None)
+
+    async def ready(self) -> None:
+        """Wait until the space was looked for and its peers had time to list their tools. Bounded."""
+        with anyio.move_on_after(READY_SECONDS):
+            await self._tried.wait()
+            if self._joined is not None:
+                await self._joined[0].discovery.wait_for_first_answers(READY_SECONDS)
+
+    async def joined(self) -> tuple[Participant, PeerTools]:
+        """The participant and the tools of its peers. Raises `RequestFailed` if there is no connection."""
+        with anyio.move_on_after(READY_SECONDS):
+            await self._tried.wait()
+        if self._joined is None:
+            raise RequestFailed(INVALID_PARAMS, f"not in a space: {self._problem or 'still connecting'}")
+        return self._joined
+
+    def listed_tools(self) -> list[dict[str, Any]]:
+        """The tools of peers that the participant may call or propose to call, as MCP lists them."""
+        offered = self._joined[1].offered() if self._joined is not None else ()
+        return [
+            {
+                "name": spec.name,
+                "description": spec.description,
+                "inputSchema": dict(tool.schema),
+                **({"title": tool.title} if tool.title else {}),
+                **({"annotations": dict(tool.annotations)} if tool.annotations else {}),
+                **({"outputSchema": dict(tool.output_schema)} if tool.output_schema else {}),
+            }
+            for spec, tool in offered
+        ]
+
+
+def context_uri(participant: str) -> str:
+    """The URI of a participant's context."""
+    return CONTEXT.replace("{participant}", quote(participant, safe=""))
+
+
+def board_text(board: Board, now: datetime) -> str:
+    """The board as a line for each participant."""
+    with_context = [entry for entry in board.participants if words.has_context(entry.status)]
+    others = [_name(entry) for entry in board.participants if entry not in with_context]
+    lines = [f"{_name(entry)}: {_report(entry, now)}" for entry in with_context]
+    return "\n".join([f"space {board.space}", *lines, *([f"no context report: {', '.join(others)}"] if others else [])])
+
+
+def _name(entry: BoardEntry) -> str:
+    return words.clean(entry.id) + ("" if entry.connected else " (not connected)")
+
+
+def _report(entry: BoardEntry, now: datetime) -> str:
+    assert entry.status is not None
+    age = words.ago(entry.received_at, now)
+    text = context_words(PeerContext.from_status(entry.status, entry.figure_at or "", entry.outdated), now)
+    return f"{words.clean(text)}; {age}" if age else words.clean(text)
+
+
+def _as_chat(envelope: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "id": envelope.get("id"),
+        "at": envelope.get("ts"),
+        "from": envelope.get("from"),
+        "to": list(envelope.get("to") or ()),
+        "text": str(value_at(envelope, "payload", "text") or ""),
+    }

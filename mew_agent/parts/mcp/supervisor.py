@@ -1,0 +1,137 @@
+"""Keep an MCP server running and offer it to a space as a participant.
+
+Owns which failures are followed by a restart, and what peers learn about them. Does not import `mcp`; see `session`.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import anyio
+from anyio.abc import TaskStatus
+from mew_protocol import kinds
+from mew_protocol.bridge_settings import BridgeSettings
+
+from mew_agent.child_program import FIRST_DELAY_SECONDS, Restarts
+from mew_agent.errors import first_cause
+from mew_agent.participant.participant import Participant
+from mew_agent.parts.mcp.session import Notify, ServerFailed, ServerSession, connected
+from mew_agent.tools.catalog import UNAVAILABLE, RequestFailed
+from mew_agent.tools.peer_offers import LIST_CHANGED
+
+logger = logging.getLogger("mew_agent.parts.mcp")
+
+
+class Bridge:
+    """The `Offers` of an MCP server that `keep_running` restarts.
+
+    `notify` receives notifications of the server. `report_status` receives `"ready"`, or why the server is down.
+    """
+
+    def __init__(
+        self,
+        settings: BridgeSettings,
+        *,
+        notify: Notify,
+        report_status: Callable[[str], Awaitable[None]],
+        first_delay_seconds: float = FIRST_DELAY_SECONDS,
+    ) -> None:
+        self.settings = settings
+        self._notify = notify
+        self._report_status = report_status
+        self._restarts = Restarts(settings.max_reconnects, first_delay_seconds)
+        self._session: ServerSession | None = None
+        self._down_reason = "has not started yet"
+
+    @property
+    def server(self) -> str:
+        """The name that the server announces, else the configured command or URL."""
+        return self._session.name if self._session is not None else str(self.settings.server)
+
+    async def request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Forward a request to the server. Raises `RequestFailed`; at once while the server is down."""
+        if self._session is None or self._session.ended.is_set():
+            raise RequestFailed(UNAVAILABLE, f"the MCP server '{self.settings.server}' {self._down_reason}")
+        return await self._session.request(method, params)
+
+    async def keep_running(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Run the server until cancelled, and restart it when it fails. Signals `task_status` once it is ready.
+
+        Raises `ServerFailed` if the first start fails, or if the server fails too often in a row. The first connection
+        to a URL is retried like later ones.
+        """
+        was_ready = False
+        while True:
+            self._restarts.started()
+            try:
+                async with connected(self.settings, self._notify) as self._session:
+                    logger.info("the MCP server %s is ready (MCP %s)", self._session.name, self._session.version)
+                    if was_ready:
+                        await self._report_status("ready")
+                        for method in LIST_CHANGED.values():  # the new process may offer other things
+                            await self._notify(method, {})
+                    else:
+                        was_ready = True
+                        task_status.started()
+                    await self._session.ended.wait()
+                failure = ServerFailed(str(self.settings.server), "closed the connection")
+            except Exception as error:
+                failure = self._failure_from(error)
+            finally:
+                self._session = None
+            await self._wait_before_restart(failure, was_ready=was_ready)
+
+    async def _wait_before_restart(self, failure: ServerFailed, *, was_ready: bool) -> None:
+        may_retry = self.settings.reconnect and (was_ready or self.settings.server.url is not None)
+        delay_seconds = self._restarts.delay_seconds() if may_retry else None
+        if delay_seconds is None:
+            self._down_reason = "is not running"
+            raise failure
+        self._down_reason = f"{failure.problem} and is being restarted"
+        count, most = self._restarts.failures, self._restarts.most
+        logger.warning("%s; restart in %g s (%d of %d)", failure, delay_seconds, count, most)
+        if was_ready:
+            await self._report_status(f"mcp_server_down: {failure.problem}")
+        await anyio.sleep(delay_seconds)
+
+    def _failure_from(self, error: Exception) -> ServerFailed:
+        """The server's failure in an exception, which may be a group of groups."""
+        cause = first_cause(error)
+        if isinstance(cause, ServerFailed):
+            return cause
+        logger.debug("the connection to the MCP server failed", exc_info=error)
+        return ServerFailed(str(self.settings.server), f"cannot be reached: {str(cause) or type(cause).__name__}")
+
+
+async def run_bridge(
+    settings: BridgeSettings,
+    *,
+    gateway: str,
+    space: str,
+    id: str,  # noqa: A002 - the wire's word
+    token: str,
+    joined: Callable[[Bridge], None] = lambda _bridge: None,
+) -> None:
+    """Start the server, join the space, then call `joined`, and forward requests until one of the two stays down."""
+    me: Participant
+
+    # Sending runs in the participant's tasks: a missing gateway must not delay the server.
+    async def forward(method: str, params: dict[str, Any]) -> None:
+        if me.may_send(kinds.MCP_NOTIFICATION):
+            me.start_soon(me.send, kinds.MCP_NOTIFICATION, {"method": method, "params": params})
+
+    async def send_status(status: str) -> None:
+        if me.may_send(kinds.PARTICIPANT_STATUS):
+            me.start_soon(me.send, kinds.PARTICIPANT_STATUS, {"messages_in_context": 0, "status": status})
+
+    bridge = Bridge(settings, notify=forward, report_status=send_status)
+    me = Participant(gateway, space=space, id=id, token=token, offers=bridge)
+    try:
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(bridge.keep_running)
+            async with me:
+                joined(bridge)
+                await me.run_forever()
+            tasks.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        raise first_cause(group) from None

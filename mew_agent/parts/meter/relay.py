@@ -1,0 +1,318 @@
+"""Relay HTTP requests of an agent to its model server, and the responses back, byte for byte.
+
+Owns the two connections: streaming in both directions, the failures of either side, and the headers that concern one
+connection only. Shows each model call to a `CallObserver`. Stores and logs neither headers nor bodies. Does not know
+what the figures are for.
+"""
+
+import json
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Final, Protocol
+from urllib.parse import urlsplit
+
+import anyio
+import anyio.to_thread
+import httpx2
+from anyio.abc import TaskGroup
+from mew_listener.request_guard import ONLY_OWN, Allowed
+from mew_listener.server import ListenerOptions, break_connection, serving, until_disconnected
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse
+from starlette.types import Receive, Scope, Send
+
+from mew_agent.errors import ConfigError
+from mew_agent.gateway_address import is_loopback
+from mew_agent.model.reply_events import Api
+from mew_agent.parts.meter.facts import CallFacts, api_of, read_facts
+from mew_agent.parts.meter.main_line import MeteredCall
+from mew_agent.parts.meter.replies import READABLE_ENCODINGS, Reply, ReplyReader
+
+logger = logging.getLogger("mew_agent.parts.meter")
+
+MAX_READ_BODY_BYTES: Final = 32 * 1024 * 1024
+"""A larger request passes unread: its call is not measured."""
+
+CONNECT_SECONDS: Final = 30.0
+_HOP_BY_HOP: Final = frozenset(
+    {b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade"}
+)
+_LARGE_BODY_BYTES: Final = 256 * 1024
+"""A larger request is parsed in a thread, so that the streams of other calls do not stall."""
+
+AFTER_DONE_SECONDS: Final = 1.0
+"""How long the usage of a stream may follow its end mark."""
+
+_VERSION: Final = "/v1"
+
+Headers = list[tuple[bytes, bytes]]
+
+
+class CallObserver(Protocol):
+    """Receives the model calls that pass."""
+
+    def begin(self, facts: CallFacts) -> MeteredCall:
+        """Add a call whose request was read."""
+        ...
+
+    def end(self, call: MeteredCall, reply: Reply | None) -> None:
+        """Add the reply of a call, or None if it failed or was cut. Called before the agent sees the end."""
+        ...
+
+
+def checked_upstream(url: str) -> str:
+    """Return the URL of a model server, with or without `/v1`. Raises `ConfigError`."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise ConfigError("--upstream", f"{url!r} is not the address of a model server", "https://api.openai.com/v1")
+    if parts.username is not None or parts.password is not None:
+        raise ConfigError("--upstream", "contains a password", "a URL without one; the agent sends its own API key")
+    return url.rstrip("/")
+
+
+@asynccontextmanager
+async def serve_relay(
+    upstream: str,
+    observer: CallObserver | None,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    allowed: Allowed = ONLY_OWN,
+    api_key: str | None = None,
+) -> AsyncIterator[str]:
+    """Relay to `upstream` until the block exits; yields the URL that the agent uses in its place. Port 0 picks a port.
+
+    `api_key` is sent to `upstream` in place of the client's. Without an `observer`, calls are not read.
+    Raises `ConfigError` for an `upstream` that is not the URL of a server, and `OSError` if the port is in use.
+    """
+    # No read timeout, because models think for minutes; no limit of connections, because agents make calls in parallel.
+    timeout = httpx2.Timeout(None, connect=CONNECT_SECONDS)
+    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
+    base = checked_upstream(upstream)
+    uses_proxy = not is_loopback(urlsplit(base).hostname or "")  # a proxy cannot reach servers on this machine
+    certificates = httpx2.create_ssl_context()
+    async with httpx2.AsyncClient(timeout=timeout, limits=limits, verify=certificates, trust_env=uses_proxy) as client:
+        relay = ModelRelay(base.removesuffix(_VERSION), client, observer, api_key)
+        async with serving(
+            relay,
+            host=host,
+            port=port,
+            stopping=relay.stopping.set,
+            options=ListenerOptions(is_open=True, body_bytes=None),
+            allowed=allowed,
+        ) as url:
+            yield f"{url}{_VERSION}" if base.endswith(_VERSION) else url
+
+
+class ModelRelay:
+    """The ASGI app."""
+
+    def __init__(
+        self, upstream: str, client: httpx2.AsyncClient, observer: CallObserver | None, api_key: str | None = None
+    ) -> None:
+        self._upstream = httpx2.URL(upstream)
+        self.client = client
+        self.observer = observer
+        self._api_key = api_key
+        self.stopping = anyio.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Relay one request. Cancels it upstream when the agent disconnects or the meter stops."""
+        body = _RequestBody(scope, receive)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._cancel_when_gone, body, receive, tasks.cancel_scope)
+            tasks.start_soon(self._cancel_when_stopping, scope, receive, tasks.cancel_scope)
+            await _Exchange(self, scope, receive, send, body, tasks).run()
+            tasks.cancel_scope.cancel()
+
+    def request(self, scope: Scope, body: "_RequestBody") -> httpx2.Request:
+        """Return the request for the model server: the same method, path, headers and bytes."""
+        path = self._upstream.raw_path.rstrip(b"/") + scope.get("raw_path", scope["path"].encode())
+        query = scope.get("query_string", b"")
+        url = self._upstream.copy_with(raw_path=path + (b"?" + query if query else b""))
+        headers = [_readable(name, value) for name, value in _end_to_end(scope["headers"]) if name != b"host"]
+        if self._api_key is not None:
+            own = (b"authorization", f"Bearer {self._api_key}".encode())
+            headers = [own, *(one for one in headers if one[0] not in (b"authorization", b"x-api-key"))]
+        has_body = any(name in (b"content-length", b"transfer-encoding") for name, _ in scope["headers"])
+        content = body.pass_on() if has_body else None
+        if content is None:
+            body.ended.set()
+        return httpx2.Request(scope["method"], url, headers=headers, content=content)
+
+    async def _cancel_when_gone(self, body: "_RequestBody", receive: Receive, scope: anyio.CancelScope) -> None:
+        await body.ended.wait()
+        await until_disconnected(receive)
+        scope.cancel()
+
+    async def _cancel_when_stopping(self, scope: Scope, receive: Receive, tasks: anyio.CancelScope) -> None:
+        await self.stopping.wait()
+        await break_connection(scope, receive)
+        tasks.cancel()
+
+
+class _RequestBody:
+    """The body of a request on its way upstream, and a copy of it while it is small enough to be read."""
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self._request = Request(scope, receive)
+        self.ended = anyio.Event()
+        self._copy: bytearray | None = bytearray()
+
+    async def pass_on(self) -> AsyncIterator[bytes]:
+        """Yield the chunks as they come. Raises `ClientDisconnect`."""
+        async for chunk in self._request.stream():
+            if self._copy is not None:
+                self._copy += chunk
+                if len(self._copy) > MAX_READ_BODY_BYTES:
+                    self._copy = None
+            if chunk:
+                yield chunk
+        self.ended.set()
+
+    async def facts(self, api: Api, headers: Mapping[str, str]) -> CallFacts | None:
+        """Return what the whole body says; None if it is too large or not a request. Drops the copy."""
+        copy, self._copy = self._copy, None
+        if copy is None or not self.ended.is_set() or headers.get("content-encoding", "identity") != "identity":
+            return None
+
+        def read() -> CallFacts | None:
+            try:
+                facts = read_facts(api, headers, json.loads(copy))
+                is_all = facts is not None and facts.previous_response is None
+                return replace(facts, body_bytes=len(copy)) if facts is not None and is_all else facts
+            except (ValueError, RecursionError):
+                return None
+
+        return read() if len(copy) < _LARGE_BODY_BYTES else await anyio.to_thread.run_sync(read)
+
+
+class _Exchange:
+    """One request and its response."""
+
+    def __init__(
+        self, relay: ModelRelay, scope: Scope, receive: Receive, send: Send, body: _RequestBody, tasks: TaskGroup
+    ) -> None:
+        self._tasks = tasks
+        self._relay, self._scope, self._receive, self._send, self._body = relay, scope, receive, send, body
+        is_read = relay.observer is not None and scope["method"] == "POST"
+        self._api = api_of(scope["path"]) if is_read else None
+        self._call: MeteredCall | None = None
+        self._reader: ReplyReader | None = None
+        self._held = b""
+
+    async def run(self) -> None:
+        try:
+            response = await self._relay.client.send(self._relay.request(self._scope, self._body), stream=True)
+        except ClientDisconnect:
+            return
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+            logger.warning("the model server cannot be reached: %s", type(error).__name__)
+            self._body.ended.set()
+            await self._fail(error)
+            return
+        self._body.ended.set()
+        try:
+            await self._begin_call(response)
+            await self._pass_back(response)
+        except httpx2.HTTPError as error:
+            logger.warning("the model server cut its answer: %s", type(error).__name__)
+            self._end_call(was_cut=True)
+            await break_connection(self._scope, self._receive)
+        finally:
+            self._end_call(was_cut=True)
+            with anyio.CancelScope(shield=True):
+                await response.aclose()
+
+    async def _begin_call(self, response: httpx2.Response) -> None:
+        observer = self._relay.observer
+        if self._api is None or observer is None:
+            return
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in self._scope["headers"]}
+        facts = await self._body.facts(self._api, headers)
+        if facts is None:
+            logger.warning("a call was not measured: its request cannot be read")
+            return
+        self._call = observer.begin(facts)
+        if response.is_success:
+            encoding = response.headers.get("content-encoding", "identity").strip().lower()
+            self._reader = ReplyReader(self._api, encoding)
+
+    async def _pass_back(self, response: httpx2.Response) -> None:
+        # The server of this process writes its own date.
+        headers = [
+            (name.lower(), value) for name, value in _end_to_end(response.headers.raw) if name.lower() != b"date"
+        ]
+        await self._send({"type": "http.response.start", "status": response.status_code, "headers": headers})
+        async for chunk in response.aiter_raw():
+            if self._reader is not None:
+                self._reader.feed(chunk)
+                if self._reader.has_ended:
+                    self._end_call()
+            await self._send_held()
+            self._held = chunk
+            if self._call is None or self._reader is None:
+                await self._send_held()
+            elif self._reader.awaits_usage:
+                self._tasks.start_soon(self._release)
+            elif not self._reader.is_whole:
+                await self._send_held()
+        self._end_call()
+        await self._send({"type": "http.response.body", "body": self._held, "more_body": False})
+
+    async def _send_held(self) -> None:
+        """Send the newest chunk, unless the agent would take it for the end of a call that has not ended here.
+
+        The last chunk of a whole answer, and one with the end mark before the usage, wait for the end of the call, so
+        that the next call comes after it.
+        """
+        held, self._held = self._held, b""
+        if held:
+            await self._send({"type": "http.response.body", "body": held, "more_body": True})
+
+    async def _release(self) -> None:
+        """End the call without its usage if that does not follow the end mark soon."""
+        await anyio.sleep(AFTER_DONE_SECONDS)
+        self._end_call()
+        await self._send_held()
+
+    def _end_call(self, *, was_cut: bool = False) -> None:
+        """End the measured call, once."""
+        call, self._call = self._call, None
+        if call is not None and self._relay.observer is not None:
+            self._relay.observer.end(call, None if self._reader is None else self._reader.end(was_cut=was_cut))
+
+    async def _fail(self, error: Exception) -> None:
+        """Send a 502 response in a form that clients of all three APIs read."""
+        about = {"type": "api_error", "code": "upstream_unreachable"}
+        message = f"mew meter: the model server cannot be reached ({type(error).__name__})"
+        response = JSONResponse({"type": "error", "error": {**about, "message": message}}, status_code=502)
+        await response(self._scope, self._receive, self._send)
+
+
+def _end_to_end(headers: Sequence[tuple[bytes, bytes]]) -> Headers:
+    """Return the headers for the other end, without those of this connection."""
+    named = {
+        one.strip().lower() for name, value in headers if name.lower() == b"connection" for one in value.split(b",")
+    }
+    dropped = _HOP_BY_HOP | named | {b"expect"}
+    return [(name, value) for name, value in headers if name.lower() not in dropped]
+
+
+def _readable(name: bytes, value: bytes) -> tuple[bytes, bytes]:
+    """Drop the compressions that the meter cannot read: the model server then uses another, or none."""
+    if name != b"accept-encoding":
+        return name, value
+    names = [one.strip() for one in value.decode("latin-1").split(",")]
+    kept = [one for one in names if one.partition(";")[0].strip().lower() in READABLE_ENCODINGS]
+    return name, ", ".join(kept or ["identity"]).encode()
+
+
+def parsed_listen(text: str) -> tuple[str, int]:
+    """Return host and port of `--listen`: `HOST:PORT`, `:PORT` or `PORT`. Raises `ConfigError`."""
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or int(port) > 65535:
+        raise ConfigError("--listen", f"{text!r} is not an address", "HOST:PORT, such as 127.0.0.1:8191")
+    return host.strip("[]") or "127.0.0.1", int(port)

@@ -1,0 +1,99 @@
+"""[pure] Read the reply of a model from its bytes, whole or streamed, as they pass a meter.
+
+Owns decompression and the digests that a meter keeps. Keeps no text. Does not know which call it was, nor what the
+events of a reply say; see `model.reply_events`.
+"""
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from mew_agent.model.event_stream import Event, EventDecoder
+from mew_agent.model.reply_events import Api, ReplyEvents
+from mew_agent.model.usage import Usage
+from mew_agent.parts.meter.facts import digest_of
+
+READABLE_ENCODINGS: Final = ("identity", "gzip", "deflate")
+
+_PIECE_BYTES: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The contents of a complete reply. `usage` is None if it was not reported, or cannot be true."""
+
+    usage: Usage | None = None
+    tool_calls: frozenset[str] = frozenset()  # digests of their ids
+    response: str | None = None  # digest of the id of the response
+    model: str | None = None
+    problem: str | None = None  # why the reported usage cannot be true
+
+
+@dataclass(slots=True)
+class ReplyReader:
+    """Reads one reply while its bytes pass. `feed` never raises: what cannot be read leaves the usage unknown."""
+
+    api: Api
+    encoding: str = "identity"
+    _events: ReplyEvents = field(init=False)
+    _decoder: EventDecoder = field(default_factory=EventDecoder)
+    _is_readable: bool = True
+    _inflate: Any = None
+
+    def __post_init__(self) -> None:
+        self._events = ReplyEvents(self.api)
+        self._is_readable = self.encoding in READABLE_ENCODINGS
+        if self._is_readable and self.encoding != "identity":
+            self._inflate = zlib.decompressobj(wbits=47 if self.encoding == "gzip" else 15)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the reply is not streamed, as far as is known."""
+        return self._is_readable and self._decoder.is_whole is not False
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing of interest can follow. Only a stream marks its own end."""
+        return self._events.has_ended
+
+    @property
+    def awaits_usage(self) -> bool:
+        """Whether the stream has ended without its usage, which may follow."""
+        return self._events.is_done and not self.has_ended
+
+    def feed(self, chunk: bytes) -> None:
+        """Read the next bytes of the body, as they came."""
+        self._read(event for piece in self._inflated(chunk) for event in self._decoder.feed(piece))
+
+    def end(self, *, was_cut: bool = False) -> Reply | None:
+        """Return the reply at the end of the body; None if it lacks its end. `was_cut`: the connection broke."""
+        if not was_cut:
+            self._read(self._decoder.end())
+        events = self._events
+        if not (events.is_complete or (not was_cut and not self._is_readable)):
+            return None
+        if was_cut and not events.may_break_off:
+            return None
+        tool_calls = frozenset(digest_of(name) for name in events.tool_calls)
+        response = None if events.response is None else digest_of(events.response)
+        return Reply(events.usage, tool_calls, response, events.model)
+
+    def _read(self, events: Iterator[Event]) -> None:
+        if not self._is_readable:
+            return
+        try:
+            for event in events:
+                self._events.read(event)
+        except (ValueError, zlib.error):
+            self._is_readable = False
+            self._decoder = EventDecoder()
+
+    def _inflated(self, chunk: bytes) -> Iterator[bytes]:
+        """Yield bounded pieces, because a small chunk may inflate to a very large one."""
+        if self._inflate is None:
+            yield chunk
+            return
+        while chunk:
+            yield self._inflate.decompress(chunk, _PIECE_BYTES)
+            chunk = self._inflate.unconsumed_tail

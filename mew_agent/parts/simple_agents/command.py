@@ -1,0 +1,119 @@
+"""`mew agent start`: runs a participant that needs no model, and asks at the terminal for a fulfiller."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated, Literal
+
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream
+from mew_protocol.setting_problems import problem_at
+from pydantic import ValidationError
+
+from mew_agent.cli.app import terminal
+from mew_agent.cli.app.line_io import lines_of_stdin, read_lines
+from mew_agent.cli.app.options import (
+    ConnectionOptions,
+    GatewayOption,
+    LogLevelOption,
+    SpaceOption,
+    option,
+    participant_option,
+)
+from mew_agent.cli.remote.session import find_identity
+from mew_agent.config.agent_config import file_source
+from mew_agent.errors import ConfigError, unknown_name
+from mew_agent.participant.events import ProposalMade
+from mew_agent.participant.participant import Participant
+from mew_agent.parts.simple_agents.behaviours import BEHAVIOURS
+from mew_agent.parts.simple_agents.fulfiller import Decide, Fulfiller
+from mew_agent.parts.simple_agents.fulfiller_policy import TERMINAL, FulfillerPolicy, is_answer, read_answer
+from mew_agent.program import run_until_signal
+from mew_agent.tracing import enable_by_environment
+
+
+def start(
+    simple_type: Annotated[
+        Literal["echo", "calculator", "fulfiller"],
+        option("--type, -t TYPE", "Run an echo, a calculator or a fulfiller."),
+    ],
+    gateway: GatewayOption = None,
+    space: SpaceOption = None,
+    agent_id: Annotated[str | None, participant_option("Participant id (default: TYPE-agent).")] = None,
+    token: Annotated[str | None, option("--token TOKEN", "Token; MEW_TOKEN keeps it out of the process list.")] = None,
+    log_level: LogLevelOption = "info",
+    config: Annotated[
+        Path | None, option("--config, -c FILE", "Policy of a fulfiller (default: fulfil all proposals).")
+    ] = None,
+) -> None:
+    """Run a participant that needs no model.
+
+    `echo` repeats chats, `calculator` offers tools, `fulfiller` fulfils the proposals of others. A fulfiller's policy
+    is a YAML or JSON file of patterns to allow and to deny, and where to ask (docs/how-to/approve.md).
+    """
+    connection = ConnectionOptions(agent_id, token, gateway, space)
+    who = find_identity(connection, participant=f"{simple_type}-agent", token="")
+    terminal.configure_logging(log_level)
+    enable_by_environment()
+    policy = fulfiller_policy(config, is_fulfiller=simple_type == "fulfiller")
+
+    async def run() -> None:
+        me = Participant(who.ws_url, space=who.space, id=who.participant, token=who.token)
+        if policy is None:
+            BEHAVIOURS[simple_type](me)
+        async with fulfilling(me, policy), me:
+            terminal.print_line(f"{who.participant} joined '{who.space}' at {who.gateway}")
+            await me.run_forever()
+
+    run_until_signal(run)
+
+
+def fulfiller_policy(path: Path | None, *, is_fulfiller: bool) -> FulfillerPolicy | None:
+    """Read a fulfiller's policy; None without a file. Raises `ConfigError`."""
+    if path is None:
+        return None
+    if not is_fulfiller:
+        raise ConfigError("--config", "requires --type fulfiller")
+    source = file_source(path)
+    try:
+        return FulfillerPolicy.model_validate(dict(source.values))
+    except ValidationError as error:
+        detail = error.errors(include_url=False)[0]
+    key = str(detail["loc"][0]) if detail["loc"] else ""
+    if detail["type"] == "extra_forbidden":
+        raise unknown_name(source.place(key), f"unknown key '{key}'", key, FulfillerPolicy.model_fields)
+    raise ConfigError(source.place(key) if key else source.where, problem_at(key, detail))
+
+
+@asynccontextmanager
+async def fulfilling(me: Participant, policy: FulfillerPolicy | None) -> AsyncIterator[None]:
+    """Decide on proposals by a policy during the block, and ask at this terminal if it says `ask`. None: do nothing."""
+    if policy is None:
+        yield
+    elif policy.ask != TERMINAL:
+        Fulfiller(me, policy)
+        yield
+    else:
+        async with read_lines(lines_of_stdin()) as lines:
+            Fulfiller(me, policy, ask_at_terminal(lines))
+            yield
+
+
+def ask_at_terminal(lines: MemoryObjectReceiveStream[str]) -> Decide:
+    """Ask the person who types these lines. Lines typed before a question do not answer it; their end means no."""
+
+    async def decide(proposal: ProposalMade) -> str | None:
+        try:
+            while True:
+                lines.receive_nowait()
+        except anyio.WouldBlock:
+            terminal.print_line(f"{proposal}. Allow? [yes, or no and a reason]")
+        except anyio.EndOfStream:
+            return "no one is at the terminal"
+        async for line in lines:
+            if is_answer(line):
+                return read_answer(line)
+            terminal.print_line("Please answer yes, or no and a reason.")
+        return "no one is at the terminal"
+
+    return decide

@@ -1,0 +1,60 @@
+"""`mew space connect`: joins a space from a terminal, at full screen or line by line.
+
+Owns the choice between the two. They are `app` and `chat.line_chat`.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+from mew_protocol.kinds import CHAT
+from mew_spaces.config.loading import SpaceConfig
+
+from mew_agent.cli.app import terminal
+from mew_agent.cli.app.line_io import lines_of_stdin, read_lines
+from mew_agent.cli.app.locate import space_config_path, space_folder
+from mew_agent.cli.app.options import ConnectionOptions, PlainOption, option, with_option_groups
+from mew_agent.cli.chat.line_chat import chat_by_lines
+from mew_agent.cli.remote.session import configuration_at, find_identity
+from mew_agent.program import run_until_signal
+
+
+@with_option_groups
+def connect(
+    connection: ConnectionOptions,
+    *,
+    config: Annotated[
+        Path | None, option("--config, -c FILE", "Path of the space's space.yaml (default: found in the folder).")
+    ] = None,
+    plain: PlainOption = False,
+) -> None:
+    """Join the running space from this terminal.
+
+    At a terminal it opens the full-screen application, where F1 shows the keys. Type /help for the commands.
+    """
+    if config is not None and connection.folder is None:
+        connection = replace(connection, folder=space_folder(space_config_path(config, None)))
+    join_space(connection, plain=plain)
+
+
+def join_space(connection: ConnectionOptions, config: SpaceConfig | None = None, *, plain: bool = False) -> None:
+    """Chat until `/exit` or the end of the input. `config` saves reading space.yaml again.
+
+    At a terminal that can, it is the full-screen application, unless `plain`.
+    """
+    who = find_identity(connection)
+    targets = default_targets(config or configuration_at(who.run_path), who.participant)
+    if not plain and terminal.is_full_screen():
+        from mew_agent.parts.terminal.app import open_space
+
+        open_space(who, targets)
+    else:
+        run_until_signal(lambda: chat_by_lines(who, targets, read_lines(lines_of_stdin())))
+
+
+def default_targets(config: SpaceConfig | None, participant: str) -> tuple[str, ...]:
+    """The participants that this participant's plain text goes to, by space.yaml."""
+    if config is None:
+        return ()
+    own = config.participants.get(participant)
+    return (own.default_to.get(CHAT) if own else None) or config.defaults.routing.default_to.get(CHAT, ())

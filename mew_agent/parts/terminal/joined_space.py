@@ -1,0 +1,284 @@
+"""A space as the terminal application sees it: its board, its conversation, and what needs a person.
+
+Owns the connection and the requests over HTTP. It calls `on_change` after each change, and draws nothing.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import anyio
+from mew_protocol import kinds
+from mew_protocol.attention import AttentionAction, AttentionItem, aggregate, attention
+from mew_protocol.codec import StreamFrame
+from mew_protocol.envelope import Envelope
+from mew_protocol.payloads.figures import ParticipantFigures
+from mew_protocol.payloads.mcp import UndecidedProposal
+from mew_protocol.payloads.participant import Board, BoardEntry, PrefixPart, RequestStatus, Status
+from mew_protocol.proposal_text import allowed_calls, ending
+from mew_spaces.launch.run_file import read_run_file
+from pydantic import ValidationError
+
+from mew_agent.cli.app import terminal
+from mew_agent.cli.board.live_board import apply_event, entry_of
+from mew_agent.cli.chat.line_chat import enter_line
+from mew_agent.cli.chat.terminal_chat import TerminalChat, status_in
+from mew_agent.cli.remote.http_api import GatewayApi
+from mew_agent.cli.remote.session import Identity
+from mew_agent.errors import MewAgentError
+from mew_agent.participant.gaps import HistoryGap
+from mew_agent.participant.participant import Participant
+from mew_agent.parts.terminal.feed import ConversationFeed, FeedEntry
+
+logger = logging.getLogger("mew_agent.parts.terminal")
+
+PAST_CHATS: Final = 100
+PAST_ENVELOPES: Final = 1_000
+"""How many envelopes the chats are looked for in."""
+
+HISTORY_SECONDS: Final = 3600
+PREFIX_SECONDS: Final = 20.0
+
+
+class _Watcher(Participant):
+    """The person as a participant; passes on what arrives, frames of streams included."""
+
+    def __init__(self, who: Identity, view: "JoinedSpace") -> None:
+        super().__init__(who.ws_url, space=who.space, id=who.participant, token=who.token)
+        self._view = view
+        self.on(HistoryGap)(view.receive_gap)
+
+    # Not event handlers, which frames would overtake.
+
+    async def receive(self, envelope: Envelope) -> None:
+        """Pass an envelope on."""
+        self._view.receive(envelope)
+
+    async def receive_frame(self, frame: StreamFrame) -> None:
+        """Pass a frame on."""
+        self._view.receive(frame)
+
+
+class JoinedSpace:
+    """A space that a person looks at. `run` joins it and returns when the connection has ended for good."""
+
+    def __init__(
+        self, who: Identity, targets: tuple[str, ...], on_change: Callable[[Sequence[FeedEntry]], None]
+    ) -> None:
+        """`on_change` gets the entries of the conversation that are new or changed."""
+        self.who, self.on_change = who, on_change
+        self.me = _Watcher(who, self)
+        self.chat = TerminalChat(who.participant, targets)
+        self.feed = ConversationFeed()
+        self.board: Board | None = None
+        self.figures: Mapping[str, ParticipantFigures] = {}
+        self.prefixes: dict[str, tuple[PrefixPart, ...]] = {}
+        """The prefix of each agent that was asked for it, part by part."""
+        self.faults: Mapping[str, str] = {}
+        """What is wrong with programs of a space that runs on this machine."""
+        self.ended: Mapping[str, str] = {}
+        """How programs ended, even without a fault."""
+        self._asked_at: dict[str, str | None] = {}
+        self._asking: set[str] = set()
+        """The agents whose answer about their prefix is awaited. The conversation does not show it."""
+        self._expected: tuple[str, ...] = ()
+        self._capabilities: Mapping[str, Any] = {}
+        """What each participant may send, as the gateway last said."""
+        self._api: GatewayApi | None = None
+        self._early: list[Envelope | StreamFrame] | None = []
+        """What arrived while the past was read."""
+
+    async def run(self) -> None:
+        """Join, and pass on what happens. Raises the `GatewayError` that ended the connection."""
+        async with self.me:
+            await self._load()
+            await self.me.run_forever()
+
+    async def _load(self) -> None:
+        """Read the board and the newest chats; another implementation's gateway may have neither."""
+        api = GatewayApi(self.who.gateway, space=self.who.space, participant=self.who.participant, token=self.who.token)
+        past: list[Envelope] = []
+        try:
+            if await anyio.to_thread.run_sync(api.is_complete):
+                self._api = api
+                self.board, past = await anyio.to_thread.run_sync(_newest, api)
+                await self.load_figures()
+                await self._load_capabilities()
+        except (MewAgentError, ValidationError) as error:
+            logger.warning("could not read the history of the space: %s", error)
+        if self.board is None:
+            here = [BoardEntry(id=name, connected=True) for name in (self.who.participant, *self.me.peers)]
+            self.board = Board(space=self.who.space, at=terminal.now().isoformat(), participants=tuple(here))
+        early, self._early = self._early or [], None
+        self.on_change([entry for one in past if (entry := self.feed.receive(one)) is not None])
+        for message in early:
+            self.receive(message)
+
+    async def load_figures(self) -> None:
+        """Read the figures of the last hour again."""
+        if self._api is None:
+            return
+        try:
+            read = await anyio.to_thread.run_sync(self._api.context_history, HISTORY_SECONDS)
+            self.figures = {one.id: one for one in read.participants}
+        except (MewAgentError, ValidationError) as error:
+            logger.info("could not read the figures of the last hour: %s", error)
+
+    async def _load_capabilities(self) -> None:
+        """Read again what each participant may send."""
+        if self._api is None:
+            return
+        try:
+            found = await anyio.to_thread.run_sync(self._api.participants)
+            self._capabilities = {str(one.get("id")): one.get("capabilities") for one in found}
+            self.on_change(())
+        except MewAgentError as error:
+            logger.info("could not read what participants may send: %s", error)
+
+    async def load_prefix(self, name: str, call_id: str | None) -> None:
+        """Ask an agent for the parts of its prefix, unless it was asked since its call `call_id`."""
+        if self._asked_at.get(name, ...) == call_id:
+            return
+        self._asked_at[name] = call_id
+        self._asking.add(name)
+        request, answer = RequestStatus(fields=("prefix",)), kinds.PARTICIPANT_STATUS
+        try:
+            got = await self.me.ask(
+                kinds.PARTICIPANT_REQUEST_STATUS, request, to=name, answer=answer, timeout_seconds=PREFIX_SECONDS
+            )
+            self.prefixes[name] = Status.model_validate(got.body).prefix or ()
+            self.on_change(())
+        except (MewAgentError, ValidationError) as error:
+            logger.info("the prefix of '%s' could not be read: %s", name, error)
+        finally:
+            self._asking.discard(name)
+
+    # -- what arrives ------------------------------------------------------------------------------------
+
+    def receive(self, message: Envelope | StreamFrame) -> None:
+        """Show an envelope or a stream frame, after the history."""
+        if self._early is not None:
+            self._early.append(message)
+        elif isinstance(message, StreamFrame):
+            changed = self.feed.receive_frame(message)
+            self.on_change([] if changed is None else [changed])
+        else:
+            self._show_envelope(message)
+
+    def receive_gap(self, _: HistoryGap) -> None:
+        """Say that messages were missed."""
+        self.note("some messages were missed and are no longer available")
+
+    def note(self, text: str) -> None:
+        """Add a line to the conversation."""
+        self.on_change([self.feed.add_note(text)])
+
+    def _show_envelope(self, envelope: Envelope) -> None:
+        self.board, _ = apply_event(self.board, "envelope", envelope.as_dict())
+        if envelope.kind.startswith("capability/"):
+            self.me.start_soon(self._load_capabilities)
+        line, entry = self.chat.receive(envelope), self.feed.receive(envelope)
+        shown = [entry] if entry is not None else []
+        # The parts of a prefix and the progress of work are shown elsewhere.
+        status = status_in(envelope.body) if envelope.kind == kinds.PARTICIPANT_STATUS else None
+        is_answer = envelope.sender in self._asking and envelope.names(self.who.participant)
+        is_working = status is not None and status.context is not None and status.context.progress is not None
+        has_place = is_working or (is_answer and envelope.kind == kinds.PARTICIPANT_STATUS)
+        if line is not None and envelope.kind == kinds.SYSTEM_PRESENCE:
+            name, _, verb = line.removeprefix("* ").rpartition(" ")
+            shown.append(self.feed.add_presence(name, verb))
+        elif line is not None and envelope.kind != kinds.CHAT and not has_place:
+            shown.append(self.feed.add_note(line.removeprefix("* ")))
+        self.on_change(shown)
+
+    # -- what the panels show ----------------------------------------------------------------------------
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether there is a connection right now."""
+        return self.me.is_joined
+
+    @property
+    def catching_up(self) -> int | None:
+        """How many missed envelopes have arrived while more follow; None if nothing is missing."""
+        return self.me.messenger.session.client.catching_up
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The participants that are here, without us."""
+        return tuple(sorted(self.me.peers))
+
+    def entry(self, name: str | None) -> BoardEntry | None:
+        """The participant on the board."""
+        return None if name is None or self.board is None else entry_of(self.board, name)
+
+    def read_run_file(self) -> None:
+        """Reload which programs should run here and their problems; nothing for a space on another machine."""
+        run = read_run_file(self.who.run_path) if self.who.run_path is not None else None
+        self.faults = run.faults() if run is not None else {}
+        self.ended = run.ended() if run is not None else {}
+        self._expected = tuple(run.pids.participants) if run is not None else ()
+
+    def attention(self, now: datetime) -> tuple[AttentionItem, ...]:
+        """What needs a person, by what has arrived here."""
+        if self.board is None:
+            return ()
+        waiting = [UndecidedProposal.of(one) for one in self.chat.proposals.values()]
+        entries = self.board.participants
+        return aggregate(attention(entries, waiting, now=now, expected=self._expected, faults=self.faults))
+
+    # -- what the person does ----------------------------------------------------------------------------
+
+    async def enter(self, line: str) -> bool:
+        """Do what a typed line says; problems become notes. Returns whether the person wants to leave."""
+        return await enter_line(self.me, self.chat, line, lambda text: self.note(text.removeprefix("* ")))
+
+    async def act(self, action: AttentionAction) -> bool:
+        """Do what an item of the queue offers. The answer arrives as a note. Returns whether it was sent."""
+        if action.envelope is None:
+            self.note(f"run in a shell: {action.command}")
+            return False
+        return await self._send(action.envelope)
+
+    def allowed_calls(self, name: str) -> tuple[str, ...]:
+        """What a participant may call without asking, and how to end that."""
+        found = allowed_calls(name, self._capabilities.get(name, ()))
+        return tuple(f"{meaning}; `{ending(name, pattern)}` ends it, and so does E" for meaning, pattern in found)
+
+    async def end_allowed_calls(self, name: str) -> bool:
+        """End all that a participant may call without asking. False if that is nothing."""
+        patterns = [pattern for _, pattern in allowed_calls(name, self._capabilities.get(name, ()))]
+        payload = {"recipient": name, "capabilities": patterns, "reason": "no longer always allowed"}
+        draft = {"kind": kinds.CAPABILITY_REVOKE, "to": [name], "payload": payload}
+        return bool(patterns) and await self._send(draft)
+
+    async def _send(self, draft: Mapping[str, Any]) -> bool:
+        """Send an envelope. If that fails, a note says why, and the result is false."""
+        to, about = tuple(draft.get("to") or ()), tuple(draft.get("correlation_id") or ())
+        try:
+            await self.me.send(str(draft["kind"]), draft.get("payload") or {}, to=to, correlation_id=about)
+        except MewAgentError as error:
+            self.note(str(error))
+            return False
+        return True
+
+    def proposal_of(self, item: AttentionItem) -> Envelope | None:
+        """The proposal that an item is about."""
+        number = self.number_of(item)
+        return None if number is None else self.chat.proposals.get(number)
+
+    def number_of(self, item: AttentionItem) -> int | None:
+        """The number of the proposal that an item is about, for `/reject`."""
+        found = (at for at, one in self.chat.proposals.items() if item.id == f"approval:{one.sender}:{one.id}")
+        return next(found, None)
+
+
+def _newest(api: GatewayApi) -> tuple[Board, list[Envelope]]:
+    """The board, and the newest chats that the gateway still keeps, oldest first."""
+    found: list[Envelope] = []
+    with api.events(PAST_ENVELOPES) as events:
+        while (event := events.next()).name != "board":
+            if event.name == "envelope" and event.body.get("kind") == kinds.CHAT:
+                found.append(Envelope.model_validate(event.body))
+    return Board.model_validate(event.body), found[-PAST_CHATS:]

@@ -1,0 +1,199 @@
+"""`mew status`: the board of a space, once, as it changes, or over time.
+
+Owns where the board comes from and how often it is drawn. Its layout is `board.table`.
+"""
+
+import sys
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Annotated, Any
+
+from mew_protocol.attention import Attention, AttentionItem
+from mew_protocol.payloads.participant import Board, BoardEntry
+
+from mew_agent.cli.app import terminal
+from mew_agent.cli.app.options import ConnectionOptions, option, with_option_groups
+from mew_agent.cli.board import words
+from mew_agent.cli.board.figures import compaction_line, sample_line
+from mew_agent.cli.board.live_board import apply_event
+from mew_agent.cli.board.needs import attention_line, attention_lines, severities, single_items, with_faults
+from mew_agent.cli.board.table import board_line, board_lines
+from mew_agent.cli.remote.http_api import MAX_MINUTES, MAX_REPORTS, GatewayApi, SpaceEvents
+from mew_agent.cli.remote.session import configuration_at, find_gateway, find_identity
+from mew_agent.errors import ConfigError
+
+
+@with_option_groups
+def show_status(
+    *,
+    watch: Annotated[bool, option("--watch, -w", "Keep running, and redraw on each report.")] = False,
+    history: Annotated[
+        int | None,
+        option("--history MINUTES", "Print the reports and compactions of the last MINUTES.", min=1, max=MAX_MINUTES),
+    ] = None,
+    bell: Annotated[bool, option("--bell", "With --watch, ring the terminal's bell when an agent needs you.")] = False,
+    as_json: Annotated[bool, option("--json", "Print JSON Lines, one object per participant.")] = False,
+    plain: Annotated[bool, option("--plain", "With --watch: redraw the table only.")] = False,
+    connection: ConnectionOptions,
+) -> None:
+    """Show what needs you, and how full each agent's context window is.
+
+    KNOWN says where a figure comes from; `~` marks an estimate, `?` an unknown figure. At a terminal, --watch opens the
+    full-screen application.
+    """
+    if bell and not watch:
+        raise ConfigError("--bell", "needs --watch", "mew status --watch --bell")
+    if watch and not (as_json or plain or history) and terminal.is_full_screen():
+        who = find_identity(connection)
+        config = configuration_at(who.run_path)
+        if config is not None and config.is_person(who.participant):  # joining replaces no program's connection
+            from mew_agent.parts.terminal.app import open_space
+
+            open_space(who, start_on="board", bell=bell)
+            return
+    api = find_gateway(connection)
+    run = api.run()
+    if run is not None and run.pids.supervisor is not None and not run.is_running(run.pids.supervisor):
+        terminal.warn("`mew up` of this space was killed, so programs are not restarted; `mew down` stops the rest")
+    if history is not None:
+        if watch:
+            raise ConfigError("--history", "cannot be combined with --watch", "one of the two")
+        _print_history(api, history, as_json=as_json)
+    elif watch and not as_json and terminal.is_terminal(sys.stdout):
+        _redraw(api, bell=bell)
+    elif watch:
+        _print_changes(api, bell=bell, as_json=as_json)
+    else:
+        board, reported = api.board(), api.attention()
+        if as_json:
+            items = single_items(_with_faults(board, reported, api))
+            for entry in board.participants:
+                terminal.print_json(_as_json(entry, _items_of(entry, items)))
+        else:
+            terminal.print_lines(_lines(board, reported, api, _agents(api)))
+
+
+def _print_history(api: GatewayApi, minutes: int, *, as_json: bool) -> None:
+    """Print what each participant reported over time, as the gateway keeps it."""
+    found = api.context_history(minutes * 60)
+    for one in found.participants:
+        if as_json:
+            terminal.print_json(one.model_dump(mode="json", exclude_unset=True))
+            continue
+        terminal.print_line(one.id)
+        lines = [(sample.at, sample_line(sample)) for sample in one.samples]
+        lines += [(compaction.at, compaction_line(compaction)) for compaction in one.compactions]
+        for at, line in sorted(lines, key=lambda pair: pair[0]):
+            moment = datetime.fromisoformat(at).astimezone()
+            terminal.print_line(f"  {moment:%Y-%m-%d %H:%M:%S}  {line}")
+    if not found.participants:
+        terminal.warn("no participant has reported a context window in this time")
+    if found.more:
+        terminal.warn(f"only the newest {MAX_REPORTS:,} are shown; choose fewer minutes")
+
+
+def _items_of(entry: BoardEntry, items: Iterable[AttentionItem]) -> tuple[AttentionItem, ...]:
+    """What needs a person because of this participant, or because of the space."""
+    return tuple(one for one in items if one.participant in (None, entry.id))
+
+
+def _as_json(entry: BoardEntry, own: Iterable[AttentionItem]) -> dict[str, Any]:
+    """An entry as the gateway sends it, `basis` in the word that the table shows, and what needs a person."""
+    return {
+        **entry.model_dump(mode="json", by_alias=True, exclude_unset=True),
+        "basis": words.basis(entry.status),
+        "attention": [one.model_dump(mode="json", exclude_unset=True) for one in own],
+    }
+
+
+def _print_changes(api: GatewayApi, *, bell: bool, as_json: bool) -> None:
+    """Print a line for each participant that has reported, then a line for each change."""
+    seen: set[str] = set()
+    shown: dict[str, tuple[BoardEntry, tuple[AttentionItem, ...]]] = {}
+    with api.events() as events:
+        for board, reported in _views(events):
+            items = _with_faults(board, reported, api)
+            _ring(items, seen, bell=bell)
+            for one in items:
+                if one.id not in seen and not as_json:
+                    terminal.print_line(attention_line(one, now=terminal.now()))
+            seen = {one.id for one in items}
+            for entry in board.participants:
+                own = _items_of(entry, single_items(items)) if as_json else ()
+                if shown.get(entry.id) == (entry, own):
+                    continue
+                shown[entry.id] = (entry, own)
+                if as_json:
+                    terminal.print_json(_as_json(entry, own))
+                elif entry.status is not None:
+                    run = api.run()
+                    ended = run.ended().get(entry.id) if run else None
+                    terminal.print_line(board_line(entry, now=terminal.now(), ended=ended))
+
+
+def _redraw(api: GatewayApi, *, bell: bool) -> None:
+    """Draw the table in place. It is redrawn twice a second, because ages grow without any event."""
+    latest: tuple[Board, tuple[AttentionItem, ...]] | None = None
+    agents = _agents(api)
+
+    def lines() -> list[str]:
+        return _lines(*latest, api, agents) if latest is not None else ["waiting for the board ..."]
+
+    seen: set[str] = set()
+    with api.events() as events, terminal.drawn_in_place(lines, per_second=2) as live:
+        for latest in _views(events):
+            items = _with_faults(*latest, api)
+            _ring(items, seen, bell=bell)
+            seen = {one.id for one in items}
+            live.refresh()
+
+
+def _ring(items: Iterable[AttentionItem], seen: set[str], *, bell: bool) -> None:
+    """Ring the bell if work is blocked for a new reason."""
+    if bell and any(one.level == "blocking" and one.id not in seen for one in items):
+        sys.stderr.write("\a")
+        sys.stderr.flush()
+
+
+def _views(events: SpaceEvents) -> Iterator[tuple[Board, tuple[AttentionItem, ...]]]:
+    """The board and what needs a person, after each change. Never ends."""
+    board: Board | None = None
+    items: tuple[AttentionItem, ...] = ()
+    while True:
+        event = events.next()
+        before, (board, _) = board, apply_event(board, event.name, event.body)
+        if event.name == "attention":
+            items = Attention.model_validate(event.body).items
+        elif board is before:
+            continue
+        if board is not None:
+            yield board, items
+
+
+def _with_faults(board: Board, items: tuple[AttentionItem, ...], api: GatewayApi) -> tuple[AttentionItem, ...]:
+    run = api.run()
+    return with_faults(items, board, run.faults() if run else {}, now=terminal.now())
+
+
+def _lines(board: Board, reported: tuple[AttentionItem, ...], api: GatewayApi, agents: frozenset[str]) -> list[str]:
+    run = api.run()
+    launched = tuple(run.pids.participants) if run else ()
+    style, now = terminal.style_of(sys.stdout), terminal.now()
+    items = _with_faults(board, reported, api)
+    heading, *table = board_lines(
+        board,
+        now=now,
+        style=style,
+        launched=launched,
+        agents=agents,
+        ended=run.ended() if run else None,
+        trouble=severities(items),
+    )
+    return [heading, *attention_lines(items, now=now, style=style), *table]
+
+
+def _agents(api: GatewayApi) -> frozenset[str]:
+    """The agents of space.yaml. They have a context even before they report it."""
+    config = configuration_at(api.run_path)
+    participants = config.participants if config else {}
+    return frozenset(name for name, one in participants.items() if one.agent is not None)

@@ -1,0 +1,439 @@
+"""The widgets of the terminal application: conversation, composer, participants, and what needs a person.
+
+Own how something is drawn and which keys it has. What is drawn is `feed` and `panels`.
+"""
+
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from io import StringIO
+from itertools import takewhile
+from typing import ClassVar, Final, NamedTuple
+
+from markdown_it import MarkdownIt
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.markdown import CodeBlock, Markdown
+from rich.padding import Padding
+from rich.segment import Segment
+from rich.style import Style
+from rich.syntax import Syntax
+from rich.text import Text
+from rich.theme import Theme
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.events import Click
+from textual.geometry import Size
+from textual.message import Message
+from textual.screen import ModalScreen
+from textual.scroll_view import ScrollView
+from textual.selection import Selection
+from textual.strip import Strip
+from textual.widgets import Input, OptionList, Static
+from textual.widgets.option_list import Option
+
+from mew_agent.cli.board import words
+from mew_agent.cli.chat.slash import completions
+from mew_agent.parts.terminal.feed import MAX_ENTRIES, FeedEntry, clean_text
+from mew_agent.parts.terminal.panels import Line
+
+_COLOURS: Final = {
+    "calm": "$success",
+    "warn": "$warning",
+    "alarm": "bold $error",
+    "dim": "$text-muted",
+    "bold": "bold",
+}
+
+
+def content_of(lines: Iterable[Line]) -> Content:
+    """Styled lines as Textual's content; no text of a participant is read as markup."""
+    return Content("\n").join(
+        Content.assemble(*(Content.styled(text, _COLOURS.get(style, "")) for text, style in line)) for line in lines
+    )
+
+
+_MARKUP: Final = re.compile(r"[*_`#|~\[\]\\&]|^ *(?:[-+>]|\d+[.)]) |^ {4}|^ *[-=]+$|\n", re.MULTILINE)
+"""What only Markdown makes something of; a line without any of these is itself."""
+
+_CONSOLE: Final = Console(
+    file=StringIO(),
+    force_terminal=True,
+    legacy_windows=False,
+    theme=Theme({"markdown.code": "bold cyan", "markdown.code_block": "none", "markdown.h2": "bold underline"}),
+)
+"""Breaks texts into styled lines; prints nothing."""
+
+
+_MARKDOWN_CHARS: Final = 20_000
+"""A longer chat is shown as it was written: the parser takes quadratic time for some texts."""
+
+_COLOURED: Final = frozenset(
+    {
+        "bash",
+        "c",
+        "cpp",
+        "css",
+        "diff",
+        "docker",
+        "dockerfile",
+        "go",
+        "json",
+        "py",
+        "python",
+        "rust",
+        "sh",
+        "sql",
+        "toml",
+    }
+)
+"""Languages whose code takes linear time to colour. Of hundreds of others, some take cubic time."""
+
+_SHORT_ONLY: Final = frozenset(
+    {"console", "html", "ini", "java", "javascript", "js", "ruby", "ts", "typescript", "xml", "yaml", "yml"}
+)
+_SHORT_CHARS: Final = 1_000
+
+
+class _CodeBlock(CodeBlock):
+    """Code without empty lines around it, which a small terminal has no room for."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        code = str(self.text).rstrip()
+        is_coloured = self.lexer_name in _COLOURED or (self.lexer_name in _SHORT_ONLY and len(code) <= _SHORT_CHARS)
+        lexer = self.lexer_name if is_coloured else "text"
+        yield Syntax(code, lexer, theme=self.theme, word_wrap=True, padding=(0, 1))
+
+
+class _Markdown(Markdown):
+    """A text of an agent. HTML is shown as it was written, and `connection.py` is not a link."""
+
+    elements: ClassVar = {**Markdown.elements, "fence": _CodeBlock, "code_block": _CodeBlock}
+
+    def __init__(self, text: str, *, is_dark: bool) -> None:
+        super().__init__("", code_theme="ansi_dark" if is_dark else "ansi_light", hyperlinks=False)
+        self.parsed = MarkdownIt("gfm-like", {"html": False, "linkify": False}).parse(text)
+
+
+class _FeedLine(NamedTuple):
+    """A line of the conversation: its entry, its place among the lines of that entry, and what it shows."""
+
+    key: str
+    place: int
+    strip: Strip
+
+
+class FeedView(ScrollView, can_focus=True):
+    """The conversation, newest at the bottom. It follows what is new unless a reader has scrolled up.
+
+    One widget draws the lines of all entries: with a widget for each, Textual lays out all of them on every change.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "toggle_work", "Show/hide calls")]
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"feed--mine", "feed--dim"}
+
+    def __init__(self, me: str) -> None:
+        super().__init__(id="feed")
+        self._me = me
+        self._follows = True
+        self._width = 0
+        self._entries: dict[str, FeedEntry] = {}
+        self._opened: set[str] = set()
+        """The work whose thoughts and calls are shown."""
+        self._waiting: set[str] = set()
+        """The entries that are to be drawn, again or for the first time."""
+        self._strips: dict[str, list[Strip]] = {}
+        self._lines: list[_FeedLine] = []
+
+    def on_mount(self) -> None:  # Textual calls that of `ScrollView` as well
+        """Draw everything again in the colours of another theme."""
+        self.watch(self.app, "theme", lambda: self._waiting.update(self._entries), init=False)
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        """Notice that a reader scrolled up, or back to the end."""
+        super().watch_scroll_y(old_value, new_value)
+        if new_value >= self.max_scroll_y:
+            self._follows = True
+        elif new_value < old_value:
+            self._follows = False
+
+    # -- drawing -----------------------------------------------------------------------------------------
+
+    def show(self, entries: Iterable[FeedEntry]) -> None:
+        """Add entries, or note that they changed; the next `draw` draws them."""
+        for entry in entries:
+            self._entries[entry.key] = entry
+            self._waiting.add(entry.key)
+        for key in [*self._entries][:-MAX_ENTRIES]:
+            del self._entries[key]
+            self._strips.pop(key, None)
+            self._waiting.discard(key)
+
+    def draw(self, seconds: float) -> None:
+        """Draw what changed. At the end of the conversation the newest comes first, the rest waits for the next call.
+
+        `seconds` is about how long that may take: to draw a long past at once would hold up the keys.
+        """
+        width = self.scrollable_content_region.width
+        if width != self._width:
+            self._width = width
+            self._waiting.update(self._entries)
+        if self._waiting and width > 0:
+            end, options = time.monotonic() + seconds, _CONSOLE.options.update(width=width)
+            for key in [one for one in reversed(self._entries) if one in self._waiting]:
+                lines = _CONSOLE.render_lines(Group(*self._texts(self._entries[key])), options, pad=False)
+                self._strips[key] = [Strip(line) for line in lines]
+                self._waiting.discard(key)
+                if self._follows and time.monotonic() > end:
+                    break
+            self._lay_out()
+        if self._follows and self.scroll_y < self.max_scroll_y:
+            self.scroll_end(animate=False, immediate=True)
+
+    def _lay_out(self) -> None:
+        """Put the lines of all entries below each other; the line at the top stays there for a reader."""
+        top = self._lines[self.scroll_offset.y][:2] if self.scroll_offset.y < len(self._lines) else None
+        strips = ((key, self._strips.get(key, ())) for key in self._entries)
+        self._lines = [_FeedLine(key, at, one) for key, lines in strips for at, one in enumerate(lines)]
+        self.virtual_size = Size(self._width, len(self._lines))
+        if not self._follows:
+            place = next((at for at, one in enumerate(self._lines) if one[:2] == top), None)
+            self.scroll_to(y=place, animate=False)
+        self.refresh()
+
+    def _texts(self, entry: FeedEntry) -> Iterator[RenderableType]:
+        dim = self.get_component_rich_style("feed--dim", partial=True)
+        if entry.kind == "note":
+            yield Text(clean_text(entry.text), dim)
+            return
+        if entry.kind == "chat":
+            to = f" to {', '.join(words.clean(one) for one in entry.to)}" if entry.to else ""
+            at = words.parse_time(entry.at)
+            mine = self.get_component_rich_style("feed--mine", partial=True)
+            sender = Style(bold=True) + (mine if entry.sender == self._me else Style())
+            moment = f"  {at.astimezone():%H:%M}" if at is not None else ""
+            yield Text.assemble((words.clean(entry.sender), sender), (to + moment, dim))
+            text = clean_text(entry.text)
+            is_markdown = len(text) <= _MARKDOWN_CHARS and _MARKUP.search(text) is not None
+            body = _Markdown(text, is_dark=self.app.current_theme.dark) if is_markdown else Text(text)
+            yield Padding(body, (0, 0, 0, 2))  # no line of a text may look like the name of a sender
+        else:
+            is_open = entry.key in self._opened
+            yield Text(f"{'▼' if is_open else '▶'} {entry.summary}", dim)
+            if is_open:
+                yield Padding(Text(entry.details or "no thoughts or calls were shared", dim), (0, 0, 0, 2))
+            if entry.text:
+                yield Padding(Text(clean_text(entry.text), dim), (0, 0, 0, 2))
+        yield Text()
+
+    def render_line(self, y: int) -> Strip:
+        """The line in row `y` of the screen, with its selected part marked."""
+        at, style = self.scroll_offset.y + y, self.rich_style
+        if at >= len(self._lines):
+            return Strip.blank(self.size.width, style)
+        strip = self._lines[at].strip
+        span = self.text_selection.get_span(at) if self.text_selection is not None else None
+        if span is not None:
+            start = cell_len(strip.text[: span[0]])
+            end = strip.cell_length if span[1] == -1 else cell_len(strip.text[: span[1]])
+            mark = self.screen.get_component_rich_style("screen--selection")
+            marked = Strip(Segment.apply_style(strip.crop(start, end), post_style=mark))
+            strip = Strip.join([strip.crop(0, start), marked, strip.crop(end)])
+        return strip.apply_style(style).extend_cell_length(self.size.width, style).apply_offsets(0, at)
+
+    # -- reading -----------------------------------------------------------------------------------------
+
+    @property
+    def allow_select(self) -> bool:
+        """The mouse selects text."""
+        return True
+
+    def get_selection(self, selection: Selection) -> tuple[str, str]:
+        """The selected text, and what follows it."""
+        return selection.extract("".join(f"{one.strip.text.rstrip()}\n" for one in self._lines)), "\n"
+
+    def selection_updated(self, selection: Selection | None) -> None:
+        """Draw what is selected."""
+        self.refresh()
+
+    def on_click(self, event: Click) -> None:
+        """Show or hide the calls of the work whose line was clicked."""
+        at = self.scroll_offset.y + event.y
+        if at < len(self._lines) and self._lines[at].place == 0 and self.text_selection is None:
+            self._toggle({self._lines[at].key})
+
+    def action_toggle_work(self) -> None:
+        """Show the thoughts and calls of the work on the screen, or hide them if all are shown."""
+        top = self.scroll_offset.y
+        seen = {one.key for one in self._lines[top : top + self.size.height] if self._entries[one.key].kind == "work"}
+        self._toggle(seen - self._opened or seen)
+
+    def _toggle(self, keys: set[str]) -> None:
+        self._opened ^= keys
+        self._waiting |= keys
+
+
+class Composer(Input):
+    """The line to type on. Tab completes commands and names, the arrow keys go through what was sent."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "recall(-1)", "Older", show=False),
+        Binding("down", "recall(1)", "Newer", show=False),
+        Binding("tab", "complete", "Complete", show=False),
+    ]
+
+    def __init__(self, names: Callable[[], Sequence[str]]) -> None:
+        super().__init__(placeholder="Message, @name message, or /help", select_on_focus=False, id="composer")
+        self._names = names
+        self._sent: list[str] = []
+        self._place = 0
+
+    async def action_submit(self) -> None:
+        """Send the line, and keep it for the arrow keys. What is typed from now on belongs to the next line."""
+        line, self.value = self.value, ""
+        if line.strip() and self._sent[-1:] != [line]:
+            self._sent.append(line)
+        self._place = len(self._sent)
+        self.post_message(self.Sent(line))
+
+    def fill(self, text: str) -> None:
+        """Put a text there for the person to finish."""
+        self.value = text
+        self.cursor_position = len(text)
+        self.focus()
+
+    def action_recall(self, step: int) -> None:
+        """Show the line that was sent before (-1) or after (1) the one shown."""
+        self._place = min(len(self._sent), max(0, self._place + step))
+        self.fill(self._sent[self._place] if self._place < len(self._sent) else "")
+
+    def action_complete(self) -> None:
+        """Complete the last word, as far as all candidates agree; go to the next widget if there is nothing to."""
+        if not self.value:
+            self.screen.focus_next()
+            return
+        found = completions(self.value, self._names())
+        if len(found) == 1:
+            self.fill(found[0] + " ")
+        elif found:
+            same = takewhile(lambda letters: len(set(letters)) == 1, zip(*found, strict=False))
+            self.fill("".join(letters[0] for letters in same))
+            self.post_message(self.Candidates([one.split()[-1] for one in found]))
+
+    class Sent(Message):
+        """The person sent a line."""
+
+        def __init__(self, line: str) -> None:
+            super().__init__()
+            self.line = line
+
+    class Candidates(Message):
+        """Several completions match."""
+
+        def __init__(self, candidates: list[str]) -> None:
+            super().__init__()
+            self.candidates = candidates
+
+
+class KeyedList(OptionList):
+    """A list whose rows keep their id while their text, order and number change, and with them the selection.
+
+    Until the person selects something, the first row is selected.
+    """
+
+    _was_used = False
+
+    def on_key(self) -> None:
+        """A key selects, or acts on what is selected."""
+        self._was_used = True
+
+    on_click = on_key  # as does the mouse
+
+    def show(self, rows: Sequence[tuple[str, Content]]) -> None:
+        """Show these rows: only texts that changed are drawn again, unless the order changed."""
+        if [one.id for one in self.options] == [key for key, _ in rows]:
+            for option, (key, content) in zip(self.options, rows, strict=True):
+                if option.prompt != content:
+                    self.replace_option_prompt(key, content)
+            return
+        chosen, top = self.chosen, self.scroll_y
+        self.set_options(Option(content, id=key) for key, content in rows)
+        self.highlighted = 0 if rows else None
+        if self._was_used:
+            self.choose(chosen)
+        # The list stands still while its order changes, except that the keys follow the selection.
+        self.scroll_to(y=top, animate=False, immediate=True)
+        if self.has_focus:
+            self.scroll_to_highlight()
+
+    def choose(self, key: str | None) -> None:
+        """Select a row, if it is there."""
+        keys = [one.id for one in self.options]
+        if key in keys:
+            self._was_used = True
+            self.highlighted = keys.index(key)
+
+    @property
+    def chosen(self) -> str | None:
+        """The id of the selected row."""
+        return self.highlighted_option.id if self.highlighted_option is not None else None
+
+
+class BoardList(KeyedList):
+    """The participants. The keys act on the selected one."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("c", "app.control('compact')", "Compact"),
+        Binding("p", "app.pause_or_resume", "Pause/resume"),
+        Binding("m", "app.prefill('@')", "Message"),
+        Binding("n", "app.prefill('/pin ')", "Pin", show=False),
+        Binding("x", "app.control('shutdown')", "Shut down", show=False),
+        Binding("e", "app.end_allowed", "End always allowed", show=False),
+        Binding("slash", "app.filter", "Filter"),
+    ]
+
+
+class AttentionList(KeyedList):
+    """What needs a person. The keys act on the selected item."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("a", "app.act('Approve')", "Approve"),
+        Binding("r", "app.reject", "Reject"),
+        Binding("w", "app.act('Always allow')", "Always allow"),
+        Binding("c", "app.act('Compact')", "Compact", show=False),
+    ]
+
+
+class TextScreen(ModalScreen[object]):
+    """A text over the application, until a key closes it."""
+
+    CSS = """
+    TextScreen { align: center middle; }
+    #help { width: 84; max-width: 100%; height: auto; max-height: 100%; border: round $accent; }
+    #help { scrollbar-size-vertical: 1; }
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self._text = text
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll(id="help"):
+            yield Static(Content(self._text))
+
+
+class HelpScreen(TextScreen):
+    """A text that any of these keys closes."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,enter,f1,q", "dismiss", "Close")]
+
+
+class ConfirmScreen(TextScreen):
+    """A text that has to be confirmed; its result says whether it was."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "dismiss(True)", "Yes"),
+        Binding("escape,n", "dismiss(False)", "No"),
+    ]

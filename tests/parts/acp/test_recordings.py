@@ -1,0 +1,41 @@
+"""What published agents sent, replayed: their figures hold when they are right, and are unknown when they are not."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mew_agent.parts.acp.profiles import PROFILES
+from tests.parts.acp.conftest import Start
+
+RECORDINGS = Path(__file__).with_name("recordings")
+PROGRAM = Path(__file__).with_name("replayed_agent.py")
+
+
+@pytest.mark.parametrize("name", PROFILES)
+async def test_recorded_agent_shows_what_its_model_server_counted(start: Start, name: str) -> None:
+    recording = RECORDINGS / f"{name}.jsonl"
+    first, second, third = json.loads(recording.read_text().splitlines()[0])["figures"]
+
+    def shows(tokens: int | None) -> Any:
+        return lambda status: status.get("tokens") == tokens and "context" in status
+
+    async with start(agent=name, command=sys.executable, args=(str(PROGRAM), str(recording))) as s:
+        for figure in (first, second):
+            assert not (await s.ask("Next?")).startswith("I cannot")
+            status = await s.until_status(shows(figure))
+            assert (status["context"]["basis"], status["max_tokens"] or 0) == ("agent_reported", 200_000)
+        done = await s.ada.compact("codex")
+        assert not done.skipped
+        compacted = await s.until_status(lambda status: status["status"] == "compacted")
+        assert (compacted.get("tokens"), compacted["context"]["reason"]) == (None, "compacted")
+        assert compacted["context"]["last_reported"]["tokens"] == second
+        await s.ask("And now?")
+        report = (await s.until_status(shows(third)))["context"]
+    last = report["last_compaction"]
+    assert (last["tokens_before"], last["tokens_after"]) == (second, third)
+    # Claude reports what its session cost. Opencode reports 0 for a model without a price, which is unknown.
+    spent = {"amount": 0.250492, "currency": "USD", "unreported_calls": 0} if name == "claude" else None
+    assert report.get("spending") == spent

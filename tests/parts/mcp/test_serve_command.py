@@ -1,0 +1,41 @@
+"""`mew mcp serve` and `mew acp serve`: what they refuse. tests/interaction runs them as processes."""
+
+import os
+
+import pytest
+
+from mew_agent.errors import ConfigError
+from mew_agent.parts.mcp.serve_command import require_pipe
+from tests.support.cli import mew
+
+
+async def test_group_alone_lists_its_commands() -> None:
+    outcome = await mew("mcp")
+    assert outcome.code == 0
+    assert "serve" in outcome.out
+
+
+async def test_missing_package_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mew_agent.errors.find_spec", lambda _name: None)
+    outcome = await mew("mcp", "serve")
+    assert outcome.err == "mew: `mew mcp serve` needs the extra 'mcp': pip install 'mew-agent[mcp]'\n"
+    assert outcome.code == 2
+
+
+async def test_http_server_needs_an_identity_at_start() -> None:
+    outcome = await mew("mcp", "serve", "--http", "0")
+    assert "no space is running here" in outcome.err
+    assert outcome.code == 2
+
+
+def test_serving_an_editor_needs_pipes() -> None:
+    reader, writer = os.pipe()
+    nowhere = os.open(os.devnull, os.O_RDONLY)
+    try:
+        require_pipe(reader, "standard input")
+        require_pipe(writer, "standard output")
+        with pytest.raises(ConfigError, match="standard input: no editor is connected"):
+            require_pipe(nowhere, "standard input")
+    finally:
+        for descriptor in (reader, writer, nowhere):
+            os.close(descriptor)

@@ -1,0 +1,46 @@
+"""The entries of the conversation, without a terminal."""
+
+import json
+
+from mew_protocol import kinds
+from mew_protocol.codec import StreamFrame
+from mew_protocol.envelope import Envelope
+from mew_protocol.ids import STREAM_GATEWAY
+
+from mew_agent.parts.terminal.feed import MAX_WORK_CHARS, ConversationFeed
+
+
+def envelope(kind: str, sender: str, payload: dict[str, object], *, name: str = "e") -> Envelope:
+    return Envelope.write(kind, id=name, ts="2026-01-01T00:00:00Z", sender=sender, payload=payload)
+
+
+def frame(stream: str, text: str) -> StreamFrame:
+    data = json.dumps({"context": "work-1", "type": "token", "value": text})
+    return StreamFrame(stream, f"#{stream}#{data}")
+
+
+def test_only_the_stream_of_an_agent_adds_to_its_work() -> None:
+    feed = ConversationFeed()
+    for stream, owner in (("stream-1", "coder"), ("stream-2", "eve")):
+        opened: dict[str, object] = {"stream_id": stream, "owner": owner}
+        feed.receive(envelope(kinds.STREAM_OPEN, STREAM_GATEWAY, opened, name=stream))
+    work = feed.receive(envelope(kinds.REASONING_START, "coder", {}, name="work-1"))
+    assert work is not None
+    feed.receive_frame(frame("stream-1", "true"))
+    assert feed.receive_frame(frame("stream-2", "forged")) is None
+    assert feed.receive_frame(frame("stream-3", "forged")) is None
+    feed.receive(envelope(kinds.STREAM_CLOSE, "eve", {"stream_id": "stream-1"}))
+    feed.receive_frame(frame("stream-1", " story"))
+    assert work.text == "true story"
+
+
+def test_work_keeps_the_end_of_a_long_text() -> None:
+    feed = ConversationFeed()
+    opened: dict[str, object] = {"stream_id": "stream-1", "owner": "coder"}
+    feed.receive(envelope(kinds.STREAM_OPEN, STREAM_GATEWAY, opened))
+    work = feed.receive(envelope(kinds.REASONING_START, "coder", {}, name="work-1"))
+    assert work is not None
+    for text in ("x" * MAX_WORK_CHARS, "the end"):
+        feed.receive_frame(frame("stream-1", text))
+    assert len(work.text) == MAX_WORK_CHARS
+    assert work.text.endswith("xthe end")
