@@ -1,6 +1,6 @@
 """[pure] The settings of an agent that speaks the Agent Client Protocol (ACP): each key, its type, bounds and default.
 
-Owns what `acp:` of a space.yaml and the program that runs the agent have in common. `mew_agent.parts.acp` decides what the
+Shared by `acp:` of a space.yaml and the program that runs the agent. `mew_agent.parts.acp` decides what the
 settings mean for an agent.
 """
 

@@ -16,12 +16,12 @@ from mew_protocol.payloads.participant import basis_label
 from mew_spaces.gateway.gateway import RunningGateway
 from mew_spaces.gateway.metrics import write_metrics
 from prometheus_client.parser import text_string_to_metric_families
-from tests.mew_agent.cli.programs.test_mcp_tools import connected as mcp_client
 
 from mew_agent.cli.remote.session import Identity
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.mcp.space_offers import context_uri
 from mew_agent.parts.terminal.app import SpaceApp
+from tests.parts.mcp.test_space_offers import connected as mcp_client
 from tests.parts.openai_api.conftest import KEY, ChatApiDriver, StartChatApi
 from tests.support.cli import mew, seat
 from tests.support.faulty_link import faulty_link
