@@ -30,7 +30,7 @@ from mew_agent.parts.acp.settings import AcpConfig
 from mew_agent.parts.rehearsal import messages_api, responses_api
 from mew_agent.parts.rehearsal.options import RehearsalOptions
 from mew_agent.parts.rehearsal.service import RecordedRequest, RehearsalServer, serve_rehearsal
-from tests.mew_agent.conftest import EnvelopeRecorder
+from tests.support.agents import EnvelopeRecorder
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "mew-test-agents"
 MODULES = CACHE / "node_modules"

@@ -29,7 +29,7 @@ from mew_agent.config.agent_config import AgentConfig
 from mew_agent.participant.answers.builder import AgentRestarted, Answered, AnswerEvent, ContextNotice, Writing
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.rehearsal import RehearsalOptions, RehearsalServer, serve_rehearsal
-from tests.mew_agent.conftest import EnvelopeRecorder
+from tests.support.agents import EnvelopeRecorder
 from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL and fork")

@@ -19,7 +19,7 @@ from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 from mew_agent.agent.agent import Agent
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.rehearsal import RehearsalOptions, RehearsalServer, serve_rehearsal
-from tests.mew_agent.conftest import EnvelopeRecorder, running_agent
+from tests.support.agents import EnvelopeRecorder, running_agent
 from tests.support.peers import QUICK
 from tests.support.waiting import PATIENCE_SECONDS, until
 

@@ -23,7 +23,7 @@ from mew_agent import Participant
 from mew_agent.parts.meter.meter import run_meter
 from mew_agent.parts.rehearsal import RehearsalOptions, serve_rehearsal
 from tests.frameworks import ENVIRONMENT_OF, interpreters
-from tests.mew_agent.conftest import EnvelopeRecorder
+from tests.support.agents import EnvelopeRecorder
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"

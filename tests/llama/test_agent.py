@@ -18,7 +18,7 @@ from mew_agent.config.agent_config import AgentConfig
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.participant.participant import Participant
 from tests.llama.server import LlamaServer
-from tests.mew_agent.conftest import SPACE, EnvelopeRecorder
+from tests.support.agents import SPACE, EnvelopeRecorder
 from tests.support.texts import paragraphs
 
 PATIENCE_SECONDS = 120.0

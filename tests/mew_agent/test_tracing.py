@@ -15,7 +15,7 @@ from mew_agent.parts.openai_api.app import create_app, serve_app
 from mew_agent.parts.openai_api.chat_participant import ChatParticipant
 from mew_agent.parts.rehearsal.options import ScriptedReply, ScriptedToolCall
 from tests.mew_agent.agent.test_agent_at_work import Scene, at_work, script
-from tests.mew_agent.conftest import AgentDriver, StartAgent
+from tests.support.agents import AgentDriver, StartAgent
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 ASKS_WRITER = ScriptedReply(tool_calls=(ScriptedToolCall(name="ask_writer", arguments='{"text": "SECRET-TEXT"}'),))

@@ -29,7 +29,7 @@ MAX_LISTED: Final = 1_000
 _READING: Final = ("read_", "list_", "directory_", "search_", "get_", "view")
 _REPLACING: Final = ("write_file", "edit_file", "move_file")
 
-_MAZE: Final = Path(__file__).parents[3] / "templates" / "cat-maze" / "agents" / "maze.py"
+_MAZE: Final = Path(__file__).parents[2] / "templates" / "cat-maze" / "agents" / "maze.py"
 
 
 def filesystem(

@@ -15,7 +15,7 @@ from mew_agent.agent.agent import Agent
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.peers import Peer, PeerContext
 from mew_agent.parts.rehearsal import RecordedRequest, RehearsalOptions, RehearsalServer, serve_rehearsal
-from tests.mew_agent.conftest import EnvelopeRecorder, StartAgent, running_agent
+from tests.support.agents import EnvelopeRecorder, StartAgent, running_agent
 from tests.support.peers import QUICK, with_tools
 from tests.support.waiting import PATIENCE_SECONDS, until
 

@@ -19,7 +19,7 @@ from mew_agent.context.store import Store
 from mew_agent.participant.events import ChatReceived
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.rehearsal import RehearsalOptions, RehearsalServer, serve_rehearsal
-from tests.mew_agent.conftest import EnvelopeRecorder
+from tests.support.agents import EnvelopeRecorder
 from tests.support.rehearsal_model import rehearsal_model
 from tests.support.waiting import PATIENCE_SECONDS
 

@@ -16,7 +16,7 @@ from mew_agent.context.sqlite_store import SqliteStore
 from mew_agent.errors import ConfigError, ControlRefused, NotPermitted
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.rehearsal import RecordedRequest
-from tests.mew_agent.conftest import SPACE, AgentDriver, StartAgent
+from tests.support.agents import SPACE, AgentDriver, StartAgent
 from tests.support.cli import mew, seat
 from tests.support.gateway_client import joined as raw_client
 

@@ -8,7 +8,7 @@ import pytest
 
 from mew_agent.agent.budgets import SenderBudgets
 from mew_agent.errors import ChatRefused, NoAnswer
-from tests.mew_agent.conftest import StartAgent
+from tests.support.agents import StartAgent
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 SMALL: dict[str, Any] = {"loop_limits": {"tokens_per_hour": 50}}

@@ -18,7 +18,7 @@ from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.context.sqlite_store import SqliteStore
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.rehearsal import RehearsalOptions, serve_rehearsal
-from tests.mew_agent.conftest import SPACE, AgentDriver, EnvelopeRecorder, StartAgent, running_agent
+from tests.support.agents import SPACE, AgentDriver, EnvelopeRecorder, StartAgent, running_agent
 from tests.support.cli import Outcome, mew, seat
 from tests.support.waiting import PATIENCE_SECONDS, until
 

@@ -13,7 +13,7 @@ from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.rehearsal import RehearsalOptions, serve_rehearsal
-from tests.mew_agent.conftest import EnvelopeRecorder, running_agent
+from tests.support.agents import EnvelopeRecorder, running_agent
 from tests.support.cli import mew, seat
 from tests.support.waiting import PATIENCE_SECONDS, until
 

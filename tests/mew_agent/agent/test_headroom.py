@@ -14,7 +14,7 @@ from mew_agent.agent.headroom import delivery_in
 from mew_agent.context.policy import output_reserve_tokens
 from mew_agent.context.sqlite_store import SqliteStore
 from mew_agent.errors import NoAnswer
-from tests.mew_agent.conftest import SPACE, AgentDriver, StartAgent
+from tests.support.agents import SPACE, AgentDriver, StartAgent
 from tests.support.waiting import PATIENCE_SECONDS
 
 WINDOW = 4_000

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from mew_agent.context.measures import IMAGE_TOKENS
-from tests.mew_agent.conftest import StartAgent
+from tests.support.agents import StartAgent
 
 DATA = "aGVsbG8="
 SCRIPT: list[dict[str, Any]] = [{"tool_calls": [{"name": "look", "arguments": "{}"}]}, {"text": "I looked."}]

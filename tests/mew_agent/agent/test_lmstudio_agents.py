@@ -23,7 +23,7 @@ from mew_agent.errors import ConfigError
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.rehearsal import RehearsalOptions, serve_rehearsal
 from mew_agent.parts.rehearsal.tokenizer import count
-from tests.mew_agent.conftest import AgentDriver
+from tests.support.agents import AgentDriver
 from tests.support.rehearsal_model import rehearsal_model
 from tests.support.waiting import PATIENCE_SECONDS
 

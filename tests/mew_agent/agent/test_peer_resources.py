@@ -11,7 +11,7 @@ from mew_agent.model.interface import ToolCall
 from mew_agent.participant.participant import Participant
 from mew_agent.tools.functions import ToolCallFailed
 from mew_agent.tools.sources import CallContext
-from tests.mew_agent.conftest import EnvelopeRecorder
+from tests.support.agents import EnvelopeRecorder
 from tests.support.peers import Join, space_of_peers
 from tests.support.waiting import until
 

@@ -10,7 +10,7 @@ from mew_agent.model.interface import ToolCall
 from mew_agent.participant.participant import Participant
 from mew_agent.tools.functions import Tool, Toolbox
 from mew_agent.tools.sources import AgentTools, CallContext, OwnTools
-from tests.mew_agent.conftest import EnvelopeRecorder
+from tests.support.agents import EnvelopeRecorder
 from tests.support.peers import Join, space_of_peers, with_tools
 from tests.support.waiting import PATIENCE_SECONDS, until
 

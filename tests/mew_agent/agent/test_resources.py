@@ -17,7 +17,7 @@ from mew_agent.errors import ConfigError, Unauthorized
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.rehearsal.service import EmbeddedRehearsal
-from tests.mew_agent.conftest import EnvelopeRecorder
+from tests.support.agents import EnvelopeRecorder
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 Joined = Callable[..., Participant]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mew_agent.parts.rehearsal import ScriptedReply, ScriptedToolCall
-from tests.mew_agent.conftest import AgentDriver, StartAgent
+from tests.support.agents import AgentDriver, StartAgent
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 ASK = "What do the harbour records say about the tide gauge?"

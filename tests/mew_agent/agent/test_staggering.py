@@ -19,7 +19,7 @@ from mew_agent.agent.compaction_line import COMPACTING, STALE_SECONDS, WAITING, 
 from mew_agent.config.agent_config import AgentConfig
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.rehearsal import RehearsalOptions, RehearsalServer, serve_rehearsal
-from tests.mew_agent.conftest import EnvelopeRecorder, StartAgent
+from tests.support.agents import EnvelopeRecorder, StartAgent
 from tests.support.rehearsal_model import rehearsal_model
 
 AGENTS = ("a1", "a2", "a3", "a4")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mew_agent.parts.rehearsal import RecordedRequest, ScriptedReply, ScriptedToolCall
-from tests.mew_agent.conftest import StartAgent
+from tests.support.agents import StartAgent
 from tests.support.waiting import PATIENCE_SECONDS
 
 

@@ -20,7 +20,7 @@ from mew_agent.conversation.events import (
     RedlineCrossed,
     SavingSuggested,
 )
-from tests.mew_agent.conftest import AgentDriver
+from tests.support.agents import AgentDriver
 from tests.support.cli import mew, seat
 
 StartAgent = Callable[..., Any]

@@ -10,7 +10,7 @@ from mew_spaces.config.settings import SpaceConfig
 from mew_agent.agent.peer_tools import WINDOW_PART, PeerTools, ToolRoom
 from mew_agent.participant.participant import Participant
 from mew_agent.tools.peer_offers import PeerTool
-from tests.mew_agent.conftest import SPACE, StartAgent
+from tests.support.agents import SPACE, StartAgent
 from tests.support.peers import space_of_peers, with_tools
 from tests.support.waiting import PATIENCE_SECONDS, until
 

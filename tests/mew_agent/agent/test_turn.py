@@ -13,7 +13,7 @@ from mew_protocol.envelope import Envelope
 from mew_agent.context.sqlite_store import SqliteStore
 from mew_agent.errors import NotPermitted
 from mew_agent.participant.participant import Participant
-from tests.mew_agent.conftest import AgentDriver
+from tests.support.agents import AgentDriver
 from tests.support.waiting import PATIENCE_SECONDS
 
 StartAgent = Callable[..., Any]

@@ -11,7 +11,7 @@ from mew_protocol.payloads.participant import Status
 
 from mew_agent.participant.controls import narrowed
 from mew_agent.participant.participant import Participant
-from tests.mew_agent.conftest import AgentDriver
+from tests.support.agents import AgentDriver
 from tests.support.waiting import PATIENCE_SECONDS
 
 Joined = Callable[..., Participant]

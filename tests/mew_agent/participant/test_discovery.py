@@ -12,7 +12,7 @@ from mew_protocol.envelope import Envelope
 from mew_agent.errors import PeerAbsent, PeerTimeout
 from mew_agent.participant.participant import Participant
 from mew_agent.tools.catalog import METHOD_NOT_FOUND, RequestFailed
-from tests.mew_agent.conftest import EnvelopeRecorder
+from tests.support.agents import EnvelopeRecorder
 from tests.support.peers import QUICK, space_of_peers, with_tools
 from tests.support.waiting import PATIENCE_SECONDS, until
 

@@ -14,7 +14,7 @@ from mew_agent import Participant
 from mew_agent.errors import InvalidReport, PeerError
 from mew_agent.participant.events import ContextReported
 from mew_agent.participant.external_context import ExternalContext
-from tests.mew_agent.conftest import EnvelopeRecorder
+from tests.support.agents import EnvelopeRecorder
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 Joined = Callable[..., Participant]

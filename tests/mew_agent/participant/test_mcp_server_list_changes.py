@@ -3,7 +3,7 @@
 import pytest
 
 from mew_agent.tools.functions import UnknownTool
-from tests.mew_agent.conftest import EnvelopeRecorder
+from tests.support.agents import EnvelopeRecorder
 from tests.support.peers import space_of_peers
 from tests.support.waiting import until
 

@@ -2,7 +2,10 @@
 
 import pytest
 
+from tests.support import command_space
 from tests.support.cli import mew
+
+gateway, quiet_environment = command_space.gateway, command_space.quiet_environment
 
 
 async def test_missing_extra_names_its_installation(monkeypatch: pytest.MonkeyPatch) -> None:

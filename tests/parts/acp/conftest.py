@@ -20,7 +20,7 @@ from mew_agent import Participant
 from mew_agent.cli.remote.session import Identity
 from mew_agent.parts.acp.command import serving_tools
 from mew_agent.parts.acp.settings import AcpConfig
-from tests.mew_agent.conftest import EnvelopeRecorder
+from tests.support.agents import EnvelopeRecorder
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from mew_agent.context.store import InboxChange
 from mew_agent.errors import NotAccepted
 from mew_agent.parts.acp.agent import AcpAgent
 from mew_agent.parts.acp.settings import AcpConfig
-from tests.mew_agent.conftest import EnvelopeRecorder
 from tests.parts.acp.conftest import SPACE, SPACE_WITH_RIGHTS, Start, joined
+from tests.support.agents import EnvelopeRecorder
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 

@@ -14,7 +14,7 @@ from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
 from mew_agent.participant.participant import Participant
-from tests.mew_agent.conftest import StartAgent
+from tests.support.agents import StartAgent
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 

@@ -9,7 +9,11 @@ import pytest
 from mcp import Client
 
 from mew_agent.parts.mcp.builtin import FileTools, maze_tools, server_of
+from tests.support import command_space
 from tests.support.cli import mew
+
+gateway, quiet_environment = command_space.gateway, command_space.quiet_environment
+
 
 GRANTED_BY_TEMPLATES = {
     "list_allowed_directories", "read_file", "read_text_file", "read_multiple_files", "search_files", "list_directory",

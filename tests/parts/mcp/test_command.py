@@ -4,7 +4,11 @@ import pytest
 
 from mew_agent.errors import ConfigError
 from mew_agent.parts.mcp.command import _parse_arguments, _parse_environment, _settings
+from tests.support import command_space
 from tests.support.cli import mew
+
+gateway, quiet_environment = command_space.gateway, command_space.quiet_environment
+
 
 WHO = ("--gateway", "ws://127.0.0.1:1", "--space", "s", "--participant-id", "files", "--token", "t")
 

@@ -12,9 +12,12 @@ from mew_agent.cli.remote.session import Identity
 from mew_agent.errors import BadAnswer, ConfigError, NotConnected, NotPermitted, PeerTimeout
 from mew_agent.parts.mcp import space_offers as mcp_tools
 from mew_agent.parts.mcp.space_offers import SpaceLink, SpaceOffers
+from tests.support import command_space
 from tests.support.cli import answering, status
 from tests.support.gateway_client import Client, Message, joined
 from tests.support.waiting import PATIENCE_SECONDS
+
+gateway, quiet_environment = command_space.gateway, command_space.quiet_environment
 
 
 def offers_of(gateway: RunningGateway, name: str = "ada") -> SpaceOffers:

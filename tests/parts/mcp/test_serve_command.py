@@ -6,7 +6,10 @@ import pytest
 
 from mew_agent.errors import ConfigError
 from mew_agent.parts.mcp.serve_command import require_pipe
+from tests.support import command_space
 from tests.support.cli import mew
+
+gateway, quiet_environment = command_space.gateway, command_space.quiet_environment
 
 
 async def test_group_alone_lists_its_commands() -> None:

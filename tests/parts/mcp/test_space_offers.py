@@ -24,10 +24,14 @@ from mew_agent.participant.participant import Participant
 from mew_agent.parts.mcp.server import guarded, serving_http
 from mew_agent.parts.mcp.space_offers import BOARD, CHAT, context_uri, make_server
 from mew_agent.tokens.tokenizers import TokenizerSettings, counter_for
+from tests.support import command_space
 from tests.support.cli import REPORT, answering, status
 from tests.support.gateway_client import Client as Member
 from tests.support.gateway_client import Message, joined
 from tests.support.waiting import PATIENCE_SECONDS, until
+
+quiet_environment = command_space.quiet_environment
+
 
 SPACE = """
 space: {id: review}

@@ -14,7 +14,7 @@ from openai import AsyncOpenAI
 
 from mew_agent.parts.openai_api.app import create_app, serve_app
 from mew_agent.parts.openai_api.chat_participant import ChatOptions, ChatParticipant
-from tests.mew_agent.conftest import AgentDriver, StartAgent
+from tests.support.agents import AgentDriver, StartAgent
 from tests.support.waiting import PATIENCE_SECONDS
 
 KEY = "the-key"

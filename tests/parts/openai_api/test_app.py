@@ -23,8 +23,8 @@ from mew_agent.participant.participant import Participant
 from mew_agent.parts.openai_api.app import create_app, serve_app
 from mew_agent.parts.openai_api.chat_participant import ChatParticipant
 from mew_agent.parts.rehearsal import ScriptedReply, ScriptedToolCall
-from tests.mew_agent.conftest import EnvelopeRecorder
 from tests.parts.openai_api.conftest import KEY, StartChatApi, content, reasoning
+from tests.support.agents import EnvelopeRecorder
 from tests.support.rehearsal_model import ENDLESS
 from tests.support.waiting import PATIENCE_SECONDS
 

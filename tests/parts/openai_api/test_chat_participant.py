@@ -15,8 +15,8 @@ from mew_agent.participant.answers.exchange import Exchange
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.openai_api.chat_participant import MAX_OPEN_REQUESTS, AgentQuestion, ChatOptions, ChatParticipant
 from mew_agent.parts.openai_api.format import OpenAIApiError
-from tests.mew_agent.conftest import EnvelopeRecorder, StartAgent
 from tests.parts.openai_api.conftest import knows
+from tests.support.agents import EnvelopeRecorder, StartAgent
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 Joined = Callable[..., Participant]

@@ -15,8 +15,12 @@ from mew_agent.parts.openai_api.app import create_app, serve_app
 from mew_agent.parts.openai_api.chat_participant import ChatOptions, ChatParticipant
 from mew_agent.parts.openai_api.command import agents_of, read_keys, serve_until_ended
 from tests.mew_agent.cli.remote.test_session import running_space
+from tests.support import command_space
 from tests.support.cli import mew
 from tests.support.waiting import PATIENCE_SECONDS
+
+gateway, quiet_environment = command_space.gateway, command_space.quiet_environment
+
 
 SPACE = """
 space: {id: review}

@@ -12,8 +12,8 @@ from mew_agent.parts.openai_api.format import OpenAIApiError
 from mew_agent.parts.openai_api.request import MAX_TEXT_BYTES, ApiRequest
 from mew_agent.parts.openai_api.sessions import ChosenSession, ClientSessions, with_transcript
 from mew_agent.parts.rehearsal import ScriptedReply, ScriptedToolCall
-from tests.mew_agent.conftest import EnvelopeRecorder
 from tests.parts.openai_api.conftest import KEY, ChatApiDriver, StartChatApi, content, knows
+from tests.support.agents import EnvelopeRecorder
 
 FIRST = [("user", "One"), ("assistant", "Two")]
 ADA = ""  # the name of her API key

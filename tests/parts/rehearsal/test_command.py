@@ -2,7 +2,10 @@
 
 import socket
 
+from tests.support import command_space
 from tests.support.cli import mew
+
+gateway, quiet_environment = command_space.gateway, command_space.quiet_environment
 
 
 async def test_taken_port_is_reported() -> None:

@@ -14,7 +14,7 @@ from mew_spaces.gateway.gateway import serve_gateway
 
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.simple_agents.behaviours import BEHAVIOURS, evaluate_arithmetic, number_text
-from tests.mew_agent.conftest import EnvelopeRecorder
+from tests.support.agents import EnvelopeRecorder
 
 SPACE = """
 space: {id: demo}

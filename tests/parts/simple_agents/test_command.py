@@ -11,8 +11,12 @@ import pytest
 
 from mew_agent.errors import ConfigError
 from mew_agent.parts.simple_agents.command import ask_at_terminal, fulfiller_policy
+from tests.support import command_space
 from tests.support.peers import read_proposal, space_of_peers, with_tools
 from tests.support.waiting import until
+
+gateway, quiet_environment = command_space.gateway, command_space.quiet_environment
+
 
 SPACE = """
 space: {id: demo}

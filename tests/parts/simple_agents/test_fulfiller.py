@@ -14,7 +14,7 @@ from mew_agent.participant.mcp_client import Timeouts
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.simple_agents.fulfiller import Fulfiller
 from mew_agent.parts.simple_agents.fulfiller_policy import FulfillerPolicy
-from tests.mew_agent.conftest import EnvelopeRecorder
+from tests.support.agents import EnvelopeRecorder
 from tests.support.peers import Join, space_of_peers, with_tools
 
 SPACE = """

@@ -17,7 +17,7 @@ from mew_agent.errors import Unauthorized
 from mew_agent.participant import streams
 from mew_agent.parts.terminal.app import SpaceApp
 from mew_agent.parts.terminal.widgets import AttentionList, BoardList, Composer, FeedView
-from tests.mew_agent.conftest import StartAgent
+from tests.support.agents import StartAgent
 from tests.support.terminal_app import Screen, screen_text
 from tests.support.waiting import PATIENCE_SECONDS, until
 

@@ -13,8 +13,8 @@ from mew_agent.cli.chat.line_chat import chat_by_lines
 from mew_agent.cli.remote.session import Identity
 from mew_agent.errors import Unauthorized
 from mew_agent.parts.terminal.connect import default_targets
-from tests.mew_agent.cli.conftest import SPACE
 from tests.support.cli import mew
+from tests.support.command_space import SPACE
 from tests.support.gateway_client import joined
 from tests.support.waiting import PATIENCE_SECONDS
 

@@ -12,7 +12,7 @@ from mew_agent.participant.answers import exchange
 from mew_agent.participant.answers.builder import Answered, AnswerEvent, ToolCalled, Writing
 from mew_agent.participant.events import ChatReceived
 from mew_agent.participant.participant import Participant
-from tests.mew_agent.conftest import EnvelopeRecorder, StartAgent
+from tests.support.agents import EnvelopeRecorder, StartAgent
 from tests.support.faulty_link import faulty_link
 from tests.support.waiting import PATIENCE_SECONDS, until
 
