@@ -15,7 +15,7 @@ from typing import Final
 import anyio.to_thread
 from mew_protocol.bounded_dict import BoundedDict
 from mew_protocol.context_report import SenderSpending, Waiting
-from mew_protocol.private_files import replace_private_file
+from mew_settings.private_files import replace_private_file
 
 logger = logging.getLogger("mew_agent.agent.budgets")
 

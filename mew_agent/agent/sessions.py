@@ -20,7 +20,7 @@ from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.chat import MAIN_SESSION, SESSION_NAME, client_of
 from mew_protocol.payloads.participant import Status
 from mew_protocol.payloads.system import SpaceFacts
-from mew_protocol.private_files import replace_private_file
+from mew_settings.private_files import replace_private_file
 from pydantic import ValidationError
 
 from mew_agent.agent.compaction_approval import CompactionApproval

@@ -98,6 +98,13 @@ def test_the_listener_imports_nothing_of_ours(modules: list[Module]) -> None:
             assert all(name.split(".")[0] == "mew_listener" for name in ours), module.path
 
 
+def test_settings_import_the_protocol_alone(modules: list[Module]) -> None:
+    for module in modules:
+        if module.name.split(".")[0] == "mew_settings":
+            ours = {name.split(".")[0] for name in module.imports() if name.startswith("mew_")}
+            assert ours <= {"mew_settings", "mew_protocol"}, module.path
+
+
 def test_spaces_never_imports_mew_agent(modules: list[Module]) -> None:
     for module in modules:
         if module.name.split(".")[0] == "mew_spaces":

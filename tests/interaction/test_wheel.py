@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-TOP_LEVEL = {"mew_agent", "mew_listener", "mew_protocol", "mew_spaces"}
+TOP_LEVEL = {"mew_agent", "mew_listener", "mew_protocol", "mew_settings", "mew_spaces"}
 
 
 def run(*command: str | Path, cwd: Path) -> str:
@@ -39,6 +39,7 @@ def test_the_wheel_holds_every_source_file(wheel: Path) -> None:
         ("", "mew_agent"),
         ("protocol", "mew_listener"),
         ("protocol", "mew_protocol"),
+        ("protocol", "mew_settings"),
         ("spaces", "mew_spaces"),
     ):
         files = [

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 from mew_listener.proxies import TrustedProxies
-from mew_protocol.private_files import make_private_folder, replace_private_file
+from mew_settings.private_files import make_private_folder, replace_private_file
 from mew_spaces.config.loading import load_space, parse_space
 from mew_spaces.errors import SpacesError
 from mew_spaces.gateway.auth import state_dir

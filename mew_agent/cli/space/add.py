@@ -16,7 +16,7 @@ from mew_protocol import kinds
 from mew_protocol.capability import CapabilitySet
 from mew_protocol.envelope import Draft
 from mew_protocol.ids import new_id_problem
-from mew_protocol.private_files import replace_file
+from mew_settings.private_files import replace_file
 from mew_spaces.config.loading import ParticipantConfig, SpaceConfig, parse_space, with_participant
 from mew_spaces.config.settings import Role
 from mew_spaces.launch.program_logs import log_folder, log_path

@@ -13,7 +13,7 @@ from typing import Annotated, Final
 
 import typer
 from mew_protocol.agent_settings import LOCAL, REHEARSAL
-from mew_protocol.private_files import make_private_folder
+from mew_settings.private_files import make_private_folder
 from mew_spaces.config.loading import parse_space
 
 from mew_agent.cli.app import terminal

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 from mew_protocol.agent_settings import LOCAL, REHEARSAL
-from mew_protocol.private_files import make_private_folder
+from mew_settings.private_files import make_private_folder
 from mew_spaces.config.loading import SpaceConfig, load_space, place_in
 from mew_spaces.errors import PortInUse
 from mew_spaces.gateway.auth import ensure_token, state_dir

@@ -12,7 +12,7 @@ import anyio.to_thread
 from mew_protocol.acp_settings import AcpSettings
 from mew_protocol.agent_settings import Seconds
 from mew_protocol.environment import inherited
-from mew_protocol.private_files import replace_private_file
+from mew_settings.private_files import replace_private_file
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mew_agent.parts.acp.profiles import PROFILES, UNKNOWN, AcpProfile

@@ -15,7 +15,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Final
 
-from mew_protocol.private_files import FileLock, make_private_folder, replace_private_file
+from mew_settings.private_files import FileLock, make_private_folder, replace_private_file
 
 from mew_spaces.backplane.interface import BackplaneRefused
 

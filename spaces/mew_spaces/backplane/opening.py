@@ -13,7 +13,7 @@ from typing import Final
 
 import anyio
 import anyio.to_thread
-from mew_protocol.private_files import FileLock, make_private_folder, replace_private_file
+from mew_settings.private_files import FileLock, make_private_folder, replace_private_file
 
 from mew_spaces.backplane.interface import Backplane, BackplaneRefused
 from mew_spaces.backplane.nats_server import NatsServer

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from mew_listener.descriptors import EXHAUSTED
 from mew_listener.log_budget import survived
 from mew_protocol.ids import ParticipantId
-from mew_protocol.private_files import create_private_file, make_private_folder, replace_private_file
+from mew_settings.private_files import create_private_file, make_private_folder, replace_private_file
 from pydantic import AwareDatetime, TypeAdapter, ValidationError
 
 from mew_spaces.errors import TokenError

@@ -26,7 +26,7 @@ from mew_listener.proxies import TrustedProxies
 from mew_listener.request_guard import Advice, RequestGuard
 from mew_listener.server import Server, in_url
 from mew_protocol.payloads.participant import Board
-from mew_protocol.private_files import FileLock, make_private_folder
+from mew_settings.private_files import FileLock, make_private_folder
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware

@@ -13,8 +13,8 @@ from mew_protocol.containment import covers
 from mew_protocol.ids import ParticipantId
 from mew_protocol.patterns import BudgetExceeded
 from mew_protocol.payloads.participant import Status
-from mew_protocol.private_files import ReservedFile, replace_private_file
 from mew_protocol.setting_problems import first_problem
+from mew_settings.private_files import ReservedFile, replace_private_file
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mew_spaces.config.settings import SpaceConfig

@@ -18,7 +18,7 @@ import anyio.to_thread
 from anyio.abc import ByteReceiveStream
 from mew_listener.log_budget import survived
 from mew_protocol.line_reader import LineReader
-from mew_protocol.private_files import make_private_folder
+from mew_settings.private_files import make_private_folder
 
 from mew_spaces.errors import SpacesError
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
-from mew_protocol.private_files import create_private_file, replace_private_file
+from mew_settings.private_files import create_private_file, replace_private_file
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mew_spaces.errors import SpacesError

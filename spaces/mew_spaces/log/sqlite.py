@@ -17,7 +17,7 @@ from secrets import token_hex
 from threading import Lock
 from typing import NamedTuple
 
-from mew_protocol.private_files import FileLock
+from mew_settings.private_files import FileLock
 
 from mew_spaces.log.memory import Batch, Bounds, Durability, Entry, NotStored, SpaceLog
 from mew_spaces.log.tail import TailFile, read_tail

@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import httpx2
 import pytest
-from mew_protocol.private_files import FileLock
+from mew_settings.private_files import FileLock
 from mew_spaces.config.backplane_options import BackplaneOptions
 from mew_spaces.config.loading import SpaceConfig, parse_space
 from mew_spaces.errors import SpacesError

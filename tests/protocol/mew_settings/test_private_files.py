@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from mew_protocol.private_files import create_private_file, replace_private_file
+from mew_settings.private_files import create_private_file, replace_private_file
 
 
 def test_a_file_is_private_and_replaced_without_leftovers(tmp_path: Path) -> None:

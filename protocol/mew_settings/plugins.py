@@ -1,0 +1,91 @@
+"""Find what installed packages add to a table: commands, participant types, models, policies.
+
+A table is a group of entry points, such as `mew_agent.commands`. This project's own entries are in its pyproject.toml,
+those of other packages in theirs. Owns how entry points are found and loaded. Each table's owner says what they are.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+
+class BrokenPlugin(ImportError):
+    """An entry point that cannot be loaded."""
+
+
+@dataclass(frozen=True, slots=True)
+class EntryPoint:
+    """One entry of a table: `name = module:attribute`."""
+
+    group: str
+    name: str
+    module: str
+    attribute: str
+
+    def load(self) -> Any:
+        """Import the module and return the attribute. Raises `BrokenPlugin`."""
+        try:
+            return getattr(import_module(self.module), self.attribute)
+        except (ImportError, AttributeError) as error:
+            place = f"{self.name} = {self.module}:{self.attribute}"
+            raise BrokenPlugin(f"entry point '{place}' of '{self.group}' cannot be loaded: {error}") from error
+
+
+def entry_points(group: str) -> dict[str, EntryPoint]:
+    """Return the entries of a table by name. If two packages use a name, the first on `sys.path` counts."""
+    found: dict[str, EntryPoint] = {}
+    for entry in _installed(tuple(sys.path)):
+        if entry.group == group:
+            found.setdefault(entry.name, entry)
+    return found
+
+
+def load_table(group: str) -> dict[str, Any]:
+    """Load all entries of a table. Raises `BrokenPlugin`.
+
+    Leaves out entries of a package or folder that was removed without its metadata, such as a part of this project.
+    """
+    table = {}
+    for name, entry in entry_points(group).items():
+        try:
+            table[name] = entry.load()
+        except BrokenPlugin as error:
+            cause = error.__cause__
+            if not (isinstance(cause, ModuleNotFoundError) and f"{entry.module}.".startswith(f"{cause.name}.")):
+                raise
+    return table
+
+
+@cache
+def _installed(path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
+    # Not `importlib.metadata`: its import takes longer than all the rest of `mew --help`.
+    return tuple(entry for folder in path for text in _metadata_in(folder) for entry in _entries(text))
+
+
+def _metadata_in(folder: str) -> Iterator[str]:
+    """Yield the entry points of each distribution in a folder of `sys.path`, as text."""
+    try:
+        names = [name for name in os.listdir(folder or ".") if name.endswith(".dist-info")]  # noqa: PTH208
+    except OSError:  # not a folder
+        return
+    for name in sorted(names):
+        try:
+            with open(f"{folder}/{name}/entry_points.txt", encoding="utf-8") as file:  # noqa: PTH123 - quicker
+                yield file.read()
+        except OSError:
+            continue
+
+
+def _entries(text: str) -> Iterator[EntryPoint]:
+    group = ""
+    for line in text.splitlines():
+        if line.startswith("["):
+            group = line.strip("[] ")
+        elif line and not line.startswith(("#", ";")):
+            name, _, target = line.partition("=")
+            module, _, attribute = target.partition("[")[0].partition(":")
+            yield EntryPoint(group, name.strip(), module.strip(), attribute.strip())

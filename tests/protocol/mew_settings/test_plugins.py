@@ -1,0 +1,65 @@
+"""Entry points of installed packages: found, loaded, left out when their folder is gone."""
+
+import importlib.metadata
+import sys
+from pathlib import Path
+
+import pytest
+from mew_settings.plugins import BrokenPlugin, entry_points, load_table
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of installed packages, first on `sys.path`."""
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+def install(site: Path, name: str, entries: str) -> None:
+    """Install a package of one module as pip does."""
+    (site / f"{name}.py").write_text("VALUE = 7\n")
+    metadata = site / f"{name}-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(entries)
+
+
+def test_entries_of_another_package_are_loaded(site: Path) -> None:
+    install(
+        site, "other_part", "[console_scripts]\nx = a:b\n\n[mew_test.table]\n# why\nseven = other_part:VALUE [extra]\n"
+    )
+    assert load_table("mew_test.table") == {"seven": 7}
+
+
+def test_first_package_on_the_path_wins(site: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    install(site, "first_part", "[mew_test.table]\nsame = first_part:VALUE\n")
+    later = tmp_path_factory.mktemp("later")
+    install(later, "second_part", "[mew_test.table]\nsame = second_part:VALUE\n")
+    sys.path.append(str(later))
+    try:
+        assert entry_points("mew_test.table")["same"].module == "first_part"
+    finally:
+        sys.path.remove(str(later))
+
+
+@pytest.mark.parametrize("module", ["gone_part", "gone_part.inner.module"])
+def test_an_entry_of_a_removed_folder_is_left_out(site: Path, module: str) -> None:
+    install(site, "kept_part", f"[mew_test.table]\ngone = {module}:VALUE\nkept = kept_part:VALUE\n")
+    assert load_table("mew_test.table") == {"kept": 7}
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"), [("import no_such_module\n", "No module named 'no_such_module'"), ("", "'VALUE'")]
+)
+def test_a_broken_entry_is_named(site: Path, source: str, problem: str) -> None:
+    install(site, "broken_part", "[mew_test.table]\nbad = broken_part:VALUE\n")
+    (site / "broken_part.py").write_text(source)
+    sys.modules.pop("broken_part", None)
+    with pytest.raises(BrokenPlugin, match=rf"entry point 'bad = broken_part:VALUE' of 'mew_test.table' .*{problem}"):
+        load_table("mew_test.table")
+
+
+def test_entries_equal_those_of_the_standard_library() -> None:
+    for group in ("console_scripts", "pytest11"):
+        expected = {one.name: (one.module, one.attr or "") for one in importlib.metadata.entry_points(group=group)}
+        assert {name: (one.module, one.attribute) for name, one in entry_points(group).items()} == expected
