@@ -32,7 +32,7 @@ from mew_agent.context.tracker import Tracker
 from mew_agent.model.interface import ToolCall, Window
 from mew_agent.model.usage import Usage
 
-GOAL_MICROSECONDS = 50.0
+GOAL_MICROSECONDS = 60.0
 GROWTH_GOAL = 1.5
 """Limit for the cost of the longest history, relative to one of 1,000 items."""
 

@@ -1,70 +1,78 @@
 """[pure] The items that reported calls have sent, in intervals from call to call, and the price of each interval.
 
 An interval is `exact` (the difference of two reports, beyond doubt), `measured` (such a difference, in doubt) or a
-`lump` (projected). Does not know prefix, summary, the unsent tail, or why an interval is in doubt.
+`lump` (projected). Does not know the unsent items, nor why an interval is in doubt.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from operator import add, attrgetter
-from typing import Literal
+from typing import Literal, NamedTuple
 
+from mew_agent.context.items import span
 from mew_agent.context.measures import Measure
-from mew_agent.tokens.projection import Calibration, Units
+from mew_agent.tokens.projection import Calibration
 
 Kind = Literal["exact", "measured", "lump"]
 
-_SEQ: Callable[[Measure], int] = attrgetter("seq")
 # Fixed-point factor for weights: rounding to whole tokens first would distort the shares of small intervals.
 _FINE = 1024
-# Beyond these bounds the product of many resizes would lose precision.
-_SCALES = (1e-6, 1e6)
-
-
-@dataclass(slots=True, kw_only=True)
-class _Amount:
-    """Tokens of messages and of tool results."""
-
-    message_tokens: int = 0
-    tool_tokens: int = 0
-    message_scale: float = 1.0
-    tool_scale: float = 1.0
-
-    @property
-    def tokens(self) -> int:
-        """Message and tool tokens together."""
-        return self.message_tokens + self.tool_tokens
+_LEAST_PRICE = 1e-6  # of a share, so that a fund of 0 tokens can take new ones
 
 
 @dataclass(slots=True)
-class Interval(_Amount):
-    """The items first_seq..last_seq. Its scales are those of its pool when the interval joined it."""
+class Fund:
+    """Tokens owned in shares. Changing the tokens of the fund changes each owner's part in proportion, at once."""
+
+    tokens: int = 0
+    shares: float = 0.0
+
+    @property
+    def price(self) -> float:
+        """Tokens of one share."""
+        return max(_LEAST_PRICE, self.tokens / self.shares) if self.shares else 1.0
+
+    def join(self, tokens: float) -> float:
+        """Add tokens. Returns the shares that own them."""
+        if not tokens:
+            return 0.0
+        price = self.price
+        self.tokens, self.shares = self.tokens + round(tokens), self.shares + tokens / price
+        return tokens / price
+
+    def divided(self, shares: Sequence[float]) -> list[int]:
+        """Return the tokens of these owners, who own all shares."""
+        price = self.price * _FINE
+        return apportion(self.tokens, [round(one * price) for one in shares])
+
+
+@dataclass(slots=True)
+class Interval:
+    """The items first_seq..last_seq: shares of the funds of its kind. A share of an exact interval is a token."""
 
     first_seq: int
     last_seq: int
     kind: Kind
+    messages: float  # all items except tool results
+    tools: float
+
+    @property
+    def tokens(self) -> int:
+        """Message and tool tokens together, once the funds are divided."""
+        return round(self.messages + self.tools)
 
 
-@dataclass(slots=True)
-class Pool(_Amount):
-    """Sums of all intervals of one kind. Resizing the pool resizes each interval in proportion, later.
+class Pool(NamedTuple):
+    """All intervals of one kind."""
 
-    Recording a call then costs the same however long the conversation is.
-    """
+    messages: Fund
+    tools: Fund
 
-    resized: bool = False
-
-    def resize(self, message_tokens: int, tool_tokens: int) -> bool:
-        """Set the sums. Returns whether the intervals must be resized now, before the scales lose precision."""
-        if (message_tokens, tool_tokens) == (self.message_tokens, self.tool_tokens):
-            return False
-        self.message_scale *= message_tokens / self.message_tokens if self.message_tokens else 1.0
-        self.tool_scale *= tool_tokens / self.tool_tokens if self.tool_tokens else 1.0
-        self.message_tokens, self.tool_tokens, self.resized = message_tokens, tool_tokens, True
-        low, high = _SCALES
-        return not (low < self.message_scale < high and low < self.tool_scale < high)
+    @property
+    def tokens(self) -> int:
+        """Message and tool tokens together."""
+        return self.messages.tokens + self.tools.tokens
 
 
 @dataclass(slots=True)
@@ -92,86 +100,76 @@ class Bulk:
 
 @dataclass
 class Intervals:
-    """All intervals, oldest first, and their items."""
+    """All intervals, oldest first. Recording a call costs the same however many there are."""
 
-    items: list[Measure] = field(default_factory=list)
-    exact: Pool = field(default_factory=Pool)
-    measured: Pool = field(default_factory=Pool)
-    lumps: Pool = field(default_factory=Pool)
+    exact: Pool = field(default_factory=lambda: Pool(Fund(), Fund()))
+    measured: Pool = field(default_factory=lambda: Pool(Fund(), Fund()))
+    lumps: Pool = field(default_factory=lambda: Pool(Fund(), Fund()))
     lump_items: Bulk = field(default_factory=Bulk)  # the items of all lumps
+    units: float = 0.0  # features of all items together
 
     _all: list[Interval] = field(default_factory=list)
     _exact_ones: int = 0
     _doubts: list[tuple[int, float, float]] = field(default_factory=list)
-    """Pending doubts, oldest first: the number of intervals then, and the scales of the measured pool they joined."""
-    _counts: tuple[float, ...] | None = None
-    _bare_units: float = 0.0
+    """Pending doubts, oldest first: the number of intervals then, and the prices of the measured shares they got."""
 
     def __iter__(self) -> Iterator[Interval]:
-        """Each interval with its price. Applies pending changes first."""
-        self._apply_pending()
+        """Each interval with its tokens."""
+        self._divide()
         return iter(self._all)
 
     @property
     def message_tokens(self) -> int:
         """Tokens of all items except tool results."""
-        return self.exact.message_tokens + self.measured.message_tokens + self.lumps.message_tokens
+        return self.exact.messages.tokens + self.measured.messages.tokens + self.lumps.messages.tokens
 
     @property
     def tool_tokens(self) -> int:
         """Tokens of all tool results."""
-        return self.exact.tool_tokens + self.measured.tool_tokens + self.lumps.tool_tokens
+        return self.exact.tools.tokens + self.measured.tools.tokens + self.lumps.tools.tokens
 
     @property
     def are_exact(self) -> bool:
         """Whether there are intervals and all are exact."""
         return bool(self._all) and self._exact_ones == len(self._all)
 
-    @property
-    def units(self) -> float:
-        """Features of all items together."""
-        if self._counts is None:
-            return self._bare_units
-        return Units.from_counts(self._counts) + self._bare_units
-
-    def price(self, first_seq: int, last_seq: int, calibration: Calibration) -> tuple[int, Kind | None]:
+    def price(
+        self, items: Sequence[Measure], first_seq: int, last_seq: int, calibration: Calibration
+    ) -> tuple[int, Kind | None]:
         """Return the tokens of the items first_seq..last_seq and the weakest kind among them; None without items."""
         tokens, kinds = 0, set[Kind]()
-        for interval in self:
-            if interval.last_seq < first_seq or interval.first_seq > last_seq:
-                continue
-            if first_seq <= interval.first_seq and interval.last_seq <= last_seq:
+        for interval, is_whole in self._overlapping(first_seq, last_seq):
+            if is_whole:
                 tokens += interval.tokens
                 kinds.add(interval.kind)
             else:
                 # Only the sum of an interval was reported, so a part of it is projected.
-                shares = self._shares(interval, calibration)
-                tokens += sum(share for seq, share, _ in shares if first_seq <= seq <= last_seq)
+                shares = _shares(interval, items, calibration)
+                tokens += sum(share.tokens for share in shares if first_seq <= share.seq <= last_seq)
                 kinds.add("lump")
         return tokens, next((kind for kind in _WEAKEST_FIRST if kind in kinds), None)
 
-    def are_counted(self, first_seq: int, last_seq: int, calibration: Calibration) -> bool:
+    def are_counted(self, items: Sequence[Measure], first_seq: int, last_seq: int, calibration: Calibration) -> bool:
         """Return whether a tokenizer's counts explain every interval with items of first_seq..last_seq to the token."""
-        for interval in self:
-            if interval.last_seq >= first_seq and interval.first_seq <= last_seq:
-                items = self.items[span(self.items, interval.first_seq, interval.last_seq)]
-                if not all(measure.is_counted(calibration) for measure in items):
-                    return False
-                if sum(measure.project(calibration) for measure in items) != interval.tokens:
-                    return False
+        for interval, _ in self._overlapping(first_seq, last_seq):
+            inside = items[span(items, interval.first_seq, interval.last_seq)]
+            if not all(measure.is_counted(calibration) for measure in inside):
+                return False
+            if sum(measure.project(calibration) for measure in inside) != interval.tokens:
+                return False
         return True
 
-    def item_prices(self, calibration: Calibration) -> dict[int, int]:
-        """Return the tokens of each item by seq, in one pass; the shares of an interval sum to its price."""
+    def item_prices(self, items: Iterable[Measure], calibration: Calibration) -> dict[int, int]:
+        """Return the tokens of each sent item by seq, in one pass; the shares of an interval sum to its price."""
         prices: dict[int, int] = {}
-        items = iter(self.items)
-        item = next(items, None)
+        rest = iter(items)
+        item = next(rest, None)
         for interval in self:
             inside = []
             while item is not None and item.seq <= interval.last_seq:
                 inside.append(item)
-                item = next(items, None)
-            prices.update((seq, share) for seq, share, _ in split(interval.tokens, inside, calibration))
+                item = next(rest, None)
+            prices.update((share.seq, share.tokens) for share in split(interval.tokens, inside, calibration))
         return prices
 
     def append(
@@ -182,13 +180,8 @@ class Intervals:
         # A list, not a generator: this runs after every call, and most intervals have no tool result.
         if True in [measure.tool_result for measure in measures]:
             tool_tokens = _tool_tokens(split(tokens, measures, calibration))
-        self._join(
-            Interval(
-                measures[0].seq, measures[-1].seq, kind, message_tokens=tokens - tool_tokens, tool_tokens=tool_tokens
-            )
-        )
-        self.items.extend(measures)
-        self._count(units)
+        self._join(Interval(measures[0].seq, measures[-1].seq, kind, tokens - tool_tokens, tool_tokens))
+        self.units = self.units + units
         if kind == "lump":
             self.lump_items.add(measures, calibration)
 
@@ -196,48 +189,48 @@ class Intervals:
         """Demote all exact intervals to measured; their amounts stay."""
         if not self._exact_ones:
             return
-        self.measured.message_tokens += self.exact.message_tokens
-        self.measured.tool_tokens += self.exact.tool_tokens
-        self._doubts.append((len(self._all), self.measured.message_scale, self.measured.tool_scale))
-        self.exact, self._exact_ones = Pool(), 0
+        messages, tools = self.measured
+        self._doubts.append((len(self._all), messages.price, tools.price))
+        messages.join(self.exact.messages.tokens)
+        tools.join(self.exact.tools.tokens)
+        self.exact, self._exact_ones = Pool(Fund(), Fund()), 0
 
-    def resize_measured(self, message_tokens: int, tool_tokens: int) -> None:
-        """Set the sums of the measured intervals; each is resized in proportion."""
-        if self.measured.resize(message_tokens, tool_tokens):
-            self._apply_pending()
-
-    def resize_lumps(self, message_tokens: int, tool_tokens: int) -> None:
-        """Set the sums of the lumps; each is resized in proportion."""
-        if self.lumps.resize(message_tokens, tool_tokens):
-            self._apply_pending()
-
-    def cut(self, first_seq: int, last_seq: int, calibration: Calibration) -> None:
+    def cut(self, items: Sequence[Measure], first_seq: int, last_seq: int, calibration: Calibration) -> None:
         """Remove the items first_seq..last_seq. The rest of a divided interval becomes a lump."""
         kept: list[Interval] = []
+        left = [measure for measure in items if not first_seq <= measure.seq <= last_seq]
         for interval in self:
             if interval.last_seq < first_seq or interval.first_seq > last_seq:
                 kept.append(interval)
-            elif not (first_seq <= interval.first_seq and interval.last_seq <= last_seq):
-                kept.extend(self._remains(interval, first_seq, last_seq, calibration))
-        left = self.items.copy()
-        del left[span(left, first_seq, last_seq)]
+                continue
+            rest = [share for share in _shares(interval, items, calibration) if not first_seq <= share.seq <= last_seq]
+            kept.extend(_lump(list(side)) for _, side in groupby(rest, key=lambda share: share.seq > last_seq))
         self._rebuild(kept, left, calibration)
 
-    def put_back(self, measures: Sequence[Measure], prices: Mapping[int, int], calibration: Calibration) -> None:
+    def put_back(
+        self,
+        items: Sequence[Measure],
+        returned: Sequence[Measure],
+        prices: Mapping[int, int],
+        calibration: Calibration,
+    ) -> None:
         """Put items back that a cut removed, each as a measured interval at the price it had by its seq."""
-        if not measures:
-            return
-        seqs = sorted(measure.seq for measure in measures)
-        kept = [piece for interval in self for piece in self._split_around(seqs, interval, calibration)]
-        for measure in measures:
+        seqs = sorted(measure.seq for measure in returned)
+        kept = [piece for interval in self for piece in _split_around(seqs, interval, items, calibration)]
+        for measure in returned:
             tokens = max(0, prices.get(measure.seq, measure.project(calibration)))
-            tool_tokens = tokens if measure.tool_result else 0
-            amount = {"message_tokens": tokens - tool_tokens, "tool_tokens": tool_tokens}
-            kept.append(Interval(measure.seq, measure.seq, "measured", **amount))
-        items = sorted((*self.items, *measures), key=_SEQ)
-        self._rebuild(sorted(kept, key=lambda interval: interval.first_seq), items, calibration)
+            tools = tokens if measure.tool_result else 0
+            kept.append(Interval(measure.seq, measure.seq, "measured", tokens - tools, tools))
+        sent = sorted((*items, *returned), key=lambda measure: measure.seq)
+        self._rebuild(sorted(kept, key=lambda interval: interval.first_seq), sent, calibration)
 
-    def replace(self, new: Mapping[int, Measure], freed: Mapping[int, int], calibration: Calibration) -> None:
+    def replace(
+        self,
+        items: Sequence[Measure],
+        new: Mapping[int, Measure],
+        freed: Mapping[int, int],
+        calibration: Calibration,
+    ) -> None:
         """Replace items by others of the same seq that take `freed` tokens less each. Their intervals become lumps."""
         seqs = sorted(new)
         for interval in self:
@@ -245,129 +238,102 @@ class Intervals:
             if inside:
                 tool_freed = sum(freed[seq] for seq in inside if new[seq].tool_result)
                 _shrink(interval, sum(freed[seq] for seq in inside) - tool_freed, tool_freed)
-        self._rebuild(self._all, [new.get(measure.seq, measure) for measure in self.items], calibration)
+        self._rebuild(self._all, [new.get(measure.seq, measure) for measure in items], calibration)
 
-    def clear(self) -> None:
-        """Remove all intervals."""
-        self._rebuild([], [], Calibration())
+    def _overlapping(self, first_seq: int, last_seq: int) -> Iterator[tuple[Interval, bool]]:
+        """Yield the intervals with any of these seqs, and whether all their items have one of them."""
+        for interval in self:
+            if interval.last_seq >= first_seq and interval.first_seq <= last_seq:
+                yield interval, first_seq <= interval.first_seq and interval.last_seq <= last_seq
 
     def _join(self, interval: Interval) -> None:
-        kind = interval.kind
-        if kind == "exact":
-            # Exact intervals are never resized, so they need no scale.
-            pool, self._exact_ones = self.exact, self._exact_ones + 1
-        else:
-            pool = self.measured if kind == "measured" else self.lumps
-            interval.message_scale, interval.tool_scale = pool.message_scale, pool.tool_scale
-        pool.message_tokens += interval.message_tokens
-        pool.tool_tokens += interval.tool_tokens
+        pool = self.measured
+        if interval.kind != "measured":
+            pool = self.exact if interval.kind == "exact" else self.lumps
+        self._exact_ones += pool is self.exact
+        interval.messages, interval.tools = pool.messages.join(interval.messages), pool.tools.join(interval.tools)
         self._all.append(interval)
 
-    def _count(self, units: float) -> None:
-        if not isinstance(units, Units):
-            self._bare_units += units
-        else:
-            self._counts = units.counts if self._counts is None else tuple(map(add, self._counts, units.counts))
-
-    def _apply_pending(self) -> None:
-        """Apply to each interval the changes noted for all of its kind."""
-        if self._doubts:
-            self._apply_doubts()
-        if self.measured.resized:
-            self._apply_scale(self.measured, "measured")
-        if self.lumps.resized:
-            self._apply_scale(self.lumps, "lump")
-
-    def _apply_doubts(self) -> None:
+    def _divide(self) -> None:
+        """Give each interval the tokens of its shares, and demote the doubted ones."""
         place = 0
-        for until, message_scale, tool_scale in self._doubts:
+        for until, message_price, tool_price in self._doubts:
             # Earlier doubts have covered everything before `place`.
             for interval in self._all[place:until]:
                 if interval.kind == "exact":
                     interval.kind = "measured"
-                    interval.message_scale, interval.tool_scale = message_scale, tool_scale
+                    interval.messages, interval.tools = interval.messages / message_price, interval.tools / tool_price
             place = until
         self._doubts.clear()
+        for kind, pool in (("measured", self.measured), ("lump", self.lumps)):
+            if any(fund.tokens != fund.shares for fund in pool):
+                inside = [interval for interval in self._all if interval.kind == kind]
+                messages = pool.messages.divided([interval.messages for interval in inside])
+                tools = pool.tools.divided([interval.tools for interval in inside])
+                for interval, message_tokens, tool_tokens in zip(inside, messages, tools, strict=True):
+                    interval.messages, interval.tools = message_tokens, tool_tokens
+                pool.messages.shares, pool.tools.shares = pool.messages.tokens, pool.tools.tokens
 
-    def _apply_scale(self, pool: Pool, kind: Kind) -> None:
-        inside = [interval for interval in self._all if interval.kind == kind]
-        messages = apportion(
-            pool.message_tokens,
-            [round(i.message_tokens * (pool.message_scale / i.message_scale) * _FINE) for i in inside],
-        )
-        tools = apportion(
-            pool.tool_tokens, [round(i.tool_tokens * (pool.tool_scale / i.tool_scale) * _FINE) for i in inside]
-        )
-        for interval, message_tokens, tool_tokens in zip(inside, messages, tools, strict=True):
-            interval.message_tokens, interval.tool_tokens = message_tokens, tool_tokens
-            interval.message_scale = interval.tool_scale = 1.0
-        pool.message_scale = pool.tool_scale = 1.0
-        pool.resized = False
-
-    def _shares(self, interval: Interval, calibration: Calibration) -> list[tuple[int, int, bool]]:
-        items = self.items[span(self.items, interval.first_seq, interval.last_seq)]
-        return split(interval.tokens, items, calibration)
-
-    def _split_around(self, seqs: Sequence[int], interval: Interval, calibration: Calibration) -> Iterator[Interval]:
-        """Yield an interval in pieces without these seqs between their items; a piece of several is a lump."""
-        inside = seqs[bisect_right(seqs, interval.first_seq) : bisect_left(seqs, interval.last_seq)]
-        if not inside:
-            yield interval
-            return
-        shares = self._shares(interval, calibration)
-        for _, piece in groupby(shares, key=lambda share: bisect_left(inside, share[0])):
-            yield _lump(list(piece))
-
-    def _remains(
-        self, interval: Interval, first_seq: int, last_seq: int, calibration: Calibration
-    ) -> Iterable[Interval]:
-        """Return what remains of an interval around a cut: a lump before it, a lump after it, or both."""
-        left = [one for one in self._shares(interval, calibration) if not first_seq <= one[0] <= last_seq]
-        return (_lump(list(side)) for _, side in groupby(left, key=lambda share: share[0] > last_seq))
-
-    def _rebuild(self, intervals: Iterable[Interval], items: list[Measure], calibration: Calibration) -> None:
-        """Start again from these intervals and items. Pending changes must have been applied."""
-        self.exact, self.measured, self.lumps = Pool(), Pool(), Pool()
-        kept, self._all, self._exact_ones = list(intervals), [], 0
+    def _rebuild(self, intervals: Iterable[Interval], items: Sequence[Measure], calibration: Calibration) -> None:
+        """Start again from these intervals and items. The funds must have been divided."""
+        kept = list(intervals)
+        self.exact, self.measured, self.lumps = Pool(Fund(), Fund()), Pool(Fund(), Fund()), Pool(Fund(), Fund())
+        self.lump_items, self._all, self._exact_ones = Bulk(), [], 0
+        self.units = sum((measure.features for measure in items), 0.0)
         for interval in kept:
             self._join(interval)
-        self.items, self.lump_items, self._counts, self._bare_units = items, Bulk(), None, 0.0
-        for measure in items:
-            self._count(measure.features)
-        for interval in self._all:
             if interval.kind == "lump":
                 self.lump_items.add(items[span(items, interval.first_seq, interval.last_seq)], calibration)
 
 
+class ItemShare(NamedTuple):
+    """The part of a reported figure that one item takes."""
+
+    seq: int
+    tokens: int
+    is_tool_result: bool
+
+
+def split(tokens: int, measures: Sequence[Measure], calibration: Calibration) -> list[ItemShare]:
+    """ItemShare a reported figure among its items."""
+    sized = [measure.sized_tokens(calibration) is not None for measure in measures]
+    shares, _ = divide(tokens, [measure.project(calibration) for measure in measures], sized)
+    return [ItemShare(m.seq, share, m.tool_result) for m, share in zip(measures, shares, strict=True)]
+
+
+def _shares(interval: Interval, items: Sequence[Measure], calibration: Calibration) -> list[ItemShare]:
+    return split(interval.tokens, items[span(items, interval.first_seq, interval.last_seq)], calibration)
+
+
+def _split_around(
+    seqs: Sequence[int], interval: Interval, items: Sequence[Measure], calibration: Calibration
+) -> Iterator[Interval]:
+    """Yield an interval in pieces without these seqs between their items; a piece of several is a lump."""
+    inside = seqs[bisect_right(seqs, interval.first_seq) : bisect_left(seqs, interval.last_seq)]
+    if not inside:
+        yield interval
+        return
+    shares = _shares(interval, items, calibration)
+    for _, piece in groupby(shares, key=lambda share: bisect_left(inside, share.seq)):
+        yield _lump(list(piece))
+
+
 def _shrink(interval: Interval, freed: int, tool_freed: int) -> None:
     """Make an interval smaller, as a lump; tool results that had less than they freed take it from the messages."""
-    missing = max(0, tool_freed - interval.tool_tokens)
-    interval.tool_tokens = max(0, interval.tool_tokens - tool_freed)
-    interval.message_tokens -= freed + missing
+    missing = max(0, tool_freed - interval.tools)
+    interval.tools = max(0, interval.tools - tool_freed)
+    interval.messages -= freed + missing
     interval.kind = "lump"
 
 
-def _lump(shares: Sequence[tuple[int, int, bool]]) -> Interval:
+def _lump(shares: Sequence[ItemShare]) -> Interval:
     """Make a lump of these shares of an interval."""
-    tokens, tool_tokens = sum(share for _, share, _ in shares), _tool_tokens(shares)
-    return Interval(shares[0][0], shares[-1][0], "lump", message_tokens=tokens - tool_tokens, tool_tokens=tool_tokens)
+    tokens, tools = sum(share.tokens for share in shares), _tool_tokens(shares)
+    return Interval(shares[0].seq, shares[-1].seq, "lump", tokens - tools, tools)
 
 
-def _tool_tokens(shares: Iterable[tuple[int, int, bool]]) -> int:
-    return sum([share for _, share, is_tool in shares if is_tool])
-
-
-def span(items: Sequence[Measure], first_seq: int, last_seq: int) -> slice:
-    """Return the slice of `items` from first_seq to last_seq."""
-    first = bisect_left(items, first_seq, key=_SEQ)
-    return slice(first, max(first, bisect_right(items, last_seq, key=_SEQ)))
-
-
-def split(tokens: int, measures: Sequence[Measure], calibration: Calibration) -> list[tuple[int, int, bool]]:
-    """Share a reported figure among its items, as (seq, tokens, is tool result)."""
-    sized = [measure.sized_tokens(calibration) is not None for measure in measures]
-    shares, _ = divide(tokens, [measure.project(calibration) for measure in measures], sized)
-    return [(m.seq, share, m.tool_result) for m, share in zip(measures, shares, strict=True)]
+def _tool_tokens(shares: Iterable[ItemShare]) -> int:
+    return sum([share.tokens for share in shares if share.is_tool_result])
 
 
 def divide(total: int, sizes: Sequence[int], are_known: Sequence[bool]) -> tuple[list[int], bool]:

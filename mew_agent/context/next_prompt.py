@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 from mew_protocol.context_report import NextPromptBasis
 
+from mew_agent.context.facts import Described
 from mew_agent.context.history import History, pinned_text
 from mew_agent.context.ledger import Ledger
 from mew_agent.context.policy import output_reserve_tokens
+from mew_agent.context.preamble import FixedTexts
 from mew_agent.tokens.projection import features
 
 CLOSE_CALL_PART = 20  # a projection within 1/20 of the window from where it decides is a close call
@@ -30,7 +32,7 @@ class NextPrompt:
         if prefix != self._prefix:
             self._prefix = prefix
             pins = features(pinned_text(self.history.pins))
-            self.ledger.describe_prefix(features(system_prompt) + features(tools_text), pins)
+            self.ledger.apply(Described(FixedTexts(features(system_prompt) + features(tools_text), pins)))
 
     @property
     def prefix_tokens(self) -> int:

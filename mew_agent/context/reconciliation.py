@@ -1,10 +1,11 @@
-"""[pure] What a reported prompt teaches: the drift of our prediction, doubts about an interval, and calibration.
+"""[pure] Compares a reported prompt with the one before it: drift, doubts about an interval, and calibration.
 
-Owns the bounds of drift, doubt and truncation by the server. Keeps no books; see `ledger`.
+Owns the bounds of drift, doubt and truncation by the server. Keeps no prices; see `ledger`.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import NamedTuple
 
 from mew_agent.context.measures import Measure
@@ -120,6 +121,125 @@ class CountProof:
         """Return whether counts replace reports. With `has_calls` only if old tool calls keep their size."""
         is_steady = not has_calls or self._model in self._keeps_old_calls
         return self._calls >= PROVEN_CALLS and self._model not in self._miscounted and is_steady
+
+
+class Removal(IntEnum):
+    """What left the history since the last report."""
+
+    NOTHING = 0
+    INTERVALS = 1  # whole measured intervals, whose price is known
+    OTHERS = 2  # anything else, or something took its place
+
+
+class Terms(NamedTuple):
+    """The conditions of a call. Only prompts of calls under the same terms differ by exactly the items between them."""
+
+    model: str  # the served model
+    fingerprint: str | None  # of everything sent beside items; None if an earlier process made the call
+    backend: str | None  # the machine that answered, if the provider names it
+
+
+class Comparison(NamedTuple):
+    """A reported prompt next to the one before it. `grown_tokens` is the whole prompt if there is none before it."""
+
+    reported: int
+    grown_tokens: int
+    sent: Sequence[Measure]  # what entered between the two
+    projected_tokens: int  # of these items
+    predicted: int | None  # the prompt that was expected; None without one before
+    is_comparable: bool  # whether both prompts were reported under the same terms
+    same_model: bool
+    same_fingerprint: bool
+    removal: Removal
+    last_seq: int  # the newest item sent
+
+    @property
+    def drift_tokens(self) -> int | None:
+        """Predicted minus reported prompt; None without a prompt before."""
+        return None if self.predicted is None else self.predicted - self.reported
+
+    @property
+    def has_fallen(self) -> bool:
+        """Whether the prompt became smaller although nothing was removed."""
+        return self.predicted is not None and self.grown_tokens < 0 and self.removal is Removal.NOTHING
+
+    @property
+    def is_close(self) -> bool:
+        """Whether the prompt is as large as predicted. Then it teaches, whichever machine answered."""
+        drift = self.drift_tokens
+        is_within = drift is not None and is_within_drift(drift, self.reported)
+        return is_within and self.same_model and self.same_fingerprint
+
+    @property
+    def is_interval(self) -> bool:
+        """Whether the growth of the prompt is a measured price of the items sent."""
+        if not self.sent or self.grown_tokens < 0 or self.removal is Removal.OTHERS:
+            return False
+        return self.is_comparable or self.is_close
+
+    @property
+    def explains_size(self) -> bool:
+        """Whether the prompt leaves no doubt that measured intervals kept their size."""
+        if not self.same_model:
+            return False
+        return self.grown_tokens >= 0 or self.removal is not Removal.NOTHING or not self.is_comparable
+
+    def is_in_doubt(self, calibration: Calibration) -> bool:
+        """Return whether the growth may include more, or less, than the items sent."""
+        if self.drift_tokens is None:
+            return False
+        if not is_within_drift(self.drift_tokens, self.reported):
+            return True
+        # After an inexact cut there will be no interval to doubt.
+        return self.removal is not Removal.OTHERS and is_doubtful(self.drift_tokens, self.sent, calibration)
+
+
+@dataclass
+class Evidence:
+    """What the reports of a conversation have shown beyond the sizes of its items."""
+
+    drift: Drift | None = None  # of the newest report that had one before it
+    backends: set[str | None] = field(default_factory=set)  # the machines that have answered; None: unnamed
+    fallen_until: int = -1
+    """The newest item when a prompt last fell unexplained: the server dropped some up to it, which may return."""
+    standstill: Standstill = field(default_factory=Standstill)
+    count_proof: CountProof = field(default_factory=CountProof)
+
+    @property
+    def is_backend_steady(self) -> bool:
+        """Whether the reports name their backend, and it is always the same."""
+        return len(self.backends) == 1 and None not in self.backends
+
+    @property
+    def has_moved_backend(self) -> bool:
+        """Whether more than one machine answered."""
+        return len(self.backends) > 1
+
+    def observe(
+        self, seen: Comparison, terms: Terms, calibration: Calibration, *, thinking: int, unsteady: int
+    ) -> None:
+        """Observe a report while the history has so many replies with thinking, and so many unsteady ones."""
+        self.backends.add(terms.backend)
+        is_whole = seen.is_comparable and seen.removal is Removal.NOTHING and not thinking
+        self.drift = self._drift(seen, is_whole=is_whole, is_steady=not unsteady)
+        has_old_calls = unsteady > thinking and any(measure.question for measure in seen.sent)
+        drift_tokens = seen.drift_tokens if seen.is_comparable else None
+        self.count_proof.observe(terms.model, drift_tokens, seen.sent, calibration, has_old_calls=has_old_calls)
+        if seen.has_fallen and seen.is_comparable:
+            self.fallen_until = seen.last_seq
+
+    def _drift(self, seen: Comparison, *, is_whole: bool, is_steady: bool) -> Drift | None:
+        """Return the drift. Unless the prompt `is_whole`, something on our side may explain a smaller one."""
+        before = seen.reported - seen.grown_tokens
+        if seen.predicted is None:
+            self.standstill.reset()
+            return None
+        drift = drift_of(seen.predicted, seen.reported, before, may_be_truncated=is_whole)
+        if not is_whole:
+            self.standstill.reset()
+        elif self.standstill.observe(before, seen.reported, seen.projected_tokens, is_steady=is_steady):
+            drift = drift._replace(truncated_by_server=True, window_tokens=seen.reported)
+        return drift
 
 
 def is_doubtful(drift_tokens: int, sent: Sequence[Measure], calibration: Calibration) -> bool:

@@ -26,6 +26,18 @@ from mew_protocol.payloads.participant import Status
 from mew_agent.context import policy as policies
 from mew_agent.context.archive import UNDO, RestorePoint
 from mew_agent.context.cuts import CountedCut, CutOutcome
+from mew_agent.context.facts import (
+    Appended,
+    Cleared,
+    Cut,
+    CutCounted,
+    Learnt,
+    PutBack,
+    Replaced,
+    Reported,
+    Resumed,
+    Summarised,
+)
 from mew_agent.context.history import History, Item, Summary
 from mew_agent.context.ledger import Ledger
 from mew_agent.context.measurement import Measurement
@@ -33,7 +45,7 @@ from mew_agent.context.measures import measure_of, measure_of_summary
 from mew_agent.context.next_prompt import NextPrompt
 from mew_agent.context.persisted_state import CallRecord, SavedContext
 from mew_agent.context.policy import NO_FLAGS, ContextSnapshot, Decision, GenerationFlags, Phase, Policy
-from mew_agent.context.reconciliation import Drift
+from mew_agent.context.reconciliation import Drift, Terms
 from mew_agent.context.report import report_of
 from mew_agent.context.spending import with_call
 from mew_agent.model.interface import Window
@@ -68,7 +80,6 @@ class Tracker:
     sessions: tuple[SessionContext, ...] = ()
     """The contexts of the agent's sessions, for every report too."""
     spending: Spending | None = None
-    drift: Drift | None = None
     compactions: int = 0
     last_compaction: LastCompaction | None = None
     next_prompt: NextPrompt = field(init=False)
@@ -82,7 +93,7 @@ class Tracker:
 
     def item_added(self, item: Item, counted_tokens: int | None = None, units: Units | None = None) -> None:
         """Add a new item of the history. `counted_tokens` is a tokenizer's count of its text, `units` its features."""
-        self.ledger.add(measure_of(item, counted_tokens, units))
+        self.ledger.apply(Appended(measure_of(item, counted_tokens, units)))
 
     def call_kept(self, call: CallRecord, *, last_seq: int, fingerprint: str, backend: str | None = None) -> str | None:
         """Record a main call that sent the items up to `last_seq` and ended well; `backend` as in `ModelReply`.
@@ -116,9 +127,7 @@ class Tracker:
         measurement.record(usage, call, last_seq=last_seq, turn=self.history.turn)
         if usage.is_sum:
             return None  # no prompt that others compare with; the next one teaches what entered before this call, too
-        self.drift = ledger.record(
-            usage, served_model=call.model, fingerprint=fingerprint, last_seq=last_seq, backend=backend
-        )
+        ledger.apply(Reported(usage.prompt_tokens, Terms(call.model, fingerprint, backend), last_seq))
         return None
 
     def call_ended(self, usage: Usage | None, amount: float | None, currency: str | None) -> None:
@@ -128,7 +137,7 @@ class Tracker:
     def reply_added(self, item: Item, counted_tokens: int | None = None, units: Units | None = None) -> None:
         """Add the reply of the call just kept; the reported total includes its tokens."""
         measure = measure_of(item, counted_tokens, units)
-        self.ledger.add(measure)
+        self.ledger.apply(Appended(measure))
         if self.measurement.reply.identify(measure, self.ledger.calibration):
             self.measurement.reply_seq = item.seq
 
@@ -140,7 +149,8 @@ class Tracker:
         `summary_counted` is a tokenizer's count of the new summary under its heading.
         """
         before, held, next_before = self.tokens, self._held_tokens, self.ledger.next_prompt_tokens
-        price, ledger = self.ledger.cut(first_seq, last_seq), self.ledger
+        price, ledger = self.ledger.price(first_seq, last_seq), self.ledger
+        ledger.apply(Cut(first_seq, last_seq))
         is_resummarised = self.history.summary != self._recorded_summary
         gross_basis: PartBasis = price.basis
         if self.tokens is not None and last_seq > self.measurement.last_seq:
@@ -160,7 +170,9 @@ class Tracker:
     def stubbed(self, items: list[Item], *, trigger: str, counted: Mapping[int, int]) -> CutOutcome:
         """Replace tool results by these stubs, as the history did. `counted` are their tokens by seq, where counted."""
         before, held, next_before = self.tokens, self._held_tokens, self.ledger.next_prompt_tokens
-        price = self.ledger.replace_items(measure_of(item, counted.get(item.seq)) for item in items)
+        stubs = tuple(measure_of(item, counted.get(item.seq)) for item in items)
+        price = self.ledger.saving(stubs)
+        self.ledger.apply(Replaced(stubs))
         freed = self._record_freed(held, next_before)
         return CutOutcome(trigger, before, self.tokens, freed, freed, 0, 0, price.basis, price.basis)
 
@@ -169,7 +181,7 @@ class Tracker:
         prices, kept = self.ledger.item_prices(), self.measurement.reply.figures
         return RestorePoint(
             prices={seq: prices[seq] for seq in seqs if seq in prices},
-            booked_until=self.ledger.booked_until,
+            booked_until=self.ledger.sent_until,
             summary_tokens=self.ledger.summary_tokens,
             tokens=self.tokens,
             reply=kept if kept is not None and kept[0] in seqs else None,
@@ -189,17 +201,14 @@ class Tracker:
         # Nothing was reported since a clear, so the last report is that of the history that is back.
         resumes = ledger.prompt_tokens is None and anchor is not None and anchor.model == self.model
         measures = {item.seq: measure_of(item, counted.get(item.seq)) for item in (*returned, *replaced)}
-        ledger.put_back(
-            [measures[item.seq] for item in returned],
-            [measures[item.seq] for item in replaced],
-            point.prices,
-            point.booked_until,
-        )
+        back = tuple(measures[item.seq] for item in returned)
+        texts = tuple(measures[item.seq] for item in replaced)
+        ledger.apply(PutBack(back, texts, point.prices, point.booked_until))
         self._record_summary(point.summary_tokens)
         if resumes and anchor is not None:
-            ledger.resume(anchor, self.measurement.served_model)
+            ledger.apply(Resumed(anchor, self.measurement.served_model))
             self.next_prompt.forget_prefix()
-        if point.reply is not None and reply.seq is None and ledger.booked_until < point.reply[0] in measures:
+        if point.reply is not None and reply.seq is None and ledger.sent_until < point.reply[0] in measures:
             reply.restore(*point.reply)
         if self.tokens is not None:
             self._record_freed(held, next_before)
@@ -220,7 +229,7 @@ class Tracker:
         Returns the outcome with the counted figures, unless `was_measured` says that the reported size does not
         include all that left.
         """
-        self.ledger.correct_cut(counted.freed_tokens - projected_tokens, counted.summary_tokens)
+        self.ledger.apply(CutCounted(counted.freed_tokens - projected_tokens, counted.summary_tokens))
         if counted.is_next_prompt:
             self.next_prompt.set_server_count(counted.after)
         before = outcome.tokens_before
@@ -245,7 +254,7 @@ class Tracker:
 
     def cleared(self) -> None:
         """Start over after the history was cleared."""
-        self.ledger.clear()
+        self.ledger.apply(Cleared())
         self._recorded_summary = None
         self.measurement.clear()
         self.policy_state = policies.after_clear(self.policy_state)
@@ -262,14 +271,13 @@ class Tracker:
         self.measurement.restore(saved)
         self.compactions, self.last_compaction = saved.compactions, saved.last_compaction
         self.policy_state, self.spending = saved.policy_state, saved.spending
-        self.ledger.learnt = {name: Calibration.restored(c) for name, c in saved.calibrations.items()}
-        if saved.served_model in self.ledger.learnt:
-            self.ledger.calibration = self.ledger.learnt[saved.served_model]
+        learnt = {name: Calibration.restored(figures) for name, figures in saved.calibrations.items()}
+        self.ledger.apply(Learnt(learnt, saved.served_model))
         self._record_summary()
         for item in self.history.items:
-            self.ledger.add(measure_of(item, counted.get(item.seq)))
+            self.ledger.apply(Appended(measure_of(item, counted.get(item.seq))))
         if saved.anchor is not None and saved.anchor.model == self.model:
-            self.ledger.resume(saved.anchor, saved.served_model)
+            self.ledger.apply(Resumed(saved.anchor, saved.served_model))
             self.next_prompt.forget_prefix()
         if saved.last_reported is not None or len(self.history) or self.history.summary is not None:
             self.measurement.become_unknown("restarted")
@@ -286,7 +294,7 @@ class Tracker:
             last_compaction=self.last_compaction,
             policy_state=self.policy_state,
             served_model=measurement.served_model,
-            calibrations={name: c.saved() for name, c in self.ledger.learnt.items()},
+            calibrations={name: c.saved() for name, c in self.ledger.models.learnt.items()},
             spent_tokens=measurement.spent_since_clear,
             spending=self.spending,
             growth=tuple(measurement.trend.growth),
@@ -389,6 +397,11 @@ class Tracker:
         return unsent if reply is None else max(0, unsent - self.ledger.unsent_price(reply))
 
     @property
+    def drift(self) -> Drift | None:
+        """The newest prediction minus the report; None before there were two reports."""
+        return self.ledger.drift
+
+    @property
     def is_truncated_by_server(self) -> bool:
         """Whether the newest report shows that the server left out part of what was sent."""
         return self.basis == "reported" and self.drift is not None and self.drift.truncated_by_server
@@ -428,7 +441,8 @@ class Tracker:
     def _record_summary(self, tokens: int | None = None, counted: int | None = None) -> int:
         self._recorded_summary = summary = self.history.summary
         measure = None if summary is None else measure_of_summary(summary, self.ledger.calibration, counted)
-        return self.ledger.set_summary(measure, tokens)
+        self.ledger.apply(Summarised(measure, tokens))
+        return self.ledger.summary_tokens
 
     def _record_freed(self, held_before: int, next_before: int) -> int:
         """Subtract what the books lost from `tokens`. Returns it; if `tokens` is unknown, what the next prompt lost."""

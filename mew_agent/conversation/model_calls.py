@@ -22,6 +22,7 @@ from mew_agent.compaction.compactor import SUMMARY_TIMEOUT_SECONDS, history_afte
 from mew_agent.compaction.planner import CompactionPlan
 from mew_agent.compaction.summary import RejectedSummary
 from mew_agent.context.cuts import CountBasis, CountedCut
+from mew_agent.context.facts import PrefixCounted
 from mew_agent.context.history import History, Summary
 from mew_agent.context.persisted_state import CallRecord, CallRole
 from mew_agent.context.prefix import PrefixText
@@ -358,7 +359,7 @@ class ModelCalls:
             spending.record(reply.usage)
         tracker, usage = self._state.tracker, reply.usage
         answered = reply.served_model, reply.backend
-        is_same = answered == (tracker.measurement.served_model, tracker.ledger.backend)
+        is_same = answered == (tracker.measurement.served_model, tracker.ledger.terms.backend)
         return usage.prompt_tokens if usage is not None and usage.is_plain and is_same else None
 
     async def count_text(self, text: str) -> int | None:
@@ -382,7 +383,7 @@ class ModelCalls:
                 tokens = await self._unless_changed(self._model.count_prompt(request))
                 if tokens is None:
                     return
-                ledger.count_prefix_growth(grown + tokens - counted.after)
+                ledger.apply(PrefixCounted(grown + tokens - counted.after))
                 if counted.is_next_prompt:
                     self._state.tracker.next_prompt.set_server_count(tokens)
 

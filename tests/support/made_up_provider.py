@@ -12,6 +12,7 @@ from mew_agent.context.ledger import Ledger, Price
 from mew_agent.context.measures import Measure, kept_reply_tokens
 from mew_agent.context.reconciliation import Drift
 from mew_agent.model.usage import Usage, normalise
+from tests.support.ledgers import append, cut, describe, record
 
 Style = Literal["openai", "xai", "gemini", "silent", "cache_excluded"]
 
@@ -99,14 +100,15 @@ class Books:
     _next_seq: int = 0
 
     def __post_init__(self) -> None:
-        self.ledger.describe_prefix(self.prefix_units)
+        describe(self.ledger, self.prefix_units)
 
     def add_entry(self, role: str, units: float, tokens: int, *, known: int | None = None, **more: int) -> Entry:
         """A message enters."""
         entry = Entry(self._next_seq, role, units, tokens, **more)
         self._next_seq += 1
         self.entries.append(entry)
-        self.ledger.add(
+        append(
+            self.ledger,
             Measure(
                 entry.seq,
                 units,
@@ -114,7 +116,7 @@ class Books:
                 tool_result=role == "tool",
                 thinking=entry.thinking_tokens > 0,
                 tool_calls=entry.call_tokens > 0,
-            )
+            ),
         )
         return entry
 
@@ -125,8 +127,13 @@ class Books:
         usage = usage_of(self.style, self.prompt(), tokens + call_tokens, hidden + thinking)
         last = self.entries[-1].seq if self.entries else -1
         self.bounds.append(last)
-        drift = self.ledger.record(
-            usage, served_model=self.served_model, fingerprint=self.fingerprint, last_seq=last, backend=self.backend
+        drift = record(
+            self.ledger,
+            usage,
+            served_model=self.served_model,
+            fingerprint=self.fingerprint,
+            last_seq=last,
+            backend=self.backend,
         )
         known = kept_reply_tokens(usage, thinking_seen=thinking > 0)
         self.add_entry("assistant", units, tokens, known=known, thinking_tokens=thinking, call_tokens=call_tokens)
@@ -144,7 +151,7 @@ class Books:
 
     def cut(self, first_seq: int, last_seq: int) -> Price:
         """The items leave the history."""
-        price = self.ledger.cut(first_seq, last_seq)
+        price = cut(self.ledger, first_seq, last_seq)
         self.entries = [entry for entry in self.entries if not first_seq <= entry.seq <= last_seq]
         return price
 

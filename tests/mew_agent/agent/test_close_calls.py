@@ -9,6 +9,7 @@ import pytest
 
 from mew_agent.context.history import History
 from mew_agent.context.policy import MEW, output_reserve_tokens
+from mew_agent.context.preamble import FixedTokens
 from mew_agent.context.sqlite_store import MemoryStore
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import resolve_window
@@ -86,5 +87,5 @@ async def test_a_count_holds_only_for_the_request_it_counted() -> None:
 @pytest.mark.parametrize(("tokens", "is_close"), [(100, False), (2047, False), (2049, True), (4000, True)])
 def test_before_the_first_report_half_the_window_is_a_close_call(tokens: int, is_close: bool) -> None:
     tracker = Tracker(History(), MEW, resolve_window(4096), "m")
-    tracker.ledger.prefix_tokens = tokens
+    tracker.ledger.preamble.tokens = FixedTokens(tokens)
     assert tracker.next_prompt.is_close_call(tracker.window.max_tokens) is is_close

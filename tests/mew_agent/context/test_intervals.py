@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mew_agent.context.intervals import Bulk, Intervals, Kind, apportion, fit, split
+from mew_agent.context.intervals import Bulk, Intervals, Kind, Pool, apportion, fit, split
 from mew_agent.context.measures import Measure
 from mew_agent.tokens.projection import Calibration
 
@@ -15,9 +15,17 @@ def filled(*kinds: Kind, tokens: int = 100) -> Intervals:
     """One interval of a message and a tool result for each kind."""
     intervals = Intervals()
     for number, kind in enumerate(kinds):
-        items = [Measure(2 * number, 46.0), Measure(2 * number + 1, 46.0, tool_result=True)]
-        intervals.append(items, tokens, kind, 92.0, TYPICAL)
+        intervals.append(items_of(number + 1)[-2:], tokens, kind, 92.0, TYPICAL)
     return intervals
+
+
+def items_of(count: int) -> list[Measure]:
+    """The items of so many intervals."""
+    return [Measure(seq, 46.0, tool_result=seq % 2 == 1) for seq in range(2 * count)]
+
+
+def resize(pool: Pool, messages: int, tools: int) -> None:
+    pool.messages.tokens, pool.tools.tokens = messages, tools
 
 
 def held(intervals: Intervals) -> int:
@@ -31,7 +39,7 @@ def test_sums_are_separate_by_kind_and_for_tool_results() -> None:
     assert not intervals.are_exact
     assert filled("exact", "exact").are_exact
     assert not Intervals().are_exact
-    assert (intervals.units, len(list(intervals)), len(intervals.items)) == (276.0, 3, 6)
+    assert (intervals.units, len(list(intervals))) == (276.0, 3)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +53,7 @@ def test_sums_are_separate_by_kind_and_for_tool_results() -> None:
     ],
 )
 def test_a_price_says_how_it_is_known(first: int, last: int, tokens: int, kind: Kind | None) -> None:
-    assert filled("lump", "measured", "exact").price(first, last, TYPICAL) == (tokens, kind)
+    assert filled("lump", "measured", "exact").price(items_of(3), first, last, TYPICAL) == (tokens, kind)
 
 
 def test_doubt_moves_the_exact_ones_so_far_and_none_of_later() -> None:
@@ -62,21 +70,21 @@ def test_doubt_moves_the_exact_ones_so_far_and_none_of_later() -> None:
 
 def test_resizing_scales_those_that_were_there_and_none_that_join_later() -> None:
     intervals = filled("measured", "exact", "measured")
-    intervals.resize_measured(200, 50)
+    resize(intervals.measured, 200, 50)
     intervals.append([Measure(6, 96.0)], 100, "measured", 96.0, TYPICAL)
     intervals.doubt_all()
-    assert [(i.message_tokens, i.tool_tokens) for i in intervals] == [(100, 25), (50, 50), (100, 25), (100, 0)]
-    intervals.resize_measured(175, 50)
-    assert [(i.message_tokens, i.tool_tokens) for i in intervals] == [(50, 13), (25, 25), (50, 12), (50, 0)]
+    assert [(i.messages, i.tools) for i in intervals] == [(100, 25), (50, 50), (100, 25), (100, 0)]
+    resize(intervals.measured, 175, 50)
+    assert [(i.messages, i.tools) for i in intervals] == [(50, 13), (25, 25), (50, 12), (50, 0)]
 
 
 @pytest.mark.parametrize("kind", ["measured", "lump"])
 def test_intervals_resized_to_zero_can_grow_again(kind: Kind) -> None:
     intervals = filled(kind, kind)
-    resize = intervals.resize_measured if kind == "measured" else intervals.resize_lumps
-    resize(0, 0)
+    pool = intervals.measured if kind == "measured" else intervals.lumps
+    resize(pool, 0, 0)
     assert [interval.tokens for interval in intervals] == [0, 0]
-    resize(30, 0)
+    resize(pool, 30, 0)
     assert sum(interval.tokens for interval in intervals) == held(intervals) == 30
 
 
@@ -97,47 +105,42 @@ STEPS = st.lists(
 def test_prices_of_intervals_always_sum_to_their_pool(
     steps: list[tuple[str, object, object]],
 ) -> None:
-    intervals, seq = Intervals(), 0
+    intervals, held_items, seq = Intervals(), list[Measure](), 0
     for name, one, other in steps:
         match name, one, other:
             case "append", int(tokens), str(kind):
                 items = [Measure(seq, 10.0), Measure(seq + 1, 30.0, tool_result=tokens % 2 == 0)]
                 intervals.append(items, tokens, kind, 40.0, TYPICAL)  # type: ignore[arg-type]
+                held_items += items
                 seq += 2
             case "doubt", _, _:
                 intervals.doubt_all()
             case "measured", int(messages), int(tools) if intervals.measured.tokens:
-                intervals.resize_measured(messages, tools if intervals.measured.tool_tokens else 0)
+                resize(intervals.measured, messages, tools if intervals.measured.tools.tokens else 0)
             case "lumps", int(messages), int(tools) if intervals.lumps.tokens:
-                intervals.resize_lumps(messages, tools if intervals.lumps.tool_tokens else 0)
+                resize(intervals.lumps, messages, tools if intervals.lumps.tools.tokens else 0)
             case "cut", int(first), int(last):
-                before, (freed, _) = held(intervals), intervals.price(first, last, TYPICAL)
-                intervals.cut(first, last, TYPICAL)
+                before, (freed, _) = held(intervals), intervals.price(held_items, first, last, TYPICAL)
+                intervals.cut(held_items, first, last, TYPICAL)
+                held_items = [item for item in held_items if not first <= item.seq <= last]
                 assert held(intervals) == before - freed
             case _:
-                assert sum(interval.tool_tokens for interval in intervals) == intervals.tool_tokens
+                assert sum(interval.tools for interval in intervals) == intervals.tool_tokens
         assert min(intervals.message_tokens, intervals.tool_tokens) >= 0
     kinds = [interval.kind for interval in intervals]
     assert intervals.are_exact == (bool(kinds) and set(kinds) == {"exact"})
     assert sum(interval.tokens for interval in intervals) == held(intervals)
-    assert min((min(i.message_tokens, i.tool_tokens) for i in intervals), default=0) >= 0
-    prices = intervals.item_prices(TYPICAL)
+    assert min((min(i.messages, i.tools) for i in intervals), default=0) >= 0
+    prices = intervals.item_prices(held_items, TYPICAL)
     assert sum(prices.values()) == held(intervals)
-    assert list(prices) == [measure.seq for measure in intervals.items]
+    assert list(prices) == [measure.seq for measure in held_items]
 
 
 def test_stubs_turn_their_intervals_into_lumps() -> None:
     intervals = filled("exact", "exact")
-    intervals.replace({1: Measure(1, 6.0, tool_result=True)}, {1: 40}, TYPICAL)
-    assert [(i.kind, i.message_tokens, i.tool_tokens) for i in intervals] == [("lump", 50, 10), ("exact", 50, 50)]
-    assert intervals.items[1].features == 6.0
-
-
-def test_clearing_leaves_nothing() -> None:
-    intervals = filled("exact", "lump")
-    intervals.clear()
-    assert (len(list(intervals)), held(intervals), intervals.units, intervals.items) == (0, 0, 0, [])
-    assert intervals.lump_items.project(TYPICAL) == 0
+    intervals.replace(items_of(2), {1: Measure(1, 6.0, tool_result=True)}, {1: 40}, TYPICAL)
+    assert [(i.kind, i.messages, i.tools) for i in intervals] == [("lump", 50, 10), ("exact", 50, 50)]
+    assert intervals.units == 3 * 46 + 6
 
 
 def test_lumps_are_projected_in_one_step_as_their_items_would_be() -> None:

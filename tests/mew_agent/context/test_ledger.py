@@ -7,11 +7,13 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from mew_agent.context.facts import Cleared
 from mew_agent.context.intervals import apportion
 from mew_agent.context.ledger import Ledger, Price
 from mew_agent.context.measures import Measure
 from mew_agent.model.usage import Usage
 from mew_agent.tokens.projection import Calibration
+from tests.support.ledgers import append, cut, describe, record, replace_items, set_summary, taught
 from tests.support.made_up_provider import Books, Style, Template
 
 STYLES: tuple[Style, ...] = ("openai", "xai", "gemini", "silent", "cache_excluded")
@@ -113,7 +115,7 @@ def test_parts_sum_to_the_reported_prompt_and_items_to_their_parts(
             books.served_model = f"model {number}"
         if data.draw(st.booleans(), label="other tools"):
             books.fingerprint = f"tools {number}"
-            books.ledger.describe_prefix(data.draw(UNITS), data.draw(UNITS))
+            describe(books.ledger, data.draw(UNITS), data.draw(UNITS))
         reported = books.prompt()
         books.call(units, tokens, thinking=data.draw(st.integers(0, 200)), call_tokens=data.draw(st.integers(0, 200)))
         assert books.ledger.prompt_tokens == reported
@@ -143,10 +145,10 @@ def test_a_prompt_smaller_than_its_exact_items_makes_none_exact() -> None:
 
 def test_a_reported_prompt_of_zero_leaves_books_that_still_sum() -> None:
     ledger = Ledger()
-    ledger.describe_prefix(10.0)
-    ledger.add(Measure(0, 5.0))
+    describe(ledger, 10.0)
+    append(ledger, Measure(0, 5.0))
     for prompt in (0, 90, 0, 40):
-        ledger.record(Usage(prompt, 1, prompt + 1), served_model="m", fingerprint="f", last_seq=0, backend="b")
+        record(ledger, Usage(prompt, 1, prompt + 1), served_model="m", fingerprint="f", last_seq=0, backend="b")
         assert sum((ledger.parts.prefix, ledger.parts.messages)) == ledger.prompt_tokens == prompt
 
 
@@ -293,14 +295,14 @@ def test_another_model_or_fingerprint_ends_exactness_of_earlier_intervals(change
     ],
 )
 def test_an_interval_that_its_items_do_not_explain_is_not_exact(units: float, more: int, basis: str) -> None:
-    ledger = Ledger(calibration=Calibration(1000.0, 1000.0))
-    ledger.describe_prefix(1000.0)
-    ledger.add(Measure(0, 10.0))
+    ledger = taught(Calibration(1000.0, 1000.0))
+    describe(ledger, 1000.0)
+    append(ledger, Measure(0, 10.0))
     reported(ledger, 1018)
-    ledger.add(Measure(1, 10.0))
+    append(ledger, Measure(1, 10.0))
     reported(ledger, 1032, last_seq=1)
     assert ledger.price(1, 1) == Price(14, "exact")
-    ledger.add(Measure(2, units))
+    append(ledger, Measure(2, units))
     grown = ledger.next_prompt_tokens + more - 1032
     reported(ledger, 1032 + grown, last_seq=2)
     assert ledger.price(2, 2) == Price(grown, basis)  # type: ignore[arg-type]
@@ -335,16 +337,15 @@ def test_intervals_are_exact_again_after_everything_unsteady_has_left() -> None:
 
 
 def reported(ledger: Ledger, prompt: int, *, last_seq: int = 0, model: str = "m", fingerprint: str = "f") -> Any:
-    return ledger.record(
-        Usage(prompt, 10, prompt + 10), served_model=model, fingerprint=fingerprint, last_seq=last_seq, backend="b"
-    )
+    usage = Usage(prompt, 10, prompt + 10)
+    return record(ledger, usage, served_model=model, fingerprint=fingerprint, last_seq=last_seq, backend="b")
 
 
 def opened(prompt: int) -> Ledger:
     """Books with one reported prompt of so many tokens and nothing unsent."""
     ledger = Ledger()
-    ledger.describe_prefix(100.0)
-    ledger.add(Measure(0, 50.0))
+    describe(ledger, 100.0)
+    append(ledger, Measure(0, 50.0))
     assert reported(ledger, prompt) is None
     return ledger
 
@@ -369,7 +370,7 @@ def test_drift_beyond_64_tokens_and_2_percent_rebases(prompt: int, then: int, dr
 
 def test_the_first_report_has_no_drift() -> None:
     ledger = Ledger()
-    ledger.add(Measure(0, 50.0))
+    append(ledger, Measure(0, 50.0))
     assert reported(ledger, 500) is None
 
 
@@ -402,15 +403,15 @@ def test_an_unexplained_fall_of_over_a_fifth_is_truncation(then: int, changes: d
 
 def test_a_fall_after_a_cut_is_not_truncation() -> None:
     ledger = opened(1000)
-    ledger.cut(5, 9)
+    cut(ledger, 5, 9)
     assert not reported(ledger, 500).truncated_by_server
 
 
 def test_a_fall_with_thinking_in_the_history_is_not_truncation() -> None:
     ledger = opened(1000)
-    ledger.add(Measure(1, 10.0, thinking=True))
+    append(ledger, Measure(1, 10.0, thinking=True))
     assert not reported(ledger, 500, last_seq=1).truncated_by_server
-    ledger.cut(1, 1)
+    cut(ledger, 1, 1)
     reported(ledger, 490)
     assert reported(ledger, 300).truncated_by_server
 
@@ -420,9 +421,9 @@ def test_a_fall_with_thinking_in_the_history_is_not_truncation() -> None:
 
 def test_a_summary_counts_in_the_next_prompt_until_it_is_removed() -> None:
     ledger = opened(1000)
-    assert ledger.set_summary(Measure(-1, 30.0, known_tokens=50)) == 54
+    assert set_summary(ledger, Measure(-1, 30.0, known_tokens=50)) == 54
     assert ledger.next_prompt_tokens == 1054
-    assert ledger.set_summary(None) == 0
+    assert set_summary(ledger, None) == 0
     assert ledger.next_prompt_tokens == 1000
 
 
@@ -431,7 +432,7 @@ def test_new_tools_count_before_a_call_sends_them() -> None:
     books.add_entry("user", 30.0, 30)
     books.call()
     before, held = books.ledger.next_prompt_tokens, books.ledger.prompt_tokens
-    books.ledger.describe_prefix(800.0)
+    describe(books.ledger, 800.0)
     assert books.ledger.next_prompt_tokens - before == pytest.approx(500, abs=60)
     assert books.ledger.prompt_tokens == held == books.parts_sum()
     books.fingerprint = "more tools"
@@ -445,13 +446,13 @@ def test_new_tools_count_before_a_call_sends_them() -> None:
 
 def test_a_prefix_that_went_away_never_makes_a_projection_negative() -> None:
     ledger = opened(5)
-    ledger.describe_prefix(0.0)
+    describe(ledger, 0.0)
     assert ledger.next_prompt_tokens >= 0
 
 
 def test_a_new_pin_counts_in_the_next_prompt() -> None:
     ledger = opened(1000)
-    ledger.describe_prefix(100.0, 40.0)
+    describe(ledger, 100.0, 40.0)
     assert ledger.next_prompt_tokens > 1000
 
 
@@ -462,7 +463,7 @@ def test_stubs_free_the_difference_and_are_never_exact() -> None:
     results = [books.add_entry("tool", 400.0, 400) for _ in range(2)]
     books.call()
     before = books.ledger.next_prompt_tokens
-    freed = books.ledger.replace_items(Measure(entry.seq, 30.0, tool_result=True) for entry in results)
+    freed = replace_items(books.ledger, [Measure(entry.seq, 30.0, tool_result=True) for entry in results])
     assert freed.basis == "projected"
     assert before - books.ledger.next_prompt_tokens == freed.tokens == pytest.approx(740, abs=60)
     assert books.parts_sum() == books.ledger.prompt_tokens
@@ -475,7 +476,7 @@ def test_a_stub_longer_than_its_result_frees_nothing() -> None:
     books.call()
     result = books.add_entry("tool", 5.0, 5)
     books.call()
-    assert books.ledger.replace_items([Measure(result.seq, 300.0, tool_result=True)]).tokens == 0
+    assert replace_items(books.ledger, [Measure(result.seq, 300.0, tool_result=True)]).tokens == 0
 
 
 def test_a_stub_of_an_unsent_result_shrinks_only_the_tail() -> None:
@@ -484,7 +485,7 @@ def test_a_stub_of_an_unsent_result_shrinks_only_the_tail() -> None:
     books.call()
     result = books.add_entry("tool", 400.0, 400)
     held = books.ledger.prompt_tokens
-    freed = books.ledger.replace_items([Measure(result.seq, 30.0, tool_result=True)])
+    freed = replace_items(books.ledger, [Measure(result.seq, 30.0, tool_result=True)])
     assert books.ledger.prompt_tokens == held
     assert freed.tokens > 300
     assert sum(books.ledger.item_prices().values()) == sum(
@@ -496,14 +497,14 @@ def test_a_note_for_an_item_that_has_left_changes_nothing() -> None:
     books = talked(Books(), [([("user", 50.0, 50)], (20.0, 20))] * 2)
     books.cut(0, 0)
     before = books.ledger.next_prompt_tokens
-    assert books.ledger.replace_items([Measure(0, 3.0, tool_result=True)]) == Price(0, "projected")
+    assert replace_items(books.ledger, [Measure(0, 3.0, tool_result=True)]) == Price(0, "projected")
     assert books.ledger.next_prompt_tokens == before
 
 
 def test_the_tail_holds_the_items_after_the_last_one_sent() -> None:
     ledger = opened(1000)
-    ledger.add(Measure(1, 20.0, known_tokens=25))
-    ledger.add(Measure(2, 20.0))
+    append(ledger, Measure(1, 20.0, known_tokens=25))
+    append(ledger, Measure(2, 20.0))
     assert ledger.unsent_price(1) == 29
     assert ledger.unsent_price(7) == 0
     assert ledger.parts.unsent == 29 + ledger.unsent_price(2)
@@ -515,7 +516,7 @@ def test_the_tail_holds_the_items_after_the_last_one_sent() -> None:
 def test_a_clear_keeps_only_the_calibration() -> None:
     books = talked(Books(Template(scale=(2, 1))), [([("user", 200.0, 200)], (50.0, 50))] * 3)
     learnt = books.ledger.calibration
-    books.ledger.clear()
+    books.ledger.apply(Cleared())
     assert books.ledger.calibration == learnt
     assert books.ledger.prompt_tokens is None
     assert books.ledger.next_prompt_tokens == books.ledger.parts.prefix > 0
@@ -534,8 +535,8 @@ def test_each_model_has_its_own_factor_and_finds_it_again() -> None:
         for _ in range(4):
             books.add_entry("user", 200.0, 200)
             books.call()
-    assert books.ledger.learnt["a"].k == pytest.approx(1.0, abs=0.15)
-    assert books.ledger.learnt["b"].k == pytest.approx(2.0, abs=0.3)
+    assert books.ledger.models.learnt["a"].k == pytest.approx(1.0, abs=0.15)
+    assert books.ledger.models.learnt["b"].k == pytest.approx(2.0, abs=0.3)
     books.served_model = "a"
     books.change_template(scale=(1, 1), prefix=300)
     books.add_entry("user", 200.0, 200)
@@ -567,8 +568,8 @@ def test_two_unreported_calls_later_the_whole_interval_is_still_exact() -> None:
 
 
 def test_a_given_calibration_applies_before_the_first_report() -> None:
-    ledger = Ledger(calibration=Calibration(200.0, 100.0))
-    ledger.add(Measure(0, 100.0))
+    ledger = taught(Calibration(200.0, 100.0))
+    append(ledger, Measure(0, 100.0))
     assert ledger.next_prompt_tokens == 204
 
 
@@ -603,12 +604,12 @@ def test_recording_a_call_reads_no_older_items(case: str, unsteady: bool) -> Non
     def reads_of_the_last_call(length: int) -> int:
         ledger = Ledger()
         for seq in range(length):
-            ledger.add(Watched(seq, 10.0, tool_calls=unsteady))
+            append(ledger, Watched(seq, 10.0, tool_calls=unsteady))
             reported(ledger, 14 * (seq + 1), last_seq=seq)
         about = {"model": "other" if case == "another model" else "m", "fingerprint": "g" if "tools" in case else "f"}
         last, grown = length - 1, 0
         if case in ("a new item", "a doubt", "other tools", "another model"):
-            ledger.add(Watched(length, 10.0))
+            append(ledger, Watched(length, 10.0))
             last, grown = length, 14
         grown += {"a fall": -20, "a doubt": 5000, "other tools": 300}.get(case, 0)
         Watched.reads = 0
@@ -623,7 +624,7 @@ def test_recording_a_call_reads_no_older_items(case: str, unsteady: bool) -> Non
 def test_pending_changes_are_applied_when_intervals_are_read() -> None:
     ledger = Ledger()
     for seq in range(50):
-        ledger.add(Measure(seq, 10.0, tool_result=seq % 3 == 0, tool_calls=seq % 5 == 0))
+        append(ledger, Measure(seq, 10.0, tool_result=seq % 3 == 0, tool_calls=seq % 5 == 0))
         reported(ledger, 300 + 14 * (seq + 1), last_seq=seq)
     for prompt, model in ((900, "m"), (1400, "other"), (700, "m"), (2000, "m")):
         reported(ledger, prompt, last_seq=49, model=model)

@@ -11,6 +11,7 @@ from mew_agent.context.ledger import Ledger, Price
 from mew_agent.context.measures import Measure
 from mew_agent.model.usage import Usage
 from mew_agent.tokens.projection import features
+from tests.support.ledgers import append, cut, describe, record, set_summary
 from tests.support.made_up_provider import Books, Style, Template
 
 STYLES: tuple[Style, ...] = ("openai", "xai", "gemini", "silent", "cache_excluded")
@@ -91,13 +92,14 @@ def test_whole_cuts_other_terms_and_repeated_calls_keep_exact_prices_right(
             prefix = data.draw(st.integers(1, 2000), label="prefix")
             books.fingerprint = f"tools {number}"
             books.change_template(prefix=prefix)
-            books.ledger.describe_prefix(float(prefix) * data.draw(st.sampled_from([0.8, 1.0, 1.2])))
+            describe(books.ledger, float(prefix) * data.draw(st.sampled_from([0.8, 1.0, 1.2])))
         elif happens == "model":
             books.served_model = "b" if books.served_model == "model" else "model"
             books.change_template(scale=(2, 1) if books.served_model == "b" else (1, 1))
         elif happens == "again" and books.bounds:
             usage = Usage(books.ledger.prompt_tokens or 0, 5, (books.ledger.prompt_tokens or 0) + 5)
-            books.ledger.record(
+            record(
+                books.ledger,
                 usage,
                 served_model=known.terms[0] if known.terms else "",
                 fingerprint=known.terms[1] if known.terms else "",
@@ -120,16 +122,16 @@ def test_nothing_is_exact_after_the_server_dropped_messages() -> None:
 
 def test_figures_are_exact_again_without_the_messages_the_server_dropped() -> None:
     ledger = Ledger()
-    ledger.describe_prefix(200.0)
+    describe(ledger, 200.0)
     for seq, prompt in enumerate((300, 400, 350)):  # the server dropped 150 tokens
-        ledger.add(Measure(seq, 100.0))
+        append(ledger, Measure(seq, 100.0))
         reported(ledger, prompt, seq)
-    ledger.add(Measure(3, 100.0))
+    append(ledger, Measure(3, 100.0))
     reported(ledger, 450, 3)
     assert ledger.price(3, 3).basis == "projected"
-    ledger.cut(0, 2)
+    cut(ledger, 0, 2)
     for seq, prompt in ((4, 400), (5, 500)):
-        ledger.add(Measure(seq, 100.0))
+        append(ledger, Measure(seq, 100.0))
         reported(ledger, prompt, seq)
     assert ledger.price(5, 5) == Price(100, "exact")
 
@@ -162,11 +164,11 @@ def test_intervals_after_a_whole_cut_are_measured_or_exactly_right(calls: list[A
 
 def test_a_rescale_changes_the_least_known_parts_first() -> None:
     ledger = Ledger()
-    ledger.describe_prefix(300.0)
+    describe(ledger, 300.0)
     for seq in range(4):
-        ledger.add(Measure(seq, 100.0, tool_calls=seq == 0))
+        append(ledger, Measure(seq, 100.0, tool_calls=seq == 0))
         reported(ledger, 400 + 104 * seq, seq)
-    ledger.set_summary(Measure(-1, 50.0))
+    set_summary(ledger, Measure(-1, 50.0))
     reported(ledger, 400 + 104 * 3 + 80, 3)
     assert [ledger.price(seq, seq).tokens for seq in (1, 2, 3)] == [104, 104, 104]
     assert ledger.parts.summary > 54
@@ -174,9 +176,9 @@ def test_a_rescale_changes_the_least_known_parts_first() -> None:
 
 def test_a_prompt_too_small_for_measured_intervals_shrinks_them() -> None:
     ledger = Ledger()
-    ledger.describe_prefix(300.0)
+    describe(ledger, 300.0)
     for seq in range(4):
-        ledger.add(Measure(seq, 100.0, tool_calls=seq == 0))
+        append(ledger, Measure(seq, 100.0, tool_calls=seq == 0))
         reported(ledger, 400 + 104 * seq, seq)
     reported(ledger, 250, 3, fingerprint="other tools")
     assert sum(ledger.item_prices().values()) + ledger.parts.prefix == 250
@@ -184,8 +186,13 @@ def test_a_prompt_too_small_for_measured_intervals_shrinks_them() -> None:
 
 
 def reported(ledger: Ledger, prompt: int, last_seq: int, *, fingerprint: str = "f") -> None:
-    ledger.record(
-        Usage(prompt, 10, prompt + 10), served_model="m", fingerprint=fingerprint, last_seq=last_seq, backend="b"
+    record(
+        ledger,
+        Usage(prompt, 10, prompt + 10),
+        served_model="m",
+        fingerprint=fingerprint,
+        last_seq=last_seq,
+        backend="b",
     )
 
 
@@ -211,7 +218,7 @@ def test_a_cut_changes_neither_an_unchanged_prefix_nor_a_reported_summary() -> N
     books.cut(0, books.bounds[3])
     summary = Measure(-1, 90.0, 200)
     books.summary = 200
-    books.ledger.set_summary(summary)
+    set_summary(books.ledger, summary)
     before = books.ledger.parts
     books.add_entry("user", TEXT, TEXT_TOKENS)
     books.call()

@@ -429,12 +429,12 @@ def test_a_sum_over_inner_calls_is_provisional_and_teaches_no_price() -> None:
     agent = Agent()
     agent.ask(QUESTION * 10)
     agent.call(used(500))
-    prompt, prefix = agent.tracker.ledger.prompt_tokens, agent.tracker.ledger.prefix_tokens
+    prompt, prefix = agent.tracker.ledger.prompt_tokens, agent.tracker.ledger.parts.prefix
     agent.ask(QUESTION)
     agent.call(replace(used(17_709), is_sum=True, inner=used(20_000)))
     report = agent.report()
     assert (agent.shown()[0], report.basis, report.breakdown) == (17_709, "provisional", None)
-    assert (agent.tracker.ledger.prompt_tokens, agent.tracker.ledger.prefix_tokens) == (prompt, prefix)
+    assert (agent.tracker.ledger.prompt_tokens, agent.tracker.ledger.parts.prefix) == (prompt, prefix)
     assert agent.tracker.measurement.spent_since_clear == 20_500
     agent.ask(QUESTION)
     agent.call(used(574))

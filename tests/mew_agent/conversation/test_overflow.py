@@ -4,6 +4,7 @@ import pytest
 
 from mew_agent.context.history import History
 from mew_agent.context.policy import MEW, CompactAction
+from mew_agent.context.preamble import FixedTokens
 from mew_agent.context.tracker import Tracker
 from mew_agent.conversation.overflow import (
     CutReason,
@@ -20,7 +21,7 @@ from mew_agent.model.usage import Usage
 
 def full(prompt_tokens: int, window: Window) -> Tracker:
     tracker = Tracker(History(), MEW, window, "m")
-    tracker.ledger.prefix_tokens = prompt_tokens
+    tracker.ledger.preamble.tokens = FixedTokens(prompt_tokens)
     return tracker
 
 

@@ -1,0 +1,154 @@
+"""[pure] The texts that every request sends before its items: prefix (system prompt, tools), summary and pins.
+
+Owns how a reported total is divided among them and the lumps (items without a measured price of their own). Does not
+know reports; see `ledger`.
+"""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from mew_agent.context.intervals import Intervals, apportion, fit
+from mew_agent.context.measures import Measure
+from mew_agent.tokens.projection import Calibration
+
+PREFIX_DOUBT, TEXT_DOUBT = 1.0, 0.1
+"""Likely errors of projections, as shares: of system prompt and tools, which templates write in ways that clients
+cannot see, and of texts."""
+
+EXPLAINED_SHARE = 1 / 4  # of the doubtful texts: a larger difference is not theirs, so the prefix must have changed
+
+LUMP_REVIEWS = 8  # how many intervals after a lump still improve the division of its total
+
+
+class FixedTexts(NamedTuple):
+    """Features of the prefix and of the pins."""
+
+    prefix: float = 0.0
+    pins: float = 0.0
+
+
+class FixedTokens(NamedTuple):
+    """Tokens of the prefix and of the pins."""
+
+    prefix: int = 0
+    pins: int = 0
+
+
+NO_GROWTH = FixedTokens()
+NO_TEXTS = FixedTexts()
+
+
+@dataclass
+class Preamble:
+    """Sizes of prefix, pins and summary in the last reported prompt, and the texts that the next one will send."""
+
+    tokens: FixedTokens = NO_GROWTH
+    summary_tokens: int = 0
+    summary: Measure | None = None
+    texts: FixedTexts = NO_TEXTS  # of the next request
+    sent: FixedTexts = NO_TEXTS  # of the last reported call
+    counted_growth: int | None = None  # tokens that a server counted between the two prefixes
+    is_held: bool = False  # whether the last report has the prefix of the one before it, which leaves its price sure
+    reviews_left: int = 0
+
+    @property
+    def total_tokens(self) -> int:
+        """Prefix, summary and pins together."""
+        return self.tokens.prefix + self.summary_tokens + self.tokens.pins
+
+    def describe(self, texts: FixedTexts) -> None:
+        """Set the texts of the next request."""
+        self.texts, self.counted_growth = texts, None
+
+    def project(self, calibration: Calibration) -> FixedTokens:
+        """Project prefix and pins from their texts alone."""
+        return FixedTokens(*[calibration.project(units) if units else 0 for units in self.texts])
+
+    def growth(self, calibration: Calibration) -> FixedTokens:
+        """Return by how many tokens prefix and pins will differ from those that the last reported call sent."""
+        if self.texts is self.sent:  # read several times per call, so the usual case takes a shortcut
+            return NO_GROWTH
+        prefix = self.counted_growth
+        if prefix is None:
+            prefix = round(calibration.tokens(self.texts.prefix - self.sent.prefix))
+        pins = round(calibration.tokens(self.texts.pins - self.sent.pins))
+        return FixedTokens(max(-self.tokens.prefix, prefix), max(-self.tokens.pins, pins))
+
+    def grow(self, calibration: Calibration) -> None:
+        """Treat the texts of the next request as sent, with their projected size."""
+        grown = self.growth(calibration)
+        self.tokens = FixedTokens(self.tokens.prefix + grown.prefix, self.tokens.pins + grown.pins)
+
+    def set_summary(self, measure: Measure | None, tokens: int | None, calibration: Calibration) -> None:
+        """Set or remove the summary. `tokens` is its size, if it is known."""
+        self.summary = measure
+        self.summary_tokens = 0 if measure is None else tokens or measure.project(calibration)
+
+    def set_summary_size(self, tokens: int | None, calibration: Calibration) -> None:
+        """Set the size of the summary as a server counted it, including the template's overhead."""
+        if self.summary is not None and tokens is not None:
+            self.summary = replace(self.summary, known_tokens=max(0, tokens - calibration.wrap(0)))
+            self.summary_tokens = tokens
+
+    def is_summary_counted(self, calibration: Calibration) -> bool:
+        """Return whether the tokens of the summary are the count of a trusted tokenizer."""
+        measure = self.summary
+        if measure is None or not measure.is_counted(calibration):
+            return False
+        return measure.project(calibration) == self.summary_tokens
+
+    def review(self, intervals: Intervals, calibration: Calibration) -> None:
+        """Divide lumps again within their reported total: the first intervals of a model teach how they divide."""
+        if not self.reviews_left:
+            return
+        self.reviews_left -= 1
+        lumps, projected = intervals.lumps, self.project(calibration)
+        prefix = self.tokens.prefix if self.is_held else projected.prefix
+        wanted = [
+            prefix,
+            self.summary.project(calibration) if self.summary else 0,
+            projected.pins,
+            intervals.lump_items.project(calibration),
+        ]
+        tokens = self._divide(self.total_tokens + lumps.tokens, wanted, intervals, calibration)
+        lumps.tools.tokens = lumps.tools.tokens * tokens // lumps.tokens if lumps.tokens else 0
+        lumps.messages.tokens = tokens - lumps.tools.tokens
+
+    def rescale(
+        self, intervals: Intervals, reported: int, calibration: Calibration, *, measured_may_stay: bool
+    ) -> None:
+        """Make all parts sum to a reported prompt by changing those that are known least.
+
+        Measured intervals keep their size if only their surroundings changed and enough remains for the rest. Exact
+        intervals are doubted if less than half of what the rest should take remains.
+        """
+        lumps = intervals.lumps
+        left = reported - intervals.exact.tokens - intervals.measured.tokens
+        if left * 2 < self.total_tokens + lumps.tokens:
+            intervals.doubt_all()
+        parts = [self.tokens.prefix, self.summary_tokens, self.tokens.pins]
+        if left >= 0 and measured_may_stay:
+            share = self._divide(left, [*parts, lumps.tokens], intervals, calibration)
+            funds = [*lumps]
+            sizes = apportion(share, [fund.tokens for fund in funds])
+        else:
+            funds = [*lumps, *intervals.measured]
+            before = [fund.tokens for fund in funds]
+            whole = max(0, reported - intervals.exact.tokens)
+            prefix, self.summary_tokens, pins, *sizes = apportion(whole, [*parts, *before])
+            self.tokens = FixedTokens(prefix, pins)
+        for fund, tokens in zip(funds, sizes, strict=True):
+            fund.tokens = tokens
+        self.reviews_left = LUMP_REVIEWS
+
+    def _divide(self, whole: int, wanted: list[int], intervals: Intervals, calibration: Calibration) -> int:
+        """Divide `whole` among prefix, summary, pins and lumps, the difference by doubt. Returns that of the lumps."""
+        prefix, summary, pins, lumps = wanted
+        is_summary_sized = self.summary is not None and self.summary.sized_tokens(calibration) is not None
+        unsized = max(0, lumps - intervals.lump_items.sized_tokens)
+        texts = [0 if is_summary_sized else summary, pins, unsized]
+        is_explained = abs(whole - sum(wanted)) <= EXPLAINED_SHARE * sum(texts)
+        prefix_doubt = 0.0 if self.is_held and is_explained else PREFIX_DOUBT * prefix
+        parts = fit(whole, wanted, [prefix_doubt, *(TEXT_DOUBT * tokens for tokens in texts)])
+        self.tokens, self.summary_tokens = FixedTokens(parts[0], parts[2]), parts[1]
+        return parts[3]
