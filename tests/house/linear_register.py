@@ -253,7 +253,7 @@ EXCUSED: Final[Mapping[str, str]] = {
     "mew_protocol.setting_problems.matching.check": "uses patterns that are measured",
     "mew_protocol.setting_problems: difflib": _PART,
     "mew_settings.plugins._entries": "reads the metadata of installed packages",
-    "mew_settings.plugins._installed": "reads the metadata of installed packages",
+    "mew_settings.plugins.load_table": "reads the metadata of installed packages",
     "mew_settings.plugins._metadata_in": "reads the metadata of installed packages",
     "mew_settings.plugins.entry_points": "reads the metadata of installed packages",
     "mew_spaces.backplane.jetstream.JetStreamBackplane.claim": _WHOLE,
