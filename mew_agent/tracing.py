@@ -17,7 +17,6 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from http.client import INTERNAL_SERVER_ERROR
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -30,7 +29,6 @@ from mew_agent.model.interface import ModelIdentity, ModelReply, ModelRequest, T
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer, TracerProvider
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 logger = logging.getLogger("mew_agent.tracing")
 
@@ -286,29 +284,6 @@ def compaction_span(model: str, trigger: str, tokens_before: int | None) -> Abst
         mew__compaction__trigger=trigger,
         mew__compaction__tokens_before=tokens_before,
     )
-
-
-class TracedRequests:
-    """ASGI middleware: a span around each `POST`."""
-
-    def __init__(self, app: "ASGIApp") -> None:
-        self._app = app
-
-    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
-        if scope["type"] != "http" or scope["method"] != "POST":
-            await self._app(scope, receive, send)
-            return
-        header = dict(scope["headers"]).get(TRACEPARENT.encode(), b"").decode("latin-1")
-        with http_span(scope["method"], scope["path"], header) as span:
-
-            async def send_noting_status(message: "Message") -> None:
-                if message["type"] == "http.response.start":
-                    span.set(http__response__status_code=message["status"])
-                    if message["status"] >= INTERNAL_SERVER_ERROR:
-                        span.fail(str(message["status"]))
-                await send(message)
-
-            await self._app(scope, receive, send_noting_status)
 
 
 def traceparent_for(kind: str) -> str | None:

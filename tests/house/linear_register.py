@@ -33,7 +33,7 @@ from mew_agent.context.history import Item
 from mew_agent.model.assembly import ReplyAssembly
 from mew_agent.model.dialect import Dialect, adapted
 from mew_agent.model.event_stream import Event, EventDecoder
-from mew_agent.model.responses_format import ResponseWriter
+from mew_agent.model.server_format import ResponseWriter
 from mew_agent.participant.answers.builder import AnswerBuilder
 from mew_agent.parts.meter.relay import _readable
 from mew_agent.parts.meter.replies import ReplyReader
@@ -228,7 +228,7 @@ EXCUSED: Final[Mapping[str, str]] = {
     "mew_agent.parts.meter.replies.ReplyReader._inflated": _READER,
     "mew_agent.parts.meter.replies.ReplyReader.feed": _READER,
     "mew_agent.model.failures._first": "uses patterns that are measured",
-    "mew_agent.model.responses_format.ResponseWriter.call": _LIST,
+    "mew_agent.model.server_format.ResponseWriter.call": _LIST,
     "mew_agent.parts.openai_api.app._Response._send": _LIST,
     "mew_agent.parts.openai_api.sessions._digest": _LIST,
     "mew_agent.participant.answers.builder.AnswerBuilder._show": _READER,

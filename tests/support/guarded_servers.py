@@ -17,8 +17,8 @@ from mew_agent.parts.meter.main_line import MeteredCall
 from mew_agent.parts.meter.relay import serve_relay
 from mew_agent.parts.meter.replies import Reply
 from mew_agent.parts.openai_api.app import create_app, serve_app
-from mew_agent.parts.openai_api.chat_participant import ChatParticipant
 from mew_agent.parts.rehearsal.service import serve_rehearsal
+from mew_agent.serving.chat_participant import ChatParticipant
 from mew_agent.tools.catalog import LocalOffers
 
 TOKEN = "token-of-ada"

@@ -133,7 +133,7 @@ COMMANDS: Final[Sections] = {
             {
                 "serve": _command(
                     "Offer agents, tools and people to A2A clients, each with a card.",
-                    "parts.openai_api.command:serve_a2a",
+                    "parts.a2a.command:serve",
                 )
             },
         ),

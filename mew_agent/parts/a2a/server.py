@@ -9,6 +9,7 @@ import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -40,10 +41,9 @@ from starlette.routing import Route
 from mew_agent._version import __version__
 from mew_agent.parts.a2a.tasks import CONTEXT_EXTENSION, ParticipantTasks, RecentTasks, UsableRequests, tools_of
 from mew_agent.parts.a2a.tools import JSON, A2ARole, extension_of, skills_of
-from mew_agent.parts.openai_api.app import FAILURE_HANDLERS, KeyCheck, health_routes
-from mew_agent.parts.openai_api.chat_participant import ChatParticipant
-from mew_agent.parts.openai_api.format import BAD_REQUEST, NOT_FOUND, OpenAIApiError
-from mew_agent.tracing import TracedRequests
+from mew_agent.serving.answers import AnswerFailed
+from mew_agent.serving.chat_participant import ChatParticipant
+from mew_agent.serving.http import FAILURE_HANDLERS, KeyCheck, TracedRequests, health_routes
 
 SCHEMA_PATH: Final = "/extensions/context/v1.json"
 VERSIONS: Final = ("1.0", "0.3")
@@ -146,7 +146,7 @@ class A2AServer:
         except json.JSONDecodeError:
             pass  # the SDK answers
         except (ValueError, RecursionError) as error:
-            raise OpenAIApiError(BAD_REQUEST, "invalid_request", f"body: invalid JSON: {error}") from None
+            raise AnswerFailed(HTTPStatus.BAD_REQUEST, "invalid_request", f"body: invalid JSON: {error}") from None
         response = await dispatcher.handle_requests(request)
         for name in (HTTP_EXTENSION_HEADER, LEGACY_HTTP_EXTENSION_HEADER):
             if CONTEXT_EXTENSION in (one.strip() for one in request.headers.get(name, "").split(",")):
@@ -154,14 +154,14 @@ class A2AServer:
         return response
 
     def _named(self, request: Request, *, lists_others: bool = True) -> tuple[str, A2ARole]:
-        """Return the participant that the path names, and how it answers. Raises `OpenAIApiError` (404)."""
+        """Return the participant that the path names, and how it answers. Raises `AnswerFailed` (404)."""
         name, found = request.path_params["name"], self.participants()
         if name not in found:
             others = (
                 f" ({', '.join(found) or 'none yet'})" if lists_others else "; with the token, GET /agents lists them"
             )
             problem = f"no participant '{name}' is offered here{others}"
-            raise OpenAIApiError(NOT_FOUND, "participant_not_found", problem)
+            raise AnswerFailed(HTTPStatus.NOT_FOUND, "participant_not_found", problem)
         return name, found[name]
 
     async def _card(self, name: str, role: A2ARole, request: Request) -> AgentCard:

@@ -8,6 +8,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from http import HTTPStatus
 from typing import Any, Final
 
 import anyio
@@ -24,10 +25,8 @@ from mew_agent.participant.answers.builder import ContextNotice, Thinking, ToolC
 from mew_agent.participant.answers.exchange import Exchange
 from mew_agent.participant.mcp_client import Timeouts
 from mew_agent.parts.a2a.tools import CALL, A2ARole, call_in, offer_of, parts_of
-from mew_agent.parts.openai_api.chat_participant import AgentQuestion, ChatParticipant
-from mew_agent.parts.openai_api.format import BUSY, FORBIDDEN, OpenAIApiError
-from mew_agent.parts.openai_api.request import MAX_TEXT_BYTES
-from mew_agent.parts.openai_api.sessions import session_name
+from mew_agent.serving.answers import MAX_TEXT_BYTES, AnswerFailed, session_name
+from mew_agent.serving.chat_participant import AgentQuestion, ChatParticipant
 from mew_agent.tools.peer_offers import PeerTool
 
 CONTEXT_EXTENSION: Final = "urn:mew:context:v1"
@@ -68,7 +67,7 @@ class ParticipantTasks(AgentExecutor):
                 await updater.complete()
             else:
                 await self._ask(updater, context, role)
-        except OpenAIApiError as error:
+        except AnswerFailed as error:
             await _end(updater, _state_after(error), error.message, error.code)
         except (NotPermitted, Refused, Rejected) as error:
             await _end(updater, TaskState.TASK_STATE_REJECTED, str(error), "not_permitted")
@@ -183,9 +182,9 @@ class _TaskUpdates:
         await self._updater.update_status(state, message, metadata=metadata)
 
 
-def _state_after(error: OpenAIApiError) -> TaskState:
+def _state_after(error: AnswerFailed) -> TaskState:
     """Return the final state of a task without an answer."""
-    if error.status in (FORBIDDEN, BUSY):
+    if error.status in (HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS):
         return TaskState.TASK_STATE_REJECTED
     return TaskState.TASK_STATE_CANCELED if error.code == "cancelled" else TaskState.TASK_STATE_FAILED
 

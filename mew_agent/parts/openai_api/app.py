@@ -1,29 +1,26 @@
 """The HTTP side of the API: `/v1/models`, `/v1/chat/completions`, `/v1/responses`, and what monitoring reads.
 
 Owns the routes, the API key check, the streams of server-sent events, and the server. A client that disconnects cancels
-its request. Does not know how agents are found or asked (see `chat_participant`) or sessions chosen (see `sessions`).
+its request. Does not know how agents are asked (see `questions`) or sessions chosen (see `sessions`).
 """
 
-import hmac
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 from uuid import uuid4
 
 import anyio
 from anyio import to_thread
-from mew_listener.http import admit
 from mew_listener.request_guard import ONLY_OWN, Allowed
 from mew_listener.server import serving, while_connected
 from mew_protocol.metrics import Metric, context_metrics
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
-from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -31,22 +28,22 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from mew_agent.participant.answers.builder import Thinking, Writing
 from mew_agent.participant.answers.context_notes import context_key
 from mew_agent.participant.answers.exchange import Exchange
-from mew_agent.parts.openai_api.chat_participant import ChatParticipant, OfferedAgent
-from mew_agent.parts.openai_api.format import (
-    BAD_REQUEST,
-    INTERNAL_ERROR,
-    KEEP_ALIVE,
-    UNAUTHORIZED,
-    ApiAnswer,
-    CompletionFormat,
-    Json,
-    OpenAIApiError,
-    ReplyFormat,
-)
+from mew_agent.parts.openai_api.format import KEEP_ALIVE, ApiAnswer, CompletionFormat, Json, ReplyFormat
+from mew_agent.parts.openai_api.questions import Questions
 from mew_agent.parts.openai_api.request import ApiRequest, answer_in_background, read_request
 from mew_agent.parts.openai_api.responses import ResponseFormat, read_responses_request
 from mew_agent.parts.openai_api.sessions import ClientSessions, SessionPolicy
-from mew_agent.tracing import TracedRequests
+from mew_agent.serving.answers import AnswerFailed
+from mew_agent.serving.chat_participant import ChatParticipant, OfferedAgent
+from mew_agent.serving.http import (
+    FAILURE_HANDLERS,
+    KEY_NAME,
+    KeyCheck,
+    TracedRequests,
+    error_response,
+    health_routes,
+    read_json,
+)
 
 logger = logging.getLogger("mew_agent.parts.openai_api")
 
@@ -59,7 +56,6 @@ USER_HEADER: Final = "x-openwebui-user-id"
 WriteMetrics = Callable[[Iterable[Metric], str], tuple[bytes, str]]
 """Returns metrics as text, and its media type, for an `Accept` header."""
 
-_KEY_NAME: Final = "mew_agent.api_key_name"
 _STREAM_HEADERS: Final = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
@@ -80,10 +76,10 @@ def create_app(
 
     Without `write_metrics` there is no `/metrics`.
     """
-    models, known = _Models(participant, write_metrics), ClientSessions(sessions)
+    questions, known = Questions(participant), ClientSessions(sessions)
+    models = _Models(questions, write_metrics)
     completions, responses = (
-        _Answers(api, participant, known, answer_background, keep_alive_seconds)
-        for api in (CHAT_COMPLETIONS, RESPONSES)
+        _Answers(api, questions, known, answer_background, keep_alive_seconds) for api in (CHAT_COMPLETIONS, RESPONSES)
     )
     keys = {"": api_key} if isinstance(api_key, str) else api_key
     middleware = [
@@ -127,70 +123,36 @@ async def serve_app(
         yield f"{url}/v1"
 
 
-def health_routes(participant: ChatParticipant) -> tuple[Route, Route]:
-    """Return `/health` and `/ready` of a server that needs the space: `/ready` is 503 while it is not connected."""
-
-    async def health(_: Request) -> Response:
-        return JSONResponse({"status": "ok" if participant.is_joined else "no_gateway", "space": participant.space})
-
-    async def ready(_: Request) -> Response:
-        is_ready = participant.is_joined
-        return JSONResponse({"status": "ready" if is_ready else "no_gateway"}, status_code=200 if is_ready else 503)
-
-    return Route("/health", health), Route("/ready", ready)
-
-
-class KeyCheck:
-    """Requires one of the named API keys for the paths that `requires_key` selects, and notes its name in the scope."""
-
-    def __init__(self, app: ASGIApp, api_keys: Mapping[str, str], requires_key: Callable[[str], bool]) -> None:
-        self._app, self._requires_key = app, requires_key
-        self._keys = {name: key.encode(errors="replace") for name, key in api_keys.items()}
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and self._requires_key(scope["path"]):
-            scheme, _, key = Headers(scope=scope).get("authorization", "").partition(" ")
-            given = key.strip().encode(errors="replace")
-            # All keys are compared, so that the response time reveals nothing about them.
-            matching = [name for name, known in self._keys.items() if hmac.compare_digest(given, known)]
-            if scheme.lower() != "bearer" or not matching:
-                problem = "wrong API key" if given else "missing API key"
-                message = f"{problem}: send the key of this server as `Authorization: Bearer KEY`"
-                await _error_response(OpenAIApiError(UNAUTHORIZED, "invalid_api_key", message))(scope, receive, send)
-                return
-            scope[_KEY_NAME] = matching[0]
-            admit(scope)
-        await self._app(scope, receive, send)
-
-
 @dataclass(frozen=True)
 class _Models:
     """The routes, except for completions."""
 
-    participant: ChatParticipant
+    questions: Questions
     write_metrics: WriteMetrics | None
 
     async def metrics(self, request: Request) -> Response:
         """Return the figures of the agents, and how many requests are open, for monitoring."""
         assert self.write_metrics is not None
-        space, accept = self.participant.space, request.headers.get("accept", "")
+        space, accept = self.questions.participant.space, request.headers.get("accept", "")
         requests = Metric("mew_serve_open_requests", "Requests that wait for an agent", ("space",))
-        requests.add(len(self.participant.answers), space)
-        metrics = (requests, *context_metrics([(space, self.participant.board())]))
+        requests.add(len(self.questions.participant.answers), space)
+        metrics = (requests, *context_metrics([(space, self.questions.participant.board())]))
         body, media_type = await to_thread.run_sync(self.write_metrics, metrics, accept)
         return Response(body, headers={"content-type": media_type, "cache-control": "no-store"})
 
     async def all(self, _: Request) -> Response:
-        return JSONResponse({"object": "list", "data": [self._entry(agent) for agent in self.participant.agents()]})
+        return JSONResponse(
+            {"object": "list", "data": [self._entry(agent) for agent in self.questions.participant.agents()]}
+        )
 
     async def one(self, request: Request) -> Response:
-        return JSONResponse(self._entry(self.participant.agent(request.path_params["name"])))
+        return JSONResponse(self._entry(self.questions.agent(request.path_params["name"])))
 
     def _entry(self, agent: OfferedAgent) -> Json:
         context = agent.context
         mew = {**context_key(agent.name, context), "is_here": agent.is_present, "status": context.status or None}
         window = {} if context.max_tokens is None else {"context_window": context.max_tokens}
-        about = {"created": agent.since, "owned_by": self.participant.space, **window}
+        about = {"created": agent.since, "owned_by": self.questions.participant.space, **window}
         known = {name: value for name, value in mew.items() if value is not None}
         return {"id": agent.name, "object": "model", **about, "mew": known}
 
@@ -215,14 +177,14 @@ class _Answers:
     """`POST` of one API. Plain ASGI, because an exchange must end in the task that opened it."""
 
     api: Api
-    participant: ChatParticipant
+    questions: Questions
     sessions: ClientSessions
     answer_background: bool
     keep_alive_seconds: float
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = _with_headers(self.api.read(await _body(scope, receive)), Headers(scope=scope))
-        self.participant.agent(request.model)
+        request = _with_headers(self.api.read(await read_json(Request(scope, receive))), Headers(scope=scope))
+        self.questions.agent(request.model)
         response = _Response(scope, receive, send, request.is_streamed)
         background = answer_in_background(request.text, request.system) if self.answer_background else None
         if background is not None:
@@ -234,19 +196,19 @@ class _Answers:
             return
         async with while_connected(receive):
             try:
-                await self._answer(request, scope.get(_KEY_NAME, ""), response)
-            except OpenAIApiError as error:
+                await self._answer(request, scope.get(KEY_NAME, ""), response)
+            except AnswerFailed as error:
                 logger.info("request failed: %s", error)
                 await response.fail(error)
 
     async def _answer(self, request: ApiRequest, key: str, response: "_Response") -> None:
         chosen = self.sessions.choose(request, key, uuid4().hex[:12])
-        question = self.participant.question_for(request, chosen)
-        async with self.participant.open_exchange(request.model, question) as exchange:
+        question = self.questions.question_for(request, chosen)
+        async with self.questions.participant.open_exchange(request.model, question) as exchange:
             written = self.api.write(request, exchange.chat_id, int(time.time()))
             await response.begin(written)
             shown = await self._follow(exchange, response)
-            answer = self.participant.answer_of(exchange, request, question, shown)
+            answer = self.questions.answer_of(exchange, request, question, shown)
             # What a client was shown, notices included, is what it sends back as the history.
             self.sessions.remember(chosen, request, shown.text or answer.text, written.id)
             await response.finish(answer)
@@ -302,11 +264,11 @@ class _Response:
         else:
             await JSONResponse(self.written.as_json(answer))(self.scope, self.receive, self.send)
 
-    async def fail(self, error: OpenAIApiError) -> None:
+    async def fail(self, error: AnswerFailed) -> None:
         if self.is_streamed and self.written is not None:
             await self._send(self.written.fail(error), is_end=True)
         else:
-            await _error_response(error)(self.scope, self.receive, self.send)
+            await error_response(error)(self.scope, self.receive, self.send)
 
     async def _send(self, events: Sequence[bytes], *, is_end: bool = False) -> None:
         for number, one in enumerate(events, start=1):
@@ -314,47 +276,6 @@ class _Response:
             await self.send({"type": "http.response.body", "body": one, "more_body": not is_last})
 
 
-async def _body(scope: Scope, receive: Receive) -> Any:
-    """Return the JSON body of a request. Raises `OpenAIApiError`."""
-    try:
-        return await Request(scope, receive).json()
-    except (ValueError, RecursionError) as error:
-        message = f"body: invalid JSON: {error} (expected a JSON object)"
-        raise OpenAIApiError(BAD_REQUEST, "invalid_request", message) from None
-
-
 def _with_headers(request: ApiRequest, headers: Headers) -> ApiRequest:
     conversation = next((headers[name] for name in CONVERSATION_HEADERS if headers.get(name)), request.conversation)
     return replace(request, user=request.user or headers.get(USER_HEADER, ""), conversation=conversation)
-
-
-def _error_response(error: OpenAIApiError) -> Response:
-    # OpenAI's SDKs obey this header; without it they go by the status and would repeat, for example, every conflict.
-    headers = {"x-should-retry": "true" if error.is_retryable else "false"}
-    if error.status == UNAUTHORIZED:
-        headers["www-authenticate"] = "Bearer"
-    return JSONResponse(error.as_dict(), status_code=error.status, headers=headers)
-
-
-async def _respond_to_failure(request: Request, error: Exception) -> Response:
-    """Return the response to a request that raised `error`."""
-    match error:
-        case OpenAIApiError():
-            return _error_response(error)
-        case HTTPException():
-            routes = [f"{'POST' if 'POST' in one.methods else 'GET'} {one.path}" for one in request.app.routes]
-            message = f"{request.method} {request.url.path}: {error.detail.lower()}; routes: {', '.join(routes)}"
-            return _error_response(OpenAIApiError(error.status_code, "no_such_route", message))
-        case ClientDisconnect():
-            message = "body: the client closed the connection before it ended"
-            return _error_response(OpenAIApiError(BAD_REQUEST, "invalid_request", message))
-        case _:
-            logger.error("request failed", exc_info=error)
-            problem = f"internal error: {type(error).__name__}"
-            return _error_response(OpenAIApiError(INTERNAL_ERROR, "internal_error", problem))
-
-
-FAILURE_HANDLERS: Final = dict.fromkeys(
-    (OpenAIApiError, HTTPException, ClientDisconnect, Exception), _respond_to_failure
-)
-"""What Starlette calls for a request that raises one of these."""

@@ -12,13 +12,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from mew_protocol.codec import DEFAULT_MAX_BYTES
-
 from mew_agent.parts.openai_api.format import invalid_body
+from mew_agent.serving.answers import MAX_TEXT_BYTES
 from mew_agent.tools.results import well_formed
-
-MAX_TEXT_BYTES: Final = DEFAULT_MAX_BYTES // 4
-"""Maximum message size: JSON escapes may multiply the bytes of a character in the envelope."""
 
 _SYSTEM_ROLES: Final = ("system", "developer")
 _ROLES: Final = (*_SYSTEM_ROLES, "user", "assistant", "tool", "function")
@@ -57,7 +53,7 @@ class ApiRequest:
 
 
 def read_request(body: object) -> ApiRequest:
-    """Read the body of a chat completion request. Raises `OpenAIApiError` (400)."""
+    """Read the body of a chat completion request. Raises `AnswerFailed` (400)."""
     body = checked_body(body)
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
@@ -81,7 +77,7 @@ def read_request(body: object) -> ApiRequest:
 
 
 def checked_body(body: object) -> Mapping[str, Any]:
-    """Return a body that names a model. Raises `OpenAIApiError`, also if the client requires a call of its tools."""
+    """Return a body that names a model. Raises `AnswerFailed`, also if the client requires a call of its tools."""
     if not isinstance(body, Mapping):
         raise invalid_body("body", f"is {_kind(body)}", "a JSON object")
     model = body.get("model")
@@ -96,7 +92,7 @@ def checked_body(body: object) -> Mapping[str, Any]:
 def read_messages(body: Mapping[str, Any], messages: list[Any], where: str) -> ApiRequest:
     """Return the request with these messages, and with the other keys that both APIs have.
 
-    Raises `OpenAIApiError` unless these are messages of known roles, the last one the user's.
+    Raises `AnswerFailed` unless these are messages of known roles, the last one the user's.
     """
     for index, message in enumerate(messages):
         if not isinstance(message, Mapping):
@@ -117,7 +113,7 @@ def read_messages(body: Mapping[str, Any], messages: list[Any], where: str) -> A
 
 
 def checked_format(value: object, where: str) -> Mapping[str, Any] | None:
-    """Return a `response_format` that asks for JSON; None for text. Raises `OpenAIApiError`."""
+    """Return a `response_format` that asks for JSON; None for text. Raises `AnswerFailed`."""
     kind = value.get("type") if isinstance(value, Mapping) else None
     if value is None or kind == "text":
         return None
@@ -169,7 +165,7 @@ def _part_text(part: object, where: str) -> str:
 
 
 def flag(value: object, where: str) -> bool:
-    """Return a boolean of the body; null is false. Raises `OpenAIApiError`."""
+    """Return a boolean of the body; null is false. Raises `AnswerFailed`."""
     if value is None or isinstance(value, bool):
         return bool(value)
     raise invalid_body(where, f"is {_kind(value)}", "true or false")

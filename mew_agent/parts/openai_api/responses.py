@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from mew_agent.model.responses_format import ResponseWriter, usage_in_responses
-from mew_agent.parts.openai_api.format import ApiAnswer, Json, OpenAIApiError, event, invalid_body
+from mew_agent.model.server_format import ResponseWriter, event, usage_in_responses
+from mew_agent.parts.openai_api.format import ApiAnswer, Json, invalid_body
 from mew_agent.parts.openai_api.request import (
     ApiRequest,
     checked_body,
@@ -18,13 +18,14 @@ from mew_agent.parts.openai_api.request import (
     ignored_parts,
     read_messages,
 )
+from mew_agent.serving.answers import AnswerFailed
 
 _SUPPORTED: Final = frozenset({"model", "input", "stream", "text", "previous_response_id", "conversation"})
 _WITHOUT_EFFECT: Final = frozenset({"include", "truncation", "parallel_tool_calls", "stream_options", "instructions"})
 
 
 def read_responses_request(body: object) -> ApiRequest:
-    """Read the body of `POST /v1/responses`. Raises `OpenAIApiError` (400)."""
+    """Read the body of `POST /v1/responses`. Raises `AnswerFailed` (400)."""
     body = checked_body(body)
     request = read_messages(body, _messages_of(body.get("input")), "input")
     if flag(body.get("background"), "background"):
@@ -106,7 +107,7 @@ class ResponseFormat:
             events = self._writer.open("message")
         return _encoded([*events, *self._writer.end("completed", **_outcome(answer))])
 
-    def fail(self, error: OpenAIApiError) -> list[bytes]:
+    def fail(self, error: AnswerFailed) -> list[bytes]:
         return _encoded(self._writer.end("failed", error={"code": error.code, "message": str(error)}))
 
     def as_json(self, answer: ApiAnswer) -> Json:

@@ -1,28 +1,26 @@
-"""[pure] Which conversation of an agent a request belongs to, and what the agent has to read for it.
+"""[pure] Choose the conversation of an agent for a request, and the text that the agent has to read.
 
 Owns the policies, and what the server remembers of earlier answers to recognise a conversation that continues. Does not
 know agents or HTTP.
 """
 
 import hashlib
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Final, Literal
 
 from mew_protocol.bounded_dict import FairDict
 from mew_protocol.payloads.chat import MAIN_SESSION
 
-from mew_agent.parts.openai_api.format import BAD_REQUEST, OpenAIApiError
-from mew_agent.parts.openai_api.request import MAX_TEXT_BYTES, ApiRequest
+from mew_agent.parts.openai_api.request import ApiRequest
+from mew_agent.serving.answers import MAX_TEXT_BYTES, AnswerFailed, session_name
 
 SessionPolicy = Literal["chat", "client", "shared"]
 """`chat`: each conversation of a client is a session; `client`: each client is one; `shared`: there are none."""
 
 MAX_REMEMBERED: Final = 10_000
 """How many answers are remembered; the API key with the most loses its oldest, which continues in a new session."""
-
-MAX_NAME_LENGTH: Final = 48 - 9  # an API key takes the rest
 
 _TRANSCRIPT: Final = "Earlier in this conversation:\n\n{earlier}\n\nNow the user writes:\n\n{text}"
 
@@ -55,7 +53,7 @@ class ClientSessions:
     )
 
     def choose(self, request: ApiRequest, key: str, new_name: str) -> ChosenSession:
-        """Return the session for a request; a new conversation gets `new_name`. Raises `OpenAIApiError`.
+        """Return the session for a request; a new conversation gets `new_name`. Raises `AnswerFailed`.
 
         `key` is the name of the API key that the client sent.
         """
@@ -91,20 +89,14 @@ class ClientSessions:
         return ChosenSession(name, owner, is_known=True)
 
 
-def unknown_response(response_id: str, problem: str) -> OpenAIApiError:
+def unknown_response(response_id: str, problem: str) -> AnswerFailed:
     """Return the error for a response that cannot be continued."""
-    return OpenAIApiError(
-        BAD_REQUEST,
+    return AnswerFailed(
+        HTTPStatus.BAD_REQUEST,
         "previous_response_not_found",
         f"previous response '{response_id[:80]}' {problem}",
         param="previous_response_id",
     )
-
-
-def session_name(*parts: str) -> str:
-    """Return the name of a session: its parts as far as they are readable, and a digest that makes it unique."""
-    readable = re.sub(r"[^A-Za-z0-9._@-]", "-", ":".join(part for part in parts if part))[: MAX_NAME_LENGTH - 17]
-    return f"{readable}~{hashlib.blake2b(repr(parts).encode(errors='replace'), digest_size=8).hexdigest()}"
 
 
 def _session_of(key: str, *parts: str) -> str:

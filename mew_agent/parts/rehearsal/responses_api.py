@@ -9,7 +9,7 @@ from typing import Any
 
 from mew_protocol.json_values import objects_at
 
-from mew_agent.model.responses_format import ResponseWriter, usage_in_responses
+from mew_agent.model.server_format import ResponseWriter, usage_in_responses
 from mew_agent.parts.rehearsal.completion import Completion, Json, function_call, pieces
 from mew_agent.parts.rehearsal.options import RehearsalOptions
 from mew_agent.parts.rehearsal.tokenizer import encode

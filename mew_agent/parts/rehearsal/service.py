@@ -25,7 +25,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mew_agent.model.embedded import EmbeddedModel
-from mew_agent.parts.openai_api.format import DONE, event
+from mew_agent.model.server_format import DONE, event
 from mew_agent.parts.rehearsal import completion as wire
 from mew_agent.parts.rehearsal import messages_api, responses_api
 from mew_agent.parts.rehearsal.behaviour import SELF_DESCRIPTION, PlannedReply, plan_reply

@@ -3,40 +3,20 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
 import anyio
 import pytest
-from mew_spaces.config.loading import SpaceConfig, load_space
-from mew_spaces.gateway.gateway import RunningGateway
 from openai import AsyncOpenAI
 
 from mew_agent.parts.openai_api.app import create_app, serve_app
-from mew_agent.parts.openai_api.chat_participant import ChatOptions, ChatParticipant
+from mew_agent.serving.chat_participant import ChatParticipant
 from tests.support.agents import AgentDriver, StartAgent
+from tests.support.api_participants import connected, knows, space
 from tests.support.waiting import PATIENCE_SECONDS
 
 KEY = "the-key"
-
-SPACE = """
-space: {id: demo, name: Demo}
-participants:
-  ada: {capabilities: [{kind: "*"}]}
-  bob: {capabilities: [{kind: "*"}]}
-  shy: {capabilities: [{kind: participant/status}]}
-  coder:
-    command: mew
-    capabilities: [{kind: chat}, {kind: "chat/*"}, {kind: "reasoning/*"}, {kind: "stream/*"},
-                   {kind: participant/status}, {kind: participant/compact-done}]
-  writer:
-    command: mew
-    capabilities: [{kind: chat}, {kind: "chat/*"}, {kind: "reasoning/*"}, {kind: "stream/*"},
-                   {kind: participant/status}, {kind: participant/compact-done}, {kind: mcp/request}]
-  mute:
-    command: mew
-    capabilities: [{kind: chat}, {kind: participant/status}]
-"""
+__all__ = ["connected", "space"]
 
 
 @dataclass
@@ -71,24 +51,6 @@ class StartChatApi(Protocol):
 
 
 @pytest.fixture
-def space(tmp_path: Path) -> SpaceConfig:
-    path = tmp_path / "space.yaml"
-    path.write_text(SPACE)
-    return load_space(path)
-
-
-@pytest.fixture
-def connected(gateway: RunningGateway) -> Callable[..., ChatParticipant]:
-    """Makes a participant of the running gateway: `async with connected(inactivity_seconds=1) as participant`."""
-
-    def make(person: str = "bob", **options: Any) -> ChatParticipant:
-        token = gateway.token_of(person)
-        return ChatParticipant(gateway.ws_url, space="demo", person=person, token=token, options=ChatOptions(**options))
-
-    return make
-
-
-@pytest.fixture
 def chat(start_agent: StartAgent, connected: Callable[..., ChatParticipant]) -> StartChatApi:
     """Starts the API for an agent; see `StartChatApi`."""
 
@@ -112,13 +74,6 @@ def chat(start_agent: StartAgent, connected: Callable[..., ChatParticipant]) -> 
             yield ChatApiDriver(built, participant, base_url, client)
 
     return build
-
-
-async def knows(participant: ChatParticipant, agent: str) -> None:
-    """Wait until the participant has received a status of an agent."""
-    with anyio.fail_after(PATIENCE_SECONDS):
-        while agent not in participant.peers or not participant.peers[agent].context.status:
-            await anyio.sleep(0.005)
 
 
 def content(chunks: list[Any]) -> str:

@@ -8,16 +8,10 @@ import pytest
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from mew_agent.errors import NoAnswer
-from mew_agent.parts.openai_api.format import (
-    DONE,
-    ApiAnswer,
-    CompletionFormat,
-    OpenAIApiError,
-    event,
-    invalid_body,
-    no_answer,
-    unknown_model,
-)
+from mew_agent.model.server_format import DONE, event
+from mew_agent.parts.openai_api.format import ApiAnswer, CompletionFormat, invalid_body
+from mew_agent.parts.openai_api.questions import unknown_model
+from mew_agent.serving.answers import AnswerFailed, no_answer
 
 USAGE = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
 
@@ -67,7 +61,7 @@ def test_an_event_is_one_line_of_json() -> None:
     [(400, "invalid_request_error"), (404, "invalid_request_error"), (429, "rate_limit_error"), (502, "server_error")],
 )
 def test_the_error_type_follows_the_status(status: int, kind: str) -> None:
-    error = OpenAIApiError(status, "some_code", "What happened.")
+    error = AnswerFailed(status, "some_code", "What happened.")
     expected = {"message": "What happened.", "type": kind, "param": None, "code": "some_code"}
     assert error.as_dict() == {"error": expected}
     assert str(error) == "What happened."

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from mew_agent.parts.openai_api.format import OpenAIApiError
-from mew_agent.parts.openai_api.request import MAX_TEXT_BYTES, ApiRequest, answer_in_background, read_request
+from mew_agent.parts.openai_api.request import ApiRequest, answer_in_background, read_request
+from mew_agent.serving.answers import MAX_TEXT_BYTES, AnswerFailed
 
 
 def body(**more: Any) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def test_ignored_model_parameters_are_named() -> None:
     ],
 )
 def test_an_invalid_body_names_field_and_expected_type(given: Any, param: str, words: str) -> None:
-    with pytest.raises(OpenAIApiError) as caught:
+    with pytest.raises(AnswerFailed) as caught:
         read_request(given)
     assert caught.value.status == 400
     assert caught.value.param == param
@@ -90,7 +90,7 @@ def test_an_invalid_body_names_field_and_expected_type(given: Any, param: str, w
 
 
 def test_a_message_without_content_is_refused() -> None:
-    with pytest.raises(OpenAIApiError, match="is null"):
+    with pytest.raises(AnswerFailed, match="is null"):
         read_request(body(messages=[{"role": "user"}]))
 
 

@@ -15,10 +15,11 @@ from openai.types.responses import (
 )
 from pydantic import TypeAdapter
 
-from mew_agent.parts.openai_api.format import ApiAnswer, OpenAIApiError
+from mew_agent.parts.openai_api.format import ApiAnswer
 from mew_agent.parts.openai_api.request import ApiRequest
 from mew_agent.parts.openai_api.responses import ResponseFormat, read_responses_request
 from mew_agent.parts.rehearsal import ScriptedReply, ScriptedToolCall
+from mew_agent.serving.answers import AnswerFailed
 from tests.parts.openai_api.conftest import StartChatApi
 
 ASK = "What do the harbour records say about the tide gauge?"
@@ -84,7 +85,7 @@ def test_a_request_is_read_like_a_completion() -> None:
     ],
 )
 def test_what_an_agent_cannot_do_is_refused(given: Any, param: str, words: str) -> None:
-    with pytest.raises(OpenAIApiError, match=words.replace("[", r"\[")) as caught:
+    with pytest.raises(AnswerFailed, match=words.replace("[", r"\[")) as caught:
         read_responses_request(given)
     assert caught.value.param == param
 
@@ -145,7 +146,7 @@ def test_an_empty_answer_and_a_failure_end_the_stream() -> None:
     assert events_of(empty.end(ApiAnswer("")))[-1].response.output_text == ""
     failed = ResponseFormat("resp_1", ApiRequest("coder", "Hello"), 1)
     failed.piece("He", is_reasoning=False)
-    last = failed.fail(OpenAIApiError(502, "agent_left", "it left"))[-1]
+    last = failed.fail(AnswerFailed(502, "agent_left", "it left"))[-1]
     # OpenAI's model lists its own error codes only.
     event = ResponseFailedEvent.construct(**json.loads(last.partition(b"data: ")[2]))
     assert event.response.status == "failed"

@@ -8,12 +8,13 @@ import pytest
 from openai import AsyncOpenAI, BadRequestError
 
 from mew_agent.participant.participant import Participant
-from mew_agent.parts.openai_api.format import OpenAIApiError
-from mew_agent.parts.openai_api.request import MAX_TEXT_BYTES, ApiRequest
+from mew_agent.parts.openai_api.request import ApiRequest
 from mew_agent.parts.openai_api.sessions import ChosenSession, ClientSessions, with_transcript
 from mew_agent.parts.rehearsal import ScriptedReply, ScriptedToolCall
-from tests.parts.openai_api.conftest import KEY, ChatApiDriver, StartChatApi, content, knows
+from mew_agent.serving.answers import MAX_TEXT_BYTES, AnswerFailed
+from tests.parts.openai_api.conftest import KEY, ChatApiDriver, StartChatApi, content
 from tests.support.agents import EnvelopeRecorder
+from tests.support.api_participants import knows
 
 FIRST = [("user", "One"), ("assistant", "Two")]
 ADA = ""  # the name of her API key
@@ -52,7 +53,7 @@ def test_clients_never_enter_a_session_of_another(key: str, user: str) -> None:
     sessions = ClientSessions()
     first = chosen_after(sessions, asked("One"))
     assert sessions.choose(asked("Three", *FIRST, user=user), key, "new-2").name != first.name
-    with pytest.raises(OpenAIApiError, match="is not known for this model, API key and user"):
+    with pytest.raises(AnswerFailed, match="is not known for this model, API key and user"):
         sessions.choose(asked("Three", previous_response="r1", user=user), key, "new-3")
     named = ClientSessions()
     names = {
@@ -77,7 +78,7 @@ def test_only_the_newest_response_of_a_conversation_continues() -> None:
     first = chosen_after(sessions, asked("One"))
     second = chosen_after(sessions, asked("Two", previous_response="r1"), nth=2)
     assert second.name == first.name
-    with pytest.raises(OpenAIApiError, match="is not the newest of its conversation"):
+    with pytest.raises(AnswerFailed, match="is not the newest of its conversation"):
         sessions.choose(asked("Three", previous_response="r1"), ADA, "new")
 
 

@@ -1,14 +1,24 @@
-"""[pure] OpenAI's Responses API as servers write it: the objects and events of one response, and its usage.
+"""[pure] OpenAI's APIs as servers write them: server-sent events, and the objects and usage of the Responses API.
 
 Owns their keys and their order. Does not know where the texts come from, or HTTP.
 """
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 Json = dict[str, Any]
 TextKind = Literal["reasoning", "message"]
+
+DONE: Final = b"data: [DONE]\n\n"
+
+
+def event(value: Mapping[str, Any], name: str = "") -> bytes:
+    """Return one server-sent event, with a name if it is given."""
+    head = f"event: {name}\n".encode() if name else b""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return b"%sdata: %s\n\n" % (head, text.encode(errors="replace"))
 
 
 @dataclass(slots=True)

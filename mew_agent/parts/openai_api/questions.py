@@ -1,0 +1,107 @@
+"""Turns a request of the API into a question to an agent, and the answer into an answer of the API.
+
+Owns the parts of a request that an agent does not use, and the check of the requested format. Remembers which agents
+keep no sessions. Does not know HTTP; see `serving.chat_participant` for the exchange itself.
+"""
+
+import json
+from dataclasses import dataclass, field, replace
+from http import HTTPStatus
+
+from mew_protocol.payloads.chat import MAIN_SESSION
+
+from mew_agent.participant.answers.context_notes import context_key, usage_of
+from mew_agent.participant.answers.exchange import Exchange
+from mew_agent.parts.openai_api.format import ApiAnswer, Json
+from mew_agent.parts.openai_api.request import ApiRequest
+from mew_agent.parts.openai_api.sessions import ChosenSession, unknown_response, with_transcript
+from mew_agent.serving.answers import AnswerFailed
+from mew_agent.serving.chat_participant import AgentQuestion, ChatParticipant, OfferedAgent
+
+
+@dataclass(eq=False)
+class Questions:
+    """Reads requests for the agents that `participant` reaches."""
+
+    participant: ChatParticipant
+    _without_sessions: set[str] = field(default_factory=set)
+
+    def agent(self, name: str) -> OfferedAgent:
+        """Return one agent by name. Raises `AnswerFailed` (404)."""
+        agents = self.participant.agents()
+        found = next((agent for agent in agents if agent.name == name), None)
+        if found is None:
+            raise unknown_model(name, [agent.name for agent in agents])
+        return found
+
+    def question_for(self, request: ApiRequest, chosen: ChosenSession) -> AgentQuestion:
+        """Return the question for a request. Raises `AnswerFailed` if the agent cannot answer as requested."""
+        agent = self.agent(request.model)
+        if request.response_format is not None and agent.is_present and not self._has_sessions(agent):
+            raise _format_unsupported(f"'{agent.name}' does not support response_format")
+        question = AgentQuestion(request.text, chosen.name, request.response_format, client=chosen.owner[1])
+        ignored = ("earlier messages",) if request.earlier else ()
+        if chosen.name == MAIN_SESSION:
+            return replace(question, ignored=ignored)
+        if not self._has_sessions(agent):
+            warning = f"'{agent.name}' keeps no sessions: all clients share one conversation with it"
+            return replace(question, ignored=ignored, warnings=(warning,))
+        sessions = (agent.context.report.sessions if agent.context.report else None) or ()
+        if any((one.participant, one.session) == (self.participant.id, chosen.name) for one in sessions):
+            return question
+        if request.previous_response is not None:
+            raise unknown_response(request.previous_response, "belongs to a session that the agent has deleted")
+        text, is_cut = with_transcript(request)
+        warnings = ["the agent no longer had this conversation; it read the earlier messages again"]
+        warnings = (warnings if chosen.is_known else []) + (["the oldest messages did not fit"] if is_cut else [])
+        return replace(question, text=text, warnings=tuple(warnings))
+
+    def answer_of(
+        self, exchange: Exchange, request: ApiRequest, question: AgentQuestion, shown: ApiAnswer
+    ) -> ApiAnswer:
+        """Return the answer in an exchange that ended. Raises `AnswerFailed` if it is not in the requested format."""
+        turn, text, warnings = exchange.turn, exchange.answer.text, list(question.warnings)
+        if turn is None:
+            self._without_sessions.add(exchange.agent)
+        if question.response_format is not None:
+            _check_format(exchange, text)
+        if "tools" in request.ignored or "functions" in request.ignored:
+            warnings.append("the client's tools were not offered; the agent calls the tools of its space")
+        usage = exchange.usage.usage if turn is None else usage_of(turn.usage)
+        last_call = exchange.usage.last_call if turn is None else usage_of(turn.last_call)
+        ignored = (*request.ignored, *question.ignored)
+        mew = context_key(exchange.agent, exchange.context, notices=exchange.answer.notices, ignored=ignored)
+        values: Json = {"session": turn.session if turn else None, "last_call": last_call, "warnings": warnings or None}
+        if turn is not None:
+            values |= {"calls": turn.calls, "calls_without_usage": turn.calls_without_usage, "problem": turn.problem}
+        mew |= {name: value for name, value in values.items() if value is not None}
+        return ApiAnswer(text, shown.reasoning, usage, mew)
+
+    def _has_sessions(self, agent: OfferedAgent) -> bool:
+        """Return True if an agent answers in sessions, as far as is known; foreign agents send no context report."""
+        return agent.context.report is not None and agent.name not in self._without_sessions
+
+
+def unknown_model(model: str, known: list[str]) -> AnswerFailed:
+    """Return the error for a model that is not an agent of the space."""
+    agents = f"agents: {', '.join(known)}" if known else "the space has no agents"
+    problem = f"no agent '{model}' in this space ({agents})"
+    return AnswerFailed(HTTPStatus.NOT_FOUND, "model_not_found", problem, param="model")
+
+
+def _check_format(exchange: Exchange, text: str) -> None:
+    """Raise `AnswerFailed` unless the answer is JSON, as every format other than text is."""
+    turn = exchange.turn
+    if turn is None:
+        raise _format_unsupported(f"'{exchange.agent}' does not support response_format")
+    if turn.problem is not None:
+        raise _format_unsupported(f"'{exchange.agent}' could not answer in this format: {turn.problem}")
+    try:
+        json.loads(text)
+    except ValueError:
+        problem = f"the model of '{exchange.agent}' did not keep to the format; it answered: {text[:200]}"
+        raise _format_unsupported(problem) from None
+
+
+def _format_unsupported(problem: str) -> AnswerFailed:
+    return AnswerFailed(HTTPStatus.BAD_REQUEST, "response_format_unsupported", problem, param="response_format")
