@@ -17,6 +17,7 @@ from mew_protocol.agent_settings import LOCAL, REHEARSAL
 from mew_protocol.context_report import SenderSpending
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.mcp import proposals_in
+from mew_protocol.status_word import status_word
 
 from mew_agent.agent.address_filter import AddressFilter
 from mew_agent.agent.board_tools import BOARD_TOOLS, BoardTools
@@ -210,12 +211,12 @@ class Agent(Participant):
         self._sessions.staggered.restart()
         if self._was_joined:
             self.mcp.fail_closed_proposals({one.id for one in proposals_in(welcome.body)})
-            self.start_soon(self.control.announce, "rejoined")
+            self.start_soon(self.control.announce, status_word("rejoined"))
             return
         self._was_joined = True
         self.start_soon(self._reception.clean_up_after_earlier_process, welcome)
         if interrupted := tuple(chat.envelope.id for chat in self._inbox.interrupted):
-            self.start_soon(self.control.announce, "restarted", interrupted)
+            self.start_soon(self.control.announce, status_word("restarted"), interrupted)
         else:
             self.start_soon(self.control.announce)
 

@@ -152,7 +152,7 @@ def context_words(context: PeerContext, now: datetime | None = None) -> str:
         if report.last_compaction is not None and report.last_compaction.freed_tokens is not None:
             words.append(f"last compaction freed {report.last_compaction.freed_tokens:,}")
     if context.status not in ("", "active"):
-        words.append(context.status.partition(":")[0].replace("_", " "))
+        words.append(context.word.word.replace("_", " "))
     return one_line(", ".join(words))  # a level or a status of a peer is no second line
 
 

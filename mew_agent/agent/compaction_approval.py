@@ -15,6 +15,7 @@ from mew_protocol import kinds
 from mew_protocol.agent_settings import CompactionSettings
 from mew_protocol.envelope import Envelope, wire_timestamp
 from mew_protocol.payloads.mcp import COMPACT_CONTEXT, CallSubject, arguments_of
+from mew_protocol.status_word import status_word
 
 from mew_agent.compaction.approval import (
     CompactionDecision,
@@ -178,7 +179,7 @@ class CompactionApproval:
             for line in approved.pins:
                 await self._conversation.pins.add(line, request.sender)
         except (ValueError, PinRefused) as error:
-            await self._conversation.emit_status(f"compaction_not_approved:{request.sender}: {error}")
+            await self._conversation.emit_status(status_word("compaction_not_approved", f"{request.sender}: {error}"))
             return None
         return CompactionDecision("approved", request.sender, target_tokens)
 

@@ -7,6 +7,8 @@ know why an agent compacts, and sends nothing.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from mew_protocol.status_word import StatusWord
+
 COMPACTING = "compacting"
 WAITING = "compaction_waiting"
 """Status words of agents that compact, and that wait until fewer do."""
@@ -35,7 +37,7 @@ class CompactionLine:
 
     def observe(self, participant: str, status: str, *, at_seconds: float) -> None:
         """Note the status of a participant; one that neither compacts nor waits leaves the line."""
-        word = status.partition(":")[0]
+        word = StatusWord.read(status).word
         if word not in (COMPACTING, WAITING):
             self._places.pop(participant, None)
         elif participant not in self._places or self._places[participant].word != word:

@@ -15,6 +15,7 @@ from mew_protocol.context_report import QueuedMessages, Waiting
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.chat import MAIN_SESSION, Acknowledge
 from mew_protocol.payloads.fit import DELIVERIES, WOULD_OVERFLOW, Delivery, Fit, WouldFit, decided
+from mew_protocol.status_word import status_word
 
 from mew_agent.agent.inbox import Inbox
 from mew_agent.agent.recall import text_as_read
@@ -31,7 +32,7 @@ NOTICE: Final = (
     "Your message does not fit into my context, so I hold it: {fit}. Reply with one word: `reference` (I read parts of"
     " it with a tool), `digest` (I read its most important sentences), `anyway` (I try to read all of it), or `cancel`."
 )
-CUT: Final = "would_overflow:{tool}: about {tokens:,} tokens (projected) of its result stay outside the context"
+CUT: Final = "{tool}: about {tokens:,} tokens (projected) of its result stay outside the context"
 HELD: Final = "a message of {tokens:,} tokens ({basis}) has no room; its sender decides, or a compaction frees enough"
 
 
@@ -222,7 +223,7 @@ class HeadroomCheck:
         if isinstance(event, ItemAdded):
             await self.count_queued()  # what entered the context no longer waits
         elif isinstance(event, ResultCut) and self.mode != "off":
-            word = CUT.format(tool=event.tool, tokens=event.omitted_tokens)
+            word = status_word(WOULD_OVERFLOW, CUT.format(tool=event.tool, tokens=event.omitted_tokens))
             self._me.start_soon(self._conversation.emit_status, word)
         elif isinstance(event, StatusChanged) and self._inbox.without_room and self._me.is_joined:
             self._me.start_soon(self.release)

@@ -20,6 +20,7 @@ from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.chat import MAIN_SESSION, SESSION_NAME, client_of
 from mew_protocol.payloads.participant import Status
 from mew_protocol.payloads.system import SpaceFacts
+from mew_protocol.status_word import status_word
 from mew_settings.private_files import replace_private_file
 from pydantic import ValidationError
 
@@ -187,7 +188,9 @@ class AgentSessions:
                     await session.conversation.change_window(window)
             await self._check_pins()
         elif self.main.conversation.state.window_unknown:
-            await self.main.conversation.emit_status(f"policy_stopped:{NO_WINDOW.format(model=self._config.model)}")
+            await self.main.conversation.emit_status(
+                status_word("policy_stopped", NO_WINDOW.format(model=self._config.model))
+            )
         elif was_awaited:
             await self.main.conversation.emit_status()
 
@@ -258,7 +261,7 @@ class AgentSessions:
         """Report pins that leave too little room in the window that is known now; they stay."""
         conversation = self.main.conversation
         if conversation.pins.all and (problem := conversation.pins.problem()) is not None:
-            await conversation.emit_status(f"pins_do_not_fit:{problem}")
+            await conversation.emit_status(status_word("pins_do_not_fit", problem))
 
     def _add_tools(self, session: AgentSession) -> None:
         conversation = session.conversation
@@ -292,7 +295,7 @@ class AgentSessions:
                 self._shown[key] = _shown(key, event.status)
                 self._show()
                 # The agent's report contains the figures. While a session compacts, the agent does: others wait for it.
-                word = COMPACTING if event.word == COMPACTING else None
+                word = event.word if event.word is not None and event.word.word == COMPACTING else None
                 await self._me.control.send(self.main.conversation.status(word), None)
 
         session.conversation.events.subscribe(follow)

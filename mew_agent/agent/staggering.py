@@ -10,6 +10,7 @@ from typing import Protocol
 import anyio
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
+from mew_protocol.status_word import status_word
 
 from mew_agent.agent.compaction_line import WAITING, CompactionLine
 from mew_agent.participant.participant import Participant
@@ -79,7 +80,7 @@ class StaggeredCompactions:
         if agents <= most:
             return True
         if not self._line.holds_me:
-            await self._me.control.announce(WAITING)
+            await self._me.control.announce(status_word(WAITING))
             with anyio.move_on_after(ECHO_SECONDS):  # not every gateway echoes
                 while not self._line.holds_me:
                     await self._changed.wait()

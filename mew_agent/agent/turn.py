@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import anyio
 from mew_protocol.payloads.chat import TokenUsage, TurnReport
 from mew_protocol.payloads.participant import Status
+from mew_protocol.status_word import status_word
 
 from mew_agent import tracing
 from mew_agent.agent.board_tools import context_line
@@ -183,7 +184,7 @@ class Turn(ChatTurn):
                 answer = await self._call_until_answered()
             if self._scope.cancelled_caught and self._cancel_reason is None:
                 logger.warning("turn stopped after %g seconds", max_seconds)
-                await self.conversation.emit_status(f"turn_stopped:after {max_seconds:g} seconds")
+                await self.conversation.emit_status(status_word("turn_stopped", f"after {max_seconds:g} seconds"))
                 answer = TOO_LONG.format(seconds=max_seconds)
         except GatewayError:
             raise
@@ -219,7 +220,7 @@ class Turn(ChatTurn):
             await self._run_tools(reply)
             await self.conversation.apply_pending()
         logger.warning("turn stopped after %d model calls", max_iterations)
-        await self.conversation.emit_status(f"turn_stopped:after {max_iterations} steps")
+        await self.conversation.emit_status(status_word("turn_stopped", f"after {max_iterations} steps"))
         return TOO_MANY_STEPS.format(count=max_iterations)
 
     async def _kept_reply(self) -> ModelReply | None:
@@ -242,7 +243,7 @@ class Turn(ChatTurn):
             refusals = (REFUSED_CALL.format(name=name, problem=problem) for name, problem in hidden.items())
             return "\n\n".join((reply.text, *refusals)) if hidden else reply.text or EMPTY_ANSWER
         logger.warning("the model's reply is incomplete: %s", reason)
-        await self.conversation.emit_status(f"reply_cut:{reason}")
+        await self.conversation.emit_status(status_word("reply_cut", reason))
         return cut_short_text(reply.text, reason)
 
     async def _ensure_question(self) -> None:
@@ -281,7 +282,7 @@ class Turn(ChatTurn):
         logger.warning("call of '%s' failed: %s", call.name, problem)
         line = " ".join(problem.split())
         short = line if len(line) <= MAX_REASON_CHARS else f"{line[:MAX_REASON_CHARS]}..."
-        await self.conversation.emit_status(f"tool_failed:{call.name}: {short}")
+        await self.conversation.emit_status(status_word("tool_failed", f"{call.name}: {short}"))
 
     async def _failed(self, error: Exception) -> str:
         """Announce a failure in the status. Returns what the sender of the chat reads."""
@@ -294,7 +295,7 @@ class Turn(ChatTurn):
             case CallInterrupted():
                 return f"{error}; please ask again."
             case PolicyStopped():
-                await conversation.emit_status(f"policy_stopped:{error.problem}")
+                await conversation.emit_status(status_word("policy_stopped", error.problem))
                 return failed_call_text(error, conversation.status())
             case _:
                 logger.exception("a turn failed")

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 
 from mew_protocol.context_report import MAX_PIN_CHARS
 from mew_protocol.setting_problems import first_problem
+from mew_protocol.status_word import StatusWord, status_word
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mew_agent.compaction.planner import STUB_TOKENS, CompactionPlan, Prices
@@ -63,9 +64,9 @@ class CompactionDecision:
         return self.outcome not in ("rejected", "dropped")
 
     @property
-    def status(self) -> str:
+    def status(self) -> StatusWord:
         """The decision as a status."""
-        return f"compaction_{self.outcome}:{self.text}"
+        return status_word(f"compaction_{self.outcome}", self.text)
 
     @property
     def sentence(self) -> str:

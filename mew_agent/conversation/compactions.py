@@ -115,7 +115,8 @@ async def run_compaction(
 
     async def report_piece(done: int, total: int) -> None:
         state.set_progress(Progress(kind="compaction", done=done, total=total, unit="pieces", since=begun))
-        await state.events.emit(StatusChanged(tracker.status("compacting", calls.latency_ms), "compacting"))
+        status = tracker.status("compacting", calls.latency_ms)
+        await state.events.emit(StatusChanged(status, status.word))
 
     with tracing.compaction_span(tracker.model, trigger, tracker.tokens) as span:
         try:

@@ -10,6 +10,7 @@ import anyio.to_thread
 from mew_protocol.payloads import participant as wire
 from mew_protocol.payloads.compactions import Undo, UndoDone
 from mew_protocol.payloads.participant import CompactDone, PrefixPart, Status
+from mew_protocol.status_word import StatusWord, status_word
 
 from mew_agent.compaction.approval import CompactionDecision
 from mew_agent.compaction.planner import CompactionPlan, NothingToDo
@@ -92,16 +93,17 @@ class Conversation:
 
     # -- status ------------------------------------------------------------------------------------------
 
-    def status(self, word: str | None = None) -> Status:
+    def status(self, word: StatusWord | None = None) -> Status:
         """Return the current status. Its default word is compacting, else the newest call's error, a wait or active."""
         if not self.calls.lock.locked():
             self.calls.describe_prefix()  # the tools of peers may change between two calls
-        stalled = "compaction_stalled" if self.tracker.is_stalled else None
+        stalled = status_word("compaction_stalled") if self.tracker.is_stalled else None
+        failed = self.calls.last_error_status
         wait = texts.waiting_status(self.tracker.waiting)
-        default = self.calls.last_error_status or wait or stalled or "active"
+        default = (status_word(failed) if failed else None) or wait or stalled or status_word("active")
         if self.is_compacting or self.waits_to_compact:
-            default = "compacting" if self.is_compacting else "compaction_waiting"
-        return self.tracker.status(word or default, self.calls.latency_ms)
+            default = status_word("compacting" if self.is_compacting else "compaction_waiting")
+        return self.tracker.status(str(word or default), self.calls.latency_ms)
 
     async def prefix(self) -> tuple[PrefixPart, ...]:
         """See `Controllable.prefix`."""
@@ -109,7 +111,7 @@ class Conversation:
         calibration, count = self.tracker.ledger.calibration, self.state.sizes.count
         return await anyio.to_thread.run_sync(lambda: prefix_parts(texts, tokens, calibration, count))
 
-    async def emit_status(self, word: str | None = None) -> None:
+    async def emit_status(self, word: StatusWord | None = None) -> None:
         """Emit a change of level, if there is one, then the current status with this word or its default."""
         status, before = self.status(word), self._level
         report = status.context
@@ -152,7 +154,7 @@ class Conversation:
                     return compactions.skipped_answer(plan.reason, self.tracker)
                 origin = Origin(asked_by, request.reason, None if decision is None else decision.sentence)
                 if decision is not None:
-                    await self.emit_status("compacting")
+                    await self.emit_status(status_word("compacting"))
                 result = await compactions.run_compaction(plan, "requested", self.state, self.calls, origin=origin)
                 self.compaction_error = None
         except compactions.COMPACTION_FAILURES as error:
@@ -174,7 +176,7 @@ class Conversation:
                 removed = len((await compactions.run_compaction(plan, "requested", self.state, self.calls)).evicted)
                 self.compaction_error = None
         if removed:
-            await self.emit_status("compacted")
+            await self.emit_status(status_word("compacted"))
         return Compression(before, ledger.next_prompt_tokens, target_tokens, removed)
 
     @property
@@ -267,7 +269,7 @@ class Conversation:
         if reason is not None:
             async with self.calls.between_calls():
                 await self._clear(reason, Origin(reason=reason))
-            await self.emit_status(f"cleared:{reason}")
+            await self.emit_status(status_word("cleared", reason))
             return
         action, revision = self._pending_compaction, self.history.revision
         if action is not None and not await self._waits(action):
@@ -289,7 +291,7 @@ class Conversation:
             if not self.calls.stop_offering_tools():
                 raise
             logger.warning("%s; continuing without tools", error)
-            await self.emit_status(error.status)
+            await self.emit_status(status_word(error.status))
         except ModelError as error:
             if not is_overflow(error, self.tracker):
                 raise
@@ -358,10 +360,10 @@ class Conversation:
         pending = await carry_out(self.state.decide("after_call", flags), self.state)
         self._decided = pending.compact, pending.revision
         if pending.stop is not None:
-            pending.words.append(f"policy_stopped:{await report_stop(pending.stop, self.state)}")
+            pending.words.append(status_word("policy_stopped", await report_stop(pending.stop, self.state)))
         await self.state.save_decisions()
         if self.tracker.is_truncated_by_server and (not pending.words or (drift and drift.window_tokens)):
-            pending.words.append("truncated_by_server")
+            pending.words.append(status_word("truncated_by_server"))
         if not pending.words:
             await self.emit_status()
         await self._emit_words(pending)
@@ -385,7 +387,7 @@ class Conversation:
             plan = self.state.plan_compaction(action.target_tokens, action.method)
             if isinstance(plan, CompactionPlan):
                 self._decided = action, pending.revision
-                pending.words.append(f"compaction_due:{action.reason or action.trigger}")
+                pending.words.append(status_word("compaction_due", action.reason or action.trigger))
         await self._emit_words(pending)
 
     async def _emit_words(self, pending: PendingActions) -> None:
@@ -459,7 +461,7 @@ class Conversation:
                     decision, self.state, action.target_tokens, action.method, is_refused=is_refused
                 )
                 if isinstance(plan, CompactionPlan):
-                    await self.emit_status("compacting")
+                    await self.emit_status(status_word("compacting"))
                     origin = Origin(None, action.reason, None if decision is None else decision.sentence)
                     await compactions.run_compaction_or_drop(plan, action, self.state, self.calls, origin)
                     self.compaction_error = None
@@ -468,7 +470,7 @@ class Conversation:
         finally:
             self.is_compacting = False
         if isinstance(plan, CompactionPlan) and failure is None:
-            await self.emit_status("compacted")
+            await self.emit_status(status_word("compacted"))
             if self.tracker.is_stalled:
                 await self.emit_status(STALLED_STATUS)
             return True
@@ -477,5 +479,6 @@ class Conversation:
         logger.warning("compaction (%s) changed nothing: %s", action.trigger, problem)
         if not isinstance(failure, CallInterrupted):
             await self.state.record_failed_compaction()
-        await self.emit_status(f"{'compaction_stalled' if self.tracker.is_stalled else 'compaction_failed'}:{problem}")
+        outcome = "compaction_stalled" if self.tracker.is_stalled else "compaction_failed"
+        await self.emit_status(status_word(outcome, problem))
         return False

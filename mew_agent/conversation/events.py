@@ -10,6 +10,7 @@ from typing import Literal
 
 from mew_protocol.context_report import Basis
 from mew_protocol.payloads.participant import Status
+from mew_protocol.status_word import StatusWord
 
 from mew_agent.context.policy import Suggestion
 
@@ -71,7 +72,7 @@ class StatusChanged:
     """Peers should receive this status. `word` is its status word, None if it is only the default one."""
 
     status: Status
-    word: str | None = None
+    word: StatusWord | None = None
 
 
 @dataclass(frozen=True, slots=True)

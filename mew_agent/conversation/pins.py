@@ -10,6 +10,7 @@ from typing import Final
 from mew_protocol.context_report import MAX_PIN_CHARS, MAX_PINS
 from mew_protocol.payloads.participant import PinnedText
 from mew_protocol.payloads.system import SpaceFacts
+from mew_protocol.status_word import StatusWord, status_word
 
 from mew_agent.context.history import Pin, pinned_text
 from mew_agent.context.report import pin_reports
@@ -139,7 +140,7 @@ def pins_of_space(facts: SpaceFacts, me: str) -> dict[str, str]:
 class PinTools(FunctionTools):
     """A source of tools (see `ToolSource`) with which a model pins texts and removes its own pins."""
 
-    def __init__(self, pins: ContextPins, me: str, announce: Callable[[str], Awaitable[None]]) -> None:
+    def __init__(self, pins: ContextPins, me: str, announce: Callable[[StatusWord], Awaitable[None]]) -> None:
         self._pins, self._me, self._announce = pins, me, announce
         super().__init__(self.pin_text, self.unpin_text)
 
@@ -149,12 +150,12 @@ class PinTools(FunctionTools):
         """Keep a short text word for word in every request, whatever leaves your context; use it for rules."""
         is_new = await self._pins.add(text, self._me)
         if is_new:
-            await self._announce("pinned")
+            await self._announce(status_word("pinned"))
         name = next(pin.id for pin in self._pins.all if pin.text == text)
         return f"Pinned as {name}." if is_new else f"It was pinned already, as {name}."
 
     async def unpin_text(self, pin: str) -> str:
         """Remove a text that you pinned yourself, by its id such as p1."""
         await self._pins.remove(pin, made_by=self._me)
-        await self._announce("unpinned")
+        await self._announce(status_word("unpinned"))
         return "Unpinned."

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
+from mew_protocol.status_word import StatusWord, status_word
+
 from mew_agent.context.policy import actions as acts
 from mew_agent.conversation import texts
 from mew_agent.conversation.context_state import ContextState
@@ -28,7 +30,7 @@ logger = logging.getLogger("mew_agent.policy")
 class PendingActions:
     """What remains of a decision: status words to announce, in order, and at most one intervention."""
 
-    words: list[str] = field(default_factory=list)
+    words: list[StatusWord] = field(default_factory=list)
     compact: acts.CompactAction | None = None
     restart: acts.RestartAction | None = None
     stop: acts.AbortAction | acts.ErrorAction | None = None
@@ -55,7 +57,7 @@ async def carry_out(  # noqa: C901 - one case for each action
     for action in actions:
         match action:
             case acts.NearLimitAction():
-                pending.words.append("near_limit")
+                pending.words.append(status_word("near_limit"))
             case acts.CompactAction():
                 pending.compact = action
             case acts.RemindAction(owner):
@@ -72,12 +74,12 @@ async def carry_out(  # noqa: C901 - one case for each action
             case acts.AbortAction() | acts.ErrorAction():
                 pending.stop = action
             case acts.StateChangedAction(before, after):
-                pending.words.append(f"state_changed:{before} -> {after}")
+                pending.words.append(status_word("state_changed", f"{before} -> {after}"))
             case acts.ApproachingRedlineAction():
-                pending.words.append("approaching_redline")
+                pending.words.append(status_word("approaching_redline"))
                 happened.append(RedlineApproached(*state.context_usage))
             case acts.RedlinedAction():
-                pending.words.append("redlined")
+                pending.words.append(status_word("redlined"))
                 happened.append(RedlineCrossed(*state.context_usage))
             case acts.SuggestAction(suggestion):
                 happened.append(SavingSuggested(suggestion))

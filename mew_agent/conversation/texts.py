@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from mew_protocol.context_report import ContextReport, Injection, Waiting
 from mew_protocol.payloads.participant import Status
+from mew_protocol.status_word import StatusWord, status_word
 
 from mew_agent.context.policy import Policy
 from mew_agent.conversation.overflow import CutReason
@@ -184,9 +185,9 @@ def _sentence(error: Exception) -> str:
 # -- waiting -----------------------------------------------------------------------------------------------
 
 
-def waiting_status(waiting: Sequence[Waiting]) -> str | None:
+def waiting_status(waiting: Sequence[Waiting]) -> StatusWord | None:
     """Return the status word of an agent that waits; None if it waits for nothing."""
     if any(one.kind == "approval" for one in waiting):
-        return "waiting_for_approval"
+        return status_word("waiting_for_approval")
     peers = ", ".join(sorted(one.peer for one in waiting if one.kind == "loop" and one.peer is not None))
-    return f"paused: loop with {peers}" if peers else None
+    return status_word("paused", f" loop with {peers}") if peers else None

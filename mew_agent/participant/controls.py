@@ -34,6 +34,7 @@ from mew_protocol.payloads.participant import (
     is_control_for,
 )
 from mew_protocol.payloads.participant import Control as ControlPayload
+from mew_protocol.status_word import StatusWord, status_word
 from pydantic import BaseModel
 
 from mew_agent.errors import GatewayError, NotPermitted, PinRefused
@@ -48,8 +49,6 @@ NOTHING_TO_DO = frozenset(
     {"no_history", "compaction_in_progress", "already_below_target", "not_supported", "not_owner"}
 )
 """Reasons to skip a compaction that are not failures."""
-
-FORGET_WORDS: Final = ("forgetting", "forgot")
 
 NO_CONTEXT: Final = "this participant has no context"
 
@@ -90,7 +89,7 @@ class Controllable(Protocol):
         """Return why this control cannot be carried out, as the reason to answer with; None if it can."""
         ...
 
-    def status(self, word: str | None = None) -> Status:
+    def status(self, word: StatusWord | None = None) -> Status:
         """Return the current status; `word` replaces the default status word."""
         ...
 
@@ -184,7 +183,7 @@ class Control(Subscriber):
         if envelope.kind == kinds.PARTICIPANT_COMPACT:
             await self._answer(envelope, kinds.PARTICIPANT_COMPACT_DONE, CompactDone.as_skipped(problem))
         else:
-            await self.announce(f"refused:{problem}", (envelope.id,), to=(envelope.sender,))
+            await self.announce(status_word("refused", problem), (envelope.id,), to=(envelope.sender,))
 
     async def _requested_status(self, fields: tuple[str, ...]) -> Status:
         """Return the status with fields that broadcasts leave out: long texts or many tools would make each large."""
@@ -198,32 +197,32 @@ class Control(Subscriber):
                 await self._pause(envelope, request)
             case Resume():
                 self._messenger.resume()
-                await self.announce("active", (envelope.id,))
+                await self.announce(status_word("active"), (envelope.id,))
             case RequestStatus():
                 answer = narrowed(await self._requested_status(request.fields or ()), request.fields)
                 await self._answer(envelope, kinds.PARTICIPANT_STATUS, answer)
             case Compact():
                 await self._compact(envelope, request)
             case Forget():
-                begins, ends = ("compacting", "compacted") if self._follows_reference else FORGET_WORDS
-                await self.announce(begins, (envelope.id,))
+                begun, done = ("compacting", "compacted") if self._follows_reference else ("forgetting", "forgot")
+                await self.announce(status_word(begun), (envelope.id,))
                 await self.conversation.forget(request, envelope.sender)
-                await self.announce(ends, (envelope.id,))
+                await self.announce(status_word(done), (envelope.id,))
             case Clear():
                 await self.conversation.clear(envelope.sender, request.reason)
-                await self.announce(_with_reason("cleared", request.reason), (envelope.id,))
+                await self.announce(status_word("cleared", request.reason), (envelope.id,))
             case PinRequest():
                 is_new = await self.conversation.pins.add(request.text, envelope.sender)
-                await self.announce("pinned" if is_new else "already_pinned", (envelope.id,))
+                await self.announce(status_word("pinned" if is_new else "already_pinned"), (envelope.id,))
             case UnpinRequest():
                 await self.conversation.pins.remove(request.pin)
-                await self.announce("unpinned", (envelope.id,))
+                await self.announce(status_word("unpinned"), (envelope.id,))
             case Restart():
                 await self._hooks.close_streams("restart")
                 await self.conversation.clear(envelope.sender, request.reason or "restart")
-                await self.announce("restarted", (envelope.id,))
+                await self.announce(status_word("restarted"), (envelope.id,))
             case Shutdown():
-                await self.announce(_with_reason("shutting_down", request.reason), (envelope.id,))
+                await self.announce(status_word("shutting_down", request.reason), (envelope.id,))
                 await self._hooks.close_streams("shutdown")
                 await self._messenger.session.client.aclose()
             case compactions.RequestHistory() | compactions.Recall() | compactions.Undo():
@@ -232,17 +231,17 @@ class Control(Subscriber):
                 assert_never(request)
 
     async def announce(
-        self, word: str | None = None, correlation_id: tuple[str, ...] = (), to: tuple[str, ...] = ()
+        self, word: StatusWord | None = None, correlation_id: tuple[str, ...] = (), to: tuple[str, ...] = ()
     ) -> None:
         """Send the current status, to everyone unless `to` names participants. Never raises."""
         await self.send(self.status(word), word, correlation_id, to)
 
-    def status(self, word: str | None = None) -> Status:
+    def status(self, word: StatusWord | None = None) -> Status:
         """Return the current status. While paused its default word is "paused"."""
-        return self.conversation.status(word or ("paused" if self._messenger.is_paused else None))
+        return self.conversation.status(word or (status_word("paused") if self._messenger.is_paused else None))
 
     async def send(
-        self, status: Status, word: str | None, correlation_id: tuple[str, ...] = (), to: tuple[str, ...] = ()
+        self, status: Status, word: StatusWord | None, correlation_id: tuple[str, ...] = (), to: tuple[str, ...] = ()
     ) -> None:
         """Send this status, to everyone unless `to` names participants. While paused, its default word is "paused".
 
@@ -263,14 +262,14 @@ class Control(Subscriber):
         self._pauses += 1
         number = self._pauses
         self._messenger.pause()
-        await self.announce("paused", (envelope.id,))
+        await self.announce(status_word("paused"), (envelope.id,))
         if pause.timeout_seconds is None:
             return
         with anyio.move_on_after(pause.timeout_seconds):
             await self._messenger.until_active()
         if self._messenger.is_paused and self._pauses == number:
             self._messenger.resume()
-            await self.announce("active", (envelope.id,))
+            await self.announce(status_word("active"), (envelope.id,))
             await self._answer(envelope, kinds.PARTICIPANT_RESUME, Resume(reason="timeout"))
 
     async def _compact(self, envelope: Envelope, request: Compact) -> None:
@@ -280,7 +279,7 @@ class Control(Subscriber):
             return
         if not self.conversation.asks_first(envelope.sender):  # otherwise it begins after the approval
             self.conversation.prepare_compaction(request, envelope.sender)
-            await self.announce("compacting", (envelope.id,))
+            await self.announce(status_word("compacting"), (envelope.id,))
         try:
             done = await self.conversation.compact(request, envelope.sender)
         except Exception as error:  # the sender waits for an answer, whatever failed
@@ -288,10 +287,10 @@ class Control(Subscriber):
             done = CompactDone.as_skipped(f"{type(error).__name__}: {error}")
         await self._answer(envelope, kinds.PARTICIPANT_COMPACT_DONE, done)
         if done.skipped and done.reason not in NOTHING_TO_DO:
-            await self.announce(f"compaction_failed:{done.reason}", (envelope.id,))
+            await self.announce(status_word("compaction_failed", done.reason), (envelope.id,))
         elif not self.conversation.is_compacting:  # otherwise the running compaction sends its own status
             is_news = not done.skipped or self._follows_reference
-            await self.announce("compacted" if is_news else None, (envelope.id,))
+            await self.announce(status_word("compacted") if is_news else None, (envelope.id,))
 
     async def _use_archive(
         self, envelope: Envelope, request: compactions.RequestHistory | compactions.Recall | compactions.Undo
@@ -311,16 +310,12 @@ class Control(Subscriber):
                 payload = await self.conversation.undo(request, envelope.sender)
         await self._answer(envelope, answer, payload)
         if isinstance(payload, compactions.UndoDone) and payload.status == "undone":
-            await self.announce(f"undone:{payload.number}", (envelope.id,))
+            await self.announce(status_word("undone", payload.number), (envelope.id,))
 
     async def _answer(self, envelope: Envelope, kind: str, payload: BaseModel | dict[str, Any]) -> None:
         """Answer the sender of a control, if our capabilities allow it."""
         with suppress(NotPermitted):
             await self._messenger.send(kind, payload, to=(envelope.sender,), correlation_id=(envelope.id,))
-
-
-def _with_reason(word: str, reason: str | None) -> str:
-    return f"{word}:{reason}" if reason else word
 
 
 def narrowed(status: Status, fields: tuple[str, ...] | None) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from mew_protocol.context_report import (
     report_time,
 )
 from mew_protocol.payloads.participant import Clear, Compact, CompactDone, Control, Forget, Restart, Status
+from mew_protocol.status_word import StatusWord, status_word
 
 from mew_agent.context.policy import (
     MEW,
@@ -57,7 +58,7 @@ MAX_SHOWN_CHARS: Final = 300
 GROWTH_PERCENT: Final = 5
 """Percentage of its window by which a context grows between two compactions that are of use."""
 
-STALLED_STATUS: Final = "compaction_stalled:compacting does not free enough"
+STALLED_STATUS: Final = status_word("compaction_stalled", "compacting does not free enough")
 
 CompactHandler = Callable[[Compact], Awaitable[CompactDone | None] | CompactDone | None]
 ForgetHandler = Callable[[Forget], Awaitable[int | None] | int | None]
@@ -131,8 +132,8 @@ class ExternalContext(Controllable):
         """What the model calls cost so far, as far as our program knows."""
         self.spent_for: tuple[SenderSpending, ...] = ()
         """What our program spent for each sender."""
-        self.failing: str | None = None
-        """The status word of an event handler that failed last; None if all work."""
+        self.failing: StatusWord | None = None
+        """The status of an event handler that failed last; None if all work."""
         self.figures: Figures | None = None
         """The last accepted report."""
         self.window: int | None = None
@@ -297,19 +298,19 @@ class ExternalContext(Controllable):
         handlers = {Compact: self.on_compact, Forget: self.on_forget, Clear: self.on_clear, Restart: self.on_clear}
         return self.refuses_with if type(control) in handlers and handlers[type(control)] is None else None
 
-    def status(self, word: str | None = None) -> Status:
+    def status(self, word: StatusWord | None = None) -> Status:
         if word is None and self.is_compacting:
-            word = "compacting"
-        word = word or self.failing or ("compaction_stalled" if self.is_stalled else "active")
+            word = status_word("compacting")
+        word = word or self.failing or status_word("compaction_stalled" if self.is_stalled else "active")
         figures, report = self.figures, self._report()
         if report is None:
-            return Status(messages_in_context=0, status=word)
+            return Status(messages_in_context=0, status=str(word))
         known = figures is not None and report.basis != "unknown"
         return Status(
             messages_in_context=(figures.messages if figures else None) or 0,
             tokens=figures.tokens if figures is not None and known else None,
             max_tokens=figures.window if figures else self.window,
-            status=word,
+            status=str(word),
             context=report,
         )
 

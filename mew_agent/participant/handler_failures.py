@@ -10,6 +10,7 @@ from typing import Final
 
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
+from mew_protocol.status_word import StatusWord, status_word
 
 from mew_agent.participant.controls import Control
 from mew_agent.participant.external_context import ExternalContext
@@ -27,7 +28,7 @@ class HandlerFailures:
     control: Control
     context: ExternalContext
     answers_chats: bool
-    _failing: dict[int, str] = field(default_factory=dict)  # by the id of the handler, which may not be hashable
+    _failing: dict[int, StatusWord] = field(default_factory=dict)  # by the id of the handler, which may not be hashable
 
     def handled(self, envelope: Envelope | None, outcomes: Sequence[tuple[Handler, Exception | None]]) -> None:
         """Note what the handlers of one arrival did, in the order in which they were called."""
@@ -46,7 +47,7 @@ class HandlerFailures:
                 self._failing.pop(id(handler), None)
             else:
                 name = getattr(handler, "__name__", type(handler).__name__)
-                self._failing.setdefault(id(handler), f"handler_failed:{name}: {_in_short(error)}")
+                self._failing.setdefault(id(handler), status_word("handler_failed", f"{name}: {_in_short(error)}"))
         self.context.failing = next(reversed(self._failing.values()), None)
         is_new = any(one not in before for one in self._failing)
         # Statuses alone never announce an end: two programs would answer each other's for ever.

@@ -18,6 +18,7 @@ from mew_protocol.capability import CapabilitySet
 from mew_protocol.envelope import Envelope, wire_timestamp
 from mew_protocol.ids import GATEWAY_IDS
 from mew_protocol.payloads.chat import Acknowledge
+from mew_protocol.status_word import status_word
 from pydantic import BaseModel
 
 from mew_agent import tracing
@@ -125,7 +126,11 @@ class Messenger:
         """Tell the sender of a chat that no answer follows, and why; `code` as in `Acknowledge`."""
         about: dict[str, Any] = {"to": (chat.sender,), "correlation_id": (chat.id,)}
         if self.may_send(kinds.CHAT_ACKNOWLEDGE):
-            await self.send(kinds.CHAT_ACKNOWLEDGE, Acknowledge(status=f"refused: {problem}", code=code), **about)
+            await self.send(
+                kinds.CHAT_ACKNOWLEDGE,
+                Acknowledge(status=str(status_word("refused", f" {problem}")), code=code),
+                **about,
+            )
         elif self.may_send(kinds.CHAT):  # its sender must not wait for an answer
             text = REFUSED_TEXT.format(problem=problem)
             await self.send(kinds.CHAT, {"text": text, "needs_reply": False}, **about)

@@ -19,6 +19,7 @@ from mew_protocol.json_values import objects_at
 from mew_protocol.payloads.chat import MAIN_SESSION
 from mew_protocol.payloads.participant import Status, basis_label, basis_words, is_whole_status
 from mew_protocol.payloads.system import Presence, Welcome
+from mew_protocol.status_word import StatusWord
 from pydantic import ValidationError
 
 from mew_agent.participant.gaps import HistoryGap
@@ -61,6 +62,11 @@ class PeerContext:
         )
 
     @property
+    def word(self) -> StatusWord:
+        """The `status`, read."""
+        return StatusWord.read(self.status)
+
+    @property
     def basis(self) -> Basis | None:
         """How `tokens` is known."""
         return self.report.basis if self.report else None
@@ -90,7 +96,7 @@ class PeerContext:
     def is_paused(self) -> bool:
         """Whether the peer is paused: it answers after it is resumed. Not if it only stopped a loop of agents."""
         is_loop = self.report is not None and any(one.kind == "loop" for one in self.report.waiting or ())
-        return self.status.partition(":")[0] == "paused" and not (is_loop and self.status != "paused")
+        return self.word.word == "paused" and not (is_loop and self.status != "paused")
 
     def in_session(self, participant: str, session: str | None) -> "PeerContext":
         """Return the context of a session of `participant`, or this one for None. Without figures if it is unknown."""
@@ -99,7 +105,7 @@ class PeerContext:
         sessions = (self.report.sessions if self.report is not None else None) or ()
         found = next((one for one in sessions if (one.participant, one.session) == (participant, session)), None)
         # What applies to the whole agent also applies to its sessions.
-        is_shared = self.status.partition(":")[0] in ("paused", "waiting_for_approval", "restarted")
+        is_shared = self.word.has("shared")
         if found is None:
             return PeerContext(max_tokens=self.max_tokens, status=self.status if is_shared else "", at=self.at)
         waiting = self.report.waiting if self.report is not None else None

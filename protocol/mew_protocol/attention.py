@@ -18,6 +18,7 @@ from mew_protocol.payloads.base import Payload
 from mew_protocol.payloads.mcp import UndecidedProposal, approval_of, arguments_of
 from mew_protocol.payloads.participant import BoardEntry, Status
 from mew_protocol.proposal_text import AlwaysAllow, always_allow, is_compaction, proposed
+from mew_protocol.status_word import StatusWord
 
 AttentionKind = Literal[
     "approval",
@@ -201,8 +202,8 @@ def entry_items(
     `is_expected` and `fault` as in `attention`, for this participant.
     """
     status = entry.status
-    word, _, detail = ((status.status or "") if status is not None else "").partition(":")
-    detail = _clip(" ".join(detail.split()), _DETAIL_CHARS)
+    said = StatusWord() if status is None else status.word
+    word, detail = said.word, _clip(said.reason, _DETAIL_CHARS)
     if fault is not None:
         return (_program_item(entry, f"{entry.id}: {_clip(fault, _DETAIL_CHARS)}", fault),)
     if not entry.connected:

@@ -165,6 +165,7 @@
     "arguments.js:renderResult": (m, t) => [{ content: [{ type: "text", text: t }, { type: t }] }, { code: 1, message: t }, t].forEach((one) => laidOut(m.renderResult(one, new m.Room({ isWhole: true })))),
     "arguments.js:renderCall": (m, t) => laidOut(m.renderCall(t, call(t), new m.Room({ isWhole: true }))),
     "arguments.js:renderProposal": (m, t) => laidOut(m.renderProposal("x", call(t), new Set(), {}).nodes),
+    "status.js:parseStatus": (m, t) => [m.parseStatus(t), m.parseStatus(`refused:${t}`)],
     "attention.js:toneOf": (m, t) => m.toneOf(entryOf(t), [item(t)]),
     "attention.js:fillTone": (m, t) => m.fillTone(status(t)),
     "attention.js:wordOf": (m, t) => m.wordOf(entryOf(t), [item(t)]),

@@ -28,6 +28,7 @@ from mew_protocol.payloads.participant import BoardEntry, CompactDone, Status, b
 from mew_protocol.proposal_text import ALL_SHOWN
 from mew_protocol.quoting import clean as clean
 from mew_protocol.quoting import one_line
+from mew_protocol.status_word import StatusWord
 from mew_protocol.visible import shortened, visible
 
 from mew_agent.errors import listed
@@ -61,17 +62,6 @@ _MOST_CHARS_OF_A_CELL: Final = 8
 """How many characters are shown for each column, on average: marks take no column, and a text may have millions."""
 _PIN_HASHES: Final = 3
 
-SHUTTING_DOWN: Final = "shutting_down"
-"""The last status before a participant leaves. A program that sends no status when it joins again keeps it."""
-
-QUIET: Final = frozenset(
-    {"", "active", "idle", "ready", "joined", "rejoined", "compacted", "forgot", "pinned", "already_pinned", "unpinned"}
-)
-"""Statuses that need no action from a reader."""
-
-_FAILURES: Final = ("model_", "context_overflow", "turn_stopped", "policy_stopped", "handler_failed", "failed")
-"""How the statuses of agents begin whose last turn failed."""
-
 COUNTED: Final = frozenset({"exact", "reported", "server_counted"})
 """Bases of figures shown without `~`."""
 
@@ -83,8 +73,12 @@ def has_context(status: Status | None) -> bool:
 
 def failure(status: Status | None) -> str | None:
     """Why an agent's last turn failed, in words; None if it did not."""
-    word = (status.status or "") if status is not None else ""
-    return state(word) if word.startswith(_FAILURES) else None
+    return state(status.status or "") if status is not None and status.word.has("failure") else None
+
+
+def is_quiet(status: Status | None) -> bool:
+    """Return whether a status needs no action from a reader."""
+    return status is None or not status.status or status.word.has("calm", "done")
 
 
 def figure(number: int | None, *, is_estimate: bool = False) -> str:
@@ -134,9 +128,9 @@ def words(name: str) -> str:
 
 def state(status: str) -> str:
     """A status as words. Names and messages behind a colon are kept as they are."""
-    word, colon, detail = status.partition(":")
-    detail = one_line(detail)
-    return f"{words(word)}: {detail}" if colon and detail else words(word)
+    read = StatusWord.read(status)
+    detail = one_line(read.detail)
+    return f"{words(read.word)}: {detail}" if detail else words(read.word)
 
 
 def ago(at: str | None, now: datetime) -> str | None:
@@ -272,11 +266,11 @@ def remarks(entry: BoardEntry, *, now: datetime, ended: str | None = None) -> li
         found.append(old_figure(entry, now))
     if status is not None:
         word, report = status.status or "", status.context
-        is_over = word.startswith(SHUTTING_DOWN) if entry.connected else word == "waiting_for_approval"
-        is_quiet = word in QUIET or word.startswith("undone:")
+        # A program that sends no status when it joins again keeps its last one.
+        is_over = status.word.word == ("shutting_down" if entry.connected else "waiting_for_approval")
         # The WINDOW column already shows the reason for a missing figure.
         why = REASONS[report.reason] if report is not None and report.reason and status.tokens is None else None
-        if not is_over and not is_quiet and state(word) != why:
+        if not is_over and not is_quiet(status) and state(word) != why:
             work = report.progress if report is not None else None
             found.append(state(word) if work is None else f"{state(word)}, {progress(work)}")
         found += _report_remarks(entry, report, now) if report is not None else ()

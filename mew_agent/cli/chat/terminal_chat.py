@@ -17,6 +17,7 @@ from mew_protocol.payloads.chat import chat_refusal_in
 from mew_protocol.payloads.mcp import CallSubject, approval_of, fulfils, proposals_in
 from mew_protocol.payloads.participant import CompactDone, Status
 from mew_protocol.proposal_text import argument_lines
+from mew_protocol.status_word import StatusWord
 from mew_protocol.visible import visible
 from pydantic import ValidationError
 
@@ -25,7 +26,6 @@ from mew_agent.cli.chat.slash import HELP, InvalidLine, TypedEnvelope, as_typed,
 from mew_agent.errors import listed
 
 _REMEMBERED: Final = 200
-_QUIET_STATUSES: Final = frozenset({"active", "ready", "rejoined", "thinking", ""})
 
 
 @dataclass
@@ -220,9 +220,10 @@ class TerminalChat:
 
     def _status(self, envelope: Envelope, *, mine: bool) -> str | None:
         word = str(envelope.body.get("status") or "")
+        is_quiet = not word or StatusWord.read(word).has("calm", "working")
         was_skipped = envelope.sender in self._skipped
         self._skipped.discard(envelope.sender)
-        if (not mine and word in _QUIET_STATUSES) or (was_skipped and word == "compacted"):
+        if (not mine and is_quiet) or (was_skipped and word == "compacted"):
             return None
         status = status_in(envelope.body)
         work = status.context.progress if status is not None and status.context is not None else None

@@ -42,8 +42,7 @@ class ContextNotes:
     def update(self, context: PeerContext) -> ContextNote | None:
         """Read a status. Returns the notice to show, None if there is nothing to announce."""
         before, self._context = self._context, context
-        word, _, detail = context.status.partition(":")
-        match word:
+        match word := context.word.word:
             case "compacting":
                 if self.is_compacting:
                     return None
@@ -54,7 +53,7 @@ class ContextNotes:
                 return ContextNote("ended", _ended_text(before, context))
             case "compaction_failed" | "compaction_stalled":
                 self.is_compacting = False
-                why = " ".join(detail.split()) or "no reason given"
+                why = context.word.reason or "no reason given"
                 return ContextNote("ended", f"{word.replace('_', ' ')}: {why}")
             case "paused":
                 is_new = context.is_paused and not before.is_paused

@@ -17,6 +17,7 @@ from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import object_at, objects_at
 from mew_protocol.payloads.mcp import CallSubject
 from mew_protocol.payloads.participant import Compact, CompactDone
+from mew_protocol.status_word import StatusWord, status_word
 from mew_protocol.visible import shortened
 
 from mew_agent.agent.address_filter import AddressFilter, AnswerBroadcasts
@@ -223,7 +224,7 @@ class AcpAgent(Participant):
         if not self._was_joined and isinstance(welcome, Envelope):
             self.start_soon(self._reception.clean_up_after_earlier_process, welcome)
         self._was_joined = True
-        self.start_soon(self.control.announce, "starting" if self._agent is None else None)
+        self.start_soon(self.control.announce, status_word("starting") if self._agent is None else None)
 
     async def close_streams(self, reason: str) -> None:
         """Close the stream of the running turn."""
@@ -246,13 +247,13 @@ class AcpAgent(Participant):
             self.external_context.forget_figures("restarted")
             delay_seconds = self._restarts.delay_seconds()
             if delay_seconds is None:
-                await self.control.announce(f"failed:{problem}")
+                await self.control.announce(status_word("failed", problem))
                 if self.turn is not None:
                     self.turn.fail(problem)
                 self._failure = problem
                 self._agent_ready.set()
                 return
-            await self.control.announce(f"restarting:{problem}")
+            await self.control.announce(status_word("restarting", problem))
             await anyio.sleep(delay_seconds)
 
     async def _run_session(self) -> NoReturn:
@@ -275,7 +276,7 @@ class AcpAgent(Participant):
             await self._keep_session()
             logger.info("%s %s is ready", session.name or self.settings.program[0], session.version)
             self._agent_ready.set()
-            await self.control.announce("ready")
+            await self.control.announce(status_word("ready"))
             await session.ended.wait()
             self._forget_agent()  # its end takes a while, and the next chat must wait for the next start
         raise AcpFailed(session.program.name, await session.end_reason(), session.program.stderr_tail)
@@ -366,19 +367,19 @@ class AcpAgent(Participant):
                 self._usage.compacted()
                 if not context.is_compacting:
                     context.compaction_started("agent")
-                    await self.control.announce("compacting")
+                    await self.control.announce(status_word("compacting"))
             # Some agents report an end twice.
             case "completed" if self._prompting != "compaction" and context.is_compacting:
                 await self._end_own_compaction()
             case "failed" if self._prompting != "compaction" and context.is_compacting:
                 context.compaction_ended(CompactDone.as_skipped("failed"), timestamp())
-                await self.control.announce("compaction_failed:the agent reported a failure")
+                await self.control.announce(status_word("compaction_failed", "the agent reported a failure"))
 
     async def _end_own_compaction(self) -> None:
         context, was_stalled = self.external_context, self.external_context.is_stalled
         context.compaction_ended(CompactDone(status="compacted"), timestamp())
         if not was_stalled:
-            await self.control.announce("compacted")
+            await self.control.announce(status_word("compacted"))
         if context.is_stalled:
             await self.control.announce(STALLED_STATUS)
 
@@ -462,7 +463,7 @@ class AcpAgent(Participant):
         waits = self._reception.waits
         if waits != self.external_context.waiting and not self.session.ended.is_set():
             self.external_context.waiting = waits
-            self.start_soon(self.control.announce, "waiting_for_approval" if self.mcp.waits else None)
+            self.start_soon(self.control.announce, status_word("waiting_for_approval") if self.mcp.waits else None)
 
     # -- permissions -------------------------------------------------------------------------------------
 
@@ -524,8 +525,8 @@ def _changes_in(call: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{key: one.get(key) for key in ("path", "oldText", "newText")} for one in changes]
 
 
-def _plan_status(update: Mapping[str, Any]) -> str:
+def _plan_status(update: Mapping[str, Any]) -> StatusWord:
     entries = objects_at(update, "entries")
     done = sum(one.get("status") == "completed" for one in entries)
     now = next((str(one.get("content")) for one in entries if one.get("status") == "in_progress"), "")
-    return f"plan:{done} of {len(entries)} done{f'; {now[:120]}' if now else ''}"
+    return status_word("plan", f"{done} of {len(entries)} done{f'; {now[:120]}' if now else ''}")

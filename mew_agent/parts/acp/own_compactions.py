@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 from mew_protocol.payloads.participant import Compact
+from mew_protocol.status_word import status_word
 
 from mew_agent.agent.staggering import StaggeredCompactions
 from mew_agent.participant.external_context import GROWTH_PERCENT, STALLED_STATUS, Figures
@@ -68,13 +69,13 @@ class OwnCompactions:
                 return
             context, request = self._me.external_context, Compact(reason=f"{self._percent} % of its window")
             context.prepare_compaction(request)
-            await self._me.control.announce("compacting")
+            await self._me.control.announce(status_word("compacting"))
             done = await context.compact(request)
             if done.skipped:
-                await self._me.control.announce(f"compaction_failed:{done.reason}")
+                await self._me.control.announce(status_word("compaction_failed", done.reason))
                 self._full_at = known.tokens
             else:
-                await self._me.control.announce("compacted")
+                await self._me.control.announce(status_word("compacted"))
                 self._full_at = 0
                 if context.is_stalled:
                     await self._me.control.announce(STALLED_STATUS)

@@ -140,7 +140,7 @@ class AcpServer:
         """Pass on the figures of the agent, and the beginning and the end of its compactions."""
         if event.peer.id != self._agent:
             return
-        word = event.context.status.partition(":")[0]
+        word = event.context.word.word
         if word == "compacting" and self._compaction is None:
             self._compaction = str(uuid4())
             await self._show_compaction("in_progress")

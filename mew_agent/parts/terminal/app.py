@@ -419,7 +419,7 @@ class SpaceApp(App[None]):
         """Pause the selected participant, or resume it."""
         entry = self.view.entry(self.query_one(BoardList).chosen)
         if entry is not None:
-            is_paused = entry.status is not None and (entry.status.status or "").startswith("paused")
+            is_paused = entry.status is not None and entry.status.word.word == "paused"
             self.action_control("resume" if is_paused else "pause")
 
     def action_prefill(self, start: str) -> None:

@@ -88,7 +88,7 @@ def row(
     if not is_tall or not words.has_context(status):
         return [first]
     doing = words.state(status.status or "") if status is not None else ""
-    is_quiet = status is None or (status.status or "") in words.QUIET
+    is_quiet = words.is_quiet(status)
     figure = f"{words.tokens(status)} of {words.window(status)} {words.source(status)}"
     dot = "·" if style.unicode else "-"
     work = status.context.progress if status is not None and status.context is not None else None

@@ -9,6 +9,7 @@ from mew_protocol.envelope import Draft
 from mew_protocol.payloads.base import Payload
 from mew_protocol.payloads.fit import Delivery, Fit
 from mew_protocol.payloads.participant import Status
+from mew_protocol.status_word import StatusWord
 
 MAIN_SESSION = "main"
 """The agent's own conversation, where every chat without `session` is answered."""
@@ -29,9 +30,9 @@ def chat_refusal_in(envelope: Draft) -> str | None:
 
     No answer to that chat follows.
     """
-    word, _, reason = str(envelope.body.get("status") or "").partition(":")
-    is_refusal = envelope.kind == kinds.CHAT_ACKNOWLEDGE and word.strip() == "refused"
-    return (reason.strip() or "no reason given") if is_refusal else None
+    status = StatusWord.read(envelope.body.get("status"))
+    is_refusal = envelope.kind == kinds.CHAT_ACKNOWLEDGE and status.word.strip() == "refused"
+    return (status.detail.strip() or "no reason given") if is_refusal else None
 
 
 class TokenUsage(Payload):

@@ -24,6 +24,7 @@ from mew_protocol.errors import PayloadError
 from mew_protocol.figure_age import Outdated
 from mew_protocol.payloads.base import PAYLOADS, Payload, read_payload
 from mew_protocol.payloads.compactions import Recall, RequestHistory, Undo
+from mew_protocol.status_word import StatusWord
 
 
 class PinnedText(PinReport):
@@ -49,10 +50,6 @@ class PrefixPart(Payload):
     basis: PartBasis
 
 
-COMPACTION_FAILED = "compaction_failed"
-"""Begins the status of a participant that could not compact; a colon and the reason may follow."""
-
-
 class Status(Payload, kind=kinds.PARTICIPANT_STATUS):
     """`participant/status`: what a participant reports of itself.
 
@@ -69,6 +66,11 @@ class Status(Payload, kind=kinds.PARTICIPANT_STATUS):
     context: ContextReport | None = None
     pins: tuple[PinnedText, ...] | None = None
     prefix: tuple[PrefixPart, ...] | None = None
+
+    @property
+    def word(self) -> StatusWord:
+        """The `status`, read."""
+        return StatusWord.read(self.status)
 
     @model_validator(mode="after")
     def _figures_are_possible(self) -> Self:
@@ -127,9 +129,9 @@ def basis_words(label: str) -> str:
 
 
 def refusal_in(status: object) -> str | None:
-    """Return why a status word refuses a request: what follows `refused:`. None if it is not a refusal."""
-    word, _, problem = str(status).partition(":")
-    return problem.strip() if word == "refused" else None
+    """Return why a status refuses a request: the detail of `refused`. None if it is not a refusal."""
+    read = StatusWord.read(status)
+    return read.detail.strip() if read.word == "refused" else None
 
 
 def is_whole_status(status: Draft) -> bool:
@@ -255,10 +257,9 @@ class CompactDone(Payload, kind=kinds.PARTICIPANT_COMPACT_DONE):
     @classmethod
     def from_status(cls, status: Status) -> Self:
         """Read the outcome from the final status of a participant that may not send `participant/compact-done`."""
-        word, _, reason = (status.status or "").partition(":")
-        if word == COMPACTION_FAILED:
-            return cls.as_skipped(reason or "no reason given")
-        if word != "compacted":  # after a skipped compaction an agent is what it was before
+        if status.word.word == "compaction_failed":
+            return cls.as_skipped(status.word.detail or "no reason given")
+        if status.word.word != "compacted":  # after a skipped compaction an agent is what it was before
             return cls.as_skipped("no reason given")
         report = status.context
         if report is None and not status.tokens and not status.messages_in_context:

@@ -1,6 +1,8 @@
 // What the signed-in person can do with a participant: labels, fields, and the envelope that each sends. Pure.
 
-export const isStatus = (envelope) => envelope.kind === "participant/status" && !["compacting", "forgetting"].includes(envelope.payload?.status);
+import { parseStatus } from "./status.js";
+
+export const isStatus = (envelope) => envelope.kind === "participant/status" && !parseStatus(envelope.payload?.status).has("begun");
 const withReason = ({ reason }) => (reason ? { reason } : {});
 const REASON = { name: "reason", label: "Reason", placeholder: "optional" };
 

@@ -2,6 +2,7 @@
 // the gateway; statuses that need no person get their tone here. Trouble never looks calm.
 
 import { hasContext } from "./board.js";
+import { parseStatus } from "./status.js";
 import { basisOf, counted, percentOf, plain, severityOf, statusWord } from "./text.js";
 
 /** The tones, the most urgent first. */
@@ -24,18 +25,15 @@ const WORDS = {
   about_to_compact: "compacts next",
 };
 
-const BLOCKING = /^(model_|context_overflow|compaction_stalled|failed|mcp_server_down|waiting_for_approval)/;
-const WARNING = /^(compaction_failed|turn_stopped|handler_failed|policy_stopped|paused|near_limit)/;
-
 /** The tone of a board entry. `items` are what needs a person about it. */
 export function toneOf(entry, items = []) {
   const { status, connected } = entry;
   const found = items.map((item) => item.level);
-  const word = status?.status ?? "";
+  const said = parseStatus(status?.status);
   if (!connected) return found.includes("blocking") ? "blocking" : found.includes("warning") ? "warning" : "away";
   const severity = status ? Number(severityOf(status)) : 0;
-  if (found.includes("blocking") || BLOCKING.test(word) || severity >= 3) return "blocking";
-  if (found.includes("warning") || WARNING.test(word) || severity === 2) return "warning";
+  if (found.includes("blocking") || said.has("blocking") || severity >= 3) return "blocking";
+  if (found.includes("warning") || said.has("warning") || severity === 2) return "warning";
   if (found.includes("notice") || severity === 1 || (status && compactsNext(status))) return "notice";
   if (!status || !hasContext(entry)) return "none";
   return basisOf(status) === "unknown" ? "unknown" : "fine";
@@ -65,7 +63,7 @@ export function wordOf(entry, items = []) {
   if (!status) return "connected";
   const word = statusWord(status);
   if (word === "compacting" && status.context?.progress) return `${word} ${status.context.progress.done}/${status.context.progress.total}`;
-  if (word && !["active", "idle", "ready", "joined"].includes(word)) return word;
+  if (word && !parseStatus(status.status).has("calm")) return word;
   if (urgent || (hasContext(entry) && compactsNext(status))) return WORDS[urgent?.kind ?? "about_to_compact"];
   if (!hasContext(entry)) return word || "connected";
   if (basisOf(status) === "unknown") return "unknown";

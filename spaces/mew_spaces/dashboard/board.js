@@ -1,6 +1,8 @@
 // The board: the gateway's board, kept up to date by the envelopes that follow it. No DOM here.
 // Applies statuses by the gateway's rules, so the figures match GET /spaces/<id>/context.
 
+import { parseStatus } from "./status.js";
+
 const BASES = new Set(["reported", "server_counted", "projected", "agent_reported", "provisional", "unknown"]);
 
 /** Whether a value can be a count of tokens or messages. */
@@ -76,7 +78,7 @@ function readReport(context) {
 /** Whether a status is complete. One sent to a single participant may hold only the fields it requested. */
 function isWhole(payload) {
   const { context } = payload;
-  if (String(payload.status).startsWith("refused:")) return false; // about one request
+  if (parseStatus(payload.status).word === "refused") return false; // about one request
   if (!isRecord(context)) return "tokens" in payload && "max_tokens" in payload;
   if (!("basis" in context && "level" in context && "revision" in context)) return false;
   const hasFigure = "tokens" in payload || context.basis === "unknown";

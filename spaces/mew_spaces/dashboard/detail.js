@@ -12,6 +12,7 @@ import { render } from "./markdown.js";
 import { gaugeWidth, makeGauge, markAt } from "./participant_list.js";
 import { ProgressBar } from "./progress.js";
 import { ProgramLog } from "./program.js";
+import { parseStatus } from "./status.js";
 import * as text from "./text.js";
 
 const RANGES = [[0, "so far"], [900, "15 min"], [3_600, "1 h"], [86_400, "24 h"], [7 * 86_400, "7 d"], [90 * 86_400, "90 d"]];
@@ -152,7 +153,7 @@ export class Detail {
 
   _available() {
     const { entry, isReporting } = this._line;
-    const word = (entry.status?.status ?? "").split(":")[0];
+    const { word } = parseStatus(entry.status?.status);
     const programs = { restart_program: this._services.programs().includes(this.id), start_program: this._services.startable().includes(this.id) && !entry.connected };
     const facts = { id: this.id, me: this._services.me, isReporting, isConnected: entry.connected, word, hasTurn: Boolean(this._services.runningTurn(this.id)), programs };
     this._program.node.hidden = !programs.restart_program || !this._services.maySend("program/log", this.id);

@@ -3,6 +3,7 @@
 
 import { messageOf } from "./events.js";
 import { gatewayUrl } from "./session.js";
+import { parseStatus } from "./status.js";
 import { sentence, span, wholeSentence } from "./text.js";
 
 const ANSWER_TIMEOUT_MS = 180_000;
@@ -81,8 +82,8 @@ export class Requests {
     for (const id of [envelope.correlation_id ?? []].flat()) {
       const one = this._open.get(id);
       if (!one || envelope.from !== one.to) continue;
-      const word = envelope.kind === "participant/status" ? String(envelope.payload?.status ?? "") : "";
-      if (word.startsWith("refused:")) this._end(id, () => one.reject(new Refused(`Refused: ${sentence(word.slice(8))}`)));
+      const { word, detail } = parseStatus(envelope.kind === "participant/status" ? envelope.payload?.status : "");
+      if (word === "refused") this._end(id, () => one.reject(new Refused(`Refused: ${sentence(detail)}`)));
       else if (one.isAnswer(envelope)) this._end(id, () => one.resolve(envelope));
     }
   }

@@ -1,6 +1,8 @@
 // Turns figures into text. Pure: no DOM, no clock.
 // As in the context report, an unknown figure is never shown as a number, and an estimated one is marked with "~".
 
+import { parseStatus } from "./status.js";
+
 const REASONS = {
   no_call_yet: "no call yet",
   usage_unavailable: "the model server reported no usage",
@@ -56,12 +58,12 @@ export const sentence = (text) => (/[.!?…]$/.test(text.trim()) ? text.trim() :
 export const wholeSentence = (text) => sentence(text.charAt(0).toUpperCase() + text.slice(1));
 
 /** The status without the detail after its colon. */
-export const statusWord = (status) => plain((status.status ?? "").split(":")[0]);
+export const statusWord = (status) => plain(parseStatus(status.status).word);
 
 /** The detail of a status, as in "compaction_failed:the model is unreachable". */
 export const statusDetail = (status) => {
-  const detail = (status.status ?? "").split(":").slice(1).join(":").trim();
-  return statusWord(status) === "undone" ? `compaction ${detail}` : detail;
+  const { word, detail } = parseStatus(status.status);
+  return word === "undone" ? `compaction ${detail}` : detail;
 };
 
 /** Format a duration in its largest unit. */
@@ -402,9 +404,9 @@ export function controlAnswer({ to, answer, answerKind, payload }) {
   const who = to[0];
   if (answerKind === "participant/compact-done") return `${who}: ${compactAnswer(answer, payload.target_tokens)}`;
   if (answerKind === "participant/undo-done") return `${who}: ${undoAnswer(answer)}`;
-  const word = typeof answer.status === "string" ? answer.status : "";
-  if (word.startsWith("refused:")) return `${who}: Refused: ${sentence(word.slice(8))}`;
-  return word && word !== "active" ? `${who}: ${sentence(plain(word))}` : "";
+  const { word, detail } = parseStatus(answer.status);
+  if (word === "refused") return `${who}: Refused: ${sentence(detail)}`;
+  return word && word !== "active" ? `${who}: ${sentence(plain(answer.status))}` : "";
 }
 
 /** What a grant, a revocation or a removal did, and which rights of others ended with it. */

@@ -6,9 +6,10 @@ HTTP API, with the user's token.
 
 from pathlib import Path
 
+from mew_protocol.status_word import WORDS_FILE
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import FileResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -65,6 +66,8 @@ _FILES = StaticFiles(directory=DASHBOARD)
 async def _serve(request: Request) -> Response:
     name = request.path_params.get("file", "index.html")
     try:
+        if name == WORDS_FILE.name:  # Python reads the same words
+            return FileResponse(WORDS_FILE, headers={"cache-control": "no-cache"})
         response = await _FILES.get_response(name, request.scope)
     except (HTTPException, ValueError):  # ValueError: a null byte, in older versions of Starlette
         raise HTTPException(404, f"the dashboard has no file '{name}'") from None

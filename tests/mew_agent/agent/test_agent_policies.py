@@ -55,7 +55,7 @@ async def test_mew_reference_warns_and_compacts_at_its_own_marks(
 
         async def record(event: ConversationEvent) -> None:
             if isinstance(event, StatusChanged) and event.word:
-                announced.append(event.word)
+                announced.append(str(event.word))
 
         options = ConversationOptions(system_prompt="You keep records.")
         conversation = Conversation(model, tracker, MemoryStore(), options)

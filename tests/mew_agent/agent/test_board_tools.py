@@ -9,6 +9,7 @@ import anyio.lowlevel
 import pytest
 from mew_protocol.context_report import ContextReport
 from mew_protocol.payloads.participant import Compact, CompactDone, Control, Status
+from mew_protocol.status_word import StatusWord
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import serve_gateway
 
@@ -45,7 +46,7 @@ class FixedConversation(ExternalContext):
     def is_compacting(self) -> bool:
         return False
 
-    def status(self, word: str | None = None) -> Status:
+    def status(self, word: StatusWord | None = None) -> Status:
         known = (
             {"basis": "reported"} if self.tokens is not None else {"basis": "unknown", "reason": "usage_unavailable"}
         )
@@ -57,7 +58,7 @@ class FixedConversation(ExternalContext):
             **known,
         }
         rest = {"max_tokens_basis": "configured", "measure": "total", "stale_messages": 0, "revision": 0}
-        figures: dict[str, Any] = {"max_tokens": 128_000, "messages_in_context": 3, "status": word or "active"}
+        figures: dict[str, Any] = {"max_tokens": 128_000, "messages_in_context": 3, "status": str(word or "active")}
         if self.tokens is not None:
             figures["tokens"] = self.tokens
         return Status.model_validate({**figures, "context": {**report, **rest, "compactions": 0}})
@@ -158,7 +159,7 @@ async def test_waiting_ends_when_room_appears() -> None:
             tasks.start_soon(wait)
             await coder.control.announce()
             made.tokens = 27_046
-            await coder.control.announce("compacted")
+            await coder.control.announce(StatusWord("compacted"))
         (reported,) = said
         assert reported.startswith("coder has room for 88,154 tokens: 27,046 of 128,000 tokens (reported), healthy")
 
@@ -199,7 +200,7 @@ def test_headroom_ends_at_the_compaction_threshold_or_the_window() -> None:
 def test_an_unknown_size_is_called_unknown() -> None:
     made = FixedConversation()
     made.tokens = None
-    assert context_words(PeerContext.from_status(made.status("paused"), "")) == (
+    assert context_words(PeerContext.from_status(made.status(StatusWord("paused")), "")) == (
         "size unknown (usage unavailable), limit 128,000 tokens, healthy, compacts at 115,200, paused"
     )
     assert context_words(PeerContext(tokens=1_200, max_tokens=20_000)) == "1,200 of 20,000 tokens (estimate)"

@@ -3,6 +3,7 @@
 import typing
 
 import pytest
+from mew_protocol.status_word import StatusWord
 
 from mew_agent.context.history import History
 from mew_agent.context.policy import (
@@ -118,7 +119,7 @@ async def test_interventions_are_returned_and_words_keep_their_order() -> None:
     changed = StateChangedAction("warning", "critical")
     pending = await Scene(TACHIKOMA).carry_out(changed, ApproachingRedlineAction(), NearLimitAction(), compact, restart)
     assert pending == PendingActions(
-        words=["state_changed:warning -> critical", "approaching_redline", "near_limit"],
+        words=[*map(StatusWord.read, ("state_changed:warning -> critical", "approaching_redline", "near_limit"))],
         compact=compact,
         restart=restart,
     )

@@ -1,0 +1,55 @@
+"""[pure] A status as a type: a word, and the detail that may follow a colon (`compaction_failed:no answer`).
+
+Owns how a status is written and read. `status_words.json` lists the words with the marks that readers go by; the
+dashboard reads the same file. Other participants may send further words, which have no marks.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal, Self
+
+WORDS_FILE: Final = Path(__file__).with_name("status_words.json")
+
+Mark = Literal["calm", "working", "begun", "done", "warning", "blocking", "failure", "shared"]
+"""`calm`: nothing to tell; `working`: on a turn; `begun`, `done`: a control; `warning`, `blocking`: needs attention;
+`failure`: the last turn failed; `shared`: also holds for every session of the agent."""
+
+WORDS: Final[Mapping[str, frozenset[Mark]]] = {
+    word: frozenset(marks) for word, marks in json.loads(WORDS_FILE.read_text(encoding="utf-8")).items()
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StatusWord:
+    """One status. `detail` is exactly what follows the first colon, empty without one."""
+
+    word: str = ""
+    detail: str = ""
+
+    @classmethod
+    def read(cls, status: object) -> Self:
+        """Read a status from the wire; a value that is no text has no word."""
+        word, _, detail = status.partition(":") if isinstance(status, str) else ("", "", "")
+        return cls(word, detail)
+
+    @property
+    def reason(self) -> str:
+        """The detail in one line."""
+        return " ".join(self.detail.split())
+
+    def has(self, *marks: Mark) -> bool:
+        """Return whether the word has one of these marks."""
+        return not WORDS.get(self.word, frozenset()).isdisjoint(marks)
+
+    def __str__(self) -> str:
+        """Return the status as the wire writes it."""
+        return f"{self.word}:{self.detail}" if self.detail else self.word
+
+
+def status_word(word: str, detail: object = "") -> StatusWord:
+    """Return a status to send. Raises `ValueError` for a word that is not in `status_words.json`."""
+    if word not in WORDS:
+        raise ValueError(f"no status word '{word}'; add it to {WORDS_FILE.name}")
+    return StatusWord(word, "" if detail is None else str(detail))
