@@ -218,7 +218,7 @@ class ModelCalls:
         try:
             with tracing.model_span(record.id, model.identity, request, is_compacted=is_compacted) as span:
                 reply = await self._stream(model, request, listener)
-                tracing.record_reply(span, reply)
+                span.reply(reply)
         except (MewAgentError, anyio.get_cancelled_exc_class()) as error:
             is_error = isinstance(error, MewAgentError)
             served = error.model if isinstance(error, ModelError) else record.model

@@ -66,7 +66,7 @@ class TracedRequests:
 
             async def send_noting_status(message: Message) -> None:
                 if message["type"] == "http.response.start":
-                    span.set(http__response__status_code=message["status"])
+                    span.set(status_code=message["status"])
                     if message["status"] >= HTTPStatus.INTERNAL_SERVER_ERROR:
                         span.fail(str(message["status"]))
                 await send(message)

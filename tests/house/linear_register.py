@@ -204,7 +204,6 @@ EXCUSED: Final[Mapping[str, str]] = {
     "mew_agent.parts.mcp.command._parse_environment": _OPERATOR,
     "mew_agent.cli.programs.context._configured": _OPERATOR,
     "mew_agent.cli.programs.context._number": _OPERATOR,
-    "mew_agent.parts.mcp.builtin._listing": _LIST,
     "mew_agent.parts.openai_api.command.read_keys": _OPERATOR,
     "mew_agent.cli.remote.permissions.read_capabilities": _OPERATOR,
     "mew_agent.cli.space.templates.render": _OPERATOR,

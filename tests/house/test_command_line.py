@@ -19,8 +19,6 @@ RUNS_UNTIL_STOPPED = {
     "bridge start",
     "client connect",
     "gateway start",
-    "mcp cat-maze",
-    "mcp filesystem",
     "mcp serve",
     "model serve",
     "run",

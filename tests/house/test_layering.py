@@ -36,7 +36,7 @@ VENDOR_DOORS: dict[str, tuple[str, ...]] = {
     "typer": ("mew_agent/cli/", "mew_agent/parts/"),
     "pytest": ("mew_agent/testing.py",),
     "prometheus_client": ("spaces/mew_spaces/gateway/metrics.py",),
-    "opentelemetry": ("mew_agent/tracing.py",),
+    "opentelemetry": ("mew_agent/parts/tracing/spans.py",),
     "psutil": ("spaces/mew_spaces/launch/processes.py", "mew_agent/child_program.py"),
     "sqlite3": ("mew_agent/context/sqlite_", "spaces/mew_spaces/log/"),
     "nats": ("spaces/mew_spaces/backplane/",),
@@ -52,9 +52,7 @@ VENDOR_DOORS: dict[str, tuple[str, ...]] = {
 
 PART_COMMANDS = (
     "command.py",
-    "serve_command.py",
     "space_offers.py",
-    "builtin.py",
     "app.py",
     "status.py",
     "connect.py",
@@ -132,8 +130,6 @@ CORE_KNOWS_PARTS: set[tuple[str, str]] = {
 }
 PARTS_KNOW_PARTS: set[tuple[str, str]] = {
     ("rehearsal", "meter"),
-    ("acp", "mcp"),
-    ("mcp", "acp"),
 }
 
 

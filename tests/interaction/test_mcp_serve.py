@@ -23,6 +23,7 @@ from mew_spaces.gateway.gateway import serve_gateway
 from mew_agent.parts.mcp.space_offers import BOARD
 from tests.interaction.test_cli_processes import MEW, Folder, environment
 from tests.mew_agent.cli.remote.test_session import running_space
+from tests.parts.mcp import workshop
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="`mew up` needs a POSIX system")
@@ -36,11 +37,11 @@ participants:
     auto_start: true
     capabilities: [{kind: chat}, {kind: "chat/*"}, {kind: "reasoning/*"}, {kind: participant/status},
                    {kind: participant/compact-done}]
-  files:
+  workshop:
     type: mcp-bridge
-    mcp_server: {command: mew, args: [mcp, filesystem, "."]}
+    mcp_server: {command: @PYTHON@, args: [@WORKSHOP@]}
     auto_start: true
-"""
+""".replace("@PYTHON@", sys.executable).replace("@WORKSHOP@", workshop.__file__)
 
 
 @asynccontextmanager
@@ -85,10 +86,10 @@ async def test_client_chats_reads_the_board_and_compacts_an_agent(tmp_path: Path
             chats = (await call(client, "recent_chat", limit=100))["chats"]
             assert [one["from"] for one in chats][:2] == ["ada", "coder"]
             tools = {tool.name: tool.annotations for tool in (await client.list_tools(cache_mode="bypass")).tools}
-            assert tools["files__write_file"] is not None
-            assert tools["files__write_file"].destructive_hint is True
-            read = await client.call_tool("files__read_file", {"path": "space.yaml"})
-            assert "default_participant: ada" in str(read.content)
+            assert tools["workshop__raze"] is not None
+            assert tools["workshop__raze"].destructive_hint is True
+            added = await client.call_tool("workshop__add", {"a": 40, "b": 2})
+            assert "42" in str(added.content)
         finally:
             await folder.stop()
         after = await client.call_tool("list_participants", {})
@@ -138,12 +139,11 @@ async def test_http_requires_the_persons_token(tmp_path: Path) -> None:
         assert "Traceback" not in shown()
 
 
-@pytest.mark.parametrize("command", [("serve",), ("filesystem", ".")], ids=["space", "files"])
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
 async def test_signal_ends_the_server_while_its_input_is_open(
-    tmp_path: Path, command: tuple[str, ...], number: signal.Signals, code: int
+    tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
-    process = await anyio.open_process((*MEW, "mcp", *command), cwd=tmp_path, env=environment())
+    process = await anyio.open_process((*MEW, "mcp", "serve"), cwd=tmp_path, env=environment())
     try:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -160,7 +160,7 @@ async def test_signal_ends_the_server_while_its_input_is_open(
         }
         await process.stdin.send(json.dumps(hello).encode() + b"\n")
         with anyio.fail_after(PATIENCE_SECONDS):
-            assert json.loads(await process.stdout.receive())["result"]["serverInfo"]["name"] in ("mew", "filesystem")
+            assert json.loads(await process.stdout.receive())["result"]["serverInfo"]["name"] == "mew"
             process.send_signal(number)
             assert await process.wait() == code
             assert b"".join([piece async for piece in process.stderr]) == b""

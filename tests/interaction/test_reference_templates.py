@@ -17,6 +17,7 @@ from mew_agent.cli.app.addresses import choose_address
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.rehearsal import serve_rehearsal
 from tests.interaction.test_cli_processes import MEW, Folder, environment
+from tests.parts.mcp import workshop
 from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="`mew up` needs a POSIX system")
@@ -50,7 +51,7 @@ BRIDGE = """
     type: local
     command: "mew"
     args: ["bridge", "start", "--gateway", "ws://localhost:${{PORT}}", "--space", "{space}", "--token", "${{TOKEN}}",
-      "--participant-id", "{name}", "--mcp-command", "mew", "--mcp-args", "{arguments}"]
+      "--participant-id", "{name}", "--mcp-command", "{program}", "--mcp-args", "{arguments}"]
     auto_start: true
     capabilities:
       - kind: "mcp/request"
@@ -89,13 +90,6 @@ CODER_MAY = """
           method: "tools/call"
           params:
             name: "read_text_file"
-"""
-
-PLAYER_MAY = """
-      - kind: "mcp/request"
-        payload:
-          method: "tools/*"
-      - kind: "mcp/response"
 """
 
 FULFILLER = """
@@ -194,29 +188,17 @@ async def up(folder: Folder, *flags: str) -> str:
     return shown
 
 
-async def test_the_coder_reads_a_file_through_the_bridge(folder: Folder) -> None:
-    (folder.path / "notes.txt").write_text("the answer is 42")
+async def test_a_tool_is_called_through_the_bridge(folder: Folder) -> None:
     async with serve_rehearsal() as model:
         agent = AGENT.format(space="room", more=CODER_MAY, model_url=model.base_url, settings=SETTINGS)
-        bridge = BRIDGE.format(name="mcp-fs-bridge", space="room", arguments=f"mcp,filesystem,{folder.path}")
+        bridge = BRIDGE.format(name="mcp-bridge", space="room", program=sys.executable, arguments=workshop.__file__)
         write(folder, HUMAN.format(space="room"), agent, bridge, FULFILLER, DEFAULTS)
         shown = await up(folder, "--port", "0")
         assert "mew: joined" in shown
-        assert "mcp-fs-bridge: joined" in shown
+        assert "mcp-bridge: joined" in shown
         assert "Noted" in await folder.mew("chat", "mew", "hello")
-        call = json.dumps({"name": "read_text_file", "arguments": {"path": "notes.txt"}})
-        assert "the answer is 42" in await call_tool(folder, "mcp-fs-bridge", call)
-
-
-async def test_the_maze_is_played_through_the_bridge(folder: Folder) -> None:
-    async with serve_rehearsal() as model:
-        agent = AGENT.format(space="play", more=PLAYER_MAY, model_url=model.base_url, settings=SETTINGS)
-        bridge = BRIDGE.format(name="cat-maze", space="play", arguments="mcp,cat-maze")
-        write(folder, HUMAN.format(space="play"), agent, bridge, DEFAULTS)
-        shown = await up(folder, "--port", "0")
-        assert "mew: joined" in shown
-        assert "cat-maze: joined" in shown
-        assert "The cat went right." in await call_tool(folder, "cat-maze", '{"name": "right", "arguments": {}}')
+        call = json.dumps({"name": "add", "arguments": {"a": 40, "b": 2}})
+        assert "42" in await call_tool(folder, "mcp-bridge", call)
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="its agent is a Node program")

@@ -123,9 +123,7 @@ COMMANDS: Final[Sections] = {
             "Bring an ACP agent into a space, or serve an agent to an editor.",
             {
                 "start": _command("Bring an ACP agent, such as Codex, into a space.", "parts.acp.command:start"),
-                "serve": _command(
-                    "Serve an agent of a space to an editor that speaks ACP.", "parts.mcp.serve_command:serve_acp"
-                ),
+                "serve": _command("Serve an agent of a space to an editor that speaks ACP.", "parts.acp.command:serve"),
             },
         ),
         "a2a": GroupEntry(
@@ -138,13 +136,9 @@ COMMANDS: Final[Sections] = {
             },
         ),
         "mcp": GroupEntry(
-            "Run an MCP server for a space, a folder or a game.",
+            "Offer a space to MCP clients.",
             {
-                "serve": _command("Run an MCP server that acts in a space.", "parts.mcp.serve_command:serve_mcp"),
-                "filesystem": _command("Run an MCP server for the files of a folder.", "parts.mcp.builtin:filesystem"),
-                "cat-maze": _command(
-                    "Run an MCP server with a game: lead the cat to the fish.", "parts.mcp.builtin:cat_maze"
-                ),
+                "serve": _command("Run an MCP server that acts in a space.", "parts.mcp.command:serve"),
             },
         ),
         "serve": _command("Offer the agents as models to OpenAI clients.", "parts.openai_api.command:serve"),

@@ -1,25 +1,39 @@
-"""`mew acp start`: an ACP agent as a participant, in the foreground."""
+"""`mew acp start`: an ACP agent as a participant. `mew acp serve`: an agent of a space for an editor."""
 
 import logging
 import os
-import secrets
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Annotated, Any
+import stat
+from contextlib import AsyncExitStack
+from typing import Annotated, Final
 
 from mew_protocol.acp_settings import ACP_CONFIG
 from mew_protocol.setting_problems import first_problem
+from mew_settings.plugins import load_table
 from pydantic import ValidationError
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.options import ConnectionOptions, LogLevelOption, ProgramConnection, option, with_option_groups
-from mew_agent.cli.remote.session import Identity, find_identity
+from mew_agent.cli.app.options import (
+    ConnectionOptions,
+    LogLevelOption,
+    ProgramConnection,
+    TargetArgument,
+    option,
+    with_option_groups,
+)
+from mew_agent.cli.remote.session import find_identity, require_person
 from mew_agent.errors import ConfigError, has_extra, require_extra, unknown_name
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.acp.profiles import PROFILES
 from mew_agent.parts.acp.settings import AcpConfig
 from mew_agent.program import run_until_signal
 from mew_agent.tracing import enable_by_environment
+
+TOOL_SERVERS: Final = "mew_agent.tool_servers"
+"""The table of servers that offer a space to the program of an agent.
+
+An entry is called with the participant and its `Identity`. It returns an async context manager that serves and yields
+the server's entry of `session/new`.
+"""
 
 
 @with_option_groups
@@ -60,7 +74,10 @@ def start(
         me = AcpAgent(settings, who.ws_url, space=who.space, id=who.participant, token=who.token)
         async with AsyncExitStack() as stack:
             if settings.space_tools and has_extra("mcp"):
-                me.mcp_servers = (await stack.enter_async_context(serving_tools(me, who)),)
+                servers = [
+                    await stack.enter_async_context(serve(me, who)) for serve in load_table(TOOL_SERVERS).values()
+                ]
+                me.mcp_servers = tuple(servers)
             await stack.enter_async_context(me)
             terminal.print_line(f"{who.participant} joined '{who.space}' at {who.gateway} with {settings.program[0]}")
             await me.run_forever()
@@ -70,17 +87,31 @@ def start(
     run_until_signal(run)
 
 
-@asynccontextmanager
-async def serving_tools(me: Participant, who: Identity) -> AsyncIterator[dict[str, Any]]:
-    """Serve what `mew mcp serve` offers, as `me`, to its program only. Yields the server's entry of `session/new`.
+@with_option_groups
+def serve(target: TargetArgument, connection: ConnectionOptions) -> None:
+    """Serve an agent of a space to an editor that speaks ACP.
 
-    The program gets a token for this server, and never that of the participant.
+    It speaks the Agent Client Protocol on standard input and output. The editor acts as the space's person: it chats
+    with the agent, sees how full its context is, and decides about what the agent proposes.
     """
-    from mew_agent.parts.mcp.server import serving_http  # needs the extra `mcp`
-    from mew_agent.parts.mcp.space_offers import make_server
+    require_extra("acp", "an ACP agent")
+    require_pipe(0, "standard input")
+    require_pipe(1, "standard output")
+    who = find_identity(connection)
+    require_person(who)
+    terminal.configure_logging("warning")
 
-    token = secrets.token_urlsafe()
-    connection = ConnectionOptions(who.participant, who.token, who.gateway, who.space)
-    async with serving_http(make_server(connection, me), 0, token) as url:
-        headers = [{"name": "Authorization", "value": f"Bearer {token}"}]
-        yield {"type": "http", "name": "mew", "url": url, "headers": headers}
+    async def run() -> None:
+        from mew_agent.parts.acp.server import AcpServer  # needs the extra `acp`
+
+        async with Participant(who.ws_url, space=who.space, id=who.participant, token=who.token) as me:
+            await AcpServer(me, target).serve()
+
+    run_until_signal(run)
+
+
+def require_pipe(descriptor: int, name: str) -> None:
+    """Raise `ConfigError` for a file or /dev/null: asyncio can wait for pipes, sockets and terminals only."""
+    mode = os.fstat(descriptor).st_mode
+    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(descriptor)):
+        raise ConfigError(name, "no editor is connected to it", "a pipe; let an editor start `mew acp serve`")

@@ -1,19 +1,33 @@
-"""`mew bridge start`: connects an MCP server to a space, in the foreground."""
+"""`mew bridge start`: connects an MCP server to a space. `mew mcp serve`: an MCP server that acts in a space."""
 
 import json
 import logging
 import os
-from typing import Annotated
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Annotated, Any
 
+import anyio
 from mew_protocol.bridge_settings import BRIDGE_CONFIG, BridgeSettings
 from mew_protocol.setting_problems import first_problem
 from pydantic import ValidationError
 
 from mew_agent.cli.app import terminal
+from mew_agent.cli.app.addresses import listening_failures
+from mew_agent.cli.app.line_io import lines_of_stdin, read_lines
 from mew_agent.cli.app.locate import OWN_COMMAND
-from mew_agent.cli.app.options import LogLevelOption, ProgramConnection, option, with_option_groups
-from mew_agent.cli.remote.session import find_identity
+from mew_agent.cli.app.options import (
+    AllowHostOption,
+    ConnectionOptions,
+    LogLevelOption,
+    ProgramConnection,
+    option,
+    with_option_groups,
+)
+from mew_agent.cli.remote.session import Identity, find_identity, require_person
 from mew_agent.errors import ConfigError, require_extra
+from mew_agent.participant.participant import Participant
 from mew_agent.program import run_until_signal
 from mew_agent.tracing import enable_by_environment
 
@@ -81,6 +95,67 @@ def start(
         )
 
     run_until_signal(run)
+
+
+@with_option_groups
+def serve(
+    *,
+    http: Annotated[
+        int | None, option("--http PORT", "Serve HTTP on this loopback port; 0 picks a free port.", min=0, max=65535)
+    ] = None,
+    allow_host: AllowHostOption = None,
+    connection: ConnectionOptions,
+) -> None:
+    """Run an MCP server that acts in a space.
+
+    Its tools send chats, read the board, request compactions and call the tools of other participants as the space's
+    person. It serves standard input and output, or HTTP. Over HTTP a client must send that person's token:
+    `Authorization: Bearer TOKEN`.
+    """
+    require_extra("mcp", "`mew mcp serve`")
+    terminal.configure_logging("warning")
+    from mew_agent.parts.mcp.server import serve_stdio, serving_http  # needs the extra `mcp`
+    from mew_agent.parts.mcp.space_offers import make_server
+
+    if http is None:
+        server = make_server(connection)
+
+        async def run_on_stdio() -> None:
+            async with read_lines(lines_of_stdin()) as lines:
+                await serve_stdio(server, lines)
+
+        run_until_signal(run_on_stdio)
+        return
+    from mew_listener.request_guard import Allowed
+
+    who, allowed = find_identity(connection), Allowed(allow_host or ())
+    require_person(who)
+
+    async def run() -> None:
+        with listening_failures("--http", f"port {http}"):
+            async with serving_http(make_server(connection), http, who.token, allowed=allowed) as url:
+                terminal.print_line(
+                    f"MCP server of '{who.space}' at {url}; clients act as {who.participant} with its token"
+                )
+                await anyio.sleep_forever()
+
+    run_until_signal(run)
+
+
+@asynccontextmanager
+async def serve_space_tools(me: Participant, who: Identity) -> AsyncIterator[dict[str, Any]]:
+    """Serve the tools of `mew mcp serve`, as `me`, to its program only. Yields the server's entry of `session/new`.
+
+    The program gets a token for this server, and never that of the participant.
+    """
+    from mew_agent.parts.mcp.server import serving_http  # needs the extra `mcp`
+    from mew_agent.parts.mcp.space_offers import make_server
+
+    token = secrets.token_urlsafe()
+    connection = ConnectionOptions(who.participant, who.token, who.gateway, who.space)
+    async with serving_http(make_server(connection, me), 0, token) as url:
+        headers = [{"name": "Authorization", "value": f"Bearer {token}"}]
+        yield {"type": "http", "name": "mew", "url": url, "headers": headers}
 
 
 def _server(

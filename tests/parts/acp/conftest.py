@@ -18,8 +18,8 @@ from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
 from mew_agent import Participant
 from mew_agent.cli.remote.session import Identity
-from mew_agent.parts.acp.command import serving_tools
 from mew_agent.parts.acp.settings import AcpConfig
+from mew_agent.parts.mcp.command import serve_space_tools
 from tests.support.agents import EnvelopeRecorder
 from tests.support.waiting import PATIENCE_SECONDS, until
 
@@ -135,7 +135,7 @@ def start(tmp_path: Path) -> Start:
                 first_delay_seconds=0.01,
             )
             who = Identity(running.ws_url, "demo", "codex", running.token_of("codex"))
-            agent.mcp_servers = (await stack.enter_async_context(serving_tools(agent, who)),)
+            agent.mcp_servers = (await stack.enter_async_context(serve_space_tools(agent, who)),)
             recorder = EnvelopeRecorder(ada)
             async with agent:
                 yield Stage(running, agent, ada, bob, recorder)

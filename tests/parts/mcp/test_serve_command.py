@@ -1,11 +1,7 @@
-"""`mew mcp serve` and `mew acp serve`: what they refuse. tests/interaction runs them as processes."""
-
-import os
+"""`mew mcp serve`: what it refuses. tests/interaction runs it as a process."""
 
 import pytest
 
-from mew_agent.errors import ConfigError
-from mew_agent.parts.mcp.serve_command import require_pipe
 from tests.support import command_space
 from tests.support.cli import mew
 
@@ -29,16 +25,3 @@ async def test_http_server_needs_an_identity_at_start() -> None:
     outcome = await mew("mcp", "serve", "--http", "0")
     assert "no space is running here" in outcome.err
     assert outcome.code == 2
-
-
-def test_serving_an_editor_needs_pipes() -> None:
-    reader, writer = os.pipe()
-    nowhere = os.open(os.devnull, os.O_RDONLY)
-    try:
-        require_pipe(reader, "standard input")
-        require_pipe(writer, "standard output")
-        with pytest.raises(ConfigError, match="standard input: no editor is connected"):
-            require_pipe(nowhere, "standard input")
-    finally:
-        for descriptor in (reader, writer, nowhere):
-            os.close(descriptor)

@@ -4,7 +4,7 @@ import httpx2
 import pytest
 
 from mew_agent.parts.mcp import server as bridge
-from mew_agent.parts.mcp.builtin import maze_tools, server_of
+from mew_agent.tools.catalog import LocalOffers
 
 OPEN = {
     "jsonrpc": "2.0",
@@ -18,7 +18,7 @@ async def test_a_client_opens_a_limited_number_of_sessions(monkeypatch: pytest.M
     monkeypatch.setattr(bridge, "MAX_SESSIONS", 2)
     headers = {"authorization": "Bearer t", "accept": "application/json, text/event-stream"}
     async with (
-        bridge.serving_http(server_of("maze", "A maze.", maze_tools()), 0, "t") as url,
+        bridge.serving_http(bridge.OffersServer("maze", "A maze.", LocalOffers()), 0, "t") as url,
         httpx2.AsyncClient(headers=headers) as http,
     ):
         first, second, third = [await http.post(url, json=OPEN) for _ in range(3)]

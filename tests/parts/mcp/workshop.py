@@ -10,6 +10,7 @@ import anyio
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.shared.exceptions import MCPError
+from mcp_types import ToolAnnotations
 
 
 def make_server() -> "MCPServer[None]":
@@ -21,6 +22,11 @@ def make_server() -> "MCPServer[None]":
     def add(a: int, b: int) -> int:
         """Add two numbers."""
         return a + b
+
+    @server.tool(annotations=ToolAnnotations(destructive_hint=True))
+    def raze() -> str:
+        """Tear the workshop down."""
+        return "razed"
 
     @server.tool()
     def fail() -> str:

@@ -10,9 +10,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode, format_trace_id
 
-from mew_agent import tracing
 from mew_agent.parts.openai_api.app import create_app, serve_app
 from mew_agent.parts.rehearsal.options import ScriptedReply, ScriptedToolCall
+from mew_agent.parts.tracing import spans
 from mew_agent.serving.chat_participant import ChatParticipant
 from tests.mew_agent.agent.test_agent_at_work import Scene, at_work, script
 from tests.support.agents import AgentDriver, StartAgent
@@ -24,9 +24,9 @@ ASKS_WRITER = ScriptedReply(tool_calls=(ScriptedToolCall(name="ask_writer", argu
 @pytest.fixture
 def provider() -> Iterator[TracerProvider]:
     made = TracerProvider(shutdown_on_exit=False)
-    tracing.enable(made)
+    spans.enable(made)
     yield made
-    tracing.disable()
+    spans.disable()
 
 
 @pytest.fixture

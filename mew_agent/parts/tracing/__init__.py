@@ -1,0 +1,1 @@
+"""Traces of turns, model calls, tool calls and compactions for OpenTelemetry. Needs the extra `otel`."""
