@@ -30,11 +30,6 @@ from typing import TYPE_CHECKING
 from mew_agent._version import __version__ as __version__
 
 if TYPE_CHECKING:  # `X as X` makes a name public for type checkers
-    from mew_protocol.agent_settings import CompactionSettings as CompactionSettings
-    from mew_protocol.agent_settings import LoopLimits as LoopLimits
-    from mew_protocol.agent_settings import ModelFacts as ModelFacts
-    from mew_protocol.agent_settings import ModelPrice as ModelPrice
-    from mew_protocol.agent_settings import Summariser as Summariser
     from mew_protocol.capability import CapabilitySet as CapabilitySet
     from mew_protocol.codec import StreamFrame as StreamFrame
     from mew_protocol.context_report import AgentMode as AgentMode
@@ -59,6 +54,8 @@ if TYPE_CHECKING:  # `X as X` makes a name public for type checkers
     from mew_protocol.payloads.participant import PinnedText as PinnedText
     from mew_protocol.payloads.participant import PrefixPart as PrefixPart
     from mew_protocol.payloads.participant import Status as Status
+    from mew_settings.model_facts import ModelFacts as ModelFacts
+    from mew_settings.model_facts import ModelPrice as ModelPrice
 
     from mew_agent.agent.agent import Agent as Agent
     from mew_agent.agent.agent import run_agent as run_agent
@@ -154,6 +151,9 @@ if TYPE_CHECKING:  # `X as X` makes a name public for type checkers
     from mew_agent.parts.simple_agents.fulfiller import Fulfiller as Fulfiller
     from mew_agent.parts.simple_agents.fulfiller_policy import FulfillerPolicy as FulfillerPolicy
     from mew_agent.program import run as run
+    from mew_agent.settings import CompactionSettings as CompactionSettings
+    from mew_agent.settings import LoopLimits as LoopLimits
+    from mew_agent.settings import Summariser as Summariser
     from mew_agent.tokens.tokenizers import TextCounter as TextCounter
     from mew_agent.tools.functions import Tool as Tool
     from mew_agent.tools.peer_offers import PeerPrompt as PeerPrompt
@@ -205,7 +205,8 @@ _NAMES_OF = {
     "mew_agent.context.store": "Store StoreLimits",
     "mew_agent.context.policy.actions": "Suggestion",
     "mew_agent.tokens.tokenizers": "TextCounter",
-    "mew_protocol.agent_settings": "CompactionSettings LoopLimits ModelFacts ModelPrice Summariser",
+    "mew_agent.settings": "CompactionSettings LoopLimits Summariser",
+    "mew_settings.model_facts": "ModelFacts ModelPrice",
     "mew_protocol.capability": "CapabilitySet",
     "mew_protocol.codec": "StreamFrame",
     "mew_protocol.context_report": (

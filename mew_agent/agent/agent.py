@@ -13,7 +13,6 @@ from typing import Any, Self
 import anyio
 import anyio.abc
 from mew_protocol import kinds
-from mew_protocol.agent_settings import LOCAL, REHEARSAL
 from mew_protocol.context_report import SenderSpending
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.mcp import proposals_in
@@ -43,6 +42,7 @@ from mew_agent.conversation.context_view import ContextView
 from mew_agent.conversation.events import ContextEvent, ConversationEvent, StatusChanged
 from mew_agent.conversation.model_calls import CALL_BOUND_SECONDS
 from mew_agent.conversation.pins import PIN_TOOLS
+from mew_agent.model.builtin import is_builtin
 from mew_agent.model.interface import Model
 from mew_agent.participant.listeners import call_handler
 from mew_agent.participant.mcp_client import Timeouts
@@ -130,7 +130,7 @@ class Agent(Participant):
         Entering it loads the session; leaving it closes store and model. Raises `ConfigError` if the policy is invalid.
         """
         resources = open_resources(config, model)
-        if model is None and config.base_url in (REHEARSAL, LOCAL):
+        if model is None and is_builtin(config.base_url):
             config = config.model_copy(update={"model": resources.model.identity.model})
         agent = cls(config, resources.model, resources.store, summariser=resources.summariser)
         agent._resources = resources

@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import anyio
 from mew_protocol import kinds
-from mew_protocol.agent_settings import CompactionSettings
 from mew_protocol.envelope import Envelope, wire_timestamp
 from mew_protocol.payloads.mcp import COMPACT_CONTEXT, CallSubject, arguments_of
 from mew_protocol.status_word import status_word
@@ -30,6 +29,7 @@ from mew_agent.conversation.conversation import Conversation
 from mew_agent.conversation.events import ContextCleared, ContextCompacted, ConversationEvent
 from mew_agent.errors import AnswerLost, GatewayError, NotPermitted, PeerError, PinRefused
 from mew_agent.participant.participant import Participant
+from mew_agent.settings import CompactionSettings
 from mew_agent.tools.catalog import INVALID_PARAMS, INVALID_REQUEST, RequestFailed
 
 logger = logging.getLogger("mew_agent.agent.compaction_approval")

@@ -16,11 +16,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from mew_protocol import kinds
-from mew_protocol.agent_settings import LoopLimits
 from mew_protocol.bounded_dict import FairDict
 from mew_protocol.context_report import Waiting
 from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import object_at, objects_at
+
+from mew_agent.settings import LoopLimits
 
 MAX_CHATS: Final = 2_000
 """How many chats are remembered; an answer to an older one counts as the first of a thread."""

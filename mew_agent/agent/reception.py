@@ -12,7 +12,6 @@ from typing import Final, Generic, TypeVar
 
 import anyio
 from mew_protocol import kinds
-from mew_protocol.agent_settings import LoopLimits
 from mew_protocol.context_report import Waiting
 from mew_protocol.envelope import Envelope
 from mew_protocol.join import DeliveryRequest
@@ -27,6 +26,7 @@ from mew_agent.agent.loop_guard import LoopGuard, Verdict
 from mew_agent.context.store import StoredChat
 from mew_agent.participant.messenger import REFUSED_TEXT
 from mew_agent.participant.participant import Participant
+from mew_agent.settings import LoopLimits
 
 FIRST_HISTORY: Final = 1_000
 """How many envelopes an agent reads after a process that was killed while it joined for the first time."""

@@ -6,13 +6,13 @@ Owns which model and store a configuration means, and that they are closed toget
 from dataclasses import dataclass
 
 import anyio
-from mew_protocol.agent_settings import LOCAL, REHEARSAL
 
 from mew_agent.config.agent_config import AgentConfig, chosen_policy
 from mew_agent.config.policy_choice import server_refusal
 from mew_agent.context.sqlite_store import MemoryStore, SqliteStore
 from mew_agent.context.store import Store, StoreLimits
 from mew_agent.errors import ConfigError, MewAgentError
+from mew_agent.model.builtin import builtin_model
 from mew_agent.model.interface import Model
 
 CLOSE_SECONDS = 3.0
@@ -43,7 +43,7 @@ def store_limits(config: AgentConfig) -> StoreLimits:
 def open_resources(config: AgentConfig, model: Model | None = None) -> AgentResources:
     """Open what a configuration names; `model` replaces its model.
 
-    `base_url: rehearsal` is a rehearsal model in this process, and `base_url: local` a GGUF file.
+    A name as `base_url`, such as `rehearsal`, is a model in this process.
     """
     key = config.api_key.get_secret_value() if config.api_key else None
     limits = store_limits(config)
@@ -71,14 +71,9 @@ async def check_provider(config: AgentConfig, model: Model) -> None:
 
 
 def _model(name: str, base_url: str | None, key: str | None, window_tokens: int | None) -> Model:
-    if base_url == REHEARSAL:
-        from mew_agent.parts.rehearsal.service import EmbeddedRehearsal
-
-        return EmbeddedRehearsal(window_tokens)
-    if base_url == LOCAL:
-        from mew_agent.model.local_server import embedded_local
-
-        return embedded_local(name, window_tokens)
+    builtin = builtin_model(base_url)
+    if builtin is not None:
+        return builtin.open(name, window_tokens)
     from mew_agent.model.openai_client import OpenAIModel
 
     return OpenAIModel(name, base_url, key)

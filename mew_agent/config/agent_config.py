@@ -2,7 +2,7 @@
 
 Owns the precedence of sources, weakest first: environment, YAML or JSON file, `MEW_AGENT_CONFIG` (JSON), flags. Also
 owns spellings, file positions in errors, and the notices for keys without effect. The keys themselves are declared in
-`mew_protocol.agent_settings`, which space.yaml uses too; `mew up` passes an agent's section as one more source.
+`mew_agent.settings`, which space.yaml uses too; `mew up` passes an agent's section as one more source.
 """
 
 import json
@@ -14,18 +14,9 @@ from types import MappingProxyType
 from typing import Annotated, Any, Final
 
 import yaml
-from mew_protocol.agent_settings import (
-    IGNORED_KEYS,
-    LOCAL,
-    REHEARSAL,
-    AgentSettings,
-    ModelFacts,
-    ModelPrice,
-    Summariser,
-    WrittenAgentSettings,
-)
 from mew_protocol.ids import checked_id
 from mew_protocol.setting_problems import expectation, known_keys, unreadable
+from mew_settings.model_facts import ModelFacts, ModelPrice
 from pydantic import AfterValidator, Field, SecretStr, ValidationError
 
 from mew_agent.config.policy_choice import ChosenPolicy, configure_policy, mapping_of, policy_from, policy_problem
@@ -33,6 +24,7 @@ from mew_agent.context.policy import PRESETS, Policy
 from mew_agent.context.policy.threshold import Fraction
 from mew_agent.errors import ConfigError, refuse_misspelled, unknown_name
 from mew_agent.gateway_address import websocket_url
+from mew_agent.settings import IGNORED_KEYS, LOCAL, REHEARSAL, AgentSettings, Summariser, WrittenAgentSettings
 from mew_agent.tokens.tokenizers import TokenizerSettings, refuse_unavailable
 
 DEFAULT_GATEWAY: Final = "ws://127.0.0.1:8080"

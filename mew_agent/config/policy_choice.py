@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mew_protocol.agent_settings import AgentSettings
 from mew_protocol.setting_problems import did_you_mean, problem_at
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -17,6 +16,7 @@ from mew_agent.context.policy import PRESETS, Policy
 from mew_agent.context.policy.threshold import PolicyPart
 from mew_agent.errors import ConfigError, unknown_name
 from mew_agent.model.interface import Window
+from mew_agent.settings import AgentSettings
 
 LM_STUDIO = "lmstudio"
 

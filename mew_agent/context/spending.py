@@ -5,8 +5,8 @@ Every figure is what a provider reported, or absent.
 
 from dataclasses import dataclass, field
 
-from mew_protocol.agent_settings import ModelPrice
 from mew_protocol.context_report import CompactionCost, Spending
+from mew_settings.model_facts import ModelPrice
 
 from mew_agent.model.plausibility import implausibility
 from mew_agent.model.usage import Usage

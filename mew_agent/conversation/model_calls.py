@@ -15,7 +15,7 @@ from typing import Any, TypeVar, assert_never
 from uuid import uuid4
 
 import anyio
-from mew_protocol.agent_settings import ModelPrice
+from mew_settings.model_facts import ModelPrice
 
 from mew_agent import tracing
 from mew_agent.compaction.compactor import SUMMARY_TIMEOUT_SECONDS, history_after

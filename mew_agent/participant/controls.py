@@ -12,7 +12,6 @@ from typing import Any, Final, Protocol, assert_never
 import anyio
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
-from mew_protocol.environment import COMPAT_VARIABLE
 from mew_protocol.errors import PayloadError
 from mew_protocol.payloads import compactions, read_payload
 from mew_protocol.payloads.participant import (
@@ -35,6 +34,7 @@ from mew_protocol.payloads.participant import (
 )
 from mew_protocol.payloads.participant import Control as ControlPayload
 from mew_protocol.status_word import StatusWord, status_word
+from mew_settings.environment import COMPAT_VARIABLE
 from pydantic import BaseModel
 
 from mew_agent.errors import GatewayError, NotPermitted, PinRefused

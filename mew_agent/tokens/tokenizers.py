@@ -16,9 +16,8 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any, Final, Literal, Protocol
 
-from mew_protocol.agent_settings import TokenizerChoice
-
 from mew_agent.errors import ConfigError
+from mew_agent.settings import TokenizerChoice
 from mew_agent.tokens.projection import pieces_of
 
 logger = logging.getLogger("mew_agent.tokens.tokenizers")

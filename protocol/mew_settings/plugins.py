@@ -13,6 +13,21 @@ from importlib import import_module
 from typing import Any
 
 
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A line of `mew doctor`: a program or package, its version, the command that installs it, and who needs it.
+
+    `version` is None if it is missing. `problem` says why a program that is there cannot run; it then has no version.
+    """
+
+    kind: str
+    name: str
+    version: str | None
+    install: str
+    needed_by: tuple[str, ...] = ()
+    problem: str | None = None
+
+
 class BrokenPlugin(ImportError):
     """An entry point that cannot be loaded."""
 

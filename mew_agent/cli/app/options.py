@@ -151,7 +151,7 @@ CompatOption = Annotated[
     option(
         "--compat MODE",
         "Behave as the TypeScript gateway where it is less strict: reference (see `compat` of space.yaml).",
-        envvar="MEW_COMPAT",  # of mew_protocol.environment, which imports pydantic: help needs none
+        envvar="MEW_COMPAT",  # of mew_settings.environment, which imports pydantic: help needs none
     ),
 ]
 

@@ -19,7 +19,6 @@ from typing import Annotated
 
 import anyio
 import typer
-from mew_protocol.agent_settings import LOCAL, REHEARSAL
 from mew_spaces.gateway.auth import read_token
 from mew_spaces.launch.run_file import RunFile, read_run_file, run_file_path
 from pydantic_core import to_json
@@ -34,6 +33,7 @@ from mew_agent.errors import ConfigError
 from mew_agent.model.local_server import find_gguf
 from mew_agent.participant.participant import Participant
 from mew_agent.program import run_until_signal
+from mew_agent.settings import LOCAL, REHEARSAL
 
 BY_ITSELF, ON_REQUEST, YOU = "reader", "editor", "you"
 WINDOW_TOKENS = 4096

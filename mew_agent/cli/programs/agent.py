@@ -4,7 +4,6 @@ import os
 from pathlib import Path
 from typing import Annotated, Any
 
-from mew_protocol.agent_settings import LOCAL, REHEARSAL
 from mew_spaces.gateway.auth import read_token
 
 from mew_agent.agent.agent import run_agent
@@ -22,6 +21,7 @@ from mew_agent.cli.app.options import (
 )
 from mew_agent.config.agent_config import Source, check_model_source, load_agent_config
 from mew_agent.errors import ConfigError
+from mew_agent.model.builtin import is_builtin
 from mew_agent.program import run_until_signal
 from mew_agent.tracing import enable_by_environment
 
@@ -69,7 +69,7 @@ def run(
     for notice in notices:
         terminal.warn(notice)
     check_model_source(settings, where="mew agent run")
-    if settings.base_url in (REHEARSAL, LOCAL):
+    if is_builtin(settings.base_url):
         raise ConfigError("base_url", "only `mew up` starts a model server; give the URL of `mew model serve`")
     terminal.use_log_format(log_format)
     terminal.configure_logging(settings.log_level)

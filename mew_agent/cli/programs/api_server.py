@@ -46,5 +46,5 @@ def agents_of(config: SpaceConfig | None, who: Identity) -> frozenset[str]:
     if config is None:
         return frozenset()
     require_person(who, config)
-    agents = (name for name, one in config.participants.items() if one.acts_as == "agent" and one.meter is None)
+    agents = (name for name, one in config.participants.items() if one.acts_as == "agent" and one.answers_chats)
     return frozenset(agents)

@@ -16,6 +16,7 @@ from typing import Final
 import anyio
 import anyio.to_thread
 from mew_spaces.config.loading import SpaceConfig, load_space
+from mew_spaces.config.participant_types import participant_types
 from mew_spaces.errors import SpacesError
 from mew_spaces.gateway.auth import space_folder
 from mew_spaces.gateway.http_bodies import ProgramAnswer
@@ -25,6 +26,7 @@ from mew_spaces.launch.program_logs import log_folder, log_path, tail
 from mew_spaces.launch.run_file import RunFile, read_run_file, run_file_path
 
 from mew_agent.cli.app.locate import OWN_COMMAND
+from mew_agent.cli.space.agent_type import AGENT_KEY
 
 COMMAND_SECONDS: Final = 90.0
 """How long a command may take; it waits until a program has joined."""
@@ -89,12 +91,13 @@ class CommandLinePrograms:
         if new.like is not None:
             config = await anyio.to_thread.run_sync(self._newest_config)
             like = config.participants.get(new.like)
-            if like is None or like.agent is None:
+            agent = like.section(AGENT_KEY) if like is not None else None
+            if agent is None:
                 return _not_done(new.participant, f"'{new.like}' is not an agent of space.yaml")
-            written = like.agent.model_fields_set
+            written = agent.model_fields_set
             for option, key in (("--base-url", "base_url"), ("--api-key-env", "api_key_env"), ("--model", "model")):
                 if key in written:  # the key belongs to the server, so they go together
-                    options[option] = options.get(option) or getattr(like.agent, key)
+                    options[option] = options.get(option) or getattr(agent, key)
         given = [f"{name}={value}" for name, value in options.items() if value is not None]
         return await self._command("added", "agent", "add", *given, new.participant)
 
@@ -152,15 +155,15 @@ def known_secrets(state: Path, config: SpaceConfig, environ: Mapping[str, str]) 
     for participant in config.participants.values():
         found += participant.tokens
         named = [*participant.env.items()]
-        for section in (participant.acp, participant.mcp_server):
-            named += section.env.items() if section is not None else ()
-        if participant.mcp_server is not None:
-            named += participant.mcp_server.headers.items()
+        if participant.type_key is not None:
+            section = participant.section(participant.type_key).model_dump(mode="json", exclude_none=True)
+            keys = participant_types()[participant.type_key].with_variables
+            named += (pair for key in keys if isinstance(section.get(key), dict) for pair in section[key].items())
         for name, value in named:
             if _SECRET_NAME.search(name):
                 whole = substitute(value, environ)
                 found += [whole, whole.rpartition(" ")[2]]  # `Bearer KEY`
-        agent = participant.agent
+        agent = participant.section(AGENT_KEY)
         if agent is not None:
             found += [environ.get(one.api_key_env or "", "") for one in (agent, agent.summariser) if one is not None]
             if agent.summariser is not None and agent.summariser.api_key is not None:

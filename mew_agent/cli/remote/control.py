@@ -67,7 +67,7 @@ def chat(
     if not text.strip():
         raise ConfigError("TEXT", "is empty", "a message, or `-` and a message on standard input")
     with request.send(kinds.CHAT, Chat(text=text), _cancel_question) as sent:
-        if _is_bridge(sent):
+        if _answers_no_chats(sent):
             name = request.target
             terminal.warn(f"'{name}' offers tools and does not answer chats; `mew tools {name}` lists them")
             return ExitCode.NO_ANSWER
@@ -120,11 +120,11 @@ def compact(
     raise AssertionError("`answers` ends by raising only")
 
 
-def _is_bridge(sent: SentRequest) -> bool:
-    """Whether the participant is an MCP server of the running space's space.yaml."""
+def _answers_no_chats(sent: SentRequest) -> bool:
+    """Return whether space.yaml says that the participant offers tools or figures only."""
     config = configuration_at(sent.api.run_path)
     known = config.participants.get(sent.participant) if config is not None else None
-    return known is not None and known.is_bridge
+    return known is not None and not known.answers_chats
 
 
 def _cancel_question(sent: SentRequest) -> None:

@@ -7,9 +7,9 @@ once is removed again. If no space runs, only the file changes.
 
 import os
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, make_dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from mew_protocol import kinds
@@ -18,7 +18,7 @@ from mew_protocol.envelope import Draft
 from mew_protocol.ids import new_id_problem
 from mew_settings.private_files import replace_file
 from mew_spaces.config.loading import ParticipantConfig, SpaceConfig, parse_space, with_participant
-from mew_spaces.config.settings import Role
+from mew_spaces.config.participant_types import Role, participant_types
 from mew_spaces.launch.program_logs import log_folder, log_path
 from mew_spaces.launch.run_file import RunFile
 
@@ -33,10 +33,31 @@ from mew_agent.cli.remote.session import find_gateway
 from mew_agent.cli.space.plan import check_new_participant
 from mew_agent.cli.space.restart import start_program, supervisor_of
 from mew_agent.cli.space.up import RELOAD_SIGNAL
-from mew_agent.errors import ConfigError, GatewayError, MewAgentError, unknown_name
-from mew_agent.parts.acp.profiles import PROFILES
+from mew_agent.errors import ConfigError, GatewayError, MewAgentError
 
-_OTHER_AGENTS: Final = ", or `acp: {command: ...}` in space.yaml"
+
+class _SectionOptions:
+    """One option for each participant type that can be added from the command line."""
+
+    def given(self) -> dict[str, str]:
+        """Return the given values by the key of their section."""
+        return {key: value for key in participant_types() if (value := getattr(self, key, None)) is not None}
+
+
+if TYPE_CHECKING:
+
+    class SectionOptions(_SectionOptions):
+        """Takes the values by the key of their section."""
+
+        def __init__(self, **given: str | None) -> None: ...
+
+else:
+    _FIELDS = [
+        (key, Annotated[str | None, option(*kind.add_option)], None)
+        for key, kind in participant_types().items()
+        if kind.add_option is not None
+    ]
+    SectionOptions = make_dataclass("SectionOptions", _FIELDS, bases=(_SectionOptions,), frozen=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +65,7 @@ class NewParticipant:
     """A participant to add, as given on the command line; an agent if nothing says otherwise."""
 
     name: Annotated[str, typer.Argument(metavar="NAME", help="Id of the new participant.")]
+    of_types: SectionOptions = field(default_factory=SectionOptions)
     model: Annotated[str | None, option("--model, -m NAME", "Model (default: OPENAI_MODEL).")] = None
     base_url: Annotated[str | None, option("--base-url URL", "Model server (default: OPENAI_BASE_URL).")] = None
     api_key_env: Annotated[
@@ -51,11 +73,6 @@ class NewParticipant:
     ] = None
     system_prompt: Annotated[str | None, option("--prompt TEXT", "System prompt.")] = None
     command: Annotated[str | None, option("--command COMMAND", "Run this program instead of an agent.")] = None
-    acp: Annotated[
-        str | None, option("--acp NAME", "Run this agent over ACP: codex, opencode, goose, qwen, kimi or claude.")
-    ] = None
-    mcp: Annotated[str | None, option("--mcp URL", "Offer the tools of the MCP server at URL.")] = None
-    meter: Annotated[str | None, option("--meter URL", "Meter an agent that calls the model server at URL.")] = None
     is_person: Annotated[bool, option("--person", "Add a person; starts no program.")] = False
     role: Annotated[Role | None, option("--role ROLE", "agent, tool, person or observer (default: what fits).")] = None
     capabilities: Annotated[
@@ -66,24 +83,20 @@ class NewParticipant:
     def settings(self) -> dict[str, Any]:
         """The participant's section of space.yaml. Raises `ConfigError`."""
         section: dict[str, Any] = {}
-        kinds_of = {"--acp": self.acp, "--meter": self.meter, "--mcp": self.mcp, "--command": self.command}
-        given_kinds = [flag for flag, value in {**kinds_of, "--person": self.is_person}.items() if value]
+        types = participant_types()
+        options = {key: (types[key].add_option or ("",))[0].split()[0] for key in self.of_types.given()}
+        given_kinds = [*options.values()]
+        given_kinds += [flag for flag, value in (("--command", self.command), ("--person", self.is_person)) if value]
         given = {"--model": self.model, "--base-url": self.base_url, "--prompt": self.system_prompt}
         of_an_agent = [flag for flag, value in given.items() if value is not None]
         if len(given_kinds) > 1 or (given_kinds and of_an_agent):
             raise ConfigError(given_kinds[0], f"cannot be combined with {(given_kinds[1:] + of_an_agent)[0]}")
-        if self.meter is not None:
-            section = {"meter": self.meter}
-        elif self.mcp is not None:
-            section = {"mcp_server": {"url": self.mcp}}
-        elif self.acp is not None:
-            if self.acp not in PROFILES:
-                raise unknown_name("--acp", f"no agent '{self.acp}' is known", self.acp, PROFILES, _OTHER_AGENTS)
-            section = {"acp": self.acp}
-        elif self.command is not None:
+        for key, text in self.of_types.given().items():
+            section = {key: types[key].section_from(text)}
+        if self.command is not None:
             program, *arguments = shlex.split(self.command) or [""]
             section = {"command": program, "args": arguments}
-        elif not self.is_person and self.role in (None, "agent"):
+        elif not given_kinds and self.role in (None, "agent"):
             keys = ("model", "base_url", "api_key_env", "system_prompt")
             section = {"agent": {key: value for key in keys if (value := getattr(self, key)) is not None}}
         if section:

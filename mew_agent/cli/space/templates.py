@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from mew_protocol.agent_settings import LOCAL, REHEARSAL
 from mew_protocol.ids import MAX_ID_LENGTH, id_problem
 from mew_protocol.setting_problems import first_problem, unreadable
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mew_agent.cli.app.locate import SPACE_FILE
 from mew_agent.errors import ConfigError
+from mew_agent.settings import LOCAL, REHEARSAL
 
 BUILT_IN: Final = Path(__file__).parents[2] / "templates"
 DEFAULT_TEMPLATE: Final = "coder-agent"

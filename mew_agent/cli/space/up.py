@@ -16,7 +16,6 @@ from typing import IO, Annotated, Any, Final, cast
 
 import anyio
 import anyio.to_thread
-from mew_protocol.agent_settings import REHEARSAL
 from mew_spaces.config.loading import load_space
 from mew_spaces.errors import SpacesError
 from mew_spaces.launch.launch import GATEWAY, MODEL, Program
@@ -31,6 +30,7 @@ from mew_agent.cli.app.options import ConnectionOptions, option, with_option_gro
 from mew_agent.cli.app.signals import interrupt_on_termination
 from mew_agent.cli.board.words import clean
 from mew_agent.cli.remote.http_api import GatewayApi
+from mew_agent.cli.space.agent_type import AGENT_KEY
 from mew_agent.cli.space.plan import LaunchPlan, StartOptions, add_new_participants, make_launch_plan
 from mew_agent.errors import ConfigError, MewAgentError, NotConnected, Unauthorized
 from mew_agent.program import run_until_signal
@@ -243,8 +243,9 @@ def _wait_ready(
             return run
         if child.poll() is not None:
             raise ConfigError(plan.space, f"did not start: {_last_words(own_log)}")
-        is_loading = plan.serves not in (None, REHEARSAL)
-        progress.show(f"{plan.space}: {f'loading {plan.serves}' if is_loading else 'starting the gateway'}")
+        is_loading = plan.served is not None and plan.served.model.loads_slowly
+        doing = f"loading {plan.served.what}" if plan.served is not None and is_loading else "starting the gateway"
+        progress.show(f"{plan.space}: {doing}")
         time.sleep(_POLL_SECONDS)
     child.send_signal(signal.SIGTERM)
     child.wait()
@@ -301,10 +302,9 @@ def _summary(plan: LaunchPlan, joined: set[str], faults: Mapping[str, str]) -> d
 def _print_summary(plan: LaunchPlan, joined: set[str], faults: Mapping[str, str]) -> None:
     here = Path.cwd()
     terminal.print_line(f"{plan.space} is running in the background at {plan.launch.address.http}")
-    if plan.serves == REHEARSAL:
-        terminal.print_line("  its agents use the rehearsal model: canned replies, no real model")
-    elif plan.serves is not None:
-        terminal.print_line(f"  its agents use a model on this machine: {plan.serves}")
+    if plan.served is not None:
+        on_machine = f"its agents use a model on this machine: {plan.served.what}"
+        terminal.print_line(f"  {plan.served.model.notice or on_machine}")
     for program in plan.launch.participants():
         if program.name in faults:
             state = f"{faults[program.name]} (see {relative_to(here, log_path(plan.logs, program.name))})"
@@ -334,7 +334,7 @@ def _next_steps(plan: LaunchPlan, *, is_background: bool) -> list[str]:
         lines.append(f"{len(people)} people here: add --participant ID to commands, or {default_hint(people[0])}")
     place = "" if Path.cwd().is_relative_to(plan.launch.folder.resolve()) else f" --space-dir {plan.launch.folder}"
     who = f" --participant {people[0]}" if plan.person is None and people else ""
-    agents = [name for name, one in plan.launch.config.participants.items() if one.agent is not None]
+    agents = [name for name, one in plan.launch.config.participants.items() if one.type_key == AGENT_KEY]
     mew = terminal.own_command()
     first = (f"{mew} logs{place} --follow", "read what the programs write")
     if agents and people:

@@ -60,7 +60,11 @@ def serve(
     configured = agents_of(config, who)
     named = {} if config is None else config.participants
     # How each participant answers. Observers and meters do not.
-    roles = {name: role for name, one in named.items() if one.meter is None and (role := one.acts_as) != "observer"}
+    roles = {
+        name: role
+        for name, one in named.items()
+        if (role := one.acts_as) != "observer" and (role != "agent" or one.answers_chats)
+    }
     key = (api_key or "").strip()
     warn_if_reachable(host, REACHABLE)
 

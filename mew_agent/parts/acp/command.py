@@ -6,7 +6,6 @@ import stat
 from contextlib import AsyncExitStack
 from typing import Annotated, Final
 
-from mew_protocol.acp_settings import ACP_CONFIG
 from mew_protocol.setting_problems import first_problem
 from mew_settings.plugins import load_table
 from pydantic import ValidationError
@@ -24,7 +23,7 @@ from mew_agent.cli.remote.session import find_identity, require_person
 from mew_agent.errors import ConfigError, has_extra, require_extra, unknown_name
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.acp.profiles import PROFILES
-from mew_agent.parts.acp.settings import AcpConfig
+from mew_agent.parts.acp.settings import ACP_CONFIG, AcpConfig
 from mew_agent.program import run_until_signal
 from mew_agent.tracing import enable_by_environment
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import anyio.to_thread
-from mew_protocol.acp_settings import FileAccess
+
+from mew_agent.parts.acp.settings import FileAccess
 
 READ: Final = "fs/read_text_file"
 WRITE: Final = "fs/write_text_file"

@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 import anyio
-from mew_protocol.bridge_settings import BRIDGE_CONFIG, BridgeSettings
 from mew_protocol.setting_problems import first_problem
 from pydantic import ValidationError
 
@@ -28,6 +27,7 @@ from mew_agent.cli.app.options import (
 from mew_agent.cli.remote.session import Identity, find_identity, require_person
 from mew_agent.errors import ConfigError, require_extra
 from mew_agent.participant.participant import Participant
+from mew_agent.parts.mcp.settings import BRIDGE_CONFIG, BridgeSettings
 from mew_agent.program import run_until_signal
 from mew_agent.tracing import enable_by_environment
 

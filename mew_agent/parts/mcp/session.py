@@ -23,7 +23,6 @@ from mcp.client.subscriptions import listen
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION
-from mew_protocol.bridge_settings import BridgeSettings
 from mew_protocol.codec import DEFAULT_MAX_BYTES
 from mew_protocol.setting_problems import first_problem
 from pydantic import BaseModel, ValidationError
@@ -33,6 +32,7 @@ from mew_agent import tracing
 from mew_agent._version import __version__
 from mew_agent.child_program import ChildFailed, ChildProgram, running_program
 from mew_agent.gateway_address import is_loopback
+from mew_agent.parts.mcp.settings import BridgeSettings
 from mew_agent.tools.catalog import INTERNAL_ERROR, METHOD_NOT_FOUND, UNAVAILABLE, RequestFailed, with_other_lists
 
 logger = logging.getLogger("mew_agent.parts.mcp")

@@ -16,7 +16,7 @@ import anyio
 from anyio import to_thread
 from mew_listener.request_guard import ONLY_OWN, Allowed
 from mew_listener.server import serving, while_connected
-from mew_protocol.metrics import Metric, context_metrics
+from mew_spaces.gateway.context_metrics import Metric, context_metrics
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Annotated
 
 import anyio
-from mew_protocol.agent_settings import LOCAL
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.addresses import listening_failures
@@ -14,6 +13,7 @@ from mew_agent.model.local_server import DEFAULT_WINDOW_TOKENS, LocalModelOption
 from mew_agent.parts.rehearsal.options import RehearsalOptions
 from mew_agent.parts.rehearsal.service import serve_rehearsal
 from mew_agent.program import run_until_signal
+from mew_agent.settings import LOCAL
 
 
 @with_option_groups

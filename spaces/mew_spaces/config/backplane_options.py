@@ -6,8 +6,8 @@ Owns the forms that are accepted. Does not connect, and does not read the files 
 import re
 from typing import Annotated, Final, Literal, Self
 
-from mew_protocol.agent_settings import SettingsModel, text_as
 from mew_protocol.setting_problems import expectation, matching
+from mew_settings.values import SettingsModel, text_as
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 
 EMBEDDED: Final = "embedded-nats"

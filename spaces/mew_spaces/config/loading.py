@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from mew_spaces.config.lookalikes import alike
+from mew_spaces.config.participant_types import participant_types
 from mew_spaces.config.settings import ParticipantConfig, SpaceConfig
 from mew_spaces.errors import SpaceConfigError
 
@@ -97,9 +98,10 @@ def _check_across(config: SpaceConfig, document: "_Document") -> None:
             raise document.error_at(("participants", name), problem)
     owners: dict[str, str] = {}
     for name, participant in config.participants.items():
-        compaction = participant.agent.compaction if participant.agent is not None else None
-        for approver in compaction.approve if compaction is not None else ():
-            check_name(approver, "participants", name, "agent", "compaction", "approve")
+        key = participant.type_key
+        if key is not None:
+            for place, mentioned in participant_types()[key].mentions(participant.section(key)):
+                check_name(mentioned, "participants", name, key, *place)
         for index, token in enumerate(participant.tokens):
             if owners.setdefault(token, name) != name:
                 problem = f"'{name}' and '{owners[token]}' have the same token; give each participant its own"

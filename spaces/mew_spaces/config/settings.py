@@ -6,32 +6,27 @@ Owns which keys and values are valid and what they mean. `loading` reads files a
 import ipaddress
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
-from mew_protocol.acp_settings import AcpSettings
-from mew_protocol.agent_settings import ModelFacts, SettingsModel, Text, WrittenAgentSettings, bare_off_as_text, text_as
 from mew_protocol.attention import AttentionKind
-from mew_protocol.bridge_settings import BridgeOptions, McpServerSettings
 from mew_protocol.capability import MAX_PATTERNS, number_problem, patterns_problem
 from mew_protocol.codec import DEFAULT_MAX_BYTES, DEFAULT_MAX_DEPTH
 from mew_protocol.context_report import MAX_PIN_CHARS
 from mew_protocol.ids import MAX_ID_LENGTH, checked_id
 from mew_protocol.payloads.fit import WouldFit
 from mew_protocol.setting_problems import matching
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from mew_settings.model_facts import ModelFacts
+from mew_settings.values import SettingsModel, Text, bare_off_as_text
+from pydantic import AfterValidator, BeforeValidator, Field, create_model, model_validator
 
 from mew_spaces.config.backplane_options import BackplaneOptions
-
-BRIDGE = "mcp-bridge"
-"""The only `type` of a participant that has an effect: it starts a bridge."""
+from mew_spaces.config.participant_types import ParticipantType, Role, participant_types
 
 Compat = Literal["reference"]
 """What a space is compatible with beyond the specification: the TypeScript reference."""
 
 COMPAT_HINT: Final = "`compat: reference` in space.yaml allows it"
 """How to get the TypeScript gateway's behaviour; part of each refusal that it would lift."""
-
-Role = Literal["agent", "tool", "person", "observer"]
 
 ROLE_PATTERNS: Final[Mapping[Role, tuple[dict[str, Any], ...]]] = {
     "agent": (
@@ -71,12 +66,6 @@ def _checked_public_url(text: str) -> str:
     if not re.fullmatch(r"https?://[^/?#@\s]+/?", text):
         raise ValueError("must be a URL without a path, like https://mew.example.org")
     return text.rstrip("/")
-
-
-def _checked_upstream(text: str) -> str:
-    if not re.fullmatch(r"https?://[^/?#@\s]+(/[^?#\s]*)?", text) and "${" not in text:
-        raise ValueError("must be the URL of a model server, without a password, like https://api.openai.com/v1")
-    return text
 
 
 def _checked_network(text: str) -> str:
@@ -148,20 +137,8 @@ class SpaceSection(SettingsModel):
     ui_theme: str | None = None
 
 
-class MeterConfig(SettingsModel):
-    """A relay between an agent and its model server, `upstream`; the participant represents that agent."""
-
-    upstream: Annotated[str, AfterValidator(_checked_upstream)]
-    listen: Text = "127.0.0.1:8191"
-    """Address that the agent uses in place of the model server: host and port, or a port alone."""
-    window: int | None = Field(default=None, ge=1)
-    """Size of the agent's window in tokens."""
-
-    _from_upstream = text_as("upstream")
-
-
-class ParticipantConfig(SettingsModel):
-    """One participant. Without `command`, `agent`, `acp`, `meter` and `mcp_server` it is a person."""
+class CommonParticipant(SettingsModel):
+    """The keys that every participant may have. `ParticipantConfig` adds a section for each participant type."""
 
     type: str | None = None
     name: str | None = None
@@ -180,14 +157,6 @@ class ParticipantConfig(SettingsModel):
     auto_start: bool = False
     restart_policy: Literal["never", "on-failure", "always"] = "never"
     """With `on-failure`, a program that was asked to stop and exits with code 0 has not failed."""
-    agent: WrittenAgentSettings | None = None
-    """Short for `command: mew` with `args: [agent, run, ...]`: the settings of an agent."""
-    acp: AcpSettings | None = None
-    """An agent of another project, which works in `cwd`."""
-    meter: MeterConfig | None = None
-    """Short for `command: mew` with `args: [meter, ...]`: shows the context of an agent that runs elsewhere."""
-    mcp_server: McpServerSettings | None = None
-    bridge_config: BridgeOptions = BridgeOptions()
     default_to: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     output_log: str | None = None
     auto_connect: bool = False
@@ -195,42 +164,78 @@ class ParticipantConfig(SettingsModel):
     io: str | None = None
 
     @property
-    def is_bridge(self) -> bool:
-        """Whether it is the bridge of an MCP server."""
-        return self.type == BRIDGE or self.mcp_server is not None
+    def type_key(self) -> str | None:
+        """The key of its section; None for a person or a program of another kind."""
+        return next((key for key in participant_types() if self.section(key) is not None), None)
+
+    @property
+    def kind(self) -> ParticipantType | None:
+        """The type of its section; without a section, the one that its `mew` command means."""
+        if self.type_key is not None:
+            return participant_types()[self.type_key]
+        words = self.args if self.command == "mew" else ()
+        return next(
+            (one for one in participant_types().values() if one.words and words[: len(one.words)] == one.words), None
+        )
+
+    def section(self, key: str) -> Any:
+        """Return the section of a participant type; None without one."""
+        return getattr(self, key, None)
 
     @property
     def is_person(self) -> bool:
-        """Whether it has no program and no other role. A person may hold several sockets at once."""
+        """True without a program and another role. A person may hold several sockets at once."""
         return self.acts_as == "person" and not self.has_program
 
     @property
     def has_program(self) -> bool:
-        """Whether `mew up` can start a program for it."""
-        return any(one is not None for one in (self.command, self.agent, self.acp, self.meter)) or self.is_bridge
+        """True if `mew up` can start a program for it."""
+        return self.command is not None or self.type_key is not None
 
     @property
-    def is_agent(self) -> bool:
-        """Whether its program is `mew agent run`."""
-        return self.agent is not None or (self.command == "mew" and self.args[:2] == ("agent", "run"))
+    def answers_chats(self) -> bool:
+        """False for a program that offers tools or figures only."""
+        return self.kind is None or self.kind.answers_chats
 
     @property
     def acts_as(self) -> Role:
         """The role in space.yaml, else the one that fits its program."""
         if self.role is not None:
             return self.role
-        if self.is_agent or self.acp is not None or self.meter is not None:
-            return "agent"
+        if self.kind is not None:
+            return self.kind.role
         return "tool" if self.has_program else "person"
 
     @model_validator(mode="after")
     def _check_program(self) -> Self:
-        programs = [key for key in ("command", "agent", "acp", "meter", "mcp_server") if getattr(self, key) is not None]
-        if len(programs) > 1 and programs != ["command", "mcp_server"]:  # files of the TypeScript tools may have both
+        types = participant_types()
+        programs = [key for key in ("command", *types) if self.section(key) is not None]
+        # Files of the TypeScript tools have a command next to a section.
+        if len(programs) > 2 or (len(programs) == 2 and (programs[0] != "command" or types[programs[1]].label is None)):
             raise ValueError(f"has both '{programs[0]}' and '{programs[1]}'; remove one of them")
-        if self.type == BRIDGE and self.mcp_server is None:
-            raise ValueError(f"type '{BRIDGE}' needs 'mcp_server'")
+        for key, one in types.items():
+            if one.label is not None and one.label == self.type and self.section(key) is None:
+                raise ValueError(f"type '{one.label}' needs '{key}'")
         return self
+
+
+def _type_keys() -> dict[str, Any]:
+    """Return the keys of all participant types, as pydantic's `create_model` takes them."""
+    keys: dict[str, Any] = {key: (one.settings | None, None) for key, one in participant_types().items()}
+    for one in participant_types().values():
+        keys |= one.more_keys
+    return keys
+
+
+if TYPE_CHECKING:
+
+    class ParticipantConfig(CommonParticipant):
+        """One participant. Without a command and a section of a participant type it is a person."""
+
+else:
+    ParticipantConfig = create_model(
+        "ParticipantConfig", __base__=CommonParticipant, __module__=__name__, **_type_keys()
+    )
 
 
 class Routing(SettingsModel):

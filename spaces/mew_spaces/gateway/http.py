@@ -21,7 +21,6 @@ from mew_protocol.codec import decode_envelope
 from mew_protocol.envelope import PROTOCOL, Draft
 from mew_protocol.errors import DecodeError
 from mew_protocol.ids import ParticipantId
-from mew_protocol.metrics import context_metrics
 from mew_protocol.payloads.figures import KEPT_SECONDS, ContextHistory
 from mew_protocol.payloads.fit import Fit, fit_in
 from mew_protocol.payloads.mcp import UndecidedProposals
@@ -37,6 +36,7 @@ from starlette.types import Receive, Scope, Send
 from mew_spaces.gateway import http_bodies as bodies
 from mew_spaces.gateway import programs
 from mew_spaces.gateway.acknowledgements import NOT_STORED_MESSAGE
+from mew_spaces.gateway.context_metrics import context_metrics
 from mew_spaces.gateway.events import MAX_LAST, PAGE_BYTES, EventReader, EventResponse, newest_before
 from mew_spaces.gateway.http_bodies import ApiError
 from mew_spaces.gateway.metrics import gateway_metrics, write_metrics

@@ -1,7 +1,7 @@
 """`/metrics`: figures of the gateway and of the participants, in the formats of Prometheus and OpenMetrics.
 
-Owns the gateway's own metrics and how metrics are written. Those of participants are in `mew_protocol.metrics`. Does
-not know who may read them.
+Owns the gateway's own metrics and how metrics are written. Those of participants are in `context_metrics`. Does not
+know who may read them.
 """
 
 from collections import Counter
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from mew_protocol.metrics import Metric
+from mew_spaces.gateway.context_metrics import Metric
 
 if TYPE_CHECKING:  # `mew serve` needs no gateway
     from mew_spaces.gateway.service import SpaceService

@@ -13,12 +13,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from mew_protocol.acp_settings import ACP_CONFIG, AcpSettings
-from mew_protocol.agent_settings import LOCAL, REHEARSAL
-from mew_protocol.bridge_settings import BRIDGE_CONFIG, McpServerSettings
-from mew_protocol.environment import COMPAT_VARIABLE, inherited
+from mew_settings.environment import COMPAT_VARIABLE, inherited
+from pydantic import BaseModel
 
 from mew_spaces.config.loading import ParticipantConfig, SpaceConfig
+from mew_spaces.config.participant_types import (
+    ParticipantStart,
+    Place,
+    ProgramStart,
+    StartCheck,
+    participant_types,
+)
 from mew_spaces.gateway.auth import token_variable
 from mew_spaces.launch.processes import RUN_VARIABLE
 from mew_spaces.launch.run_file import Role
@@ -31,15 +36,6 @@ FIFOS: Final = "fifos"
 """Folder of the FIFOs `<id>-in` and `<id>-out`, in the folder of the space."""
 
 Restart = Literal["never", "on-failure", "always"]
-
-Place = tuple[str, ...]
-"""The path of keys to a value in space.yaml."""
-
-_MODEL_VARIABLES: Final = ("OPENAI_BASE_URL", "OPENAI_MODEL", "MEW_TOKENIZER_FILE")
-"""Settings of agents that are not secrets."""
-
-_API_KEY: Final = "OPENAI_API_KEY"
-"""The key that an agent uses if its settings name no other."""
 
 _PLACEHOLDER: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -82,6 +78,8 @@ class Program:
     opens: ListenAddress | None = None
     fifos: tuple[Path, ...] = ()
     """FIFOs that the program creates; they are removed when the space stops."""
+    start: ProgramStart | None = field(default=None, repr=False)
+    """How its participant type starts it."""
 
     @property
     def label(self) -> str:
@@ -94,8 +92,7 @@ class Launch:
     """What all programs of one run of a space have in common.
 
     `ca_file` is a certificate that clients need to trust the gateway. `mew` is the command line of this project's own
-    commands. `tokens` has the token of each participant,
-    `agent_settings` the checked settings of each participant with `agent:`.
+    commands. `tokens` has the token of each participant, `prepared` the settings that were made for this run.
     """
 
     config: SpaceConfig
@@ -106,7 +103,7 @@ class Launch:
     mew: Sequence[str]
     tokens: Mapping[str, str] = field(repr=False)
     environ: Mapping[str, str] = field(repr=False)
-    agent_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    prepared: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
     log_level: str = "info"
     ca_file: Path | None = None
     backplane: str | None = None
@@ -169,34 +166,21 @@ class Launch:
         }
         if self.ca_file is not None:
             own["MEW_CA_FILE"] = str(self.ca_file)
-        if name in self.agent_settings:
-            own["MEW_AGENT_CONFIG"] = json.dumps(self.agent_settings[name])
         return own
 
     def _participant(self, name: str, participant: ParticipantConfig) -> Program:
         own = self._own_variables(name)
         known = self._common() | own
-        environment = {
-            **self._reduced((*_agent_variables(participant), *participant.env_from)),
-            **own,
-            **({COMPAT_VARIABLE: self.config.compat} if self.config.compat is not None else {}),
-            **{key: substitute(value, known) for key, value in participant.env.items()},
-        }
-        fifos: tuple[Path, ...] = ()
         joins = ("--gateway", self.address.ws, "--space", self.config.space.id, "--participant", name)
-        if participant.agent is not None:
-            command = (*self.mew, "agent", "run", *joins)
-        elif participant.acp is not None:
-            environment[ACP_CONFIG] = json.dumps(self._acp_settings(name, participant, participant.acp, known))
-            command = (*self.mew, "acp", "start", *joins)
-        elif participant.meter is not None:
-            meter = participant.meter
-            window = ("--window", str(meter.window)) if meter.window is not None else ()
-            upstream = substitute(meter.upstream, known)
-            command = (*self.mew, "meter", "--upstream", upstream, "--listen", meter.listen, *window, *joins)
-        elif participant.mcp_server is not None and participant.command is None:
-            environment[BRIDGE_CONFIG] = json.dumps(self._bridge_settings(participant, participant.mcp_server, known))
-            command = (*self.mew, "bridge", "start", *joins)
+        folder = self.folder / participant.cwd if participant.cwd else self.folder
+        fifos: tuple[Path, ...] = ()
+        start, settings = None, dict[str, str]()
+        if participant.command is None and participant.type_key is not None:
+            start = self._start(name, participant, participant.type_key, joins, known)
+            command = start.command
+            variable = participant_types()[participant.type_key].variable
+            if variable is not None and start.settings is not None:
+                settings[variable] = json.dumps(start.settings)
         elif uses_fifos(participant):
             fifo_in, fifo_out = fifos = tuple(self.folder / FIFOS / f"{name}-{way}" for way in ("in", "out"))
             # With `output_log` the gateway writes what the participant receives.
@@ -205,62 +189,51 @@ class Launch:
             command = (*client, "--fifo-in", str(fifo_in), *output)
         else:
             command = self._command(participant.command or "", participant.args, known)
-        folder = self.folder / participant.cwd if participant.cwd else self.folder
-        return Program(name, command, folder, environment, restart=participant.restart_policy, fifos=fifos)
+        environment = {
+            **self._reduced((*_inherited_by(participant), *participant.env_from)),
+            **own,
+            **({COMPAT_VARIABLE: self.config.compat} if self.config.compat is not None else {}),
+            **{key: substitute(value, known) for key, value in participant.env.items()},
+            **settings,
+        }
+        return Program(name, command, folder, environment, restart=participant.restart_policy, fifos=fifos, start=start)
+
+    def _start(
+        self, name: str, participant: ParticipantConfig, key: str, joins: tuple[str, ...], known: Mapping[str, str]
+    ) -> ProgramStart:
+        """Return what the type of a participant starts."""
+        kind, section = participant_types()[key], participant.section(key)
+        settings = section.model_dump(mode="json", exclude_none=True)
+        settings |= {one: _substituted(settings[one], known) for one in kind.with_variables if one in settings}
+        if "env" in kind.with_variables:
+            named = {one: self.environ[one] for one in participant.env_from if one in self.environ}
+            shared = {one: substitute(value, known) for one, value in participant.env.items()}
+            settings["env"] = named | shared | settings.get("env", {})
+        for one in kind.more_keys:
+            value = getattr(participant, one)
+            settings[one] = value.model_dump(mode="json") if isinstance(value, BaseModel) else value
+        return kind.start(
+            ParticipantStart(
+                name=name,
+                settings=settings,
+                participant=participant,
+                folder=self.folder / (participant.cwd or ""),
+                mew=tuple(self.mew),
+                joins=joins,
+                prepared=self.prepared.get(name),
+                session=None if self.sessions is None else self.sessions / f"{name}.db",
+            )
+        )
 
     def _command(self, program: str, arguments: Sequence[str], known: Mapping[str, str]) -> tuple[str, ...]:
         """Return a program with its arguments; `mew` is this project's own."""
         first = tuple(self.mew) if program == "mew" else (substitute(program, known),)
         return (*first, *(substitute(one, known) for one in arguments))
 
-    def _named_variables(
-        self, participant: ParticipantConfig, own: Mapping[str, str], known: Mapping[str, str]
-    ) -> dict[str, str]:
-        """Return the variables that space.yaml names for a program that a participant starts."""
-        named = {key: self.environ[key] for key in participant.env_from if key in self.environ}
-        return named | {key: substitute(value, known) for key, value in {**participant.env, **own}.items()}
-
-    def _acp_settings(
-        self, name: str, participant: ParticipantConfig, acp: AcpSettings, known: Mapping[str, str]
-    ) -> dict[str, Any]:
-        """Return the settings of an ACP agent as `mew acp start` reads them."""
-        return {
-            **acp.model_dump(mode="json", exclude_none=True),
-            **({} if acp.command is None else {"command": substitute(acp.command, known)}),
-            "args": [substitute(one, known) for one in acp.args],
-            "env": self._named_variables(participant, acp.env, known),
-            "cwd": str(self.folder / (participant.cwd or "")),
-            "store": None if self.sessions is None else str(self.sessions / f"{name}.db"),
-        }
-
-    def _bridge_settings(
-        self, participant: ParticipantConfig, server: McpServerSettings, known: Mapping[str, str]
-    ) -> dict[str, Any]:
-        """Return the settings of a bridge as `mew bridge start` reads them."""
-        if server.url is not None:
-            headers = {key: substitute(value, known) for key, value in server.headers.items()}
-            reached: dict[str, Any] = {"url": substitute(server.url, known), "headers": headers}
-        else:
-            program, *arguments = self._command(server.command or "", server.args, known)
-            reached = {
-                "command": program,
-                "args": arguments,
-                "env": self._named_variables(participant, server.env, known),
-                "cwd": str(self.folder / (participant.cwd or "") / server.cwd) if server.cwd else None,
-            }
-        return {"server": reached, **participant.bridge_config.model_dump()}
-
     def _common(self) -> dict[str, str]:
         """Return the whole environment without tokens of other participants and settings of other agents."""
-        hidden = (
-            "MEW_TOKEN",
-            "MEW_PARTICIPANT_ID",
-            "MEW_AGENT_CONFIG",
-            BRIDGE_CONFIG,
-            ACP_CONFIG,
-            "MEW_GATEWAY",
-            "MEW_SPACE",
-        )
+        settings = (one.variable for one in participant_types().values() if one.variable is not None)
+        hidden = {"MEW_TOKEN", "MEW_PARTICIPANT_ID", "MEW_GATEWAY", "MEW_SPACE", *settings}
         names = (key for key in self.environ if key not in hidden and not key.startswith("MEW_TOKEN_"))
         return {**{key: self.environ[key] for key in names}, RUN_VARIABLE: self.run_id}
 
@@ -270,28 +243,52 @@ class Launch:
         return {"PYTHONUNBUFFERED": "1", **inherited(self._common(), also)}
 
 
-def _agent_variables(participant: ParticipantConfig) -> tuple[str, ...]:
-    """Return the variables with model and API key that the program of an agent gets; nothing for other programs."""
-    agent = participant.agent
-    if agent is None:
-        return (*_MODEL_VARIABLES, _API_KEY) if participant.is_agent else ()
-    given = agent.given()
-    summariser = given.get("summariser")
-    named = [one["api_key_env"] for one in (given, summariser) if isinstance(one, Mapping) and one.get("api_key_env")]
-    has_key = "api_key_env" in given or given.get("base_url") in (REHEARSAL, LOCAL)
-    return (*_MODEL_VARIABLES, *named, *(() if has_key else (_API_KEY,)))
+def start_check(program: Program, participant: ParticipantConfig, path: Path) -> StartCheck | None:
+    """Return what the type of a participant checks before the start; None for a program of another kind."""
+    if program.start is None:
+        return None
+    return StartCheck(program.name, program.start, participant, program.folder, program.environment.get("PATH"), path)
+
+
+def _inherited_by(participant: ParticipantConfig) -> tuple[str, ...]:
+    """Return the variables of the environment that the type of a participant passes to its program."""
+    kind = participant.kind
+    return () if kind is None else kind.inherits(participant.section(participant.type_key or ""))
 
 
 def _texts_with_variables(participant: ParticipantConfig) -> Iterator[tuple[Place, str]]:
-    yield from ((("env", key), text) for key, text in participant.env.items())
-    if participant.acp is not None:
-        yield from ((("acp", "env", key), text) for key, text in participant.acp.env.items())
-    if participant.meter is not None:
-        yield ("meter", "upstream"), participant.meter.upstream
-    if (server := participant.mcp_server) is not None:
-        yield from ((("mcp_server", "env", key), text) for key, text in server.env.items())
-        yield from ((("mcp_server", "headers", key), text) for key, text in server.headers.items())
-        yield ("mcp_server", "url"), server.url or ""
+    yield from _texts(participant.env, ("env",))
+    key = participant.type_key
+    if key is not None:
+        settings = participant.section(key).model_dump(mode="json", exclude_none=True)
+        for one in participant_types()[key].checked_variables():
+            yield from _texts(settings.get(one, ""), (key, one))
+
+
+def _texts(value: Any, place: Place) -> Iterator[tuple[Place, str]]:
+    """Yield the texts of a value: itself, or those of a mapping or list."""
+    match value:
+        case str():
+            yield place, value
+        case Mapping():
+            yield from ((found, text) for key, one in value.items() for found, text in _texts(one, (*place, key)))
+        case list():
+            yield from ((place, text) for one in value for _, text in _texts(one, place))
+        case _:
+            return
+
+
+def _substituted(value: Any, values: Mapping[str, str]) -> Any:
+    """Replace the variables in a text, or in the texts of a mapping or list."""
+    match value:
+        case str():
+            return substitute(value, values)
+        case Mapping():
+            return {key: _substituted(one, values) for key, one in value.items()}
+        case list():
+            return [_substituted(one, values) for one in value]
+        case _:
+            return value
 
 
 def uses_fifos(participant: ParticipantConfig) -> bool:

@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
-from mew_protocol.agent_settings import LoopLimits
 from mew_protocol.envelope import Envelope
 
 from mew_agent.agent.loop_guard import LoopGuard, asks_something
+from mew_agent.settings import LoopLimits
 
 REPORT = {"messages_in_context": 0, "context": {"basis": "unknown", "reason": "no_call_yet"}}
 

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-from mew_protocol.agent_settings import IGNORED_KEYS
 
 from mew_agent.config.agent_config import (
     AgentConfig,
@@ -16,6 +15,7 @@ from mew_agent.config.agent_config import (
     load_policy,
 )
 from mew_agent.errors import ConfigError
+from mew_agent.settings import IGNORED_KEYS
 from mew_agent.tokens.tokenizers import TokenizerSettings
 
 WHO = {"space": "review", "id": "coder", "token": "secret-token"}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mew_protocol.environment import COMPAT_VARIABLE
+from mew_settings.environment import COMPAT_VARIABLE
 
 from mew_agent.context.sqlite_store import SqliteStore
 

@@ -1,7 +1,7 @@
 """What the summary calls of a compaction cost."""
 
 import pytest
-from mew_protocol.agent_settings import ModelPrice
+from mew_settings.model_facts import ModelPrice
 
 from mew_agent.context.spending import SummarySpending, amount_of, with_call
 from mew_agent.model.usage import Usage

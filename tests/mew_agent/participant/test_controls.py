@@ -6,8 +6,8 @@ from typing import Any
 import anyio
 import pytest
 from mew_protocol.context_report import ContextReport, LastReported
-from mew_protocol.environment import COMPAT_VARIABLE
 from mew_protocol.payloads.participant import Status
+from mew_settings.environment import COMPAT_VARIABLE
 
 from mew_agent.participant.controls import narrowed
 from mew_agent.participant.participant import Participant

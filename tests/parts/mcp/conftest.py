@@ -10,8 +10,8 @@ from typing import Any
 import anyio
 import pytest
 import uvicorn
-from mew_protocol.bridge_settings import BridgeSettings
 
+from mew_agent.parts.mcp.settings import BridgeSettings
 from mew_agent.parts.mcp.supervisor import Bridge
 from tests.parts.mcp.workshop import make_server
 from tests.support.waiting import PATIENCE_SECONDS, until

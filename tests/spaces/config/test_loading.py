@@ -338,7 +338,7 @@ def test_adding_a_participant_keeps_everything_else(text: str, name: str) -> Non
     changed = with_participant(text, name, {"agent": {"system_prompt": "a\nb: c"}, "auto_start": True})
     before, after = parse_space(text), parse_space(changed)
     assert list(after.participants) == [*before.participants, name]
-    added = after.participants[name].agent
+    added = after.participants[name].section("agent")
     assert added is not None
     assert added.system_prompt == "a\nb: c"
     assert {key: after.participants[key] for key in before.participants} == before.participants

@@ -12,21 +12,21 @@ def test_a_configuration_is_immutable() -> None:
 
 
 @pytest.mark.parametrize(
-    ("participant", "is_person", "is_bridge"),
+    ("participant", "is_person", "acts_as"),
     [
-        ({}, True, False),
-        ({"tokens": ["t"], "output_log": "x"}, True, False),
-        ({"command": "x"}, False, False),
-        ({"agent": {}}, False, False),
-        ({"mcp_server": {"command": "x"}}, False, True),
-        ({"type": "mcp-bridge", "mcp_server": {"command": "x"}}, False, True),
+        ({}, True, "person"),
+        ({"tokens": ["t"], "output_log": "x"}, True, "person"),
+        ({"command": "x"}, False, "tool"),
+        ({"agent": {}}, False, "agent"),
+        ({"mcp_server": {"command": "x"}}, False, "tool"),
+        ({"type": "mcp-bridge", "mcp_server": {"command": "x"}}, False, "tool"),
     ],
 )
 def test_only_a_participant_without_a_program_is_a_person(
-    participant: dict[str, object], *, is_person: bool, is_bridge: bool
+    participant: dict[str, object], *, is_person: bool, acts_as: str
 ) -> None:
     read = ParticipantConfig.model_validate(participant)
-    assert (read.is_person, read.is_bridge) == (is_person, is_bridge)
+    assert (read.is_person, read.acts_as) == (is_person, acts_as)
 
 
 def test_a_pattern_is_sent_as_written() -> None:

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mew_protocol.bridge_settings import BRIDGE_CONFIG, BridgeSettings
-from mew_protocol.environment import COMPAT_VARIABLE
+from mew_settings.environment import COMPAT_VARIABLE
 from mew_spaces.config.loading import parse_space
 from mew_spaces.errors import SpaceConfigError
 from mew_spaces.launch.launch import Launch, ListenAddress, Program, substitute
+
+from mew_agent.parts.mcp.settings import BRIDGE_CONFIG, BridgeSettings
 
 SPACE = """
 space: {id: review}
@@ -149,7 +150,7 @@ def test_programs_of_a_space_in_reference_mode_know_it() -> None:
 
 def test_an_agent_gets_its_token_in_the_environment_only() -> None:
     settings = {"coder": {"model": "gpt-4o"}}
-    program = launch(agent_settings=settings).participants()[0]
+    program = launch(prepared=settings).participants()[0]
     assert program.command == (
         *("python", "-m", "mew_agent", "agent", "run"),
         *("--gateway", "ws://127.0.0.1:8080", "--space", "review", "--participant", "coder"),

@@ -9,7 +9,7 @@ from mew_spaces.gateway.auth import token_path
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 from mew_spaces.launch.run_file import RunFile
 
-from mew_agent.cli.space.add import NewParticipant, inviter_of
+from mew_agent.cli.space.add import NewParticipant, SectionOptions, inviter_of
 from mew_agent.errors import ConfigError
 from tests.mew_agent.cli.remote.test_session import running_space
 from tests.support.cli import mew
@@ -109,11 +109,11 @@ def test_a_new_participant_gets_the_role_that_fits() -> None:
     assert program == {"command": "node", "args": ["my tool.js"], "auto_start": False, "role": "tool"}
     bot = NewParticipant("b", command="node bot.js", role="agent", capabilities='["a/b"]').settings()
     assert (bot["role"], bot["capabilities"]) == ("agent", [{"kind": "a/b"}])
-    meter = NewParticipant("m", meter="http://127.0.0.1:7100/v1").settings()
+    meter = NewParticipant("m", SectionOptions(meter="http://127.0.0.1:7100/v1")).settings()
     assert meter == {"meter": "http://127.0.0.1:7100/v1", "auto_start": True, "role": "agent"}
     with pytest.raises(ConfigError, match=r"--meter: .*cannot be combined with --person"):
-        NewParticipant("m", meter="http://127.0.0.1:7100/v1", is_person=True).settings()
-    server = NewParticipant("s", mcp="https://x.example/mcp").settings()
+        NewParticipant("m", SectionOptions(meter="http://127.0.0.1:7100/v1"), is_person=True).settings()
+    server = NewParticipant("s", SectionOptions(mcp_server="https://x.example/mcp")).settings()
     assert server == {"mcp_server": {"url": "https://x.example/mcp"}, "auto_start": True, "role": "tool"}
     assert NewParticipant("c", is_person=True).settings() == {"role": "person"}
 
@@ -153,7 +153,6 @@ async def test_an_acp_agent_is_added_once_its_program_is_installed(
     outcome = await mew("agent", "add", "helper", "--acp", "codex")
     assert (outcome.code, outcome.out) == (0, "helper: added to space.yaml; `mew up` starts the space\n")
     helper = load_space(config).participants["helper"]
-    assert helper.acp is not None
-    assert (helper.acp.agent, helper.acts_as, helper.auto_start) == ("codex", "agent", True)
+    assert (helper.section("acp").agent, helper.acts_as, helper.auto_start) == ("codex", "agent", True)
     outcome = await mew("agent", "add", "other", "--acp", "codx")
     assert "did you mean 'codex'?" in outcome.err

@@ -5,11 +5,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from mew_protocol.agent_settings import DEFAULT_MODEL, IGNORED_KEYS, WrittenAgentSettings
 from mew_spaces.config.loading import parse_space
 
 from mew_agent.cli.space.agent_sections import (
     AgentSection,
+    ServedModel,
     check_served,
     process_settings,
     read_section,
@@ -19,7 +19,9 @@ from mew_agent.cli.space.agent_sections import (
 from mew_agent.config.agent_config import load_agent_config
 from mew_agent.errors import ConfigError
 from mew_agent.model.local_server import find_gguf
+from mew_agent.settings import DEFAULT_MODEL, IGNORED_KEYS, WrittenAgentSettings
 
+REHEARSING = ServedModel("rehearsal", "rehearsal")
 HEAD = "space: {id: s}\nmodels: {big: {context_length: 4096, critical_max_tokens: 4000}}\nparticipants:\n"
 
 
@@ -27,7 +29,7 @@ def section(tmp_path: Path, agent: str, *, head: str = HEAD, **environ: str) -> 
     path = tmp_path / "space.yaml"
     path.write_text(f"{head}  coder: {{agent: {{{agent}}}}}\n")
     space = parse_space(path.read_text(), path=path)
-    found = space.participants["coder"].agent
+    found = space.participants["coder"].section("agent")
     assert found is not None
     return read_section("coder", found, space, path, environ)
 
@@ -85,7 +87,7 @@ def test_settings_mean_the_same_in_space_yaml_and_agent_file(tmp_path: Path) -> 
     space_file.write_text(f"{head}  ada: {{}}\n  coder:\n    agent:{EVERY_SETTING.replace(chr(10), chr(10) + '    ')}")
     agent_file.write_text(EVERY_SETTING.replace("\n  ", "\n"))
     space = parse_space(space_file.read_text(), path=space_file)
-    found = space.participants["coder"].agent
+    found = space.participants["coder"].section("agent")
     assert found is not None
     assert found.model_fields_set == WrittenAgentSettings.model_fields.keys() - IGNORED_KEYS.keys()
     read = read_section("coder", found, space, space_file, {"SOME_KEY": "k"})
@@ -124,7 +126,7 @@ def test_rehearsing_agent_gets_the_models_address(tmp_path: Path) -> None:
     assert (settings["base_url"], settings["model"]) == ("http://127.0.0.1:8100/v1", "rehearsal")
     assert settings["models"] == {"rehearsal": {"context_length": 4096, "critical_max_tokens": 4000}}
     assert "api_key_env" not in settings
-    check_served(read.config, "rehearsal")
+    check_served(read.config, REHEARSING)
     with pytest.raises(ConfigError, match="coder: this space runs without a rehearsal model"):
         check_served(read.config, None)
 
@@ -134,8 +136,8 @@ def test_rehearsal_window_fits_the_largest_limit(tmp_path: Path) -> None:
         section(tmp_path, f"base_url: rehearsal{more}").config
         for more in (", context_token_limit: 500", ", context_token_limit: 9000", "")
     )
-    assert server_arguments("rehearsal", [small, large, unsaid]) == ("--window", "9000")
-    assert server_arguments("rehearsal", [unsaid]) == ()
+    assert server_arguments(REHEARSING, [small, large, unsaid]) == ("--window", "9000")
+    assert server_arguments(REHEARSING, [unsaid]) == ()
 
 
 @pytest.fixture
@@ -152,15 +154,15 @@ def test_local_agent_gets_the_models_address(tmp_path: Path, gguf: Path) -> None
     read = section(tmp_path, "model: models/tiny.Q4_1.gguf, base_url: local, context_token_limit: 700")
     settings = process_settings(read, tmp_path / "coder.db", 8100)
     assert (settings["base_url"], settings["model"]) == ("http://127.0.0.1:8100/v1", "tiny")
-    assert server_arguments(str(gguf), [read.config]) == ("--window", "700", "--gguf", str(gguf))
+    assert server_arguments(ServedModel("local", str(gguf)), [read.config]) == ("--window", "700", "--gguf", str(gguf))
     with pytest.raises(ConfigError, match=r"coder: this space runs without a server for .*tiny\.Q4_1\.gguf"):
-        check_served(read.config, "rehearsal")
+        check_served(read.config, REHEARSING)
 
 
 def test_two_models_need_two_spaces_or_a_url(tmp_path: Path, gguf: Path) -> None:
     local = section(tmp_path, f"model: {gguf}, base_url: local").config
     rehearsing = section(tmp_path, "base_url: rehearsal").config
-    assert shared_model([local, local]) == str(gguf)
+    assert shared_model([local, local]) == ServedModel("local", str(gguf))
     with pytest.raises(
         ConfigError, match=r"a space starts one model server; coder needs .*gguf, coder needs rehearsal"
     ):

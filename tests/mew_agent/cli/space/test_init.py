@@ -26,7 +26,7 @@ async def test_init_creates_folders_agents_and_gitignore(tmp_path: Path) -> None
     state = tmp_path / ".mew"
     space = load_space(state / "space.yaml")
     assert (space.space.id, space.space.description) == ("play", "for fun")
-    guide = space.participants["guide"].agent
+    guide = space.participants["guide"].section("agent")
     assert guide is not None
     assert guide.model == "gpt-x"
     assert (state / "agents" / "maze.py").is_file()

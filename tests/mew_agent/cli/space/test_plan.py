@@ -380,7 +380,7 @@ def test_program_of_a_new_participant_must_exist(tmp_path: Path, command: str, i
     if is_there:
         check_new_participant("late", config, tmp_path / "space.yaml", has_model_server=False)
     else:
-        with pytest.raises(ConfigError, match="late: program 'nosuch' not found"):
+        with pytest.raises(ConfigError, match=r"late\.command: program 'nosuch' not found"):
             check_new_participant("late", config, tmp_path / "space.yaml", has_model_server=False)
 
 

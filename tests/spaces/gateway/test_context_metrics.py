@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from mew_protocol.metrics import MAX_LABEL_CHARS, context_metrics
 from mew_protocol.payloads.participant import BoardEntry, Status
+from mew_spaces.gateway.context_metrics import MAX_LABEL_CHARS, context_metrics
 
 
 def samples(status: dict[str, Any] | None) -> dict[str, list[tuple[tuple[str, ...], float]]]:

@@ -3,8 +3,9 @@
 from typing import Any
 
 import pytest
-from mew_protocol.agent_settings import IGNORED_KEYS, AgentSettings, WrittenAgentSettings
 from pydantic import ValidationError
+
+from mew_agent.settings import IGNORED_KEYS, AgentSettings, WrittenAgentSettings
 
 
 def test_a_key_without_a_value_counts_as_not_given() -> None:

@@ -1,8 +1,9 @@
 """The settings of a bridge."""
 
 import pytest
-from mew_protocol.bridge_settings import BridgeSettings, McpServerSettings
 from pydantic import ValidationError
+
+from mew_agent.parts.mcp.settings import BridgeSettings, McpServerSettings
 
 
 def test_a_server_inherits_no_secret_variables() -> None:

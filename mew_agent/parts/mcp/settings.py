@@ -6,11 +6,10 @@ Owns what `mcp_server` and `bridge_config` of a space.yaml and the program that 
 from collections.abc import Mapping
 from typing import Annotated, Final, Self
 
-from pydantic import Field, model_validator
-
-from mew_protocol.agent_settings import SettingsModel, Text
-from mew_protocol.environment import inherited
 from mew_protocol.setting_problems import matching
+from mew_settings.environment import inherited
+from mew_settings.values import SettingsModel, Text
+from pydantic import Field, model_validator
 
 BRIDGE_CONFIG: Final = "MEW_BRIDGE_CONFIG"
 """Environment variable with the settings as JSON. Not an argument, because `ps` would show the keys in it."""

@@ -9,11 +9,12 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
-
 from mew_protocol.context_report import MAX_PIN_CHARS, MAX_PINS
 from mew_protocol.json_values import as_list
 from mew_protocol.setting_problems import matching
+from mew_settings.plugins import entry_points
+from mew_settings.values import Count, Number, Positive, Seconds, SparseSettings, bare_off_as_text, text_as
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 
 REHEARSAL: Final = "rehearsal"
 """As `base_url`: the built-in rehearsal model, for trying things out without a provider."""
@@ -21,55 +22,20 @@ REHEARSAL: Final = "rehearsal"
 LOCAL: Final = "local"
 """As `base_url`: a real model on this machine. `model` is a GGUF file; without one, a small packaged model."""
 
+BUILTIN_MODELS: Final = "mew_agent.models"
+"""The table of models that `base_url` selects by a name in place of a URL; see `mew_agent.model.builtin`."""
+
 DEFAULT_MODEL: Final = "gpt-4o"
 
 
-def _refuse_boolean(value: object) -> object:
-    """Pydantic reads `true` as 1; in a settings file it is a mistake."""
-    if isinstance(value, bool):
-        raise ValueError("must be a number")
-    return value
-
-
-def bare_off_as_text(value: object) -> object:
-    """YAML reads a bare `off` as false."""
-    return "off" if value is False else value
-
-
-def _as_text(value: object) -> object:
-    """YAML reads `PORT: 8080` as a number; programs need text."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value) if isinstance(value, int | float) else value
-
-
 def _checked_model_url(text: str) -> str:
-    if text in (REHEARSAL, LOCAL) or re.match(r"https?://[^/]", text):
+    builtin = sorted(entry_points(BUILTIN_MODELS), reverse=True)
+    if text in builtin or re.match(r"https?://[^/]", text):
         return text
-    raise ValueError(f"must be a URL like http://127.0.0.1:1234/v1, '{REHEARSAL}' or '{LOCAL}'")
+    *urls, last = ("a URL like http://127.0.0.1:1234/v1", *(f"'{name}'" for name in builtin))
+    raise ValueError(f"must be {', '.join(urls)} or {last}" if urls else f"must be {last}")
 
 
-def text_as(key: str) -> Any:
-    """Return a validator of a model: a text alone stands for a mapping with this key."""
-
-    def read(value: object) -> object:
-        return {key: value} if isinstance(value, str) else value
-
-    return model_validator(mode="before")(read)
-
-
-class SettingsModel(BaseModel):
-    """Keys of a settings file; an unknown key is a mistake."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True, protected_namespaces=())
-
-
-Text = Annotated[str, BeforeValidator(_as_text)]
-Count = Annotated[int, BeforeValidator(_refuse_boolean)]
-Positive = Annotated[Count, Field(gt=0)]
-Seconds = Annotated[float, BeforeValidator(_refuse_boolean), Field(gt=0, allow_inf_nan=False)]
-Price = Annotated[float, BeforeValidator(_refuse_boolean), Field(ge=0, allow_inf_nan=False)]
-Number = Annotated[float, BeforeValidator(_refuse_boolean)]
 PartOfWindow = Annotated[
     str, matching(r"\s*[0-9]+\s*(%|/\s*[1-9][0-9]*)\s*", "must be a part of the window, such as 75% or 3/4")
 ]
@@ -78,50 +44,7 @@ PinText = Annotated[str, Field(min_length=1, max_length=MAX_PIN_CHARS)]
 TokenizerChoice = Literal["auto", "off", "gpt", "mistral", "llama2", "llama3"]
 
 
-class _Settings(SettingsModel):
-    """A mapping of settings. A key without a value counts as not given."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_empty_keys(cls, given: object) -> object:
-        return {key: value for key, value in given.items() if value is not None} if isinstance(given, dict) else given
-
-
-class ModelPrice(_Settings):
-    """What a model's provider charges for a million tokens."""
-
-    input: Price
-    """Price of a million prompt tokens."""
-    cached_input: Price | None = None
-    """Price of a million prompt tokens that are read from the cache (default: `input`)."""
-    output: Price
-    """Price of a million output tokens."""
-    currency: str = Field(min_length=1)
-    """Name of the currency, as it is shown."""
-
-
-class ModelFacts(_Settings):
-    """Properties of a model, by its name under `models:`."""
-
-    context_length: Positive | None = None
-    """Context window in tokens."""
-    input_length: Positive | None = None
-    """Longest prompt in tokens; used when `context_length` is not given."""
-    optimal_max_tokens: Positive | None = None
-    """Prompt size in tokens up to which the Dominds policies report `healthy`."""
-    critical_max_tokens: Positive | None = None
-    """Prompt size in tokens from which the Dominds policies report `critical`."""
-    caution_remediation_cadence_generations: Positive | None = None
-    """Generations between two recovery prompts at `caution`."""
-    caution_cadence_generations: Positive | None = None
-    """Older name of `caution_remediation_cadence_generations`."""
-    withhold_tool_results_above_bytes: Positive | None = None
-    """Size in bytes above which a policy may withhold a tool result at high levels."""
-    price: ModelPrice | None = None
-    """What the provider charges; reports then show in money what compactions and all model calls cost."""
-
-
-class Summariser(_Settings):
+class Summariser(SparseSettings):
     """The model that writes summaries. Without `base_url` it is on the agent's own server and uses its API key."""
 
     model: str = Field(min_length=1)
@@ -136,7 +59,7 @@ class Summariser(_Settings):
     _from_name = text_as("model")
 
 
-class LoopLimits(_Settings):
+class LoopLimits(SparseSettings):
     """When an agent stops answering: another agent, until a person or a program sends a chat; any sender, until an
     hour has room for it."""
 
@@ -148,7 +71,7 @@ class LoopLimits(_Settings):
     """Tokens, as reported, that the agent spends for one sender within an hour; beyond it, the sender is refused."""
 
 
-class CompactionSettings(_Settings):
+class CompactionSettings(SparseSettings):
     """Who is asked before the agent compacts."""
 
     approve: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(as_list), Field(min_length=1)]
@@ -157,7 +80,7 @@ class CompactionSettings(_Settings):
     """Time to decide; without a decision the compaction runs."""
 
 
-class AgentSettings(_Settings):
+class AgentSettings(SparseSettings):
     """What an agent runs with, apart from its identity, its API key and its store."""
 
     name: str | None = None

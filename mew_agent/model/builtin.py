@@ -1,0 +1,62 @@
+"""The table of models that `base_url` selects by a name in place of a URL, such as `rehearsal`.
+
+Owns what such a model says of itself, and how it is found: by entry points of the group `mew_agent.models`. `mew up`
+starts one server for all agents of a space that use it; an agent alone runs it in its own process.
+"""
+
+from collections.abc import Iterator
+from functools import cache
+from typing import ClassVar
+
+from mew_settings.plugins import Finding, entry_points
+
+from mew_agent.model.interface import Model
+from mew_agent.settings import BUILTIN_MODELS
+
+
+class BuiltinModel:
+    """A model without a URL. Others extend it."""
+
+    extra: ClassVar[str | None] = None
+    """The extra of mew-agent that it needs."""
+    notice: ClassVar[str | None] = None
+    """What people are told when a space with it starts."""
+    loads_slowly: ClassVar[bool] = False
+
+    def serves(self, model: str, where: str) -> str:
+        """Return what the server has to serve, such as a file. Raises `ConfigError` and `MissingExtra`."""
+        raise NotImplementedError
+
+    def described(self, serves: str) -> str:
+        """Return the server's name in an error."""
+        raise NotImplementedError
+
+    def name_of(self, serves: str) -> str:
+        """Return the name of the model at the server."""
+        raise NotImplementedError
+
+    def arguments(self, serves: str) -> tuple[str, ...]:
+        """Return the arguments of `mew model serve`."""
+        return ()
+
+    def open(self, model: str, window_tokens: int | None) -> Model:
+        """Return the model inside this process. Raises as `serves` does."""
+        raise NotImplementedError
+
+    def findings(self) -> Iterator[Finding]:
+        """Yield its lines of `mew doctor`."""
+        return iter(())
+
+
+def is_builtin(base_url: str | None) -> bool:
+    """Return whether `base_url` names a model of the table. Loads none."""
+    return base_url in entry_points(BUILTIN_MODELS)
+
+
+@cache
+def builtin_model(base_url: str | None) -> BuiltinModel | None:
+    """Return the model of this name; None for a URL. Raises `BrokenPlugin`."""
+    entry = entry_points(BUILTIN_MODELS).get(base_url or "")
+    found = entry.load() if entry is not None else None
+    assert found is None or isinstance(found, BuiltinModel)
+    return found

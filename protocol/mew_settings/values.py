@@ -1,0 +1,56 @@
+"""[pure] The types of values in settings files, and the base of the models that declare their keys."""
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+
+def _refuse_boolean(value: object) -> object:
+    """Refuse `true`, which pydantic reads as 1; in a settings file it is a mistake."""
+    if isinstance(value, bool):
+        raise ValueError("must be a number")
+    return value
+
+
+def bare_off_as_text(value: object) -> object:
+    """Return `off` for false: YAML reads a bare `off` as false."""
+    return "off" if value is False else value
+
+
+def _as_text(value: object) -> object:
+    """Return a number or a boolean as text: YAML reads `PORT: 8080` as a number, and programs need text."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, int | float) else value
+
+
+def text_as(key: str) -> Any:
+    """Return a validator of a model: a text alone stands for a mapping with this key."""
+
+    def read(value: object) -> object:
+        return {key: value} if isinstance(value, str) else value
+
+    return model_validator(mode="before")(read)
+
+
+class SettingsModel(BaseModel):
+    """Keys of a settings file; an unknown key is a mistake."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True, protected_namespaces=())
+
+
+class SparseSettings(SettingsModel):
+    """A mapping of settings. A key without a value counts as not given."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_empty_keys(cls, given: object) -> object:
+        return {key: value for key, value in given.items() if value is not None} if isinstance(given, dict) else given
+
+
+Text = Annotated[str, BeforeValidator(_as_text)]
+Count = Annotated[int, BeforeValidator(_refuse_boolean)]
+Positive = Annotated[Count, Field(gt=0)]
+Seconds = Annotated[float, BeforeValidator(_refuse_boolean), Field(gt=0, allow_inf_nan=False)]
+Price = Annotated[float, BeforeValidator(_refuse_boolean), Field(ge=0, allow_inf_nan=False)]
+Number = Annotated[float, BeforeValidator(_refuse_boolean)]

@@ -1,0 +1,146 @@
+"""[pure] The table of participant types: which sections a participant of space.yaml may have, and what each starts.
+
+Owns what a type says of itself, and how types are found: by entry points of the group `mew_agent.participants`, named
+by their key in space.yaml. Names no type.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+
+from mew_settings.plugins import Finding, load_table
+from pydantic import BaseModel
+
+if TYPE_CHECKING:
+    from mew_spaces.config.settings import ParticipantConfig, SpaceConfig
+
+GROUP: Final = "mew_agent.participants"
+
+Role = Literal["agent", "tool", "person", "observer"]
+
+Place = tuple[str, ...]
+"""The path of keys to a value in space.yaml."""
+
+_OF_COMMANDS: Final = ("command", "args")
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramStart:
+    """A program to start: its command line, and the settings that it reads as JSON from the type's variable."""
+
+    command: tuple[str, ...]
+    settings: Mapping[str, Any] | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ParticipantStart:
+    """A participant that is about to start.
+
+    `settings` is its section, with the values of its `${VARIABLES}`. `joins` are the options of a `mew` command that
+    joins as the participant. `prepared` are settings that were made for this run; `session` is the file of what the
+    participant keeps between starts.
+    """
+
+    name: str
+    settings: dict[str, Any] = field(repr=False)
+    participant: "ParticipantConfig"
+    folder: Path
+    mew: tuple[str, ...]
+    joins: tuple[str, ...]
+    prepared: Mapping[str, Any] | None = field(default=None, repr=False)
+    session: Path | None = None
+
+    def program(self, program: str, arguments: list[str] | tuple[str, ...] = ()) -> tuple[str, ...]:
+        """Return a command line; `mew` is this project's own."""
+        return (*(self.mew if program == "mew" else (program,)), *arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class StartCheck:
+    """A participant whose start is checked. `search` is the PATH of its program; `path` is the space.yaml."""
+
+    name: str
+    start: ProgramStart = field(repr=False)
+    participant: "ParticipantConfig"
+    folder: Path
+    search: str | None
+    path: Path
+
+
+class ParticipantType:
+    """A type of participant. Others extend it; `settings` and `start` are enough.
+
+    The methods get the participant's section, which is an instance of `settings`.
+    """
+
+    settings: ClassVar[type[BaseModel]]
+    """The model of its section in space.yaml."""
+    more_keys: ClassVar[Mapping[str, tuple[Any, Any]]] = {}
+    """Further keys of the participant: annotation and default of each."""
+    label: ClassVar[str | None] = None
+    """The value of `type:` that files of the TypeScript tools give such a participant."""
+    role: ClassVar[Role] = "agent"
+    """The role of its participants, unless space.yaml gives one."""
+    answers_chats: ClassVar[bool] = True
+    extra: ClassVar[tuple[str, str] | None] = None
+    """The extra of mew-agent that it needs, and what it is in an error."""
+    variable: ClassVar[str | None] = None
+    """The environment variable with the settings of its program as JSON. `ps` shows arguments, and not these."""
+    with_variables: ClassVar[tuple[str, ...]] = ()
+    """The keys of its section in which `${NAME}` stands for a variable; `env` also gets the participant's."""
+    words: ClassVar[tuple[str, ...]] = ()
+    """The arguments of `command: mew` that mean the same type."""
+    add_option: ClassVar[tuple[str, str] | None] = None
+    """The option of `mew agent add` that adds such a participant: its usage and its help."""
+
+    def start(self, start: ParticipantStart) -> ProgramStart:
+        """Return what to start."""
+        raise NotImplementedError
+
+    def section_from(self, text: str) -> Any:
+        """Return the section for a value of `add_option`. Raises errors of `mew_agent`."""
+        return text
+
+    def inherits(self, section: Any) -> tuple[str, ...]:
+        """Return the variables of the environment that its program gets; `section` is None for `words`."""
+        return ()
+
+    def mentions(self, section: Any) -> Iterator[tuple[Place, str]]:
+        """Yield the participants that the section names, each with its place in the section."""
+        return iter(())
+
+    def useless_keys(self, section: Any) -> Iterator[tuple[Place, str]]:
+        """Yield keys of the section without effect, each with the reason."""
+        return iter(())
+
+    def warnings(self, name: str, section: Any, config: "SpaceConfig") -> Iterator[tuple[Place, str]]:
+        """Yield warnings about the section, each with its place in the section."""
+        return iter(())
+
+    def check(self, check: StartCheck) -> None:
+        """Raise an error of `mew_agent` if the participant cannot start."""
+
+    def needs(self, section: Any) -> Iterator[str]:
+        """Yield the programs that a participant needs, and extras as `[name]`."""
+        if self.extra is not None:
+            yield f"[{self.extra[0]}]"
+
+    def programs(self) -> Mapping[str, tuple[str, str]]:
+        """Return the programs that `mew doctor` looks for: by program, its name and the command that installs it."""
+        return {}
+
+    def findings(self, name: str, section: Any) -> Iterator[Finding]:
+        """Yield further lines of `mew doctor` about a participant."""
+        return iter(())
+
+    def checked_variables(self) -> tuple[str, ...]:
+        """Return the keys in which an unset `${NAME}` gets a warning: all but those that a shell may read later."""
+        return tuple(key for key in self.with_variables if key not in _OF_COMMANDS)
+
+
+@cache
+def participant_types() -> Mapping[str, ParticipantType]:
+    """Return the participant types by their key in space.yaml. Raises `BrokenPlugin`."""
+    return load_table(GROUP)
