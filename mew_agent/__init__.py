@@ -16,10 +16,11 @@ Start here:
     run(main)
 
 Events: `ChatReceived`, `PeerJoined`, `PeerLeft`, `ContextReported`, `PeerLevelChanged`, `ProposalMade`,
-`ProposalClosed`, and `ConnectionLost`, `HistoryGap` and `StreamGap` for what is missing. Answers of agents
-(`Participant.ask_agent`): `Writing`, `Thinking`, `ToolCalled`, `ContextNotice`, `AgentRestarted`, `Answered`. A model
-of your own implements `Model`, with `ModelRequest`, `TextDelta`, `ModelReply`, `Usage` and `Window`. Every error is a
-`MewAgentError`; see `mew_agent.errors` for the tree. The module `mew_agent.testing` has pytest fixtures.
+`ProposalClosed`, `ProposalRejected`, and `ConnectionLost`, `HistoryGap` and `StreamGap` for what is missing. Answers
+of agents (`Participant.ask_agent`): `Writing`, `Thinking`, `ToolCalled`, `ContextNotice`, `AgentRestarted`,
+`Answered`. A model of your own implements `Model`, with `ModelRequest`, `TextDelta`, `ModelReply`, `Usage` and
+`Window`. Every error is a `MewAgentError`; see `mew_agent.errors` for the tree. The module `mew_agent.testing` has
+pytest fixtures.
 
 Each name is loaded when it is first used, so a client imports no server, no command line and no model library.
 """
@@ -139,6 +140,7 @@ if TYPE_CHECKING:  # `X as X` makes a name public for type checkers
     from mew_agent.participant.events import PeerLevelChanged as PeerLevelChanged
     from mew_agent.participant.events import ProposalClosed as ProposalClosed
     from mew_agent.participant.events import ProposalMade as ProposalMade
+    from mew_agent.participant.events import ProposalRejected as ProposalRejected
     from mew_agent.participant.gaps import ConnectionLost as ConnectionLost
     from mew_agent.participant.gaps import HistoryGap as HistoryGap
     from mew_agent.participant.gaps import SpaceEvent as SpaceEvent
@@ -177,7 +179,7 @@ _NAMES_OF = {
         "Superseded TooLarge ToolsUnsupported Unauthorized"
     ),
     "mew_agent.participant.events": (
-        "ChatReceived ContextReported PeerJoined PeerLeft PeerLevelChanged ProposalClosed ProposalMade"
+        "ChatReceived ContextReported PeerJoined PeerLeft PeerLevelChanged ProposalClosed ProposalMade ProposalRejected"
     ),
     "mew_agent.participant.gaps": "ConnectionLost HistoryGap SpaceEvent StreamGap",
     "mew_agent.participant.answers.agent_answers": "AnswerStream",

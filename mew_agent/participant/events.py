@@ -129,7 +129,10 @@ class ProposalMade(SpaceEvent):
 
     @property
     def is_open(self) -> bool:
-        """Whether it is still undecided. Check again before you fulfil it: a person's decision takes time."""
+        """Whether it can be fulfilled: it is undecided, or only others rejected it.
+
+        Check again before you fulfil it: a person's decision takes time.
+        """
         return self in self._open
 
     @property
@@ -171,8 +174,8 @@ class ProposalMade(SpaceEvent):
 class ProposalClosed(SpaceEvent):
     """A proposal no longer needs a decision.
 
-    `how` is `fulfilled` or `rejected` (`by` a participant, perhaps us, with its `reason`), `withdrawn` by its proposer,
-    or `left` if the proposer left.
+    `how` is `fulfilled` (`by` a participant), `rejected` (`by` us, or by anyone if the proposer asked for itself; with
+    the `reason`), `withdrawn` by its proposer, or `left` if the proposer left.
     """
 
     proposal: ProposalMade
@@ -181,10 +184,20 @@ class ProposalClosed(SpaceEvent):
     reason: str = ""
 
 
-class OpenProposals:
-    """The proposals of other participants that are undecided."""
+@dataclass(frozen=True, slots=True)
+class ProposalRejected(SpaceEvent):
+    """Another participant rejected a proposal. It is still open: other participants may fulfil it."""
 
-    def __init__(self) -> None:
+    proposal: ProposalMade
+    by: str
+    reason: str = ""
+
+
+class OpenProposals:
+    """The proposals of other participants that `me` may still decide."""
+
+    def __init__(self, me: str) -> None:
+        self._me = me
         self._by_id: FairDict[str, ProposalMade] = FairDict(MAX_OPEN_PROPOSALS, lambda _, one: one.sender)
 
     def __contains__(self, proposal: object) -> bool:
@@ -199,8 +212,8 @@ class OpenProposals:
         """Follow a proposal until it is closed."""
         self._by_id[proposal.envelope.id] = proposal
 
-    def closed_by(self, envelope: Envelope) -> Iterator[ProposalClosed]:
-        """Close the proposals that an envelope decides.
+    def decided_by(self, envelope: Envelope) -> Iterator[ProposalClosed | ProposalRejected]:
+        """Close the proposals that an envelope decides, and yield the rejections that leave one open.
 
         Only its proposer withdraws a proposal, and only a request to its peers for the same call fulfils it.
         """
@@ -213,7 +226,11 @@ class OpenProposals:
                 continue
             if how == "fulfilled" and not fulfils(envelope, proposal.envelope):
                 continue
-            yield ProposalClosed(self._by_id.pop(name), how, envelope.sender, str(envelope.body.get("reason") or ""))
+            by, reason = envelope.sender, str(envelope.body.get("reason") or "")
+            if how == "rejected" and by != self._me and proposal.peers != (proposal.sender,):
+                yield ProposalRejected(proposal, by, reason)
+            else:
+                yield ProposalClosed(self._by_id.pop(name), how, by, reason)
 
     def closed_by_leaving(self, proposer: str) -> Iterator[ProposalClosed]:
         """Close the proposals of a participant that left."""
@@ -235,7 +252,7 @@ class EventEmitter(Subscriber):
     def __init__(self, messenger: Messenger, listeners: Listeners) -> None:
         self._messenger = messenger
         self._listeners = listeners
-        self._proposals = OpenProposals()
+        self._proposals = OpenProposals(messenger.id)
 
     def receive(self, envelope: Envelope, changes: PeerChanges) -> None:
         """See `Subscriber.receive`."""
@@ -258,7 +275,7 @@ class EventEmitter(Subscriber):
         if changes.reported is not None:
             yield ContextReported(changes.reported, changes.context_before)
             yield from _level_change(changes.reported, changes.context_before)
-        yield from self._proposals.closed_by(envelope)
+        yield from self._proposals.decided_by(envelope)
         if changes.gap is not None:
             yield changes.gap
         if (envelope.sender, envelope.kind) == (GATEWAY, kinds.SYSTEM_WELCOME) and envelope.is_for(self._messenger.id):

@@ -74,12 +74,14 @@ class Participant(PeerControls, Subscriptions, Hooks):
         discover: bool = False,
         timeouts: Timeouts | None = None,
         ca_file: str | Path | None = None,
+        reports_context: bool = True,
     ) -> None:
         """`gateway` is a ws://, wss://, http:// or https:// URL; raises `ConfigError` for anything else.
 
         `conversation` is what controls act on. `offers` replaces our own tools and resources. `discover` asks every
         peer automatically for its tools; `timeouts` apply to MCP requests. `ca_file` names a PEM file of certificates
-        to trust in addition to those of the system (default: the file in `MEW_CA_FILE`).
+        to trust in addition to those of the system (default: the file in `MEW_CA_FILE`). A program that acts for a
+        person has no context: with `reports_context` False, it never replaces the report of another program.
         """
         self.id = id
         self.space = space
@@ -91,6 +93,7 @@ class Participant(PeerControls, Subscriptions, Hooks):
         super().__init__(Messenger(id, self.session))
         self.events = EventEmitter(self.messenger, self.listeners)
         self.external_context = ExternalContext()
+        self._reports_context = reports_context
         self.control = Control(
             self.messenger, self.events, hooks=self, conversation=conversation or self.external_context
         )
@@ -163,7 +166,8 @@ class Participant(PeerControls, Subscriptions, Hooks):
     async def joined(self) -> None:
         """Say that the size of a conversation kept elsewhere is not known, if an earlier process reported one."""
         own = self.external_context
-        if self.control.conversation is own and own.restart_after(self.peers.last_context(self.id)):
+        is_ours = self._reports_context and self.control.conversation is own
+        if is_ours and own.restart_after(self.peers.last_context(self.id)):
             self.start_soon(self.control.announce)
 
     async def report_context(
@@ -187,8 +191,8 @@ class Participant(PeerControls, Subscriptions, Hooks):
         Raises `InvalidReport` for figures that no call can have and for older ones; `TypeError` if we have a
         conversation of our own.
         """
-        if self.control.conversation is not self.external_context:
-            raise TypeError("report_context() is for participants without a conversation of their own")
+        if self.control.conversation is not self.external_context or not self._reports_context:
+            raise TypeError("report_context() is for participants that keep a conversation outside of this package")
         if unknown is not None:
             self.external_context.forget_figures(unknown)
         else:

@@ -30,7 +30,7 @@ _GOODBYE_SECONDS: Final = 3.0
 
 async def chat_by_lines(who: Identity, targets: tuple[str, ...], lines: TypedLines) -> None:
     """Send what is typed, and print what is received."""
-    me = Participant(who.ws_url, space=who.space, id=who.participant, token=who.token)
+    me = Participant(who.ws_url, space=who.space, id=who.participant, token=who.token, reports_context=False)
     chat = TerminalChat(who.participant, targets)
     is_lost = False
 

@@ -96,7 +96,7 @@ async def play(
     """Join the running space as its person and play the story. Raises `DemoFailed` at the timeout."""
     token = read_token(folder / ".mew", YOU, environ={}) or ""
     with anyio.move_on_after(limit_seconds):
-        async with Participant(run.ws, space=run.space, id=YOU, token=token) as me:
+        async with Participant(run.ws, space=run.space, id=YOU, token=token, reports_context=False) as me:
             story = DemoStory(me, by_itself=BY_ITSELF, on_request=ON_REQUEST, show=show, pace_seconds=pace_seconds)
             story.answer_timeout_seconds = max(story.answer_timeout_seconds, limit_seconds / 4)
             return await story.play(parts_by_agent(readings))

@@ -92,7 +92,13 @@ class SocketApi(GatewayApi):
     def events(self, last: int = 0) -> Iterator[SocketEvents]:
         """Join, and yield the space's events from now on, starting with the board; `last` has no effect."""
         with start_blocking_portal() as portal:
-            me = Participant(websocket_url(self.gateway), space=self.space, id=self.participant, token=self._token)
+            me = Participant(
+                websocket_url(self.gateway),
+                space=self.space,
+                id=self.participant,
+                token=self._token,
+                reports_context=False,
+            )
             events = SocketEvents(portal, me, self.gateway)
 
             @me.on()

@@ -103,7 +103,9 @@ def serve(target: TargetArgument, connection: ConnectionOptions) -> None:
     async def run() -> None:
         from mew_agent.parts.acp.server import AcpServer  # needs the extra `acp`
 
-        async with Participant(who.ws_url, space=who.space, id=who.participant, token=who.token) as me:
+        async with Participant(
+            who.ws_url, space=who.space, id=who.participant, token=who.token, reports_context=False
+        ) as me:
             await AcpServer(me, target).serve()
 
     run_until_signal(run)

@@ -330,7 +330,9 @@ class SpaceLink:
 
     async def _stay(self, who: Identity) -> None:
         """Take part until the connection ends for good, or the space is found elsewhere or nowhere."""
-        me = Participant(who.ws_url, space=who.space, id=who.participant, token=who.token, discover=True)
+        me = Participant(
+            who.ws_url, space=who.space, id=who.participant, token=who.token, discover=True, reports_context=False
+        )
         me.discovery.pace = Pace(stagger_seconds=0.0)
         self._watch(me)
         async with me:

@@ -45,7 +45,7 @@ class _Watcher(Participant):
     """The person as a participant; passes on what arrives, frames of streams included."""
 
     def __init__(self, who: Identity, view: "JoinedSpace") -> None:
-        super().__init__(who.ws_url, space=who.space, id=who.participant, token=who.token)
+        super().__init__(who.ws_url, space=who.space, id=who.participant, token=who.token, reports_context=False)
         self._view = view
         self.on(HistoryGap)(view.receive_gap)
 

@@ -16,6 +16,7 @@ from mew_agent.participant.events import (
     PeerLevelChanged,
     ProposalClosed,
     ProposalMade,
+    ProposalRejected,
 )
 from mew_agent.participant.gaps import SpaceEvent
 from mew_agent.participant.listeners import Listeners
@@ -162,7 +163,7 @@ PROPOSAL = envelope("mcp/proposal", {"method": "tools/list"}, name="p", to=("wor
     [
         ("mcp/request", "carol", "fulfilled", ""),
         ("mcp/request", "ada", "fulfilled", ""),
-        ("mcp/reject", "carol", "rejected", "policy"),
+        ("mcp/reject", "ada", "rejected", "policy"),
         ("mcp/withdraw", "bob", "withdrawn", "policy"),
     ],
 )
@@ -177,6 +178,26 @@ def test_proposal_is_open_until_it_is_decided_or_withdrawn(kind: str, sender: st
     assert closed == ProposalClosed(made, how, sender, reason)  # type: ignore[arg-type]
     assert (was_open, made.is_open) == (True, False)
     assert told(deciding, emitter=emitter) == []
+
+
+def test_what_one_participant_rejects_others_may_still_fulfil() -> None:
+    emitter = new_emitter()
+    (made,) = told(PROPOSAL, emitter=emitter)
+    assert isinstance(made, ProposalMade)
+    rejection = envelope("mcp/reject", {"reason": "policy"}, sender="carol", to=("bob",), correlation_id=("p",))
+    assert told(rejection, emitter=emitter) == [ProposalRejected(made, "carol", "policy")]
+    assert made.is_open
+    fulfilment = envelope("mcp/request", {"method": "tools/list"}, to=("words",), correlation_id=("p",))
+    fulfilment = fulfilment.model_copy(update={"sender": "dora"})
+    assert told(fulfilment, emitter=emitter) == [ProposalClosed(made, "fulfilled", "dora")]
+
+
+def test_any_rejection_closes_a_proposal_to_the_proposer_itself() -> None:
+    emitter = new_emitter()
+    (made,) = told(envelope("mcp/proposal", {"method": "tools/call"}, name="p", to=("bob",)), emitter=emitter)
+    assert isinstance(made, ProposalMade)
+    rejection = envelope("mcp/reject", {"reason": "no"}, sender="carol", to=("bob",), correlation_id=("p",))
+    assert told(rejection, emitter=emitter) == [ProposalClosed(made, "rejected", "carol", "no")]
 
 
 def test_a_proposal_in_a_welcome_is_an_event_once() -> None:

@@ -189,6 +189,23 @@ async def test_a_program_reports_its_context_and_is_asked_to_act(joined: Joined)
         assert asked == [500, 2, "clear", "chat/cancel", "Pause", "Resume"]
 
 
+async def test_a_program_that_acts_for_a_person_leaves_that_persons_report(joined: Joined) -> None:
+    async with joined("ada") as ada:
+        async with joined("bob") as bob:
+            await bob.report_context(1000, window=2000)
+            await until(lambda: "bob" in ada.peers and ada.peers["bob"].context.tokens == 1000)
+        async with joined("bob", reports_context=False) as acting:
+            await acting.chat("done", to="ada")
+            await ada.request_status("bob", timeout_seconds=30)
+            assert ada.peers["bob"].context.tokens == 1000
+            with pytest.raises(TypeError, match="outside of this package"):
+                await acting.report_context(1)
+        async with joined("bob"):
+            await until(
+                lambda: (report := ada.peers["bob"].context.report) is not None and report.reason == "restarted"
+            )
+
+
 async def test_a_failing_or_silent_handler_is_answered_and_the_figure_stays(joined: Joined) -> None:
     async with joined("ada") as ada, joined("bob") as bob:
         recorder = EnvelopeRecorder(ada)
