@@ -35,13 +35,13 @@ from mew_agent.model.dialect import Dialect, adapted
 from mew_agent.model.event_stream import Event, EventDecoder
 from mew_agent.model.server_format import ResponseWriter
 from mew_agent.participant.answers.builder import AnswerBuilder
-from mew_agent.parts.meter.relay import _readable
 from mew_agent.parts.meter.replies import ReplyReader
 from mew_agent.parts.openai_api.request import answer_in_background
 from mew_agent.parts.rehearsal.summaries import summarise
 from mew_agent.parts.rehearsal.tool_requests import requested_calls
 from mew_agent.parts.simple_agents.fulfiller_policy import FulfillerPolicy
 from mew_agent.parts.terminal.widgets import _CONSOLE, _MARKDOWN_CHARS, _Markdown
+from mew_agent.serving.relay import _readable
 from mew_agent.tokens.projection import Calibration, StreamProjection, features
 from mew_agent.tools.bounds import beginning, cut_in_the_middle
 from mew_agent.tools.resources import Resource
@@ -152,8 +152,8 @@ EXAMPLES: Final[Mapping[str, Callable[[str], object]]] = {
     "mew_agent.cli.programs.program_control.hide_secrets": lambda text: hide_secrets(text, ["secret"]),
     "mew_agent.compaction.summary.ClosingRequest.with_ids": lambda text: ClosingRequest([_item("a")], 9).with_ids(text),
     "mew_agent.compaction.summary.with_true_citations": _summary,
-    "mew_agent.parts.meter.relay._readable": lambda text: _readable(
-        b"accept-encoding", text.encode("utf-8", "replace")
+    "mew_agent.serving.relay._readable": lambda text: _readable(
+        b"accept-encoding", text.encode("utf-8", "replace"), ("gzip",)
     ),
     "mew_agent.parts.rehearsal.tool_requests.requested_calls": lambda text: requested_calls(
         f"read_file {text}", _TOOLS
@@ -352,6 +352,6 @@ GROWING: Final[Mapping[str, str]] = {
     "mew_agent.parts.acp.terminals.kept": "a bytearray that nothing searches; its start is removed in blocks",
     "mew_agent.parts.terminal.feed.text": "at most MAX_WORK_CHARS",
     "mew_agent.parts.terminal.feed.thoughts": "at most MAX_WORK_CHARS",
-    "mew_agent.parts.meter.relay._copy": "a bytearray that is read once, at its end",
+    "mew_agent.serving.relay._copy": "a bytearray that is read once, at its end",
 }
 """Texts that grow in pieces and need no measurement, and why."""

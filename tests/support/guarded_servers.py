@@ -12,13 +12,14 @@ from mew_spaces.gateway.gateway import serve_gateway
 from mew_agent.cli.app.terminal import configure_logging
 from mew_agent.parts.a2a.server import A2AServer
 from mew_agent.parts.mcp.server import OffersServer, serving_http
+from mew_agent.parts.meter.calls import MeasuredCalls
 from mew_agent.parts.meter.facts import CallFacts
 from mew_agent.parts.meter.main_line import MeteredCall
-from mew_agent.parts.meter.relay import serve_relay
 from mew_agent.parts.meter.replies import Reply
 from mew_agent.parts.openai_api.app import create_app, serve_app
 from mew_agent.parts.rehearsal.service import serve_rehearsal
 from mew_agent.serving.chat_participant import ChatParticipant
+from mew_agent.serving.relay import serve_relay
 from mew_agent.tools.catalog import LocalOffers
 
 TOKEN = "token-of-ada"
@@ -78,9 +79,9 @@ SERVERS: dict[str, tuple[str, Callable[[Allowed], AbstractAsyncContextManager[st
         lambda allowed: serving_http(OffersServer("demo", "", LocalOffers()), 0, TOKEN, allowed=allowed),
         "/mcp",
     ),
-    "mew_agent.parts.meter.relay": (
+    "mew_agent.serving.relay": (
         "mew meter",
-        lambda allowed: serve_relay("http://127.0.0.1:1/v1", _Observer(), allowed=allowed),
+        lambda allowed: serve_relay("http://127.0.0.1:1/v1", MeasuredCalls(_Observer()), allowed=allowed),
         "/v1/chat/completions",
     ),
     "mew_agent.parts.rehearsal.service": ("mew model serve", model, "/v1/chat/completions"),

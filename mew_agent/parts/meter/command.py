@@ -14,6 +14,7 @@ from mew_agent.cli.app.options import (
     with_option_groups,
 )
 from mew_agent.cli.remote.session import find_identity
+from mew_agent.errors import ConfigError
 from mew_agent.program import run_until_signal
 
 DEFAULT_LISTEN: Final = "127.0.0.1:8191"
@@ -39,7 +40,7 @@ def meter(
     """
     from mew_agent.participant.participant import Participant
     from mew_agent.parts.meter.meter import run_meter
-    from mew_agent.parts.meter.relay import checked_upstream, parsed_listen
+    from mew_agent.serving.relay import checked_upstream
 
     terminal.configure_logging(log_level)
     for library in ("httpx2", "httpcore2"):  # at debug, they would log the headers of answers
@@ -71,3 +72,11 @@ def meter(
             )
 
     run_until_signal(run)
+
+
+def parsed_listen(text: str) -> tuple[str, int]:
+    """Return host and port of `--listen`: `HOST:PORT`, `:PORT` or `PORT`. Raises `ConfigError`."""
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or int(port) > 65535:
+        raise ConfigError("--listen", f"{text!r} is not an address", "HOST:PORT, such as 127.0.0.1:8191")
+    return host.strip("[]") or "127.0.0.1", int(port)

@@ -18,10 +18,11 @@ from mew_agent.model.plausibility import implausibility
 from mew_agent.participant.events import ChatReceived
 from mew_agent.participant.messenger import timestamp
 from mew_agent.participant.participant import Participant
+from mew_agent.parts.meter.calls import MeasuredCalls
 from mew_agent.parts.meter.facts import CallFacts
 from mew_agent.parts.meter.main_line import MainLine, MeteredCall
-from mew_agent.parts.meter.relay import serve_relay
 from mew_agent.parts.meter.replies import Reply
+from mew_agent.serving.relay import serve_relay
 
 logger = logging.getLogger("mew_agent.parts.meter")
 
@@ -140,7 +141,7 @@ async def run_meter(
     The relay keeps working while the gateway is unreachable. Raises what `serve_relay` and joining raise.
     """
     meter = Meter(me, window=window, on_call=on_call)
-    async with serve_relay(upstream, meter, host=host, port=port, allowed=allowed) as url, me:
+    async with serve_relay(upstream, MeasuredCalls(meter), host=host, port=port, allowed=allowed) as url, me:
         me.start_soon(meter.keep_reporting)
         ready(url)
         await me.run_forever()

@@ -62,9 +62,7 @@ def serve(
         options = LocalModelOptions(found, window, threads, model_name or "", reply_tokens or 0)
         with terminal.ProgressLine() as progress, listening_failures("--port", address):
             progress.show(f"loading {found} ({found.stat().st_size // 1_000_000:,} MB)")
-            from mew_agent.parts.meter.relay import (
-                serve_relay,  # here, because the rehearsal model needs no HTTP client
-            )
+            from mew_agent.serving.relay import serve_relay  # here, because the rehearsal model needs no HTTP client
 
             key = secrets.token_urlsafe()
             async with (

@@ -19,10 +19,11 @@ from mew_agent.errors import ContextOverflow, ModelError
 from mew_agent.model.interface import Message, ModelReply, ModelRequest, Window
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.model.usage import Usage
+from mew_agent.parts.meter.calls import MeasuredCalls
 from mew_agent.parts.meter.facts import CallFacts
 from mew_agent.parts.meter.main_line import MainLine, MeteredCall
-from mew_agent.parts.meter.relay import serve_relay
 from mew_agent.parts.meter.replies import Reply
+from mew_agent.serving.relay import serve_relay
 from tests.mew_agent.model.reply_shapes import OVERFLOW_TEXT, SHAPES, Label, Shape, bare, piece, usage
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -156,7 +157,7 @@ async def metered(provider: RawProvider) -> AsyncIterator[tuple[Observed, httpx2
     """A relay in front of the provider, and a client of it."""
     observed = Observed()
     async with (
-        serve_relay(provider.base_url, observed) as url,
+        serve_relay(provider.base_url, MeasuredCalls(observed)) as url,
         httpx2.AsyncClient(base_url=url, trust_env=False, timeout=PATIENCE_SECONDS) as client,
     ):
         yield observed, client

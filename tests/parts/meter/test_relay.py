@@ -14,10 +14,12 @@ import pytest
 from anyio.abc import SocketStream
 
 from mew_agent.errors import ConfigError
+from mew_agent.parts.meter.calls import MeasuredCalls
+from mew_agent.parts.meter.command import parsed_listen
 from mew_agent.parts.meter.facts import CallFacts
 from mew_agent.parts.meter.main_line import MainLine, MeteredCall
-from mew_agent.parts.meter.relay import MAX_READ_BODY_BYTES, checked_upstream, parsed_listen, serve_relay
 from mew_agent.parts.meter.replies import Reply
+from mew_agent.serving.relay import MAX_READ_BODY_BYTES, checked_upstream, serve_relay
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 KEY = "sk-very-secret-7c1f"
@@ -104,7 +106,7 @@ def relayed() -> StartRelay:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(listener.serve, serve)
             async with (
-                serve_relay(f"http://127.0.0.1:{port}/v1", observed) as url,
+                serve_relay(f"http://127.0.0.1:{port}/v1", MeasuredCalls(observed)) as url,
                 httpx2.AsyncClient(base_url=url, trust_env=False, timeout=PATIENCE_SECONDS) as client,
             ):
                 yield upstream, observed, client
@@ -234,7 +236,7 @@ async def test_server_that_is_down_is_a_502(free_port: int, caplog: pytest.LogCa
     observed = Observed()
     caplog.set_level(logging.DEBUG)
     async with (
-        serve_relay(f"http://127.0.0.1:{free_port}", observed) as url,
+        serve_relay(f"http://127.0.0.1:{free_port}", MeasuredCalls(observed)) as url,
         httpx2.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as client,
     ):
         headers = {"authorization": f"Bearer {KEY}", "x-api-key": KEY}
@@ -298,7 +300,7 @@ async def test_agent_that_goes_away_within_its_request_cancels_the_call(caplog: 
         tasks.start_soon(listener.serve, serve)
         upstream = f"http://127.0.0.1:{listener.extra(anyio.abc.SocketAttribute.local_port)}/v1"
         with anyio.fail_after(PATIENCE_SECONDS):
-            async with serve_relay(upstream, observed) as url:
+            async with serve_relay(upstream, MeasuredCalls(observed)) as url:
                 async with await anyio.connect_tcp("127.0.0.1", httpx2.URL(url).port or 0) as agent:
                     await agent.send(
                         b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{"

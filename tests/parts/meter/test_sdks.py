@@ -13,7 +13,7 @@ import openai
 import pytest
 from mew_spaces.gateway.gateway import RunningGateway
 
-from mew_agent.parts.meter.relay import serve_relay
+from mew_agent.parts.meter.calls import MeasuredCalls
 from mew_agent.parts.rehearsal import (
     RehearsalOptions,
     RehearsalServer,
@@ -21,6 +21,7 @@ from mew_agent.parts.rehearsal import (
     ScriptedToolCall,
     serve_rehearsal,
 )
+from mew_agent.serving.relay import serve_relay
 from tests.parts.meter.test_relay import KEY, Observed
 
 SCRIPT = (ScriptedReply(tool_calls=(ScriptedToolCall(name="read", arguments='{"path": "a"}'),)),)
@@ -32,7 +33,7 @@ QUESTIONS = ("What does a.txt hold?", "And what does b.txt hold?", "Thank you ve
 async def metered() -> AsyncIterator[tuple[RehearsalServer, Observed, str]]:
     observed = Observed()
     options = RehearsalOptions(script=SCRIPT, visible_reasoning="Let me think.", prefix_cache=True)
-    async with serve_rehearsal(options) as server, serve_relay(server.base_url, observed) as url:
+    async with serve_rehearsal(options) as server, serve_relay(server.base_url, MeasuredCalls(observed)) as url:
         yield server, observed, url
 
 

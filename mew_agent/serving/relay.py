@@ -1,20 +1,17 @@
-"""Relay HTTP requests of an agent to its model server, and the responses back, byte for byte.
+"""Relay HTTP requests to a model server, and the responses back, byte for byte.
 
 Owns the two connections: streaming in both directions, the failures of either side, and the headers that concern one
-connection only. Shows each model call to a `CallObserver`. Stores and logs neither headers nor bodies. Does not know
-what the figures are for.
+connection only. Shows calls to a `CallWatcher`. Stores and logs neither headers nor bodies. Does not know what models
+are asked.
 """
 
-import json
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 from urllib.parse import urlsplit
 
 import anyio
-import anyio.to_thread
 import httpx2
 from anyio.abc import TaskGroup
 from mew_listener.request_guard import ONLY_OWN, Allowed
@@ -25,23 +22,16 @@ from starlette.types import Receive, Scope, Send
 
 from mew_agent.errors import ConfigError
 from mew_agent.gateway_address import is_loopback
-from mew_agent.model.reply_events import Api
-from mew_agent.parts.meter.facts import CallFacts, api_of, read_facts
-from mew_agent.parts.meter.main_line import MeteredCall
-from mew_agent.parts.meter.replies import READABLE_ENCODINGS, Reply, ReplyReader
 
-logger = logging.getLogger("mew_agent.parts.meter")
+logger = logging.getLogger("mew_agent.serving.relay")
 
 MAX_READ_BODY_BYTES: Final = 32 * 1024 * 1024
-"""A larger request passes unread: its call is not measured."""
+"""A larger request passes unread."""
 
 CONNECT_SECONDS: Final = 30.0
 _HOP_BY_HOP: Final = frozenset(
     {b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade"}
 )
-_LARGE_BODY_BYTES: Final = 256 * 1024
-"""A larger request is parsed in a thread, so that the streams of other calls do not stall."""
-
 AFTER_DONE_SECONDS: Final = 1.0
 """How long the usage of a stream may follow its end mark."""
 
@@ -50,16 +40,41 @@ _VERSION: Final = "/v1"
 Headers = list[tuple[bytes, bytes]]
 
 
-class CallObserver(Protocol):
-    """Receives the model calls that pass."""
+Holding = Literal["nothing", "the end", "briefly"]
 
-    def begin(self, facts: CallFacts) -> MeteredCall:
-        """Add a call whose request was read."""
-        ...
 
-    def end(self, call: MeteredCall, reply: Reply | None) -> None:
-        """Add the reply of a call, or None if it failed or was cut. Called before the agent sees the end."""
-        ...
+class WatchedCall(Protocol):
+    """Reads one response while it passes."""
+
+    @property
+    def holds(self) -> Holding:
+        """Return which chunk waits.
+
+        `the end` keeps the newest chunk until the next one, or until the end was read; `briefly` for at most
+        `AFTER_DONE_SECONDS`. The client then cannot begin its next call before this one has ended here.
+        """
+
+    def feed(self, chunk: bytes) -> None:
+        """Read the next bytes of the body, as they came."""
+
+    def end(self, *, was_cut: bool = False) -> None:
+        """Read the end. Called at least once, before the client sees the end."""
+
+
+class CallWatcher(Protocol):
+    """Chooses the calls that are read."""
+
+    @property
+    def encodings(self) -> Sequence[str]:
+        """Return the compressions that can be read: the model server uses one of these, or none."""
+
+    def reads(self, method: str, path: str) -> bool:
+        """Return True to read a request."""
+
+    async def begin(
+        self, path: str, headers: Sequence[tuple[bytes, bytes]], body: bytes | None, response: httpx2.Response
+    ) -> WatchedCall | None:
+        """Begin a call when its response begins. `body` is None if it is too large or was not sent to its end."""
 
 
 def checked_upstream(url: str) -> str:
@@ -75,7 +90,7 @@ def checked_upstream(url: str) -> str:
 @asynccontextmanager
 async def serve_relay(
     upstream: str,
-    observer: CallObserver | None,
+    watcher: CallWatcher | None,
     *,
     host: str = "127.0.0.1",
     port: int = 0,
@@ -84,7 +99,7 @@ async def serve_relay(
 ) -> AsyncIterator[str]:
     """Relay to `upstream` until the block exits; yields the URL that the agent uses in its place. Port 0 picks a port.
 
-    `api_key` is sent to `upstream` in place of the client's. Without an `observer`, calls are not read.
+    `api_key` is sent to `upstream` in place of the client's. Without a `watcher`, calls are not read.
     Raises `ConfigError` for an `upstream` that is not the URL of a server, and `OSError` if the port is in use.
     """
     # No read timeout, because models think for minutes; no limit of connections, because agents make calls in parallel.
@@ -94,7 +109,7 @@ async def serve_relay(
     uses_proxy = not is_loopback(urlsplit(base).hostname or "")  # a proxy cannot reach servers on this machine
     certificates = httpx2.create_ssl_context()
     async with httpx2.AsyncClient(timeout=timeout, limits=limits, verify=certificates, trust_env=uses_proxy) as client:
-        relay = ModelRelay(base.removesuffix(_VERSION), client, observer, api_key)
+        relay = ModelRelay(base.removesuffix(_VERSION), client, watcher, api_key)
         async with serving(
             relay,
             host=host,
@@ -110,11 +125,11 @@ class ModelRelay:
     """The ASGI app."""
 
     def __init__(
-        self, upstream: str, client: httpx2.AsyncClient, observer: CallObserver | None, api_key: str | None = None
+        self, upstream: str, client: httpx2.AsyncClient, watcher: CallWatcher | None, api_key: str | None = None
     ) -> None:
         self._upstream = httpx2.URL(upstream)
         self.client = client
-        self.observer = observer
+        self.watcher = watcher
         self._api_key = api_key
         self.stopping = anyio.Event()
 
@@ -132,7 +147,9 @@ class ModelRelay:
         path = self._upstream.raw_path.rstrip(b"/") + scope.get("raw_path", scope["path"].encode())
         query = scope.get("query_string", b"")
         url = self._upstream.copy_with(raw_path=path + (b"?" + query if query else b""))
-        headers = [_readable(name, value) for name, value in _end_to_end(scope["headers"]) if name != b"host"]
+        headers = [one for one in _end_to_end(scope["headers"]) if one[0] != b"host"]
+        if self.watcher is not None:
+            headers = [_readable(name, value, self.watcher.encodings) for name, value in headers]
         if self._api_key is not None:
             own = (b"authorization", f"Bearer {self._api_key}".encode())
             headers = [own, *(one for one in headers if one[0] not in (b"authorization", b"x-api-key"))]
@@ -172,21 +189,10 @@ class _RequestBody:
                 yield chunk
         self.ended.set()
 
-    async def facts(self, api: Api, headers: Mapping[str, str]) -> CallFacts | None:
-        """Return what the whole body says; None if it is too large or not a request. Drops the copy."""
+    def take_copy(self) -> bytes | None:
+        """Return the whole body, once; None if it is too large or has not ended."""
         copy, self._copy = self._copy, None
-        if copy is None or not self.ended.is_set() or headers.get("content-encoding", "identity") != "identity":
-            return None
-
-        def read() -> CallFacts | None:
-            try:
-                facts = read_facts(api, headers, json.loads(copy))
-                is_all = facts is not None and facts.previous_response is None
-                return replace(facts, body_bytes=len(copy)) if facts is not None and is_all else facts
-            except (ValueError, RecursionError):
-                return None
-
-        return read() if len(copy) < _LARGE_BODY_BYTES else await anyio.to_thread.run_sync(read)
+        return bytes(copy) if copy is not None and self.ended.is_set() else None
 
 
 class _Exchange:
@@ -197,10 +203,7 @@ class _Exchange:
     ) -> None:
         self._tasks = tasks
         self._relay, self._scope, self._receive, self._send, self._body = relay, scope, receive, send, body
-        is_read = relay.observer is not None and scope["method"] == "POST"
-        self._api = api_of(scope["path"]) if is_read else None
-        self._call: MeteredCall | None = None
-        self._reader: ReplyReader | None = None
+        self._call: WatchedCall | None = None
         self._held = b""
 
     async def run(self) -> None:
@@ -227,18 +230,9 @@ class _Exchange:
                 await response.aclose()
 
     async def _begin_call(self, response: httpx2.Response) -> None:
-        observer = self._relay.observer
-        if self._api is None or observer is None:
-            return
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in self._scope["headers"]}
-        facts = await self._body.facts(self._api, headers)
-        if facts is None:
-            logger.warning("a call was not measured: its request cannot be read")
-            return
-        self._call = observer.begin(facts)
-        if response.is_success:
-            encoding = response.headers.get("content-encoding", "identity").strip().lower()
-            self._reader = ReplyReader(self._api, encoding)
+        watcher, path = self._relay.watcher, self._scope["path"]
+        if watcher is not None and watcher.reads(self._scope["method"], path):
+            self._call = await watcher.begin(path, self._scope["headers"], self._body.take_copy(), response)
 
     async def _pass_back(self, response: httpx2.Response) -> None:
         # The server of this process writes its own date.
@@ -247,47 +241,38 @@ class _Exchange:
         ]
         await self._send({"type": "http.response.start", "status": response.status_code, "headers": headers})
         async for chunk in response.aiter_raw():
-            if self._reader is not None:
-                self._reader.feed(chunk)
-                if self._reader.has_ended:
-                    self._end_call()
+            if self._call is not None:
+                self._call.feed(chunk)
             await self._send_held()
             self._held = chunk
-            if self._call is None or self._reader is None:
-                await self._send_held()
-            elif self._reader.awaits_usage:
+            holds: Holding = "nothing" if self._call is None else self._call.holds
+            if holds == "briefly":
                 self._tasks.start_soon(self._release)
-            elif not self._reader.is_whole:
+            elif holds == "nothing":
                 await self._send_held()
         self._end_call()
         await self._send({"type": "http.response.body", "body": self._held, "more_body": False})
 
     async def _send_held(self) -> None:
-        """Send the newest chunk, unless the agent would take it for the end of a call that has not ended here.
-
-        The last chunk of a whole answer, and one with the end mark before the usage, wait for the end of the call, so
-        that the next call comes after it.
-        """
+        """Send the chunk that waits."""
         held, self._held = self._held, b""
         if held:
             await self._send({"type": "http.response.body", "body": held, "more_body": True})
 
     async def _release(self) -> None:
-        """End the call without its usage if that does not follow the end mark soon."""
+        """End the call if what it waits for does not follow soon."""
         await anyio.sleep(AFTER_DONE_SECONDS)
         self._end_call()
         await self._send_held()
 
     def _end_call(self, *, was_cut: bool = False) -> None:
-        """End the measured call, once."""
-        call, self._call = self._call, None
-        if call is not None and self._relay.observer is not None:
-            self._relay.observer.end(call, None if self._reader is None else self._reader.end(was_cut=was_cut))
+        if self._call is not None:
+            self._call.end(was_cut=was_cut)
 
     async def _fail(self, error: Exception) -> None:
         """Send a 502 response in a form that clients of all three APIs read."""
         about = {"type": "api_error", "code": "upstream_unreachable"}
-        message = f"mew meter: the model server cannot be reached ({type(error).__name__})"
+        message = f"mew: the model server cannot be reached ({type(error).__name__})"
         response = JSONResponse({"type": "error", "error": {**about, "message": message}}, status_code=502)
         await response(self._scope, self._receive, self._send)
 
@@ -301,18 +286,10 @@ def _end_to_end(headers: Sequence[tuple[bytes, bytes]]) -> Headers:
     return [(name, value) for name, value in headers if name.lower() not in dropped]
 
 
-def _readable(name: bytes, value: bytes) -> tuple[bytes, bytes]:
-    """Drop the compressions that the meter cannot read: the model server then uses another, or none."""
+def _readable(name: bytes, value: bytes, encodings: Sequence[str]) -> tuple[bytes, bytes]:
+    """Drop the compressions that cannot be read: the model server then uses another, or none."""
     if name != b"accept-encoding":
         return name, value
     names = [one.strip() for one in value.decode("latin-1").split(",")]
-    kept = [one for one in names if one.partition(";")[0].strip().lower() in READABLE_ENCODINGS]
+    kept = [one for one in names if one.partition(";")[0].strip().lower() in encodings]
     return name, ", ".join(kept or ["identity"]).encode()
-
-
-def parsed_listen(text: str) -> tuple[str, int]:
-    """Return host and port of `--listen`: `HOST:PORT`, `:PORT` or `PORT`. Raises `ConfigError`."""
-    host, _, port = text.rpartition(":")
-    if not port.isdecimal() or int(port) > 65535:
-        raise ConfigError("--listen", f"{text!r} is not an address", "HOST:PORT, such as 127.0.0.1:8191")
-    return host.strip("[]") or "127.0.0.1", int(port)
