@@ -7,11 +7,12 @@ import sys
 from typing import NoReturn
 
 from mew_agent.cli.app.signals import end_on_interrupt
+from mew_agent.garbage import collect_rarely
 
 
 def main() -> NoReturn:
     """Run `mew` with the arguments of this process, and exit with its exit code."""
-    gc.set_threshold(20_000)  # modules make many objects that stay; to search them often delays the start by 5 %
+    collect_rarely()
     atexit.register(gc.freeze)  # else the interpreter searches every object for cycles at its end, for 0.1 s
     end_on_interrupt()
     from mew_agent.cli.main import run

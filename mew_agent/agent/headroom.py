@@ -5,7 +5,7 @@ chooses how, or there is room); and what senders receive. Makes no room: the pol
 only chats for the agent's own conversation; an unknown figure holds nothing.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from typing import Final, Literal
 
@@ -26,7 +26,7 @@ from mew_agent.conversation.conversation import Conversation
 from mew_agent.conversation.events import ConversationEvent, ItemAdded, ResultCut, StatusChanged
 from mew_agent.participant.participant import Participant
 from mew_agent.tokens.projection import Calibration
-from mew_agent.tokens.sizes import Size
+from mew_agent.tokens.sizes import Size, Sizes
 
 NOTICE: Final = (
     "Your message does not fit into my context, so I hold it: {fit}. Reply with one word: `reference` (I read parts of"
@@ -36,13 +36,29 @@ CUT: Final = "{tool}: about {tokens:,} tokens (projected) of its result stay out
 HELD: Final = "a message of {tokens:,} tokens ({basis}) has no room; its sender decides, or a compaction frees enough"
 
 
-async def queued_messages(
-    unread: Iterable[StoredChat], size_of: Callable[[StoredChat], Awaitable[Size]], calibration: Calibration
-) -> QueuedMessages:
-    """Count the chats that wait outside a context."""
-    sizes = [await size_of(chat) for chat in unread]
-    tokens = sum(tokens_of(size, calibration) for size in sizes)
-    return QueuedMessages(messages=len(sizes), tokens=tokens, basis=basis_of(sizes, calibration))
+class QueuedSizes:
+    """The sizes of the chats that wait outside a context: each is measured once, as long as it waits."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        self._sizes = sizes
+        self._known: dict[tuple[int, str], Size] = {}
+
+    async def of(self, chat: StoredChat) -> Size:
+        """Return the size of a chat as the model reads it."""
+        key = chat.number, chat.form
+        if (size := self._known.get(key)) is None:
+            size = self._known[key] = await self._sizes.measure(text_as_read(chat))
+        return size
+
+    async def count(
+        self, unread: Iterable[StoredChat], calibration: Calibration, waiting: Iterable[StoredChat] = ()
+    ) -> QueuedMessages:
+        """Count the unread chats. Forgets the sizes of all but these and the chats that are held back."""
+        sizes = {(chat.number, chat.form): await self.of(chat) for chat in unread}
+        kept = {(chat.number, chat.form) for chat in waiting}
+        self._known = {key: size for key, size in self._known.items() if key in sizes or key in kept}
+        tokens = sum(tokens_of(size, calibration) for size in sizes.values())
+        return QueuedMessages(messages=len(sizes), tokens=tokens, basis=basis_of(tuple(sizes.values()), calibration))
 
 
 def tokens_of(size: Size, calibration: Calibration) -> int:
@@ -66,7 +82,7 @@ class HeadroomCheck:
         """What to do with a chat that does not fit; the space says it."""
         self.waits: tuple[Waiting, ...] = ()
         """The held chats as a report shows them."""
-        self._sizes: dict[tuple[int, str], Size] = {}
+        self._sizes = QueuedSizes(conversation.state.sizes)
         self._asked: set[int] = set()
         self._lock = anyio.Lock()
         conversation.events.subscribe(self._on_event)
@@ -122,10 +138,7 @@ class HeadroomCheck:
     async def count_queued(self) -> None:
         """Count what waits outside the context, for this agent's reports."""
         unread = [chat for chat in self._inbox.unread if not self._is_entered(chat)]
-        waiting = self._inbox.without_room
-        queued = await queued_messages(unread, self._size_of, self._calibration)
-        kept = {(chat.number, chat.form) for chat in (*unread, *waiting)}
-        self._sizes = {key: size for key, size in self._sizes.items() if key in kept}
+        queued = await self._sizes.count(unread, self._calibration, self._inbox.without_room)
         self._conversation.state.set_surroundings(queued=queued)
 
     def _is_entered(self, chat: StoredChat) -> bool:
@@ -135,12 +148,6 @@ class HeadroomCheck:
         items = reversed(self._conversation.history.items)
         recent = takewhile(lambda item: item.seq >= chat.first_seq, items)
         return any(item.envelope_id == chat.envelope.id for item in recent)
-
-    async def _size_of(self, chat: StoredChat) -> Size:
-        key = chat.number, chat.form
-        if (size := self._sizes.get(key)) is None:
-            size = self._sizes[key] = await self._conversation.state.sizes.measure(text_as_read(chat))
-        return size
 
     @property
     def _calibration(self) -> Calibration:
@@ -195,7 +202,7 @@ class HeadroomCheck:
             return
         async with self._lock:
             for held in self._inbox.without_room:
-                fit = await self._fit_of(await self._size_of(held))
+                fit = await self._fit_of(await self._sizes.of(held))
                 is_free = not self._inbox.is_answering and not len(self._inbox)
                 if self.mode != "hold" or fit.fits is not False or (is_free and fit.fits_after_compaction):
                     await self._inbox.make_room_for(held)
@@ -211,7 +218,7 @@ class HeadroomCheck:
         for held in self._inbox.without_room:
             chat = held.envelope
             if chat.id not in shown:
-                fit = await self._fit_of(await self._size_of(held))
+                fit = await self._fit_of(await self._sizes.of(held))
                 what = HELD.format(tokens=fit.tokens, basis=fit.tokens_basis.replace("_", " "))
                 shown[chat.id] = Waiting(kind="room", what=what, since=chat.ts, peer=chat.sender, message=chat.id)
             waits.append(shown[chat.id])

@@ -35,6 +35,9 @@ MAX_ALL_CHATS = 1_000
 MAX_OVERHEARD_CHATS = 200
 """Beyond this number the sender with the most overheard chats loses its oldest."""
 
+CHAT_BYTES = 64 * 1024
+"""A chat counts for these limits as one for each such part that it begins."""
+
 MAX_HELD_CHATS = 100
 """Beyond this number, the oldest held chats of one sender are only kept as context."""
 
@@ -168,7 +171,8 @@ class Inbox:
             await self._change(position=position)
             return refusal
         place = None if position is None else str(position)
-        stored = StoredChat(self._next_number, chat, position=place, sent_at=time.time() - age_seconds)
+        weight = 1 + len(chat.encode()) // CHAT_BYTES
+        stored = StoredChat(self._next_number, chat, position=place, sent_at=time.time() - age_seconds, weight=weight)
         self._next_number += 1
         if is_past:
             self._restored.add(stored.number)
@@ -343,9 +347,10 @@ class Inbox:
 
     def _is_full(self, sender: str, *states: ChatState) -> bool:
         """Return whether no further chat of this sender may wait in these states."""
-        counts = Counter(chat.envelope.sender for chat in self._in_state(*states))
-        own = counts[sender]
-        return own >= max(1, min(MAX_QUEUED_CHATS, MAX_ALL_CHATS // max(1, len(counts))))
+        weights = Counter[str]()
+        for chat in self._in_state(*states):
+            weights[chat.envelope.sender] += chat.weight
+        return weights[sender] >= max(1, min(MAX_QUEUED_CHATS, MAX_ALL_CHATS // max(1, len(weights))))
 
     def _first(self, *states: ChatState) -> StoredChat | None:
         return next((chat for chat in self._chats.values() if chat.state in states), None)
@@ -356,7 +361,7 @@ class Inbox:
         self._chats[chat.number] = chat = replace(chat, state=state)
         overheard, forgotten = Shares[int](), list[int]()
         for one in self._in_state("overheard"):
-            overheard.add(one.number, one.envelope.sender)
+            overheard.add(one.number, one.envelope.sender, one.weight)
         while (number := overheard.surplus(MAX_OVERHEARD_CHATS)) is not None:
             overheard.discard(number)
             forgotten.append(number)

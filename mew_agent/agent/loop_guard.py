@@ -53,7 +53,8 @@ class _Chat:
     to: tuple[str, ...]
     hops: int
     origin: str | None
-    text: object
+    text: int | None
+    """The hash of its text, which may be long; None if it has none."""
 
     def is_for(self, participant: str) -> bool:
         return not self.to or participant in self.to
@@ -194,7 +195,7 @@ class LoopGuard:
             before = self._antecedent(chat)
             hops = 1 if before is None else before.hops + 1
             origin = None if before is None else before.origin
-        self._chats[chat.id] = _Chat(chat.sender, chat.addressees, hops, origin, chat.body.get("text"))
+        self._chats[chat.id] = _Chat(chat.sender, chat.addressees, hops, origin, _hash_of(chat.body.get("text")))
 
     def _antecedent(self, chat: Envelope) -> _Chat | None:
         """Return the chat that an agent's chat follows: answered, worked on or received last; None if unknown."""
@@ -222,7 +223,7 @@ class LoopGuard:
         for name in start.correlation_ids:
             if name in self._chats:
                 return name
-        repeated = None if start.correlation_ids else start.body.get("input")
+        repeated = None if start.correlation_ids else _hash_of(start.body.get("input"))
         return next(
             (name for name in reversed(self._chats) if repeated is not None and self._chats[name].text == repeated),
             None,
@@ -240,6 +241,10 @@ class LoopGuard:
         while answered and answered[0] <= at_seconds - WINDOW_SECONDS:
             answered.popleft()
         return len(answered) >= self.limits.exchanges_per_minute
+
+
+def _hash_of(text: object) -> int | None:
+    return hash(text) if isinstance(text, str) else None
 
 
 def asks_something(chat: Envelope) -> bool:

@@ -127,6 +127,7 @@ class PeerTools:
             self._state, self._revision = state, self._room.revision()
             most = window_tokens // WINDOW_PART
             candidates = {name: self._candidates(name, tools, reserved, most) for name, tools, _ in offers}
+            self._weighed = {name: self._weighed[name] for name in candidates}  # others have left
             self._offered = self._fitting(candidates, most)
             self._report(most)
         return self._offered

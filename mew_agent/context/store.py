@@ -84,6 +84,7 @@ class StoredChat:
     form: ChatForm = "whole"
     sent_at: float | None = None  # when the gateway accepted it, in seconds since 1970 by our own clock
     chosen_by: str | None = None  # the chat with which its sender chose the form
+    weight: int = 1  # as how many chats it counts for the limits of an inbox
 
 
 @dataclass(frozen=True, slots=True)

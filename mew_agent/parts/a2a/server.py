@@ -13,6 +13,7 @@ from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+import anyio
 from a2a.compat.v0_3.extension_headers import LEGACY_HTTP_EXTENSION_HEADER
 from a2a.extensions.common import HTTP_EXTENSION_HEADER
 from a2a.server.request_handlers import DefaultRequestHandler
@@ -46,6 +47,9 @@ from mew_agent.serving.chat_participant import ChatParticipant
 from mew_agent.serving.http import FAILURE_HANDLERS, KeyCheck, TracedRequests, health_routes
 
 SCHEMA_PATH: Final = "/extensions/context/v1.json"
+CARD_SECONDS: Final = 2.0
+"""How long a card waits for the tools of its participant, if they are not known."""
+
 VERSIONS: Final = ("1.0", "0.3")
 """The versions of A2A that clients may speak, the preferred one first."""
 
@@ -114,8 +118,15 @@ class A2AServer:
         )
 
     async def _all_cards(self, request: Request) -> Response:
-        cards = [await self._card(name, role, request) for name, role in self.participants().items()]
-        return JSONResponse({"agents": [agent_card_to_dict(card) for card in cards]})
+        found, cards = self.participants(), dict[str, AgentCard]()
+
+        async def add(name: str, role: A2ARole) -> None:
+            cards[name] = await self._card(name, role, request)
+
+        async with anyio.create_task_group() as tasks:  # participants that do not answer all wait at once
+            for name, role in found.items():
+                tasks.start_soon(add, name, role)
+        return JSONResponse({"agents": [agent_card_to_dict(cards[name]) for name in found]})
 
     async def _one_card(self, request: Request) -> Response:
         # Strangers may read a card of a participant that they know, but not which others there are.
@@ -167,7 +178,7 @@ class A2AServer:
     async def _card(self, name: str, role: A2ARole, request: Request) -> AgentCard:
         base = self.public_url or _local_url(request)
         description = f"{role.capitalize()} '{name}' of the space '{self.participant.space}'."
-        tools = () if role == "person" else await tools_of(self.participant, name)
+        tools = () if role == "person" else await tools_of(self.participant, name, CARD_SECONDS)
         skills, extensions, inputs = skills_of(tools), [extension_of(tools)] if tools else [], [JSON] if tools else []
         if role == "agent":
             report: dict[str, Any] = {"schema": f"{base}{SCHEMA_PATH}"}

@@ -40,6 +40,7 @@ MAX_TASKS: Final = 1_000
 
 TOOL_FAILED: Final = "tool_failed"
 DISCOVERY_SECONDS: Final = 5.0
+"""How long a task waits for the tools of its participant."""
 
 COLLECT_SECONDS: Final = {Writing: 0.1, Thinking: 1.0}
 """How long pieces of text are collected into one update: each update stores the whole task."""
@@ -102,10 +103,10 @@ class ParticipantTasks(AgentExecutor):
         """Do nothing: the library cancels `execute` next, which cancels the participant's work."""
 
 
-async def tools_of(me: ChatParticipant, name: str) -> tuple[PeerTool, ...]:
+async def tools_of(me: ChatParticipant, name: str, wait_seconds: float = DISCOVERY_SECONDS) -> tuple[PeerTool, ...]:
     """Return the tools of a participant; asks it if they are not known. Empty if it has none or is absent."""
     if name in me.peers and me.peers[name].tools is None:
-        with suppress(MewAgentError), anyio.move_on_after(DISCOVERY_SECONDS):
+        with suppress(MewAgentError), anyio.move_on_after(wait_seconds):
             await me.discover(name)
     return (me.peers[name].tools if name in me.peers else None) or ()
 

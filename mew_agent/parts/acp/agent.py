@@ -22,10 +22,9 @@ from mew_protocol.visible import shortened
 
 from mew_agent.agent.address_filter import AddressFilter, AnswerBroadcasts
 from mew_agent.agent.budgets import SenderBudgets
-from mew_agent.agent.headroom import queued_messages, tokens_of
+from mew_agent.agent.headroom import QueuedSizes, tokens_of
 from mew_agent.agent.inbox import Inbox
 from mew_agent.agent.loop_guard import LoopGuard
-from mew_agent.agent.recall import text_as_read
 from mew_agent.agent.reception import Reception
 from mew_agent.agent.resources import CLOSE_SECONDS
 from mew_agent.child_program import FIRST_DELAY_SECONDS, Restarts
@@ -51,7 +50,7 @@ from mew_agent.parts.acp.session import AcpFailed, AcpSession, open_session
 from mew_agent.parts.acp.settings import AcpConfig, KeptSession
 from mew_agent.parts.acp.turn import AcpTurn, text_in
 from mew_agent.tokens.projection import Calibration
-from mew_agent.tokens.sizes import Size, Sizes
+from mew_agent.tokens.sizes import Sizes
 from mew_agent.tools.catalog import INVALID_REQUEST, RequestFailed
 
 logger = logging.getLogger("mew_agent.parts.acp")
@@ -130,6 +129,7 @@ class AcpAgent(Participant):
         self._entered: str | None = None
         """The chat that the newest figure counts."""
         self._sizes = Sizes()
+        self._queued = QueuedSizes(self._sizes)
         self._failure: str | None = None
         """Why the program is no longer started."""
         self._prompting: Literal["chat", "compaction"] | None = None
@@ -212,10 +212,7 @@ class AcpAgent(Participant):
     async def _count_queued(self) -> None:
         """Count the chats that the context does not contain yet, for reports."""
         unread = (chat for chat in self._inbox.unread if chat.envelope.id != self._entered)
-        self.external_context.queued = await queued_messages(unread, self._size_of, Calibration())
-
-    async def _size_of(self, chat: StoredChat) -> Size:
-        return await self._sizes.measure(text_as_read(chat))
+        self.external_context.queued = await self._queued.count(unread, Calibration())
 
     async def joined(self) -> None:
         """Announce the state after each join, and clean up what an earlier process left."""

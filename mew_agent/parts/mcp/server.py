@@ -8,15 +8,14 @@ import logging
 import secrets
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 import anyio
 import mcp_types as types
+from mcp.server.connection import Connection
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
-from mcp.server.session import ServerSession
 from mcp.server.stdio import stdio_server
 from mcp.server.subscriptions import (
     InMemorySubscriptionBus,
@@ -33,7 +32,6 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from mew_listener.http import admit
 from mew_listener.request_guard import ONLY_OWN, Allowed
 from mew_listener.server import serving
-from mew_protocol.bounded_dict import BoundedDict
 from pydantic import BaseModel, ValidationError
 
 from mew_agent._version import __version__
@@ -68,17 +66,6 @@ _RESULTS: Final[Mapping[str, type[BaseModel]]] = {
 }
 
 
-@dataclass
-class _Session:
-    """A client of the older protocol generation, and the resources that it subscribed to."""
-
-    session: ServerSession
-    uris: set[str] = field(default_factory=set)
-
-    def wants(self, event: ServerEvent) -> bool:
-        return not isinstance(event, ResourceUpdated) or event.uri in self.uris
-
-
 class OffersServer(Server[None]):
     """An MCP server for one `Offers`.
 
@@ -100,7 +87,8 @@ class OffersServer(Server[None]):
         self._running = running
         self._bus = InMemorySubscriptionBus()
         self._listening = ListenHandler(self._bus)
-        self._sessions: BoundedDict[str, _Session] = BoundedDict(MAX_SESSIONS)
+        self._uris: dict[Connection, set[str]] = {}
+        """The resources that each client of the older protocol generation subscribed to, until its session ends."""
         self._changed: dict[ServerEvent, None] = {}
         self._wake = anyio.Event()
         super().__init__(name, version=__version__, instructions=instructions, lifespan=self._serve)
@@ -159,14 +147,14 @@ class OffersServer(Server[None]):
             return types.CallToolResult(content=[types.TextContent(text=read.text)], is_error=read.is_error)
 
     async def _subscribe(self, ctx: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
-        uris = self._session_of(ctx).uris
+        uris = self._uris_of(ctx)
         if len(uris) >= MAX_SUBSCRIPTIONS:
             raise MCPError(INVALID_PARAMS, f"a session may subscribe to {MAX_SUBSCRIPTIONS:,} resources")
         uris.add(str(params.uri))
         return types.EmptyResult()
 
     async def _unsubscribe(self, ctx: Context, params: types.UnsubscribeRequestParams) -> types.EmptyResult:
-        self._session_of(ctx).uris.discard(str(params.uri))
+        self._uris_of(ctx).discard(str(params.uri))
         return types.EmptyResult()
 
     # -- changes -----------------------------------------------------------------------------------------
@@ -174,15 +162,16 @@ class OffersServer(Server[None]):
     async def _remember_session(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         result = await call_next(ctx)
         if ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS and ctx.method != "initialize":
-            self._session_of(ctx)
+            self._uris_of(ctx)
         return result
 
-    def _session_of(self, ctx: Context) -> _Session:
-        # Standard input and output carry one session, which has no id.
-        key = "" if ctx.request is None else str(ctx.request.headers.get("mcp-session-id"))
-        known = self._sessions[key] = self._sessions.get(key) or _Session(ctx.session)
-        known.session = ctx.session
-        return known
+    def _uris_of(self, ctx: Context) -> set[str]:
+        # The session of a request would keep its whole body; the SDK offers no other way to the connection.
+        connection = ctx.session._connection
+        if connection not in self._uris:
+            self._uris[connection] = set()
+            connection.exit_stack.callback(self._uris.pop, connection, None)
+        return self._uris[connection]
 
     def _notify(self, event: ServerEvent) -> None:
         if isinstance(event, ResourceUpdated) and len(self._changed) >= MAX_SUBSCRIPTIONS:
@@ -207,15 +196,18 @@ class OffersServer(Server[None]):
             for event in changed:
                 await self._bus.publish(event)
             async with anyio.create_task_group() as tasks:
-                for key, session in list(self._sessions.items()):
-                    tasks.start_soon(self._send, key, session, [event for event in changed if session.wants(event)])
+                for connection, uris in tuple(self._uris.items()):
+                    wanted = [one for one in changed if not isinstance(one, ResourceUpdated) or one.uri in uris]
+                    if wanted:
+                        tasks.start_soon(self._send, connection, wanted)
 
-    async def _send(self, key: str, session: _Session, events: list[ServerEvent]) -> None:
+    async def _send(self, connection: Connection, events: list[ServerEvent]) -> None:
         with anyio.move_on_after(NOTIFY_SECONDS) as scope:
             for event in events:
-                await session.session.send_notification(event_to_notification(event, {}))
+                message = event_to_notification(event, {}).model_dump(by_alias=True, mode="json", exclude_none=True)
+                await connection.notify(message["method"], message.get("params"))
         if scope.cancelled_caught:
-            self._sessions.pop(key, None)
+            self._uris.pop(connection, None)
 
 
 def _tool(entry: Mapping[str, Any]) -> types.Tool:

@@ -8,7 +8,7 @@ from mew_protocol.envelope import Envelope
 from mew_protocol.position import Position
 
 from mew_agent.agent.address_filter import AddressFilter, AnswerBroadcasts
-from mew_agent.agent.inbox import MAX_HELD_CHATS, MAX_OVERHEARD_CHATS, MAX_QUEUED_CHATS, Inbox, is_about
+from mew_agent.agent.inbox import CHAT_BYTES, MAX_HELD_CHATS, MAX_OVERHEARD_CHATS, MAX_QUEUED_CHATS, Inbox, is_about
 from mew_agent.agent.loop_guard import Verdict
 from mew_agent.context.sqlite_store import MemoryStore
 from tests.support.conversation_driver import ConversationDriver, StartConversation
@@ -55,6 +55,17 @@ async def test_a_full_inbox_refuses_chats(start_conversation: StartConversation)
         assert await box.add(chat("Somebody?", to=()), is_busy=False) is None
         assert [remark.envelope.body["text"] for remark in box.take_overheard()] == ["Somebody?"]
         assert len(box) == MAX_QUEUED_CHATS
+
+
+async def test_a_long_chat_counts_as_several_short_ones(start_conversation: StartConversation) -> None:
+    async with start_conversation() as driver:
+        box, long, status = inbox(driver), "x" * (10 * CHAT_BYTES), None
+        for number in range(MAX_QUEUED_CHATS):
+            status = await box.add(chat(f"{long}?", name=str(number)), is_busy=True)
+            await box.add(chat(long, name=f"o{number}", to=()), is_busy=True)
+        assert (status or "").startswith("refused")
+        assert len(box) == MAX_QUEUED_CHATS // 10
+        assert len(tuple(box.take_overheard())) == MAX_OVERHEARD_CHATS // 11
 
 
 @pytest.mark.parametrize(("verdict", "limit"), [("answer", MAX_QUEUED_CHATS), ("no_room", MAX_HELD_CHATS)])

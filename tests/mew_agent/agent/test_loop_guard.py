@@ -1,5 +1,6 @@
 """What the guard against loops decides, from envelopes alone."""
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -214,3 +215,15 @@ def test_stopped_conversations_are_stopped_after_a_restart() -> None:
     assert room.guard.waits[0].peer == "two"
     assert room.guard.release(room.chat("ada", "one"), at_seconds=0) == ("two",)
     assert room.decide(room.chat("two", "one")) == "answer"
+
+
+def test_a_guard_does_not_keep_the_texts_of_chats() -> None:
+    room = Room("two")
+    tracemalloc.start()
+    try:
+        for number in range(100):
+            room.chat("two", text=f"{number}" * 50_000)
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 1_000_000

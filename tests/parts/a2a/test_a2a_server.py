@@ -20,6 +20,7 @@ from mew_listener import server as listener
 
 from mew_agent import Participant
 from mew_agent.participant.answers import exchange
+from mew_agent.parts.a2a import server
 from mew_agent.parts.a2a import tasks as task_module
 from mew_agent.parts.a2a.tasks import CONTEXT_EXTENSION
 from mew_agent.parts.rehearsal import ScriptedReply, ScriptedToolCall
@@ -232,6 +233,25 @@ async def test_a_public_url_is_the_address_in_cards(a2a: StartA2A) -> None:
     async with a2a(public_url="https://agents.example.org/a") as built:
         card = (await built.http.get(f"{built.base_url}/agents/coder/.well-known/agent-card.json")).json()
     assert card["supportedInterfaces"][0]["url"] == "https://agents.example.org/a/agents/coder"
+
+
+async def test_participants_without_known_tools_delay_a_list_once(
+    a2a: StartA2A, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, both_asked = [], anyio.Event()
+
+    async def wait_for_both(_me: object, name: str, _seconds: float) -> tuple[()]:
+        asked.append(name)
+        if len(asked) == 2:
+            both_asked.set()
+        await both_asked.wait()
+        return ()
+
+    monkeypatch.setattr(server, "tools_of", wait_for_both)
+    async with a2a(options={"configured": frozenset({"writer"})}) as built:
+        cards = (await built.http.get(f"{built.base_url}/agents")).json()["agents"]
+    assert [one["name"] for one in cards] == ["ada", "coder", "writer"]
+    assert sorted(asked) == ["coder", "writer"]
 
 
 async def test_wrong_token_and_unknown_agent_are_refused(a2a: StartA2A) -> None:

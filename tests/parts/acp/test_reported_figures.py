@@ -8,7 +8,9 @@ from mew_protocol.payloads.participant import Status
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import serve_gateway
 
+from mew_agent.tokens.sizes import Size, Sizes
 from tests.parts.acp.conftest import SPACE, Start
+from tests.support.waiting import until
 
 STALLED = "compaction_stalled:compacting does not free enough"
 
@@ -131,3 +133,19 @@ async def test_a_figure_that_counts_the_prompt_leaves_room_for_the_reply(start: 
         report = (await s.until_status(lambda body: body.get("tokens") == 1500))["context"]
         assert report["next_prompt_tokens"] > 1500
         assert report["next_prompt_basis"] == "heuristic"
+
+
+async def test_a_chat_that_waits_is_measured_once(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = list[str]()
+    measure = Sizes.measure
+
+    async def count(self: Sizes, text: str) -> Size:
+        measured.append(text)
+        return await measure(self, text)
+
+    monkeypatch.setattr(Sizes, "measure", count)
+    async with start("codex") as stage:
+        for number in range(20):
+            await stage.ada.chat(f"The tide is {number} cm high.")
+        await until(lambda: (queued := stage.agent.external_context.queued) is not None and queued.messages == 20)
+    assert len([text for text in measured if "The tide" in text]) == 20
