@@ -25,7 +25,7 @@ from mew_agent.compaction.compactor import apply_plan, history_after
 from mew_agent.compaction.planner import CompactionPlan, MostTokens
 from mew_agent.context.cuts import CountedCut
 from mew_agent.context.history import History, Item, Summary, summary_text
-from mew_agent.context.policy import PRESETS
+from mew_agent.context.policy import MEW
 from mew_agent.context.tracker import Tracker
 from mew_agent.errors import ConfigError
 from mew_agent.model.interface import Window
@@ -80,7 +80,7 @@ def replay(
     server = Server(counter, template, script.overhead_tokens, script.tools_text)
     writer = Writer("judge", seed + 10_000)
     history = History()
-    tracker = Tracker(history, PRESETS["mew"], Window(WINDOW_TOKENS, "configured"), "model")
+    tracker = Tracker(history, MEW, Window(WINDOW_TOKENS, "configured"), "model")
     is_chained = False
     for number, call in enumerate(script.calls):
         if not is_chained:

@@ -5,11 +5,11 @@
 A task is a question, model calls with tools, and an answer. Most tasks have a few calls, some up to 40; a call adds the
 results of one to three tools (median 900 tokens each, at most 7,500) and a short reply. Each day runs three times
 through the policy `mew`: compacting after the call that reaches the mark (`at once`); at the end of the task unless the
-next request would not fit (`task end`, that is `compact_early: false`); and there also when the next task of the usual
-size would not fit (`early`, the default). Decision, test for room and the size of a usual task are those of an agent;
-the same seed gives the same day. Shown are all compactions, and those in the middle of a task.
+next request would not fit (`task end`, the default); and there also when the next task of the usual size would not fit
+(`early`: `compact_early: true`). Decision, test for room and the size of a usual task are those of an agent; the same
+seed gives the same day. Shown are all compactions, and those in the middle of a task.
 
-The exit code is 1 if an agent with the default settings does not save 80 % of the compactions in the middle of a task,
+The exit code is 1 if an agent with `compact_early: true` does not save 80 % of the compactions in the middle of a task,
 or compacts more than a tenth oftener than `at once`.
 """
 
@@ -29,6 +29,7 @@ from mew_agent.context.policy import (
     Policy,
     PolicyState,
     after_compaction,
+    compacting_early,
     decide,
 )
 from mew_agent.context.policy.threshold import Fraction
@@ -153,8 +154,8 @@ def main() -> int:
 
 def count(way: Way, policy: Policy, window_tokens: int, days: Sequence[Sequence[Sequence[int]]]) -> tuple[int, int]:
     """The compactions of these days, and those in the middle of a task."""
-    if way != "early":
-        policy = policy.without_phase("task_end")
+    if way == "early":
+        policy = compacting_early(policy)
     run = [Day(policy, window_tokens, has_moments=way != "at once") for _ in days]
     for day, tasks in zip(run, days, strict=True):
         day.run(tasks)

@@ -25,9 +25,10 @@ from mew_protocol.context_report import ContextReport
 from mew_protocol.payloads.participant import Status
 
 from mew_agent.compaction.planner import plan_compaction
+from mew_agent.config.policy_choice import presets
 from mew_agent.context.history import History
 from mew_agent.context.persisted_state import CallRecord
-from mew_agent.context.policy import MEW, PRESETS, ContextSnapshot, PolicyState, decide
+from mew_agent.context.policy import MEW, ContextSnapshot, PolicyState, decide
 from mew_agent.context.tracker import Tracker
 from mew_agent.model.interface import ToolCall, Window
 from mew_agent.model.usage import Usage
@@ -172,7 +173,7 @@ def _status(report: dict[str, object], tokens: int | None) -> Status:
 def deciding_alone(calls: int) -> dict[str, float]:
     """Microseconds of one decision by preset, near its highest threshold."""
     found = {}
-    for name, policy in PRESETS.items():
+    for name, policy in presets().items():
         timings, state = Timings(), PolicyState()
         for number in range(calls):
             snapshot = ContextSnapshot(127_000, "reported", 128_000, next_prompt_tokens=1, call_id=f"c{number}")

@@ -32,7 +32,7 @@ from typing import Literal
 from benchmarks.corpus import KINDS, Half, Writer
 from mew_agent.context.history import History, Item
 from mew_agent.context.measures import kept_reply_tokens
-from mew_agent.context.policy import PRESETS
+from mew_agent.context.policy import MEW
 from mew_agent.context.tracker import Tracker
 from mew_agent.errors import ConfigError
 from mew_agent.model.interface import ToolCall, Window
@@ -189,7 +189,7 @@ def record_call(
 def replay(conversation: ScriptedConversation, counter: TextCounter) -> Iterator[PredictedPrompt]:
     """Replay a conversation with this tokenizer as the model's, and let each method predict each prompt."""
     history = History()
-    tracker = Tracker(history, PRESETS["mew"], Window(WINDOW_TOKENS, "configured"), "model")
+    tracker = Tracker(history, MEW, Window(WINDOW_TOKENS, "configured"), "model")
     overhead = conversation.overhead_tokens
     # The template writes tools in its own form, which clients do not see.
     prompt = counter.count(SYSTEM) + round(counter.count(conversation.tools_text) * 1.1) + 12 + overhead

@@ -26,7 +26,7 @@ from mew_agent.compaction.planner import CompactionPlan
 from mew_agent.context.cuts import CountedCut
 from mew_agent.context.history import History, Item, Summary, summary_text
 from mew_agent.context.measures import kept_reply_tokens
-from mew_agent.context.policy import PRESETS, CompactionMethod
+from mew_agent.context.policy import MEW, CompactionMethod
 from mew_agent.context.tracker import Tracker
 from mew_agent.model.interface import ToolCall, Window
 from mew_agent.model.usage import Usage
@@ -106,7 +106,7 @@ def replay(seed: int, template: Template, found: Counter[str]) -> None:
     has_tokenizer = seed % 2 == 1
     size: Callable[[str], int | None] = count if has_tokenizer else lambda _text: None
     history = History()
-    tracker = Tracker(history, PRESETS["mew"], Window(100_000, "configured"), "model")
+    tracker = Tracker(history, MEW, Window(100_000, "configured"), "model")
     bounds: list[int] = []
     for turn in range(random.randrange(4, 11)):
         history.begin_turn()

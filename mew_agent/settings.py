@@ -111,8 +111,8 @@ class AgentSettings(SparseSettings):
     compact_at: PartOfWindow | None = None
     """Part of the window, such as `75%` or `3/4`, at which the agent compacts after a call (default: the policy's; for
     `mew` 9/10)."""
-    compact_early: bool = True
-    """Compact at the end of a task if the next one of the usual size would not fit (policy `mew`)."""
+    compact_early: bool = False
+    """Also compact at the end of a task, from 70 % of the window on, if the next usual task would not fit."""
     measure_compactions: bool = False
     """Measure what a compaction frees with two or three model calls of one token if the server cannot count prompts."""
     max_compacting: Positive | None = None

@@ -10,7 +10,7 @@ from benchmarks.compaction_quality.session import Entry
 from mew_agent.compaction.compactor import apply_plan, write_summary
 from mew_agent.compaction.planner import CompactionPlan
 from mew_agent.context.history import History, Pin, summary_text
-from mew_agent.context.policy import PRESETS
+from mew_agent.context.policy import MEW
 from mew_agent.context.tracker import Tracker
 from mew_agent.errors import ContextOverflow, ModelUnreachable
 from mew_agent.model.interface import Message, Model, ModelReply, ModelRequest, ToolCall, Window
@@ -169,7 +169,7 @@ class Ours:
 
     def __post_init__(self) -> None:
         self.history.pins.append(Pin("p1", PIN))
-        self.tracker = Tracker(self.history, PRESETS["mew"], Window(self.window_tokens, "configured"), "model")
+        self.tracker = Tracker(self.history, MEW, Window(self.window_tokens, "configured"), "model")
 
     def enter(self, turn: Sequence[Entry]) -> None:
         self.history.begin_turn()

@@ -19,8 +19,15 @@ from mew_protocol.setting_problems import expectation, known_keys, unreadable
 from mew_settings.model_facts import ModelFacts, ModelPrice
 from pydantic import AfterValidator, Field, SecretStr, ValidationError
 
-from mew_agent.config.policy_choice import ChosenPolicy, configure_policy, mapping_of, policy_from, policy_problem
-from mew_agent.context.policy import PRESETS, Policy
+from mew_agent.config.policy_choice import (
+    ChosenPolicy,
+    configure_policy,
+    mapping_of,
+    policy_from,
+    policy_problem,
+    presets,
+)
+from mew_agent.context.policy import Policy, compacting_early
 from mew_agent.context.policy.threshold import Fraction
 from mew_agent.errors import ConfigError, refuse_misspelled, unknown_name
 from mew_agent.gateway_address import websocket_url
@@ -242,14 +249,14 @@ def load_policy(name_or_file: str, *, where: str = "--policy") -> Policy:
     A file contains the keys of a policy. `based_on: PRESET` fills the keys it leaves out, and `settings` are values for
     one model (see `Policy.configured`).
     """
-    preset = PRESETS.get(name_or_file)
+    preset = presets().get(name_or_file)
     if preset is not None:
         return preset
     path = Path(name_or_file)
     if name_or_file and _is_file_name(name_or_file) and not path.exists():
         raise ConfigError(where, f"policy file {path} does not exist")
     if not name_or_file or not path.exists():
-        raise unknown_name(where, f"unknown policy '{name_or_file}'", name_or_file, PRESETS, ", or a file")
+        raise unknown_name(where, f"unknown policy '{name_or_file}'", name_or_file, presets(), ", or a file")
     source = file_source(path)
     return policy_from(source.values, source.where, source.place)
 
@@ -267,8 +274,11 @@ def chosen_policy(config: AgentConfig, places: Mapping[str, str] = MappingProxyT
         except ValueError as error:
             problem = policy_problem(error.errors())[1] if isinstance(error, ValidationError) else str(error)
             raise ConfigError(places.get("compact_at", "compact_at"), problem) from None
-    if not config.compact_early:
-        policy = policy.without_phase("task_end")
+    if config.compact_early:
+        try:
+            policy = compacting_early(policy)
+        except ValueError as error:
+            raise ConfigError(places.get("compact_early", "compact_early"), str(error)) from None
     facts = config.models.get(config.model)
     settings: dict[str, float] = {} if facts is None else facts.model_dump(exclude_none=True, exclude={"price"})
     where = places.get("policy_settings", where) if config.policy_settings else where

@@ -1,18 +1,20 @@
-"""[pure] The policy an agent follows: read from the keys of a file, with settings for its model and its window.
+"""The policy an agent follows: by name or read from the keys of a file, with settings for its model and its window.
 
-Owns how policies and their settings are read, the precedence of settings, which providers a policy allows, and the
-wording of errors in policy files. Opens no file.
+Owns the table of named policies, how policies and their settings are read, the precedence of settings, which providers
+a policy allows, and the wording of errors in policy files. Opens no file.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from mew_protocol.setting_problems import did_you_mean, problem_at
+from mew_settings.plugins import load_table
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from mew_agent.context.policy import PRESETS, Policy
+from mew_agent.context.policy import MEW, Policy
 from mew_agent.context.policy.threshold import PolicyPart
 from mew_agent.errors import ConfigError, unknown_name
 from mew_agent.model.interface import Window
@@ -22,6 +24,16 @@ LM_STUDIO = "lmstudio"
 
 EXTRA_KEYS = ("based_on", "settings")
 """Keys that a policy file accepts in addition to those of `Policy`."""
+
+
+TABLE = "mew_agent.policies"
+"""Entry points of this group name a `Policy`: `setting_names` are its settings, and `configured` applies them."""
+
+
+@cache
+def presets() -> Mapping[str, Policy]:
+    """Return all policies that have a name: `mew`, and those of the table. Raises `BrokenPlugin`."""
+    return {MEW.name: MEW, **load_table(TABLE)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +53,10 @@ def policy_from(given: Mapping[str, Any], where: str, place: Callable[[str], str
     settings = _numbers(values.pop("settings", {}), place("settings"))
     if "based_on" in values:
         base = str(values.pop("based_on"))
-        if base not in PRESETS:
-            raise unknown_name(place("based_on"), f"unknown preset '{base}'", base, PRESETS)
-        values = {**PRESETS[base].model_dump(exclude={"name"}), **values}
-    if str(values.get("name")) in PRESETS:
+        if base not in presets():
+            raise unknown_name(place("based_on"), f"unknown preset '{base}'", base, presets())
+        values = {**presets()[base].model_dump(exclude={"name"}), **values}
+    if str(values.get("name")) in presets():
         raise ConfigError(place("name"), f"'{values['name']}' is the name of a preset; choose another one")
     try:
         policy = Policy.model_validate(values)

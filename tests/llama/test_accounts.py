@@ -10,7 +10,7 @@ import pytest
 from mew_protocol.payloads.participant import Compact, Status
 
 from mew_agent.context.history import History, Item
-from mew_agent.context.policy import PRESETS, output_reserve_tokens
+from mew_agent.context.policy import MEW, output_reserve_tokens
 from mew_agent.context.sqlite_store import MemoryStore
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import resolve_window
@@ -127,7 +127,7 @@ def start_conversation(server: LlamaServer) -> StartConversation:
     async def build(at: LlamaServer = server, window: Window | None = None) -> AsyncIterator[ServerConversation]:
         model = OpenAIModel("tiny", at.base_url, max_retries=0)
         found = window or await model.discover_window()
-        tracker = Tracker(History(), PRESETS["mew"], found or resolve_window(), "tiny")
+        tracker = Tracker(History(), MEW, found or resolve_window(), "tiny")
         driver: ServerConversation
 
         async def record(event: ConversationEvent) -> None:

@@ -3,9 +3,10 @@
 import json
 from typing import Any
 
-from mew_agent.context.log_steps import read_step
-from mew_agent.context.policy import PRESETS, Policy
-from mew_agent.context.simulation import Simulation
+from mew_agent.config.policy_choice import presets
+from mew_agent.context.policy import Policy
+from mew_agent.parts.policies.log_steps import read_step
+from mew_agent.parts.policies.simulation import Simulation
 
 Line = dict[str, Any]
 
@@ -31,7 +32,7 @@ def user(tokens: int) -> Line:
 
 def lines(policy: str | Policy, limit: int | None, *steps: Line, **settings: float) -> list[Line]:
     """The output lines of a replay."""
-    chosen = PRESETS[policy] if isinstance(policy, str) else policy
+    chosen = presets()[policy] if isinstance(policy, str) else policy
     simulation = Simulation(chosen.configured(settings), limit)
     return [simulation.play(read_step(json.dumps(step))).as_json() for step in steps]
 

@@ -63,7 +63,7 @@ COMMANDS: Final[Sections] = {
                 "undo": _command("Undo a compaction and restore what it removed.", "cli.remote.archive:undo"),
                 "recall": _command("Search what left a participant's context.", "cli.remote.archive:recall"),
                 "simulate": _command(
-                    "Replay a log of context sizes through a policy.", "cli.programs.context:simulate"
+                    "Replay a log of context sizes through a policy.", "parts.policies.command:simulate"
                 ),
             },
         ),

@@ -143,7 +143,7 @@ def write_space(folder: Path, environ: Mapping[str, str], *, local: bool = False
         server = {"model": environ.get("OPENAI_MODEL") or DEFAULT_REAL_MODEL}
         words = f"{server['model']} (window limited to {WINDOW_TOKENS:,} tokens)"
     # A figure is checked with a short question after a compaction at the threshold, so none may come before it.
-    agent = {**server, "context_token_limit": WINDOW_TOKENS, "compact_early": False}
+    agent = {**server, "context_token_limit": WINDOW_TOKENS}
     section = {"agent": agent, "auto_start": True}
     space = {
         "space": {"id": "demo", "name": "mew demo", "default_participant": YOU},

@@ -27,13 +27,8 @@ from mew_agent.context.policy.decision import level_of as level_of
 from mew_agent.context.policy.decision import withholds_tool_result as withholds_tool_result
 from mew_agent.context.policy.definition import Policy as Policy
 from mew_agent.context.policy.definition import output_reserve_tokens as output_reserve_tokens
-from mew_agent.context.policy.presets import DOMINDS_V1 as DOMINDS_V1
-from mew_agent.context.policy.presets import DOMINDS_V3 as DOMINDS_V3
-from mew_agent.context.policy.presets import LMSTUDIO as LMSTUDIO
-from mew_agent.context.policy.presets import MEW as MEW
-from mew_agent.context.policy.presets import MEW_REFERENCE as MEW_REFERENCE
-from mew_agent.context.policy.presets import PRESETS as PRESETS
-from mew_agent.context.policy.presets import TACHIKOMA as TACHIKOMA
+from mew_agent.context.policy.mew import MEW as MEW
+from mew_agent.context.policy.mew import compacting_early as compacting_early
 from mew_agent.context.policy.rules import CompactionMethod as CompactionMethod
 from mew_agent.context.policy.rules import Phase as Phase
 from mew_agent.context.policy.state import NO_FLAGS as NO_FLAGS

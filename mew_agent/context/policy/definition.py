@@ -129,11 +129,6 @@ class Policy(PolicyPart):
             raise ValueError(f"the policy '{self.name}' does not compact at a fraction of the window")
         return Policy.model_validate(self.model_dump() | {"rules": [rule.model_dump() for rule in rules]})
 
-    def without_phase(self, phase: r.Phase) -> "Policy":
-        """Return a copy without the compactions of this phase."""
-        kept = [rule for rule in self.rules if not isinstance(rule, r.CompactRule) or rule.phase != phase]
-        return self.model_copy(update={"rules": tuple(kept)})
-
     def limit_from(self, settings: Settings) -> int | None:
         """Return the window size in the settings; None if they contain none."""
         found = [count for key in self.limit_keys if (count := whole_count(settings.get(key))) is not None]

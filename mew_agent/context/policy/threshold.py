@@ -162,6 +162,11 @@ def begins_above(condition: Condition, other: Condition) -> bool:
     return True
 
 
+def mark(figure: Figure, op: Operator, fraction: str) -> Condition:
+    """Return the condition that compares a figure with a fraction of the window, such as `9/10`."""
+    return Condition(figure=figure, op=op, fraction=fraction)
+
+
 def whole_count(value: Any) -> int | None:
     """Return a setting as a count, rounded down; None if it is no number of at least 1, so that the default applies."""
     if not isinstance(value, int | float) or isinstance(value, bool) or not isfinite(value):

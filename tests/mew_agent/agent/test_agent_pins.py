@@ -64,17 +64,6 @@ async def test_requests_contain_each_pin_and_reports_its_hash(
         assert RULE not in sent(s)
 
 
-@pytest.mark.parametrize("policy", ["mew-reference", "dominds-v1", "dominds-v3", "lmstudio", "tachikoma"])
-async def test_every_policy_keeps_pins(start_agent: StartAgent, text: Callable[[int], str], policy: str) -> None:
-    async with start_agent(agent={"policy": policy, "policy_scope": "any", "pins": [RULE]}) as s:
-        for _ in range(6):
-            await s.ask(text(100))
-        await s.ada.compact("coder")
-        await s.control("clear")
-        await s.ask("Still there?")
-        assert all(RULE in json.dumps(messages(request)[0]) for request in s.main_requests)
-
-
 async def test_a_pin_of_a_participant_without_the_capability_is_refused(
     start_agent: StartAgent, joined: Callable[..., Participant], gateway: RunningGateway
 ) -> None:

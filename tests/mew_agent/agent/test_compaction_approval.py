@@ -342,9 +342,10 @@ async def test_a_program_approves_with_other_arguments(start_agent: StartAgent, 
         assert [pin.text for pin in await s.ada.pins("coder")] == ["pier 4"]
 
 
-@pytest.mark.parametrize("policy", ["mew-reference", "lmstudio"])
-async def test_other_policies_ask_too(start_agent: StartAgent, text: Text, policy: str) -> None:
-    agent = {**asking(), "policy": policy, "policy_scope": "any"}
+async def test_other_policies_ask_too(start_agent: StartAgent, text: Text) -> None:
+    nearly_full = {"figure": "next_prompt_and_reserve", "op": "gt", "fraction": "4/5"}
+    rule = {"action": "compact", "phase": "pre_request", "trigger": "full", "target": "1/2", "when": [nearly_full]}
+    agent = {**asking(), "policy": {"name": "team", "based_on": "mew", "rules": [rule]}}
     async with start_agent(agent=agent, window_tokens=3_000) as s:
         for _ in range(20):
             await s.ask(text(150))

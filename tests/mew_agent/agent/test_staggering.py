@@ -165,7 +165,7 @@ async def test_an_agent_in_line_answers_and_compacts_when_it_must(tmp_path: Path
 async def test_an_agent_compacts_before_a_task_that_would_not_fit(
     start_agent: StartAgent, text: Callable[[int], str]
 ) -> None:
-    async with start_agent(window_tokens=6000) as s:
+    async with start_agent(window_tokens=6000, agent={"compact_early": True}) as s:
         for tokens in (200, 1600, *[400] * 4, 700):
             await s.ask(text(tokens))
         compacted = await s.recorder.first("coder", "participant/status", status=COMPACTED)

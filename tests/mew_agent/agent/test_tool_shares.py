@@ -61,7 +61,7 @@ async def test_a_question_is_answered_without_compaction_whatever_a_peer_offers(
 
 
 async def test_a_peer_that_joins_late_starts_no_compaction(start_agent: StartAgent, joined: Any) -> None:
-    async with start_agent(window_tokens=WINDOW, agent={"compact_early": False}) as s:
+    async with start_agent(window_tokens=WINDOW) as s:
         while (await s.status()).get("tokens", 0) < WINDOW * 3 // 4:
             await s.ada.ask("chat", {"text": "The harbour records say a lot. " * 60}, to="coder", answer="chat")
         async with joined("bob", offers=Offering(many_tools(100, words=60))):

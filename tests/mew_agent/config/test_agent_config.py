@@ -245,7 +245,7 @@ def test_a_configuration_cannot_be_changed() -> None:
 
 
 def test_a_policy_file_is_relative_to_the_file_that_names_it(tmp_path: Path) -> None:
-    (tmp_path / "team.yaml").write_text("name: team\nbased_on: tachikoma\n")
+    (tmp_path / "team.yaml").write_text("name: team\nbased_on: mew\n")
     (tmp_path / "agent.yaml").write_text("policy: ./team.yaml\n")
     config, _ = load_agent_config(flags=WHO, environ={}, file=tmp_path / "agent.yaml")
     assert chosen_policy(config).policy.name == "team"
@@ -269,7 +269,7 @@ def test_a_contradicting_policy_file_is_refused_with_line_and_column(tmp_path: P
         ({"policy": ""}, "space.yaml: unknown policy ''"),
         ({"policy": "mewe"}, "space.yaml: unknown policy 'mewe' (did you mean 'mew'?)"),
         ({"policy": "mew", "policy_settings": {"speed": 3}}, "unknown setting 'speed'"),
-        ({"policy": "lmstudio", "provider": "openai"}, "is for lmstudio, not for openai"),
+        ({"policy": {"name": "x", "scope": "lmstudio"}, "provider": "openai"}, "is for lmstudio, not for openai"),
         ({"policy_scope": "some"}, "policy_scope: must be 'any'"),
         ({"models": {"m": {"length": 3}}}, "unknown key 'length' in models.m (did you mean 'input_length'?)"),
         (
@@ -300,11 +300,11 @@ def test_a_summariser_is_a_name_or_a_server() -> None:
 
 
 def test_a_policy_may_name_who_summarises() -> None:
-    config = loaded({"policy": {"name": "team", "based_on": "lmstudio", "summariser": "small", "scope": None}})
+    config = loaded({"policy": {"name": "team", "based_on": "mew", "summariser": "small"}})
     named = config.summariser_model()
     assert named is not None
     assert named.model == "small"
-    assert loaded({"policy": "lmstudio"}).summariser_model() is None
+    assert loaded({"policy": {"name": "team", "summariser": "same"}}).summariser_model() is None
 
 
 # -- tokenizers ------------------------------------------------------------------------------------------------

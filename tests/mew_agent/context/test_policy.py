@@ -10,7 +10,6 @@ from pydantic import ValidationError
 
 from mew_agent.context.policy import (
     MEW,
-    PRESETS,
     CompactAction,
     ContextSnapshot,
     NearLimitAction,
@@ -19,6 +18,7 @@ from mew_agent.context.policy import (
     PolicyState,
     after_compaction,
     compact_at_tokens,
+    compacting_early,
     decide,
     is_stalled,
     level_of,
@@ -26,6 +26,7 @@ from mew_agent.context.policy import (
 )
 from mew_agent.context.policy.rules import CompactRule, Level, NearLimitRule
 from mew_agent.context.policy.threshold import Condition, Fraction
+from tests.support.policies import COUNTING
 
 WINDOWS = [1, 2, 7, 9, 10, 11, 19, 100, 999, 1_000, 4_096, 8_192, 32_768, 99_999, 128_000, 131_072, 200_000, 1_048_576]
 
@@ -81,14 +82,12 @@ def test_of_128000_tokens_the_threshold_is_115200() -> None:
         pytest.param(93_000, None, 93_000, False, id="too few tasks seen"),
     ],
 )
-def test_mew_compacts_early_if_the_next_usual_task_would_not_fit(
-    tokens: int, usual: int | None, grown: int, compacts: bool
-) -> None:
+def test_mew_compacts_early_only_on_request(tokens: int, usual: int | None, grown: int, compacts: bool) -> None:
     snapshot = after(tokens)._replace(next_prompt_tokens=tokens, usual_task_tokens=usual, grown_tokens=grown)
     reason = "the next task of the usual size, 31,000 tokens, would not fit"
     action = CompactAction("next_task", 51_666, moment="task_end", reason=reason)
-    assert decide(MEW, PolicyState(), snapshot, "task_end").actions == ((action,) if compacts else ())
-    assert decide(MEW.without_phase("task_end"), PolicyState(), snapshot, "task_end").actions == ()
+    assert decide(compacting_early(MEW), PolicyState(), snapshot, "task_end").actions == ((action,) if compacts else ())
+    assert decide(MEW, PolicyState(), snapshot, "task_end").actions == ()
 
 
 @given(st.integers(1, 10**7), st.integers(0, 10**7), st.integers(0, 10**7))
@@ -257,8 +256,8 @@ def test_an_earlier_mark_moves_the_threshold_and_its_target(mark: str, first: in
 def test_a_later_mark_and_a_policy_that_never_compacts_are_refused() -> None:
     with pytest.raises(ValueError, match="9/10 already, which is earlier"):
         MEW.compacting_at(Fraction.model_validate("95%"))
-    with pytest.raises(ValueError, match="'tachikoma' does not compact at a fraction"):
-        PRESETS["tachikoma"].compacting_at(Fraction.model_validate("50%"))
+    with pytest.raises(ValueError, match="'counting' does not compact at a fraction"):
+        COUNTING.compacting_at(Fraction.model_validate("50%"))
 
 
 def test_progress_forgets_an_earlier_failure() -> None:
@@ -414,6 +413,6 @@ def test_a_condition_on_something_unknown_never_holds() -> None:
     assert Condition(figure="used", op="ge", tokens=5).holds(5, None)
 
 
-def test_the_shipped_presets_can_be_found_by_name() -> None:
-    assert {name: policy.name for name, policy in PRESETS.items()} == {name: name for name in PRESETS}
-    assert PRESETS["mew"] is MEW
+def test_only_policies_that_compact_can_compact_early() -> None:
+    with pytest.raises(ValueError, match="'counting' does not compact after calls"):
+        compacting_early(COUNTING)

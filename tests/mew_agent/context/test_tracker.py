@@ -9,7 +9,7 @@ from mew_protocol.context_report import ContextReport
 
 from mew_agent.context.history import History, Item, Pin, Summary
 from mew_agent.context.measures import kept_reply_tokens, measure_of
-from mew_agent.context.policy import DOMINDS_V1, LMSTUDIO, MEW, TACHIKOMA, CompactAction, Policy, Suggestion
+from mew_agent.context.policy import MEW, CompactAction, Policy, Suggestion
 from mew_agent.context.policy.rules import NearLimitRule
 from mew_agent.context.policy.threshold import Condition
 from mew_agent.context.tracker import Tracker
@@ -17,6 +17,7 @@ from mew_agent.context.window import resolve_window
 from mew_agent.model.interface import ToolCall, Window
 from mew_agent.model.usage import Usage
 from tests.support.accounted import QUESTION, SYSTEM, Agent, breakdown_sum, used
+from tests.support.policies import COUNTING, KNOWN_WINDOW, PROMPT_ONLY
 from tests.support.trackers import keep_call
 
 # -- the table, row by row ------------------------------------------------------------------------------------
@@ -177,7 +178,7 @@ def test_a_changed_window_changes_level_and_threshold_only(window: int, level: s
     )
 
 
-@pytest.mark.parametrize("policy", [MEW, LMSTUDIO], ids=lambda policy: policy.on_missing)
+@pytest.mark.parametrize("policy", [MEW, KNOWN_WINDOW], ids=lambda policy: policy.on_missing)
 def test_another_model_without_usage_makes_the_size_unknown(policy: Policy) -> None:
     agent = Agent()
     agent.tracker.policy = policy
@@ -622,7 +623,7 @@ def test_the_report_has_the_revision_that_was_measured() -> None:
 
 
 def test_a_policy_that_assumes_no_window_knows_nothing_without_one() -> None:
-    tracker = Tracker(History(), DOMINDS_V1, resolve_window(), "model")
+    tracker = Tracker(History(), PROMPT_ONLY, resolve_window(), "model")
     keep_call(tracker, Usage(190_000, 10, 190_010))
     status = tracker.status("active")
     assert (status.tokens, status.max_tokens) == (None, None)
@@ -635,7 +636,7 @@ def test_a_policy_that_assumes_no_window_knows_nothing_without_one() -> None:
 
 
 def test_a_kept_last_figure_is_labelled_projected() -> None:
-    tracker = Tracker(History(), LMSTUDIO, resolve_window(8192), "model")
+    tracker = Tracker(History(), KNOWN_WINDOW, resolve_window(8192), "model")
     keep_call(tracker, None)
     assert tracker.report().reason == "usage_unavailable"
     keep_call(tracker, Usage(100, 20, 120))
@@ -644,7 +645,7 @@ def test_a_kept_last_figure_is_labelled_projected() -> None:
 
 
 def test_messages_that_entered_since_count_for_a_policy_that_adds_them() -> None:
-    tracker = Tracker(History(), TACHIKOMA, resolve_window(1000), "model")
+    tracker = Tracker(History(), COUNTING, resolve_window(1000), "model")
     keep_call(tracker, Usage(480, 10, 490))
     assert tracker.report().level == "nominal"
     tracker.history.begin_turn()
@@ -655,7 +656,7 @@ def test_messages_that_entered_since_count_for_a_policy_that_adds_them() -> None
 
 def test_o16_a_call_without_usage_decides_nothing() -> None:
     agent = Agent(1_000)
-    agent.tracker.policy = LMSTUDIO
+    agent.tracker.policy = KNOWN_WINDOW
     agent.turn(950)
     assert [type(action) for action in agent.tracker.decide("after_call", 1.0).actions] == [CompactAction]
     agent.ask()

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from mew_protocol.payloads.participant import Compact, Forget
 
-from mew_agent.context.policy import LMSTUDIO, MEW
 from mew_agent.context.sqlite_store import SqliteStore
 from mew_agent.conversation.events import ConversationEvent, ItemAdded
 from mew_agent.model.interface import ModelEvent, TextDelta
@@ -152,14 +151,3 @@ async def test_every_added_item_emits_an_event(start_conversation: StartConversa
         loaded = await state.store.load()
         assert loaded is not None
         assert [item.notice for item in loaded.items] == [False, True]
-
-
-async def test_results_stay_whole_if_the_policy_makes_room(start_conversation: StartConversation) -> None:
-    for policy, whole in ((LMSTUDIO, True), (MEW, False)):
-        async with start_conversation(policy=policy, window_tokens=2048, tools=(TOOL,)) as driver:
-            reply = await driver.turn('call look_up with {"q": "a"}')
-            (call,) = reply.tool_calls
-            result = "a long result " * 400
-            await driver.conversation.state.close_open_calls("?", {call.id: result})
-            kept = driver.conversation.history.items[-1].content
-            assert (kept == result) == whole

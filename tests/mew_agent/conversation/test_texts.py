@@ -4,9 +4,9 @@ import pytest
 from mew_protocol.context_report import ContextReport, LastReported
 from mew_protocol.payloads.participant import Status
 
-from mew_agent.context.policy import DOMINDS_V3
 from mew_agent.conversation import texts
 from mew_agent.conversation.texts import ContextUsage
+from tests.support.policies import PROMPTING
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_usage_is_stated_as_far_as_it_is_known(usage: ContextUsage, sentence: st
 def test_a_prompt_names_the_mark_the_tools_and_the_next_step(
     level: str, remaining: int | None, said: tuple[str, ...]
 ) -> None:
-    text = texts.prompt_text(DOMINDS_V3, level, remaining, ContextUsage(190_000, 200_000))
+    text = texts.prompt_text(PROMPTING, level, remaining, ContextUsage(190_000, 200_000))
     assert text.startswith(texts.NOTICE)
     for part in ("190,000 of 200,000", "update_reminder (or add_reminder)", "clear_mind", texts.NO_BARE_ANSWER, *said):
         assert part in text

@@ -61,7 +61,7 @@ def test_demo_writes_a_valid_space_on_the_rehearsal_model(tmp_path: Path) -> Non
 def test_provider_in_the_environment_is_used(tmp_path: Path) -> None:
     words = write_space(tmp_path, {"OPENAI_API_KEY": "sk-test", "OPENAI_MODEL": "some-model"})
     agent = json.loads((tmp_path / "space.yaml").read_text())["participants"][BY_ITSELF]["agent"]
-    assert agent == {"model": "some-model", "context_token_limit": WINDOW_TOKENS, "compact_early": False}
+    assert agent == {"model": "some-model", "context_token_limit": WINDOW_TOKENS}
     assert "sk-test" not in (tmp_path / "space.yaml").read_text()
     assert words.startswith("some-model")
 

@@ -47,7 +47,7 @@ async def demo_story(options: RehearsalOptions) -> AsyncIterator[tuple[DemoStory
     ):
         model = rehearsal_model(server.base_url)
         stack.push_async_callback(model.aclose)
-        seat = {"gateway": gateway.ws_url, "space": "demo", "compact_early": False}
+        seat = {"gateway": gateway.ws_url, "space": "demo"}
         agents = [
             Agent(AgentConfig.model_validate({**seat, "id": name, "token": gateway.token_of(name)}), model)
             for name in ("reader", "editor")

@@ -44,10 +44,10 @@ EVERY_SETTING = """
   api_key_env: SOME_KEY
   system_prompt: You review.
   context_token_limit: 9000
-  policy: mew-reference
+  policy: mew
   policy_settings: {context_token_limit: 8000}
   compact_at: 90%
-  compact_early: false
+  compact_early: true
   measure_compactions: true
   max_compacting: 2
   compaction: {approve: ada, wait_seconds: 30}

@@ -384,16 +384,16 @@ def test_program_of_a_new_participant_must_exist(tmp_path: Path, command: str, i
             check_new_participant("late", config, tmp_path / "space.yaml", has_model_server=False)
 
 
-POLICY = "name: team\nbased_on: dominds-v3\nsettings: {optimal_max_tokens: 60000}\n"
+POLICY = "name: team\nbased_on: mew\nsettings: {context_token_limit: 60000}\n"
 
 
 def test_policy_file_is_found_in_the_spaces_folder(tmp_path: Path) -> None:
     (tmp_path / "team.yaml").write_text(POLICY)
-    agent = "{policy: team.yaml, policy_settings: {critical_max_tokens: 90000}, upkeep: false}"
+    agent = "{policy: team.yaml, policy_settings: {context_token_limit: 90000}, upkeep: false}"
     text = f"space: {{id: r}}\nparticipants:\n  coder: {{agent: {agent}, auto_start: true}}\n"
     settings = settings_of(plan_of(tmp_path, text), "coder")
     assert settings["policy"] == str(tmp_path / "team.yaml")
-    assert settings["policy_settings"] == {"critical_max_tokens": 90000}
+    assert settings["policy_settings"] == {"context_token_limit": 90000}
     assert settings["upkeep"] is False
 
 
@@ -426,8 +426,8 @@ def test_model_facts_reach_rehearsing_agents_too(tmp_path: Path) -> None:
     text = (
         "space: {id: r}\nmodels: {gpt-4o: {context_length: 272000, optimal_max_tokens: 200000}}\n"
         "participants:\n"
-        "  a: {agent: {model: gpt-4o, policy: dominds-v3}, auto_start: true}\n"
-        "  b: {agent: {model: gpt-4o, policy: dominds-v3, base_url: rehearsal}, auto_start: true}\n"
+        "  a: {agent: {model: gpt-4o, policy: mew}, auto_start: true}\n"
+        "  b: {agent: {model: gpt-4o, policy: mew, base_url: rehearsal}, auto_start: true}\n"
     )
     plan = plan_of(tmp_path, text)
     known = {"context_length": 272_000, "optimal_max_tokens": 200_000}
@@ -441,7 +441,7 @@ models: {gpt-4o: {context_length: 64000}}
 defaults: {routing: {default_to: {chat: [coder]}}}
 participants:
   ada: {capabilities: [{kind: chat}, {kind: [mcp/request, mcp/response], to: coder, payload: {method: "tools/*"}}]}
-  coder: {agent: {model: gpt-4o, policy: dominds-v3}, auto_start: true, env: {A: "${SPACE}"}}
+  coder: {agent: {model: gpt-4o, policy: mew}, auto_start: true, env: {A: "${SPACE}"}}
   rehearsing: {agent: {base_url: rehearsal}, auto_start: true}
   tool: {command: mew, args: [agent, start], auto_start: true, cwd: ., restart_policy: on-failure}
 """

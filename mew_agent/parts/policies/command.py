@@ -14,12 +14,12 @@ from mew_agent.cli.board.words import figure
 from mew_agent.config.agent_config import load_policy
 from mew_agent.config.policy_choice import refuse_wrong_settings
 from mew_agent.context import policy as policies
-from mew_agent.context.log_steps import BadStep, read_step
 from mew_agent.context.policy import Action, Policy
 from mew_agent.context.policy.threshold import whole_count
-from mew_agent.context.simulation import Simulation, StepOutcome
 from mew_agent.context.window import DEFAULT_WINDOW_TOKENS
 from mew_agent.errors import ConfigError
+from mew_agent.parts.policies.log_steps import BadStep, read_step
+from mew_agent.parts.policies.simulation import Simulation, StepOutcome
 
 _FIGURES = "{:>6}  {:<10}  {:<9}  {:>10}  {:>10}  {:>5}"
 _HEAD = _FIGURES.format("STEP", "LEVEL", "BASIS", "USED", "OF", "FULL")

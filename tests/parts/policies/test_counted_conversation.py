@@ -2,8 +2,9 @@
 
 import pytest
 
-from mew_agent.context.policy import MEW, TACHIKOMA, Policy
+from mew_agent.context.policy import MEW, Policy
 from mew_agent.context.suggestions import CountedConversation
+from mew_agent.parts.policies.presets import TACHIKOMA
 
 ROLES = {"S": "system", "U": "user", "A": "assistant", "T": "tool"}
 

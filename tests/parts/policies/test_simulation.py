@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mew_agent.context.log_steps import read_step
-from mew_agent.context.policy import PRESETS
-from mew_agent.context.simulation import Simulation
+from mew_agent.config.policy_choice import presets
+from mew_agent.context.policy import MEW, compacting_early
+from mew_agent.parts.policies.log_steps import read_step
+from mew_agent.parts.policies.simulation import Simulation
 from tests.support.accounted import restored_state
 from tests.support.context_logs import CLEAR, NO_USAGE, Line, levels, lines, prompt, said, total, user
 
@@ -30,7 +31,7 @@ def test_unknown_figures_are_left_out() -> None:
 
 def test_a_policy_can_compact_after_a_task() -> None:
     steps = total(95_000), {"usual_task_tokens": 31_000}
-    (action,) = lines("mew", 128_000, *steps)[-1]["actions"]
+    (action,) = lines(compacting_early(MEW), 128_000, *steps)[-1]["actions"]
     assert (action["type"], action["reason"][:36]) == ("compact", "the next task of the usual size, 31,")
     assert lines("mew-reference", 128_000, *steps)[-1]["actions"] == []
 
@@ -189,17 +190,17 @@ STEPS: st.SearchStrategy[Line] = st.one_of(
 )
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", presets())
 @given(steps=st.lists(STEPS, max_size=25))
 def test_a_state_stored_after_each_step_decides_the_same(preset: str, steps: list[Line]) -> None:
-    through, kept = (Simulation(PRESETS[preset], 100) for _ in range(2))
+    through, kept = (Simulation(presets()[preset], 100) for _ in range(2))
     for step in steps:
         read = read_step(json.dumps(step))
         kept.state = restored_state(kept.state)
         assert through.play(read) == kept.play(read)
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", presets())
 @given(steps=st.lists(STEPS, max_size=25))
 def test_every_line_says_how_its_figure_is_known(preset: str, steps: list[Line]) -> None:
     for line in lines(preset, 100, *steps):

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from mew_agent.context.policy import DOMINDS_V3, LMSTUDIO, Policy
+from mew_agent.context.policy import Policy
+from mew_agent.parts.policies.presets import DOMINDS_V3, LMSTUDIO
 
 USED = {"figure": "used", "op": "ge", "fraction": "9/10"}
 COMPACT = {"action": "compact", "phase": "after_call", "when": [USED], "trigger": "t", "target": "1/2"}

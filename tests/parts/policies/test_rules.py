@@ -4,14 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mew_agent.context.policy import MEW, PRESETS, Policy
+from mew_agent.config.policy_choice import presets
+from mew_agent.context.policy import MEW, Policy
 from mew_agent.context.policy.rules import Cadence, InjectRule, conditions_of
 
 
 def test_conditions_of_returns_every_condition_of_a_rule() -> None:
-    reported = {name: sum(len(conditions_of(rule)) for rule in policy.rules) for name, policy in PRESETS.items()}
+    reported = {name: sum(len(conditions_of(rule)) for rule in policy.rules) for name, policy in presets().items()}
     assert reported == {
-        "mew": 8,
+        "mew": 5,
         "mew-reference": 2,
         "dominds-v1": 3,
         "dominds-v3": 0,
@@ -29,12 +30,12 @@ def test_a_cadence_takes_its_setting_by_either_name() -> None:
 
 
 def test_prompts_belong_to_ended_calls() -> None:
-    rules = [rule for policy in PRESETS.values() for rule in policy.rules if isinstance(rule, InjectRule)]
+    rules = [rule for policy in presets().values() for rule in policy.rules if isinstance(rule, InjectRule)]
     assert rules
     assert {rule.phase for rule in rules} == {"after_call"}
 
 
-@pytest.mark.parametrize("policy", PRESETS.values(), ids=PRESETS.keys())
+@pytest.mark.parametrize("policy", presets().values(), ids=presets().keys())
 @given(limit_tokens=st.integers(1, 10**7))
 def test_below_its_mark_no_rule_can_hold_and_no_level_begins(policy: Policy, limit_tokens: int) -> None:
     marks = policy.rule_index.marks(limit_tokens)

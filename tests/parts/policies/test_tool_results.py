@@ -3,7 +3,7 @@
 import pytest
 
 from mew_agent.context.history import History
-from mew_agent.context.policy import LMSTUDIO, MEW, CompactAction, Policy
+from mew_agent.context.policy import MEW, CompactAction, Policy
 from mew_agent.context.sqlite_store import MemoryStore
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import resolve_window
@@ -12,8 +12,10 @@ from mew_agent.conversation.events import ConversationEvents
 from mew_agent.conversation.tool_results import make_room_for_results, withhold_results
 from mew_agent.errors import PolicyStopped
 from mew_agent.model.interface import ToolCall
+from mew_agent.parts.policies.presets import LMSTUDIO
 from mew_agent.tokens.projection import Calibration, features
 from mew_agent.tools.results import ToolResult
+from tests.support.conversation_driver import TOOL, StartConversation
 
 CALLS = (ToolCall("a", "fetch", "{}"), ToolCall("b", "fetch", "{}"))
 
@@ -74,3 +76,14 @@ async def test_policies_without_a_rule_for_results_leave_them_unchanged() -> Non
     await scene.make_room(CALLS[:1], results)
     withhold_results(CALLS[:1], results, scene.state)
     assert results == {"a": RESULT}
+
+
+async def test_results_stay_whole_if_the_policy_makes_room(start_conversation: StartConversation) -> None:
+    for policy, whole in ((LMSTUDIO, True), (MEW, False)):
+        async with start_conversation(policy=policy, window_tokens=2048, tools=(TOOL,)) as driver:
+            reply = await driver.turn('call look_up with {"q": "a"}')
+            (call,) = reply.tool_calls
+            result = "a long result " * 400
+            await driver.conversation.state.close_open_calls("?", {call.id: result})
+            kept = driver.conversation.history.items[-1].content
+            assert (kept == result) == whole

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mew_agent.context.policy import PRESETS, ContextSnapshot, Policy, level_of
+from mew_agent.config.policy_choice import presets
+from mew_agent.context.policy import ContextSnapshot, Policy, level_of
 from tests.support.context_logs import CLEAR, NO_USAGE, Line, levels, lines, prompt, said, total, user
 
 K = 1000
@@ -316,11 +317,11 @@ def test_lmstudio_without_a_known_window_is_an_error_at_every_step() -> None:
 
 
 def test_o14_lmstudio_refuses_other_providers_unless_the_scope_is_any() -> None:
-    policy = PRESETS["lmstudio"]
+    policy = presets()["lmstudio"]
     assert policy.refuses_provider("LMStudio") is None
     assert policy.refuses_provider("openai", "any") is None
     assert "not for openai" in (policy.refuses_provider("openai") or "")
-    assert all(p.refuses_provider("openai") is None for name, p in PRESETS.items() if name != "lmstudio")
+    assert all(p.refuses_provider("openai") is None for name, p in presets().items() if name != "lmstudio")
 
 
 # -- announced, then compacted --------------------------------------------------------------------------------
@@ -590,21 +591,21 @@ def test_every_mark_is_exact_to_the_token(preset: str, limit: int, before: Line,
     ],
 )
 def test_every_level_begins_at_its_mark_and_not_one_token_below(preset: str, limit: int, marks: dict[int, str]) -> None:
-    policy, before = PRESETS[preset], PRESETS[preset].healthy
+    policy, before = presets()[preset], presets()[preset].healthy
     for tokens, level in marks.items():
         assert level_of(policy, ContextSnapshot(tokens - 1, "reported", limit))[0] == before
         assert level_of(policy, ContextSnapshot(tokens, "reported", limit))[0] == level
         before = level
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", presets())
 @given(limit=st.integers(1, 2_100_000), one=st.integers(0, 2_500_000), other=st.integers(0, 2_500_000), data=st.data())
 def test_more_tokens_are_never_a_milder_level(
     preset: str, limit: int, one: int, other: int, data: st.DataObject
 ) -> None:
-    names = PRESETS[preset].setting_names()
+    names = presets()[preset].setting_names()
     settings = data.draw(st.dictionaries(st.sampled_from(names), st.integers(1, limit))) if names else {}
-    policy = PRESETS[preset].configured(settings)
+    policy = presets()[preset].configured(settings)
     low, high = (level_of(policy, ContextSnapshot(tokens, "reported", limit))[1] for tokens in sorted((one, other)))
     assert low is not None
     assert high is not None
@@ -622,11 +623,11 @@ def test_more_tokens_are_never_a_milder_remedy_of_lmstudio(step: Any, limit: int
 
 
 def test_six_policies_are_shipped_under_their_names() -> None:
-    assert set(PRESETS) == {"mew", "mew-reference", "dominds-v1", "dominds-v3", "lmstudio", "tachikoma"}
-    assert {name: policy.name for name, policy in PRESETS.items()} == {name: name for name in PRESETS}
+    assert set(presets()) == {"mew", "mew-reference", "dominds-v1", "dominds-v3", "lmstudio", "tachikoma"}
+    assert {name: policy.name for name, policy in presets().items()} == {name: name for name in presets()}
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", presets())
 def test_a_preset_is_data_and_can_be_read_back(preset: str) -> None:
-    policy = PRESETS[preset]
+    policy = presets()[preset]
     assert Policy.model_validate_json(policy.model_dump_json()) == policy

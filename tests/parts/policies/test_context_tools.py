@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from mew_agent.context.history import History
-from mew_agent.context.policy import DOMINDS_V3
 from mew_agent.context.sqlite_store import MemoryStore
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import resolve_window
@@ -15,6 +14,7 @@ from mew_agent.conversation.context_tools import ContextTools
 from mew_agent.conversation.events import ConversationEvents
 from mew_agent.model.interface import ToolCall
 from mew_agent.model.usage import Usage
+from mew_agent.parts.policies.presets import DOMINDS_V3
 from mew_agent.tools.results import ToolResult
 from mew_agent.tools.sources import CallContext
 from tests.support.trackers import keep_call

@@ -9,12 +9,12 @@ from typing import Any, assert_never
 from mew_protocol.context_report import Basis, UnknownReason
 
 from mew_agent.context import policy as policies
-from mew_agent.context.log_steps import Step
 from mew_agent.context.measures import kept_reply_tokens
 from mew_agent.context.policy import Action, ContextSnapshot, Decision, Phase, Policy, PolicyState
 from mew_agent.context.suggestions import CountedConversation
 from mew_agent.model.interface import Role
 from mew_agent.model.usage import Usage, normalise
+from mew_agent.parts.policies.log_steps import Step
 
 
 @dataclass(frozen=True, slots=True)

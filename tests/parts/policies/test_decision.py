@@ -6,11 +6,7 @@ from typing import Any
 import pytest
 
 from mew_agent.context.policy import (
-    DOMINDS_V3,
-    LMSTUDIO,
     MEW,
-    MEW_REFERENCE,
-    TACHIKOMA,
     CompactAction,
     ContextSnapshot,
     Decision,
@@ -23,6 +19,7 @@ from mew_agent.context.policy import (
     level_of,
     withholds_tool_result,
 )
+from mew_agent.parts.policies.presets import DOMINDS_V3, LMSTUDIO, MEW_REFERENCE, TACHIKOMA
 
 
 def reported(tokens: int, limit: int = 128_000, **more: Any) -> ContextSnapshot:

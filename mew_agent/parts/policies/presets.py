@@ -1,69 +1,18 @@
-"""[pure] The built-in policies, as data: the default, and those of four context-health systems.
+"""[pure] The thresholds of four context-health systems and of the reference agent, as policies.
 
 docs/reference/policies.md describes each one and the source of its figures. A file that builds on a preset has its own
 name.
 """
 
-from collections.abc import Mapping
 from functools import partial
 
 from mew_agent.context.policy import rules as r
 from mew_agent.context.policy.definition import LargeResults, Policy
-from mew_agent.context.policy.threshold import Condition, Figure, Operator, Reserve
+from mew_agent.context.policy.threshold import Condition, Operator, Reserve, mark
 
+_AT_NINE_TENTHS = mark("used", "ge", "9/10")
+_OVER_THE_WINDOW = mark("used", "ge", "1/1")
 
-def _is(figure: Figure, op: Operator, fraction: str) -> Condition:
-    return Condition(figure=figure, op=op, fraction=fraction)
-
-
-_AT_NINE_TENTHS = _is("used", "ge", "9/10")
-_OVER_THE_WINDOW = _is("used", "ge", "1/1")
-
-_at_task_end = partial(r.CompactRule, moment="task_end", cooldown_seconds=60.0)
-
-MEW = Policy(
-    name="mew",
-    limit_keys=("context_token_limit",),
-    levels=(r.Level(name="near_limit", severity=2, at=_AT_NINE_TENTHS),),
-    rules=(
-        r.NearLimitRule(when=(_AT_NINE_TENTHS,), rearm_below="3/4"),
-        _at_task_end(
-            phase="after_call",
-            trigger="threshold",
-            target="1/2",
-            # Hidden reasoning is not sent again, so a total that only it raised needs no compaction.
-            when=(_AT_NINE_TENTHS, _is("resent", "ge", "9/10")),
-        ),
-        _at_task_end(
-            phase="after_call",
-            trigger="threshold_projected",
-            target="1/2",
-            known="unavailable",
-            when=(_is("next_prompt", "ge", "9/10"),),
-        ),
-        r.CompactRule(
-            phase="pre_request",
-            trigger="would_overflow",
-            target="1/2",
-            when=(_is("next_prompt_and_reserve", "gt", "1/1"),),
-        ),
-        _at_task_end(
-            phase="task_end",
-            trigger="next_task",
-            # As much smaller as a compaction at 9/10 to 1/2: a smaller cut would soon be followed by another.
-            target="5/9",
-            target_of="used",
-            when=(
-                _is("next_prompt", "ge", "7/10"),
-                _is("grown", "ge", "1/5"),
-                _is("next_task_and_reserve", "gt", "1/1"),
-            ),
-        ),
-    ),
-)
-"""The default: compact to half of the window at the end of a task when the reported total has reached 9/10 of it, or
-from 7/10 on if the next task of the usual size would not fit; at most once in 60 seconds; and before a request that
-would not fit."""
 
 MEW_REFERENCE = Policy(
     name="mew-reference",
@@ -75,7 +24,7 @@ MEW_REFERENCE = Policy(
             phase="after_call",
             trigger="threshold",
             target="7/10",
-            when=(_is("used", "gt", "19/20"),),
+            when=(mark("used", "gt", "19/20"),),
             method="drop_oldest",
         ),
     ),
@@ -101,7 +50,9 @@ DOMINDS_V1 = _dominds(
     levels=(r.Level(name="caution", severity=1, at=_optimal("gt")),),
     rules=(
         r.RemindRule(
-            owner="context_health", when_any=(_is("used", "gt", "1/2"), _optimal("gt")), until=(_optimal("lt"),)
+            owner="context_health",
+            when_any=(mark("used", "gt", "1/2"), _optimal("gt")),
+            until=(_optimal("lt"),),
         ),
     ),
 )
@@ -156,15 +107,18 @@ LMSTUDIO = Policy(
     summariser="same",
     fallback="drop_oldest",
     rules=(
-        _summarise(phase="pre_request", trigger="pre_request", when=(_is("next_prompt_and_reserve", "gt", "4/5"),)),
+        _summarise(phase="pre_request", trigger="pre_request", when=(mark("next_prompt_and_reserve", "gt", "4/5"),)),
         r.StopRule(
             action="error",
             phase="tool_result",
             reason="the tool result alone exceeds the context window",
-            when=(_is("tool_result", "gt", "1/1"),),
+            when=(mark("tool_result", "gt", "1/1"),),
         ),
         _summarise(
-            phase="tool_result", trigger="tool_result", restart=True, when=(_is("with_tool_result", "gt", "1/1"),)
+            phase="tool_result",
+            trigger="tool_result",
+            restart=True,
+            when=(mark("with_tool_result", "gt", "1/1"),),
         ),
         r.StopRule(action="abort", phase="stream", reason="the context window is full", when=(_OVER_THE_WINDOW,)),
         _summarise(phase="stream", trigger="stream", restart=True, when=(_AT_NINE_TENTHS,)),
@@ -183,9 +137,9 @@ TACHIKOMA = Policy(
     phases=("message_added", "after_call"),
     healthy="nominal",
     levels=(
-        r.Level(name="elevated", severity=1, at=_is("used", "ge", "1/2")),
-        r.Level(name="warning", severity=2, at=_is("used", "ge", "3/4")),
-        r.Level(name="critical", severity=3, at=_is("used", "ge", "17/20")),
+        r.Level(name="elevated", severity=1, at=mark("used", "ge", "1/2")),
+        r.Level(name="warning", severity=2, at=mark("used", "ge", "3/4")),
+        r.Level(name="critical", severity=3, at=mark("used", "ge", "17/20")),
         r.Level(name="redlined", severity=3, at=_OVER_THE_WINDOW, needs_reset=True),
     ),
     redline="9/10",
@@ -199,8 +153,3 @@ TACHIKOMA = Policy(
     ),
 )
 """Announce every change between five levels, and suggest savings. Compact on request only: drop the oldest turns."""
-
-PRESETS: Mapping[str, Policy] = {
-    policy.name: policy for policy in (MEW, MEW_REFERENCE, DOMINDS_V1, DOMINDS_V3, LMSTUDIO, TACHIKOMA)
-}
-"""All built-in policies by name."""

@@ -389,7 +389,7 @@ async def test_unknown_policy_lists_the_known_ones(monkeypatch: pytest.MonkeyPat
     assert misspelled.err.endswith("unknown policy 'tachicoma' (did you mean 'tachikoma'?)\n")
 
 
-PAGE = Path(__file__).parents[4] / "docs" / "how-to" / "policies.md"
+PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "policies.md"
 
 
 async def test_documented_output_of_simulate_is_what_it_prints(tmp_path: Path) -> None:

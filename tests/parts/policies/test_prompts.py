@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mew_agent.context.policy import (
-    DOMINDS_V3,
     NO_FLAGS,
     Action,
     ClearAction,
@@ -15,6 +14,7 @@ from mew_agent.context.policy import (
     PolicyState,
     decide,
 )
+from mew_agent.parts.policies.presets import DOMINDS_V3
 from tests.support.accounted import restored_state
 
 CAUTION, CRITICAL, HEALTHY, UNKNOWN = 150_000, 190_000, 5_000, None

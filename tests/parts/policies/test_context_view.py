@@ -2,8 +2,9 @@
 
 import pytest
 
-from mew_agent.context.policy import DOMINDS_V1, LMSTUDIO, MEW, TACHIKOMA
+from mew_agent.context.policy import MEW
 from mew_agent.conversation.context_view import ContextView
+from mew_agent.parts.policies.presets import DOMINDS_V1, LMSTUDIO, TACHIKOMA
 from tests.support.conversation_driver import StartConversation
 
 

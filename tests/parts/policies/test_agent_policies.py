@@ -6,8 +6,8 @@ from typing import Any
 import anyio
 import pytest
 
+from mew_agent.config.policy_choice import presets
 from mew_agent.context.history import History
-from mew_agent.context.policy import PRESETS
 from mew_agent.context.sqlite_store import MemoryStore
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import resolve_window
@@ -51,7 +51,7 @@ async def test_mew_reference_warns_and_compacts_at_its_own_marks(
     announced: list[str] = []
     async with serve_rehearsal(RehearsalOptions(fixed_usage=usage)) as server:
         model = rehearsal_model(server.base_url)
-        tracker = Tracker(History(), PRESETS["mew-reference"], resolve_window(8192), "rehearsal")
+        tracker = Tracker(History(), presets()["mew-reference"], resolve_window(8192), "rehearsal")
 
         async def record(event: ConversationEvent) -> None:
             if isinstance(event, StatusChanged) and event.word:
@@ -91,7 +91,7 @@ SMALL = {
 }
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", presets())
 async def test_every_preset_answers_a_long_conversation_with_tools(
     start_agent: StartAgent, text: Callable[[int], str], preset: str
 ) -> None:
@@ -113,3 +113,17 @@ async def test_every_preset_answers_a_long_conversation_with_tools(
         assert {status["context"]["policy"] for status in s.statuses} == {preset}
         emptied = [w for w in s.recorder.words("coder") if w.startswith("cleared") or w == "compacted"]
         assert emptied or preset == "dominds-v1"
+
+
+RULE = "Never push to main."
+
+
+@pytest.mark.parametrize("policy", ["mew-reference", "dominds-v1", "dominds-v3", "lmstudio", "tachikoma"])
+async def test_every_policy_keeps_pins(start_agent: StartAgent, text: Callable[[int], str], policy: str) -> None:
+    async with start_agent(agent={"policy": policy, "policy_scope": "any", "pins": [RULE]}) as s:
+        for _ in range(6):
+            await s.ask(text(100))
+        await s.ada.compact("coder")
+        await s.control("clear")
+        await s.ask("Still there?")
+        assert all(RULE in str(request.body["messages"][0]) for request in s.main_requests)

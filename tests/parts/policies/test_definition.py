@@ -2,8 +2,10 @@
 
 import pytest
 
-from mew_agent.context.policy import DOMINDS_V1, DOMINDS_V3, LMSTUDIO, MEW, PRESETS, TACHIKOMA
+from mew_agent.config.policy_choice import presets
+from mew_agent.context.policy import MEW
 from mew_agent.context.policy.rules import Cadence, InjectRule
+from mew_agent.parts.policies.presets import DOMINDS_V1, DOMINDS_V3, LMSTUDIO, TACHIKOMA
 
 
 def test_a_policy_lists_the_settings_it_accepts() -> None:
@@ -21,14 +23,14 @@ def test_a_policy_lists_the_settings_it_accepts() -> None:
 
 
 def test_settings_change_a_copy_and_never_the_preset() -> None:
-    before = {name: policy.model_dump_json() for name, policy in PRESETS.items()}
+    before = {name: policy.model_dump_json() for name, policy in presets().items()}
     settings = dict.fromkeys(DOMINDS_V3.setting_names(), 5000.0)
-    assert all(policy.configured(settings) is not policy for policy in PRESETS.values())
-    assert {name: policy.model_dump_json() for name, policy in PRESETS.items()} == before
+    assert all(policy.configured(settings) is not policy for policy in presets().values())
+    assert {name: policy.model_dump_json() for name, policy in presets().items()} == before
 
 
 def test_a_policy_without_settings_is_unchanged() -> None:
-    for policy in PRESETS.values():
+    for policy in presets().values():
         assert policy.configured({}) == policy
 
 
@@ -55,7 +57,7 @@ def test_levels_are_found_by_name() -> None:
 
 
 def test_only_policies_that_sum_up_messages_say_so() -> None:
-    assert [name for name, policy in PRESETS.items() if policy.counts_messages] == ["tachikoma"]
+    assert [name for name, policy in presets().items() if policy.counts_messages] == ["tachikoma"]
 
 
 def test_a_provider_is_compared_without_regard_to_case() -> None:

@@ -1,10 +1,11 @@
 """Suggestions follow the history, and the cost of a refresh does not grow with it."""
 
 from mew_agent.context.history import History
-from mew_agent.context.policy import MEW, TACHIKOMA, Policy
+from mew_agent.context.policy import MEW, Policy
 from mew_agent.context.suggestions import SavingSuggestions
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import resolve_window
+from mew_agent.parts.policies.presets import TACHIKOMA
 from mew_agent.tokens.projection import features
 
 

@@ -7,10 +7,7 @@ from mew_protocol.status_word import StatusWord
 
 from mew_agent.context.history import History
 from mew_agent.context.policy import (
-    DOMINDS_V1,
-    DOMINDS_V3,
     MEW,
-    TACHIKOMA,
     AbortAction,
     Action,
     ApproachingRedlineAction,
@@ -46,6 +43,7 @@ from mew_agent.conversation.model_calls import ConversationOptions
 from mew_agent.conversation.policy_actions import PendingActions, carry_out
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.model.usage import Usage
+from mew_agent.parts.policies.presets import DOMINDS_V1, DOMINDS_V3, TACHIKOMA
 from tests.support.trackers import keep_call
 
 SUGGESTION = Suggestion("key", "remove something", 7, "low")

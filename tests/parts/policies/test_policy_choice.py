@@ -6,10 +6,11 @@ import pytest
 
 from mew_agent.config.agent_config import AgentConfig, chosen_policy
 from mew_agent.config.policy_choice import ChosenPolicy, mapping_of, policy_from, server_refusal
-from mew_agent.context.policy import LMSTUDIO, MEW, ContextSnapshot, PolicyState, decide
+from mew_agent.context.policy import MEW, ContextSnapshot, PolicyState, decide
 from mew_agent.context.policy.threshold import Condition
 from mew_agent.errors import ConfigError
 from mew_agent.model.interface import Window
+from mew_agent.parts.policies.presets import LMSTUDIO
 
 
 def chosen(**values: Any) -> ChosenPolicy:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from mew_agent.agent.turn import NOT_AVAILABLE, run_maintenance
-from mew_agent.context.policy import DOMINDS_V3
+from mew_agent.parts.policies.presets import DOMINDS_V3
 from tests.support.conversation_driver import StartConversation
 
 NOTED = {"text": "Noted."}

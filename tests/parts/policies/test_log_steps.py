@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mew_agent.context.log_steps import BadStep, Step, read_step
 from mew_agent.context.policy import GenerationFlags
+from mew_agent.parts.policies.log_steps import BadStep, Step, read_step
 
 
 @pytest.mark.parametrize(
