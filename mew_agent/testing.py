@@ -9,13 +9,20 @@ in its `conftest.py`:
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
+from mew_settings.plugins import load_table
 
 from mew_agent.cli.programs.gateway import RunningGateway, serve_for_tests
 from mew_agent.participant.participant import Participant
-from mew_agent.parts.rehearsal import RehearsalServer, serve_rehearsal
+
+if TYPE_CHECKING:
+    from mew_agent.parts.rehearsal import RehearsalServer
+
+TEST_MODELS = "mew_agent.test_models"
+"""The table of model servers for tests: functions that return an async context manager of a `RehearsalServer`."""
 
 SPACE = """
 space: {id: test, default_participant: ada}
@@ -51,17 +58,18 @@ def mew_gateway(mew_space: str | Path, mew_thread: BlockingPortal) -> Iterator[R
 
 
 @pytest.fixture
-def mew_model(mew_thread: BlockingPortal) -> Iterator[RehearsalServer]:
+def mew_model(mew_thread: BlockingPortal) -> "Iterator[RehearsalServer]":
     """The rehearsal model as an OpenAI-compatible server.
 
     `requests` lists what it received, `change(...)` sets options of `RehearsalOptions` from the next request on.
     """
-    with mew_thread.wrap_async_context_manager(serve_rehearsal()) as server:
+    serve = next(iter(load_table(TEST_MODELS).values()))
+    with mew_thread.wrap_async_context_manager(serve()) as server:
         yield server
 
 
 @pytest.fixture
-def mew_environment(mew_gateway: RunningGateway, mew_model: RehearsalServer) -> Callable[[str], dict[str, str]]:
+def mew_environment(mew_gateway: RunningGateway, mew_model: "RehearsalServer") -> Callable[[str], dict[str, str]]:
     """`mew_environment(participant)`: the environment variables of a program that joins as this participant.
 
     They are what `mew up` sets, and the rehearsal model as the provider. `from_environment` takes them as an argument.

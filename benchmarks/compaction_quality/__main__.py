@@ -25,8 +25,8 @@ from benchmarks.compaction_quality import strategies
 from benchmarks.compaction_quality.kit import kit_table
 from benchmarks.compaction_quality.session import BINDING, KINDS, TURNS_PER_ROUND, Kind, Session
 from benchmarks.compaction_quality.strategies import FreeForm, Ours, Strategy, SummaryCall
-from mew_agent.model.local_server import LocalModelOptions, find_gguf, serve_local
 from mew_agent.model.openai_client import OpenAIModel
+from mew_agent.parts.local.server import LocalModelOptions, find_gguf, serve_local
 from mew_agent.parts.rehearsal.tokenizer import count
 
 AGES = (1, 3, 5, 10)

@@ -5,13 +5,48 @@ starts one server for all agents of a space that use it; an agent alone runs it 
 """
 
 from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from functools import cache
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from mew_settings.plugins import Finding, entry_points
 
 from mew_agent.model.interface import Model
 from mew_agent.settings import BUILTIN_MODELS
+
+if TYPE_CHECKING:  # a client needs no server
+    from mew_listener.request_guard import Allowed
+
+DEFAULT_WINDOW_TOKENS: Final = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """Options of `mew model serve`. `serves` is what `BuiltinModel.serves` returned.
+
+    `name` is the model's name for clients (default: its own). `reply_tokens` ends a reply whose request has no limit
+    (default: that of the model). `threads` 0 is half of the cores. `chunk_delay_seconds` slows the rehearsal model.
+    """
+
+    serves: str
+    host: str
+    port: int
+    allowed: "Allowed"
+    window_tokens: int = DEFAULT_WINDOW_TOKENS
+    name: str = ""
+    reply_tokens: int | None = None
+    threads: int = 0
+    chunk_delay_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ServerAddress:
+    """A running model server: what it is, the name of its model, and its base URL."""
+
+    description: str
+    name: str
+    base_url: str
 
 
 class BuiltinModel:
@@ -41,6 +76,10 @@ class BuiltinModel:
 
     def open(self, model: str, window_tokens: int | None) -> Model:
         """Return the model inside this process. Raises as `serves` does."""
+        raise NotImplementedError
+
+    def serve(self, options: ServeOptions) -> AbstractAsyncContextManager[ServerAddress]:
+        """Serve the model while the block runs. Raises `OSError` if the port is in use."""
         raise NotImplementedError
 
     def findings(self) -> Iterator[Finding]:

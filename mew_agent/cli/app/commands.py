@@ -156,11 +156,7 @@ COMMANDS: Final[Sections] = {
         ),
         "model": GroupEntry(
             "Run a model server.",
-            {
-                "serve": _command(
-                    "Run the rehearsal model (canned replies), or a real one.", "parts.rehearsal.command:serve"
-                )
-            },
+            {"serve": _command("Run the rehearsal model (canned replies), or a real one.", "cli.programs.model:serve")},
         ),
         "client": GroupEntry(
             "Connect by hand or from a script.",

@@ -30,7 +30,7 @@ from mew_agent.cli.app.signals import interrupt_on_termination
 from mew_agent.cli.demo.story import CompactionCheck, DemoFailed, DemoStory, TextPart, split_text
 from mew_agent.cli.demo.view import Show, cause_of, shown
 from mew_agent.errors import ConfigError
-from mew_agent.model.local_server import find_gguf
+from mew_agent.model.builtin import builtin_model
 from mew_agent.participant.participant import Participant
 from mew_agent.program import run_until_signal
 from mew_agent.settings import LOCAL, REHEARSAL
@@ -63,7 +63,10 @@ def demo(
     model.
     """
     if local:
-        find_gguf(LOCAL, where="--local")
+        real = builtin_model(LOCAL)
+        if real is None:
+            raise ConfigError("--local", "the part 'local' of mew-agent is not installed")
+        real.serves(LOCAL, where="--local")
     readings = [read_text_file(path) for path in files or default_files()]
     agents = [BY_ITSELF, ON_REQUEST]
     started = time.monotonic()

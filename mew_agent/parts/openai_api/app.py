@@ -6,7 +6,7 @@ its request. Does not know how agents are asked (see `questions`) or sessions ch
 
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Final
@@ -16,7 +16,7 @@ import anyio
 from anyio import to_thread
 from mew_listener.request_guard import ONLY_OWN, Allowed
 from mew_listener.server import serving, while_connected
-from mew_spaces.gateway.context_metrics import Metric, context_metrics
+from mew_protocol.payloads.participant import BoardEntry
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
@@ -53,8 +53,8 @@ CONVERSATION_HEADERS: Final = ("x-mew-session", "x-openwebui-chat-id")
 """Headers that name a conversation; the second is Open WebUI's."""
 
 USER_HEADER: Final = "x-openwebui-user-id"
-WriteMetrics = Callable[[Iterable[Metric], str], tuple[bytes, str]]
-"""Returns metrics as text, and its media type, for an `Accept` header."""
+WriteMetrics = Callable[[int, Sequence[BoardEntry], str], tuple[bytes, str]]
+"""Returns metrics as text, and its media type, for the open requests, the board, and an `Accept` header."""
 
 _STREAM_HEADERS: Final = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -133,11 +133,8 @@ class _Models:
     async def metrics(self, request: Request) -> Response:
         """Return the figures of the agents, and how many requests are open, for monitoring."""
         assert self.write_metrics is not None
-        space, accept = self.questions.participant.space, request.headers.get("accept", "")
-        requests = Metric("mew_serve_open_requests", "Requests that wait for an agent", ("space",))
-        requests.add(len(self.questions.participant.answers), space)
-        metrics = (requests, *context_metrics([(space, self.questions.participant.board())]))
-        body, media_type = await to_thread.run_sync(self.write_metrics, metrics, accept)
+        me, accept = self.questions.participant, request.headers.get("accept", "")
+        body, media_type = await to_thread.run_sync(self.write_metrics, len(me.answers), me.board(), accept)
         return Response(body, headers={"content-type": media_type, "cache-control": "no-store"})
 
     async def all(self, _: Request) -> Response:

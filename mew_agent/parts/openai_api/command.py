@@ -1,9 +1,12 @@
 """`mew serve`: offers the agents of a space to clients of the OpenAI API."""
 
 import secrets
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Annotated, Final, Literal
 
+from mew_protocol.payloads.participant import BoardEntry
+from mew_spaces.gateway.context_metrics import Metric, context_metrics
 from mew_spaces.gateway.metrics import write_metrics
 
 from mew_agent.cli.app import terminal
@@ -21,7 +24,7 @@ from mew_agent.cli.app.options import (
 from mew_agent.cli.programs.api_server import REACHABLE, agents_of, run_server
 from mew_agent.cli.remote.session import configuration_at, find_identity
 from mew_agent.errors import ConfigError
-from mew_agent.parts.openai_api.app import create_app, serve_app
+from mew_agent.parts.openai_api.app import WriteMetrics, create_app, serve_app
 from mew_agent.parts.openai_api.sessions import SessionPolicy
 from mew_agent.program import run_until_signal
 from mew_agent.serving.chat_participant import ChatOptions, ChatParticipant
@@ -90,12 +93,23 @@ def serve(
             api_key=keys,
             sessions=sessions,
             answer_background=not pass_background,
-            write_metrics=write_metrics,
+            write_metrics=metrics_of(who.space),
         )
         server = serve_app(app, participant, host=host, port=port, allowed=callers.as_allowed())
         await serve_until_ended(participant, server, f"{host}:{port}", generated_key=None if given else keys[""])
 
     run_until_signal(run)
+
+
+def metrics_of(space: str) -> WriteMetrics:
+    """Return the function that writes the figures of a space's agents, and how many requests are open."""
+
+    def write(open_requests: int, board: Sequence[BoardEntry], accept: str) -> tuple[bytes, str]:
+        requests = Metric("mew_serve_open_requests", "Requests that wait for an agent", ("space",))
+        requests.add(open_requests, space)
+        return write_metrics((requests, *context_metrics([(space, board)])), accept)
+
+    return write
 
 
 def read_keys(given: str) -> dict[str, str]:

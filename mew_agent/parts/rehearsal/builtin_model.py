@@ -1,6 +1,9 @@
 """`base_url: rehearsal`: the rehearsal model without a URL."""
 
-from mew_agent.model.builtin import BuiltinModel
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from mew_agent.model.builtin import BuiltinModel, ServeOptions, ServerAddress
 from mew_agent.model.interface import Model
 
 
@@ -26,6 +29,22 @@ class RehearsalModel(BuiltinModel):
         from mew_agent.parts.rehearsal.service import EmbeddedRehearsal  # needs a web server
 
         return EmbeddedRehearsal(window_tokens)
+
+    @asynccontextmanager
+    async def serve(self, options: ServeOptions) -> AsyncIterator[ServerAddress]:
+        """Serve the model."""
+        from mew_agent.parts.rehearsal import RehearsalOptions, serve_rehearsal  # needs a web server
+
+        name, window = options.name or options.serves, options.window_tokens
+        own = RehearsalOptions(
+            model=name,
+            window_tokens=window,
+            reply_tokens=options.reply_tokens or 120,
+            chunk_delay_seconds=options.chunk_delay_seconds,
+        )
+        async with serve_rehearsal(own, host=options.host, port=options.port, allowed=options.allowed) as server:
+            what = f"rehearsal model '{name}' (canned replies, no real model; window {window:,} tokens)"
+            yield ServerAddress(what, name, server.base_url)
 
 
 REHEARSAL = RehearsalModel()

