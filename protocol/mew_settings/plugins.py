@@ -4,6 +4,7 @@ A table is a group of entry points, such as `mew_agent.commands`. This project's
 those of other packages in theirs. Owns how entry points are found and loaded. Each table's owner says what they are.
 """
 
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,8 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from typing import Any
+
+logger = logging.getLogger("mew_settings.plugins")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +63,9 @@ def entry_points(group: str) -> dict[str, EntryPoint]:
 
 
 def load_table(group: str) -> dict[str, Any]:
-    """Load all entries of a table. Raises `BrokenPlugin`.
+    """Load all entries of a table. Leaves out those that cannot be loaded, with a warning.
 
-    Leaves out entries of a package or folder that was removed without its metadata, such as a part of this project.
+    An entry of a folder that was removed without its metadata, such as a part of this project, gets no warning.
     """
     table = {}
     for name, entry in entry_points(group).items():
@@ -71,7 +74,7 @@ def load_table(group: str) -> dict[str, Any]:
         except BrokenPlugin as error:
             cause = error.__cause__
             if not (isinstance(cause, ModuleNotFoundError) and f"{entry.module}.".startswith(f"{cause.name}.")):
-                raise
+                logger.warning("%s", error)
     return table
 
 

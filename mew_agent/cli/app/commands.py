@@ -1,10 +1,14 @@
 """Every command of `mew`: its name, its one-line summary, and the function that implements it.
 
-Nothing here imports a command, so `mew --help` answers at once. A summary is also the first line of the command's own
-help; a test compares the two.
+Parts and other packages add theirs by entry points of the group `mew_agent.commands`, each a `Sections`. Nothing here
+imports a command, so `mew --help` answers at once. A summary is also the first line of the command's own help; a test
+compares the two.
 """
 
+from collections.abc import Iterable
 from typing import Final
+
+from mew_settings.plugins import load_table
 
 from mew_agent.cli.app.groups import CommandEntry, GroupEntry, Sections
 
@@ -17,10 +21,10 @@ def _command(summary: str, implementation: str, *, passes_options: bool = False)
 _UP: Final = _command("Start a space: its gateway and its participants.", "cli.space.up:up")
 _DOWN: Final = _command("Stop the running space of this folder.", "cli.space.running:down")
 _STATUS: Final = _command(
-    "Show what needs you, and how full each agent's context window is.", "parts.terminal.status:show_status"
+    "Show what needs you, and how full each agent's context window is.", "cli.board.status:show_status"
 )
 
-COMMANDS: Final[Sections] = {
+_CORE: Final[Sections] = {
     "Start and stop": {
         "init": _command("Create a space in this folder from a template.", "cli.space.init:init"),
         "up": _UP,
@@ -75,7 +79,7 @@ COMMANDS: Final[Sections] = {
         "space": GroupEntry(
             "Join a space from the terminal; start, stop or clean one.",
             {
-                "connect": _command("Join the running space from this terminal.", "parts.terminal.connect:connect"),
+                "connect": _command("Join the running space from this terminal.", "cli.chat.connect:connect"),
                 "up": _UP,
                 "down": _DOWN,
                 "status": _STATUS,
@@ -87,7 +91,6 @@ COMMANDS: Final[Sections] = {
             {
                 "run": _command("Run an agent until it is shut down.", "cli.programs.agent:run"),
                 "add": _command("Add a participant, even while the space runs.", "cli.space.add:add"),
-                "start": _command("Run a participant that needs no model.", "parts.simple_agents.command:start"),
             },
         ),
         "run": _command("Run your own program as a participant.", "cli.programs.run:run_program", passes_options=True),
@@ -115,34 +118,6 @@ COMMANDS: Final[Sections] = {
                 "prune": _command("Remove old parts of stored conversations.", "cli.space.sessions:prune"),
             },
         ),
-        "bridge": GroupEntry(
-            "Connect an MCP server to a space.",
-            {"start": _command("Offer an MCP server's tools in a space.", "parts.mcp.command:start")},
-        ),
-        "acp": GroupEntry(
-            "Bring an ACP agent into a space, or serve an agent to an editor.",
-            {
-                "start": _command("Bring an ACP agent, such as Codex, into a space.", "parts.acp.command:start"),
-                "serve": _command("Serve an agent of a space to an editor that speaks ACP.", "parts.acp.command:serve"),
-            },
-        ),
-        "a2a": GroupEntry(
-            "Offer participants to A2A clients.",
-            {
-                "serve": _command(
-                    "Offer agents, tools and people to A2A clients, each with a card.",
-                    "parts.a2a.command:serve",
-                )
-            },
-        ),
-        "mcp": GroupEntry(
-            "Offer a space to MCP clients.",
-            {
-                "serve": _command("Run an MCP server that acts in a space.", "parts.mcp.command:serve"),
-            },
-        ),
-        "serve": _command("Offer the agents as models to OpenAI clients.", "parts.openai_api.command:serve"),
-        "meter": _command("Report the context of an agent by relaying its model calls.", "parts.meter.command:meter"),
     },
     "Run one component": {
         "gateway": GroupEntry(
@@ -164,3 +139,21 @@ COMMANDS: Final[Sections] = {
         ),
     },
 }
+
+
+def _merged(all_sections: Iterable[Sections]) -> Sections:
+    """Return all commands by section. A group gets the commands of all; of two with the same name, the first counts."""
+    merged: dict[str, dict[str, CommandEntry | GroupEntry]] = {}
+    for sections in all_sections:
+        for title, entries in sections.items():
+            section = merged.setdefault(title, {})
+            for name, entry in entries.items():
+                known = section.get(name)
+                if isinstance(known, GroupEntry) and isinstance(entry, GroupEntry):
+                    section[name] = GroupEntry(known.summary, {**entry.commands, **known.commands})
+                elif known is None:
+                    section[name] = entry
+    return merged
+
+
+COMMANDS: Final = _merged([_CORE, *load_table("mew_agent.commands").values()])

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TextIO
 from mew_listener.log_budget import LogBudget
 from mew_protocol.quoting import clean, indented
 from mew_protocol.setting_problems import unreadable
+from mew_settings.plugins import load_table
 
 from mew_agent.cli.board.table import TerminalStyle
 from mew_agent.cli.board.words import clip
@@ -171,10 +172,15 @@ def own_command() -> str:
     return str(program.relative_to(here) if program.is_relative_to(here) else program)
 
 
-def is_full_screen() -> bool:
-    """Whether a person sits at a terminal that can show a full-screen application."""
+def full_screen() -> Callable[..., None] | None:
+    """Return the full-screen application of a space; None if it is not installed, or the terminal cannot show it.
+
+    It takes an `Identity`, and what `open_space` of the part `terminal` takes.
+    """
     streams = (sys.stdin, sys.stdout, sys.stderr)  # Textual draws on standard error
-    return all(map(is_terminal, streams)) and os.environ.get("TERM", "dumb") != "dumb"
+    if not all(map(is_terminal, streams)) or os.environ.get("TERM", "dumb") == "dumb":
+        return None
+    return load_table("mew_agent.screens").get("full_screen")
 
 
 def style_of(stream: TextIO, environ: Mapping[str, str] | None = None) -> TerminalStyle:

@@ -87,7 +87,7 @@ def up(
         terminal.warn(notice)
     if not start.joins:
         return start_detached(plan, as_json=as_json) if detach else start_here(plan)
-    from mew_agent.parts.terminal.connect import join_space
+    from mew_agent.cli.chat.connect import join_space
 
     start_detached(plan)
     try:

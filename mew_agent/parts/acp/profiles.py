@@ -1,6 +1,7 @@
 """[pure] What is known of each ACP agent: how it is started, what its figures mean, and how it is asked to compact.
 
-Owns the facts, measured with the versions in docs/reference/acp-agents.md. An agent without a profile gets `UNKNOWN`:
+Owns the facts, measured with the versions in docs/reference/acp-agents.md. Other packages add theirs by entry points of
+the group `mew_agent.acp_profiles`. An agent without a profile gets `UNKNOWN`:
 its figures are shown and nothing acts on them.
 """
 
@@ -8,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, Literal
+
+from mew_settings.plugins import load_table
 
 Used = Literal["total", "prompt"]
 """What `used` counts: prompt and reply of the last main call, or its prompt."""
@@ -51,7 +54,8 @@ class AcpProfile:
 UNKNOWN: Final = AcpProfile("unknown")
 
 PROFILES: Final[Mapping[str, AcpProfile]] = MappingProxyType(
-    {
+    load_table("mew_agent.acp_profiles")
+    | {
         profile.name: profile
         for profile in (
             AcpProfile(

@@ -14,25 +14,34 @@ request does not fit its window. Faults and other chunk shapes are options. It s
 `tool_requests` and `summaries` say which messages make it call a tool or write a summary.
 """
 
-from mew_agent.parts.rehearsal.options import (
-    RehearsalOptions,
-    ReportedUsage,
-    ScriptedReply,
-    ScriptedToolCall,
-    SummaryBehaviour,
-    UsageOn,
-)
-from mew_agent.parts.rehearsal.service import EmbeddedRehearsal, RecordedRequest, RehearsalServer, serve_rehearsal
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "EmbeddedRehearsal",
-    "RecordedRequest",
+if TYPE_CHECKING:
+    from mew_agent.parts.rehearsal.options import RehearsalOptions as RehearsalOptions
+    from mew_agent.parts.rehearsal.options import ReportedUsage as ReportedUsage
+    from mew_agent.parts.rehearsal.options import ScriptedReply as ScriptedReply
+    from mew_agent.parts.rehearsal.options import ScriptedToolCall as ScriptedToolCall
+    from mew_agent.parts.rehearsal.options import SummaryBehaviour as SummaryBehaviour
+    from mew_agent.parts.rehearsal.options import UsageOn as UsageOn
+    from mew_agent.parts.rehearsal.service import EmbeddedRehearsal as EmbeddedRehearsal
+    from mew_agent.parts.rehearsal.service import RecordedRequest as RecordedRequest
+    from mew_agent.parts.rehearsal.service import RehearsalServer as RehearsalServer
+    from mew_agent.parts.rehearsal.service import serve_rehearsal as serve_rehearsal
+
+_OF_SERVICE = ("EmbeddedRehearsal", "RecordedRequest", "RehearsalServer", "serve_rehearsal")
+_OF_OPTIONS = (
     "RehearsalOptions",
-    "RehearsalServer",
     "ReportedUsage",
     "ScriptedReply",
     "ScriptedToolCall",
     "SummaryBehaviour",
     "UsageOn",
-    "serve_rehearsal",
-]
+)
+
+
+def __getattr__(name: str) -> object:
+    """Load a name when it is first used, because `mew --help` needs no web server."""
+    if name not in (*_OF_SERVICE, *_OF_OPTIONS):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{'service' if name in _OF_SERVICE else 'options'}"), name)

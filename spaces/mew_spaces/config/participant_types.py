@@ -142,5 +142,5 @@ class ParticipantType:
 
 @cache
 def participant_types() -> Mapping[str, ParticipantType]:
-    """Return the participant types by their key in space.yaml. Raises `BrokenPlugin`."""
+    """Return the participant types by their key in space.yaml."""
     return load_table(GROUP)

@@ -11,12 +11,12 @@ from mew_protocol.payloads.participant import ESTIMATE, Board, BoardEntry, Statu
 
 from mew_agent.agent.board_tools import context_words
 from mew_agent.cli.board import words
+from mew_agent.cli.board.status import _as_json
 from mew_agent.cli.board.table import TerminalStyle, board_lines
 from mew_agent.participant.answers.context_notes import context_key
 from mew_agent.participant.peers import PeerContext
 from mew_agent.parts.mcp.space_offers import board_text
 from mew_agent.parts.terminal.panels import row
-from mew_agent.parts.terminal.status import _as_json
 from tests.support.linear import growth
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)

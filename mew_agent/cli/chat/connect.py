@@ -1,6 +1,6 @@
 """`mew space connect`: joins a space from a terminal, at full screen or line by line.
 
-Owns the choice between the two. They are `app` and `chat.line_chat`.
+Owns the choice between the two: the application of the table `mew_agent.screens`, and `line_chat`.
 """
 
 from dataclasses import replace
@@ -44,9 +44,7 @@ def join_space(connection: ConnectionOptions, config: SpaceConfig | None = None,
     """
     who = find_identity(connection)
     targets = default_targets(config or configuration_at(who.run_path), who.participant)
-    if not plain and terminal.is_full_screen():
-        from mew_agent.parts.terminal.app import open_space
-
+    if not plain and (open_space := terminal.full_screen()) is not None:
         open_space(who, targets)
     else:
         run_until_signal(lambda: chat_by_lines(who, targets, read_lines(lines_of_stdin())))

@@ -44,12 +44,11 @@ def show_status(
     """
     if bell and not watch:
         raise ConfigError("--bell", "needs --watch", "mew status --watch --bell")
-    if watch and not (as_json or plain or history) and terminal.is_full_screen():
+    open_space = terminal.full_screen() if watch and not (as_json or plain or history) else None
+    if open_space is not None:
         who = find_identity(connection)
         config = configuration_at(who.run_path)
         if config is not None and config.is_person(who.participant):  # joining replaces no program's connection
-            from mew_agent.parts.terminal.app import open_space
-
             open_space(who, start_on="board", bell=bell)
             return
     api = find_gateway(connection)

@@ -1,0 +1,19 @@
+"""The commands of this part, for the table `mew_agent.commands`."""
+
+from typing import Final
+
+from mew_agent.cli.app.groups import CommandEntry, GroupEntry, Sections
+
+COMMANDS: Final[Sections] = {
+    "Join a space, or add to it": {
+        "a2a": GroupEntry(
+            "Offer participants to A2A clients.",
+            {
+                "serve": CommandEntry(
+                    "Offer agents, tools and people to A2A clients, each with a card.",
+                    "mew_agent.parts.a2a.command:serve",
+                )
+            },
+        )
+    }
+}

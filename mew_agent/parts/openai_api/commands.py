@@ -1,0 +1,13 @@
+"""The commands of this part, for the table `mew_agent.commands`."""
+
+from typing import Final
+
+from mew_agent.cli.app.groups import CommandEntry, Sections
+
+COMMANDS: Final[Sections] = {
+    "Join a space, or add to it": {
+        "serve": CommandEntry(
+            "Offer the agents as models to OpenAI clients.", "mew_agent.parts.openai_api.command:serve"
+        )
+    }
+}

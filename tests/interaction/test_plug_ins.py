@@ -1,0 +1,123 @@
+"""A package of another author adds a type of participant and a command: the one of docs/how-to/plug-ins.md."""
+
+import json
+import os
+import shutil
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.interaction.test_docs import DOCS, blocks_of
+from tests.support.cli import Outcome, run_program
+from tests.support.ports import unused_ports
+
+MOST_LINES = 60
+ROOT = DOCS.parent
+PARTS = ROOT / "mew_agent" / "parts"
+COMMANDS_OF = {
+    "a2a": "a2a",
+    "acp": "acp",
+    "mcp": "bridge",
+    "meter": "meter",
+    "openai_api": "serve",
+    "rehearsal": "model",
+}
+
+
+@pytest.fixture
+def files() -> dict[str, str]:
+    return {block.title: block.code for block in blocks_of(DOCS / "how-to" / "plug-ins.md") if block.title}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, files: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a space, in an environment where the package is installed as pip installs it."""
+    site, folder = tmp_path / "site", tmp_path / "space"
+    project = tomllib.loads(files["pyproject.toml"])["project"]
+    metadata = site / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+    metadata.mkdir(parents=True)
+    groups = project["entry-points"].items()
+    entries = "".join(
+        f"[{group}]\n" + "".join(f"{name} = {target}\n" for name, target in one.items()) for group, one in groups
+    )
+    (metadata / "entry_points.txt").write_text(entries)
+    for name, code in files.items():
+        if name.endswith(".py"):
+            (site / name).write_text(code)
+    folder.mkdir()
+    (folder / "space.yaml").write_text(files["space.yaml"])
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(site), os.environ.get("PYTHONPATH", ""))))
+    return folder
+
+
+def mew(folder: Path, *words: str) -> Outcome:
+    return run_program((sys.executable, "-m", "mew_agent", *words), folder, os.environ)
+
+
+def test_the_plug_in_of_the_documentation_is_short(files: dict[str, str]) -> None:
+    code = [line for name in files if name.endswith(".py") for line in files[name].splitlines() if line.strip()]
+    assert len(code) <= MOST_LINES
+
+
+def test_a_plug_in_adds_a_command(folder: Path) -> None:
+    assert "metronome  Print the default interval." in mew(folder, "--help").out
+    assert (mew(folder, "metronome")).out == "every 60 seconds\n"
+
+
+def test_a_plug_in_adds_a_type_of_participant(folder: Path) -> None:
+    (port,) = unused_ports(1)
+    started = mew(folder, "up", "--detach", "--json", "--port", str(port))
+    try:
+        assert json.loads(started.out)["programs"]["beat"] == {"joined": True, "fault": None}, started
+        assert "tick" in (mew(folder, "history")).out
+        added = mew(folder, "agent", "add", "second", "--metronome", "tock")
+        assert added.out == "second: added and joined\n", added
+        assert "metronome: {" in (folder / "space.yaml").read_text()
+    finally:
+        stopped = mew(folder, "down")
+    assert stopped.code == 0, stopped
+
+
+def test_the_settings_of_a_plug_in_are_checked_with_their_place(folder: Path) -> None:
+    text = (folder / "space.yaml").read_text()
+    (folder / "space.yaml").write_text(text.replace("every_seconds: 30", "every_second: 30"))
+    refused = mew(folder, "up", "--detach")
+    assert "space.yaml:5:29: unknown key 'every_second' under participants.beat.metronome" in refused.err
+    (folder / "space.yaml").write_text(text.replace("every_seconds: 30", "every_seconds: 0.5"))
+    warned = mew(folder, "doctor")
+    assert warned.code == 0, warned
+
+
+def test_a_plug_in_adds_an_acp_agent(folder: Path, tmp_path: Path) -> None:
+    metadata = tmp_path / "site" / "mew_robot-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "entry_points.txt").write_text("[mew_agent.acp_profiles]\nrobot = mew_robot:ROBOT\n")
+    (tmp_path / "site" / "mew_robot.py").write_text(
+        "from mew_agent.parts.acp.profiles import AcpProfile\n"
+        "ROBOT = AcpProfile('robot', ('robot-acp',), install='pip install robot')\n"
+    )
+    missing = mew(folder, "agent", "add", "helper", "--acp", "robot")
+    assert "program 'robot-acp' not found; install it with `pip install robot`" in missing.err
+
+
+@pytest.mark.parametrize("part", sorted(path.name for path in PARTS.iterdir() if (path / "__init__.py").exists()))
+def test_without_a_part_only_its_own_commands_are_missing(part: str, tmp_path: Path) -> None:
+    """The metadata still names the part, as after its folder was deleted."""
+    shutil.copytree(ROOT / "mew_agent", tmp_path / "mew_agent", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.rmtree(tmp_path / "mew_agent" / "parts" / part)
+    show = "from mew_agent.cli.main import run\nimport sys\nsys.exit(run(['doctor', '--help']) or run(['--help']))"
+    (tmp_path / "space.yaml").write_text("space: {id: a}\nparticipants: {ada: {}, coder: {agent: {model: m}}}\n")
+    path = os.pathsep.join(map(str, (tmp_path, ROOT / "protocol", ROOT / "spaces")))
+    environment = {**os.environ, "PYTHONPATH": path}
+    outcome = run_program((sys.executable, "-c", show), tmp_path, environment)
+    assert (outcome.code, outcome.err) == (0, "")
+    check = (
+        "from mew_spaces.config.loading import load_space\n"
+        "print(load_space('space.yaml').participants['coder'].acts_as)"
+    )
+    assert run_program((sys.executable, "-c", check), tmp_path, environment).out == "agent\n"
+    listed = {line.split()[0] for line in outcome.out.splitlines() if line.startswith("  ")}
+    missing = {COMMANDS_OF[part]} if part in COMMANDS_OF else set()
+    assert set(COMMANDS_OF.values()) - listed == missing
