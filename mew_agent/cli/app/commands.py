@@ -21,7 +21,7 @@ def _command(summary: str, implementation: str, *, passes_options: bool = False)
 _UP: Final = _command("Start a space: its gateway and its participants.", "cli.space.up:up")
 _DOWN: Final = _command("Stop the running space of this folder.", "cli.space.running:down")
 _STATUS: Final = _command(
-    "Show what needs you, and how full each agent's context window is.", "cli.board.status:show_status"
+    "Show what needs you, and how full each agent's context window is.", "cli.remote.status:show_status"
 )
 
 _CORE: Final[Sections] = {

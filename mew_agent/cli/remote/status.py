@@ -20,7 +20,6 @@ from mew_agent.cli.board.needs import attention_line, attention_lines, severitie
 from mew_agent.cli.board.table import board_line, board_lines
 from mew_agent.cli.remote.http_api import MAX_MINUTES, MAX_REPORTS, GatewayApi, SpaceEvents
 from mew_agent.cli.remote.session import configuration_at, find_gateway, find_identity
-from mew_agent.cli.space.agent_type import AGENT_KEY
 from mew_agent.errors import ConfigError
 
 
@@ -196,4 +195,4 @@ def _agents(api: GatewayApi) -> frozenset[str]:
     """The agents of space.yaml. They have a context even before they report it."""
     config = configuration_at(api.run_path)
     participants = config.participants if config else {}
-    return frozenset(name for name, one in participants.items() if one.type_key == AGENT_KEY)
+    return frozenset(name for name, one in participants.items() if one.acts_as == "agent")
