@@ -22,7 +22,6 @@ COMMANDS_OF = {
     "mcp": "bridge",
     "meter": "meter",
     "openai_api": "serve",
-    "rehearsal": "model",
 }
 
 
