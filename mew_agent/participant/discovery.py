@@ -6,6 +6,7 @@ requests. The answers are stored in `Peer.tools` and its neighbours.
 """
 
 import logging
+import math
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -59,12 +60,14 @@ LISTS: Final[Mapping[str, tuple[str, Reader]]] = {
 class Pace:
     """How peers are asked. All times are in seconds.
 
-    Each request first waits for a random part of `stagger_seconds`, so that a starting space does not ask everything at
-    once. A peer that does not answer within `answer_seconds` is asked again after each of `retry_seconds`, then not
-    before `time_to_live_seconds`, which is also how long an answer is valid.
+    Each request first waits for a random part of `stagger_seconds` for every `stagger_peers` peers or part of them:
+    then few members ask a peer that has joined, and the others use its answer. A peer that does not answer within
+    `answer_seconds` is asked again after each of `retry_seconds`, then not before `time_to_live_seconds`, which is also
+    how long an answer is valid.
     """
 
     stagger_seconds: float = 0.5
+    stagger_peers: int = 10
     answer_seconds: float = 15.0
     retry_seconds: tuple[float, ...] = (2.0, 10.0)
     time_to_live_seconds: float = 300.0
@@ -220,22 +223,25 @@ class Discovery(Subscriber):
                 return
             answers_before, again = inquiry.answers, True
             while again:
-                await anyio.sleep(random.random() * self.pace.stagger_seconds)  # noqa: S311 - no secret
+                longest_seconds = self.pace.stagger_seconds * math.ceil(len(self._peers) / self.pace.stagger_peers)
+                await anyio.sleep(random.random() * longest_seconds)  # noqa: S311 - no secret
                 is_answered = inquiry.answers != answers_before and not inquiry.is_repeat_wanted
                 if is_answered or self._inquiries.get(name) is not inquiry:
                     break
                 inquiry.is_repeat_wanted = False
-                await self._ask_with_retries(name, inquiry)
+                answers_before = inquiry.answers
+                await self._ask_with_retries(name, inquiry, answers_before)
                 again = inquiry.is_repeat_wanted
         finally:
             inquiry.is_running = False
             inquiry.tried.set()
 
-    async def _ask_with_retries(self, name: str, inquiry: _Inquiry) -> None:
+    async def _ask_with_retries(self, name: str, inquiry: _Inquiry, answers_before: int) -> None:
         for pause_seconds in (*self.pace.retry_seconds, None):
             try:
                 async with self._limiter:
-                    if self._inquiries.get(name) is inquiry:
+                    # An answer to another participant may have arrived while earlier requests were waited for.
+                    if self._inquiries.get(name) is inquiry and inquiry.answers == answers_before:
                         await self._ask_for_tools(name, inquiry)
                 return
             except (PeerAbsent, Rejected, NotPermitted) as error:

@@ -202,6 +202,7 @@ EXCUSED: Final[Mapping[str, str]] = {
     "mew_agent.cli.chat.terminal_chat.TerminalChat._chat": _PART,
     "mew_agent.parts.mcp.command._parse_arguments": _OPERATOR,
     "mew_agent.parts.mcp.command._parse_environment": _OPERATOR,
+    "mew_agent.cli.programs.agent_host.check_settings": _OPERATOR,
     "mew_agent.parts.policies.command._configured": _OPERATOR,
     "mew_agent.parts.policies.command._number": _OPERATOR,
     "mew_agent.parts.openai_api.command.read_keys": _OPERATOR,

@@ -7,29 +7,23 @@ import signal
 import subprocess
 import sys
 import termios
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, chdir
+from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
-from typing import Any
-from urllib.request import Request, urlopen
+from urllib.request import urlopen
 
 import anyio
 import anyio.to_thread
 import pytest
 from anyio.abc import Process
-from mew_spaces.launch.processes import left_behind
-from mew_spaces.launch.run_file import RunFile, read_run_file, run_file_path
-from mew_spaces.launch.supervisor import stop_space
+from mew_spaces.launch.run_file import read_run_file
 
 from tests.parts.mcp.conftest import workshop_over_http
-from tests.support import cli
 from tests.support.certificates import certified
+from tests.support.space_folder import MEW, Folder, environment, nothing_left
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="`mew up` needs a POSIX system")
-
-MEW = (sys.executable, "-P", "-m", "mew_agent")
 
 SPACE = """
 space: {id: review, name: Review room}
@@ -52,86 +46,6 @@ participants:
 CALCULATOR = "{command: mew, args: [agent, start, --type, calculator], auto_start: true, capabilities: [{kind: '*'}]}"
 
 
-class Folder:
-    """A space's folder, and commands typed in it. What `up` starts are processes in any case."""
-
-    def __init__(self, path: Path, space: str = SPACE) -> None:
-        self.path = path
-        path.mkdir(exist_ok=True)
-        (path / "space.yaml").write_text(space)
-
-    @property
-    def run_path(self) -> Path:
-        return run_file_path(self.path / ".mew")
-
-    @property
-    def run(self) -> RunFile:
-        found = read_run_file(self.run_path)
-        assert found is not None
-        return found
-
-    async def programs(self, path: str, body: object = None) -> dict[str, Any]:
-        """GET a path below the programs of the space as ada, or POST a body to it."""
-        return await self.request(f"/spaces/review/programs{path}", body)
-
-    async def request(self, path: str, body: object = None) -> dict[str, Any]:
-        """GET a path of the gateway as ada, or POST a body to it."""
-        token = (self.path / ".mew" / "tokens" / "ada.token").read_text().strip()
-        data = None if body is None else json.dumps(body).encode()
-        request = Request(f"{self.run.gateway}{path}", data, {"authorization": f"Bearer {token}"})
-        answer: dict[str, Any] = json.loads(await anyio.to_thread.run_sync(lambda: urlopen(request).read()))
-        return answer
-
-    async def mew(self, *arguments: str, code: int = 0) -> str:
-        """Run a command inside the test, which saves the start of a Python. Returns both outputs."""
-        before = dict(os.environ)
-        cli.replace_environment(environment())
-        try:
-            with chdir(self.path):
-                ended = await cli.mew(*arguments, output=cli.Output.merged())
-        finally:
-            cli.replace_environment(before)
-        assert ended.code == code, ended.out
-        assert "Traceback" not in ended.out
-        return ended.out
-
-    async def mew_process(self, *arguments: str, code: int = 0) -> str:
-        """Run a command in a process of its own. Returns both outputs."""
-        with anyio.fail_after(PATIENCE_SECONDS):
-            ended = await anyio.run_process(
-                (*MEW, *arguments), check=False, cwd=self.path, env=environment(), stderr=subprocess.STDOUT
-            )
-        shown = ended.stdout.decode()
-        assert ended.returncode == code, shown
-        assert "Traceback" not in shown
-        return shown
-
-    async def stop(self) -> None:
-        """Stop the space if it runs, as `mew down` does, without another process."""
-        if (run := read_run_file(self.run_path)) is not None:
-            await anyio.to_thread.run_sync(stop_space, self.run_path, run)
-
-    @asynccontextmanager
-    async def running(self, *arguments: str) -> AsyncIterator[tuple[Process, Callable[[], str]]]:
-        """A command that goes on, with what it has printed so far."""
-        log = self.path / f"{arguments[0]}.out"
-        with log.open("wb") as output:
-            process = await anyio.open_process(
-                (*MEW, *arguments), stdout=output, stderr=output, cwd=self.path, env=environment()
-            )
-        try:
-            yield process, log.read_text
-        finally:
-            if process.returncode is None:
-                process.kill()
-            await process.aclose()
-
-
-def environment() -> dict[str, str]:
-    """Ours, without anything that would speak for the space under test."""
-    return {key: value for key, value in os.environ.items() if not key.startswith(("MEW_", "OPENAI_"))}
-
-
 async def ended(process: Process) -> int:
     with anyio.fail_after(PATIENCE_SECONDS):
         return await process.wait()
@@ -145,13 +59,9 @@ async def read_screen(screen: int, shown: bytearray, text: bytes) -> None:
             shown.extend(os.read(screen, 65_536))
 
 
-def nothing_left(run: RunFile) -> bool:
-    return not run.is_alive and not left_behind(run.processes, run.run_id)
-
-
 @pytest.fixture
 async def folder(tmp_path: Path) -> AsyncIterator[Folder]:
-    place = Folder(tmp_path / "room")
+    place = Folder(tmp_path / "room", SPACE)
     yield place
     await place.stop()
 
@@ -165,7 +75,7 @@ def light(folder: Folder) -> Folder:
 @pytest.fixture(scope="module")
 async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Folder]:
     """A running space for tests that leave its programs running. Some add to it, and one restarts it."""
-    place = Folder(tmp_path_factory.mktemp("shared") / "room")
+    place = Folder(tmp_path_factory.mktemp("shared") / "room", SPACE)
     await place.mew_process("up", "--detach", "--port", "0")
     yield place
     await place.stop()
@@ -209,7 +119,7 @@ async def test_background_space_with_tls_is_started_used_and_stopped(
     assert "MEW_GATEWAY=wss://" in await folder.mew_process("run", "env")
     assert "hello" in await folder.mew("chat", "coder", "hello")
     assert "already running" in await folder.mew("up", "--port", "0", code=2)
-    elsewhere = Folder(tmp_path / "elsewhere")
+    elsewhere = Folder(tmp_path / "elsewhere", SPACE)
     token = (folder.path / ".mew" / "tokens" / "ada.token").read_text().split()[0]
     as_ada = ("--gateway", run.ws, "--space", "review", "--participant", "ada", "--token", token)
     assert "is not trusted" in await elsewhere.mew("status", *as_ada, code=1)

@@ -24,6 +24,7 @@ from mew_agent.cli.board.words import clip
 from mew_agent.errors import ConfigError
 
 if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
     from rich.live import Live
 
 _DEFAULT_WIDTH: Final = 200
@@ -206,15 +207,24 @@ def use_log_format(name: str | None) -> None:
 
 def configure_logging(level: str) -> None:
     """Log to standard error, one line per event; as JSON if `MEW_LOG_FORMAT` is `json`."""
-    handler = logging.StreamHandler(sys.stderr)
+    logging.basicConfig(level=level.upper(), handlers=[log_handler(sys.stderr, level)])
+
+
+def log_handler(stream: "SupportsWrite[str]", level: str) -> logging.Handler:
+    """Return a handler that writes records of this level and above to a stream, in the format of `MEW_LOG_FORMAT`."""
+    handler = logging.StreamHandler(stream)
+    handler.setLevel(level.upper())
     is_json = os.environ.get(LOG_FORMAT_VARIABLE) == "json"
     handler.setFormatter(JsonLines() if is_json else TextLines("%(asctime)s %(levelname)s %(message)s", "%H:%M:%S"))
+    if level != "debug":
+        handler.addFilter(_is_not_chatty)
     handler.addFilter(_is_no_disconnect)
     handler.addFilter(LogBudget(least_level=logging.WARNING))  # whatever floods a program, its log stays small
-    logging.basicConfig(level=level.upper(), handlers=[handler])
-    if level != "debug":
-        for name in _CHATTY_LIBRARIES:
-            logging.getLogger(name).setLevel(logging.WARNING)
+    return handler
+
+
+def _is_not_chatty(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.WARNING or record.name.partition(".")[0] not in _CHATTY_LIBRARIES
 
 
 def _is_no_disconnect(record: logging.LogRecord) -> bool:

@@ -19,9 +19,9 @@ from mew_agent.cli.app.options import (
     participant_option,
     read_log_level,
 )
-from mew_agent.config.agent_config import Source, check_model_source, load_agent_config
+from mew_agent.cli.programs.agent_host import check_settings, serve_agents
+from mew_agent.config.agent_config import Source, load_agent_config
 from mew_agent.errors import ConfigError
-from mew_agent.model.builtin import is_builtin
 from mew_agent.program import run_until_signal
 from mew_agent.tracing import enable_by_environment
 
@@ -42,6 +42,7 @@ def run(
         option("--log-level, -l LEVEL", "Log at debug, info, warning or error (default: info).", parser=read_log_level),
     ] = None,
     log_format: LogFormatOption = None,
+    from_stdin: Annotated[bool, option("--from-stdin", hidden=True)] = False,  # how `mew up` runs several agents
 ) -> None:
     """Run an agent until it is shut down.
 
@@ -49,6 +50,9 @@ def run(
     MEW_SPACE, MEW_PARTICIPANT_ID, MEW_TOKEN, OPENAI_API_KEY, OPENAI_BASE_URL, OPENAI_MODEL). Gateway, space and token
     default to the running space of this folder.
     """
+    if from_stdin:
+        serve_agents()
+        return
     options = {
         "gateway": gateway,
         "space": space,
@@ -66,11 +70,7 @@ def run(
     if is_stored and running is not None and not is_same_gateway(settings.gateway, running.values["gateway"]):
         # Never send the token of this folder's space to another gateway, unless it was given for that.
         raise ConfigError("--token or MEW_TOKEN", f"'token' is missing for {settings.gateway}")
-    for notice in notices:
-        terminal.warn(notice)
-    check_model_source(settings, where="mew agent run")
-    if is_builtin(settings.base_url):
-        raise ConfigError("base_url", "only `mew up` starts a model server; give the URL of `mew model serve`")
+    check_settings(settings, notices)
     terminal.use_log_format(log_format)
     terminal.configure_logging(settings.log_level)
     enable_by_environment()

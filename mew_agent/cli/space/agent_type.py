@@ -1,7 +1,7 @@
 """`agent:` in a space.yaml: an agent with a conversation of its own."""
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from mew_protocol import kinds
 from mew_protocol.capability import CapabilitySet
@@ -30,10 +30,12 @@ class AgentType(ParticipantType):
     settings = WrittenAgentSettings
     variable = "MEW_AGENT_CONFIG"
     words = ("agent", "run")
+    more_keys: ClassVar[Mapping[str, tuple[Any, Any]]] = {"own_process": (bool, False)}
 
     def start(self, start: ParticipantStart) -> ProgramStart:
         """Return the command, and the settings that were prepared."""
-        return ProgramStart(start.program("mew", ("agent", "run", *start.joins)), start.prepared)
+        host = () if start.settings["own_process"] else start.program("mew", ("agent", "run", "--from-stdin"))
+        return ProgramStart(start.program("mew", ("agent", "run", *start.joins)), start.prepared, host)
 
     def inherits(self, section: WrittenAgentSettings | None) -> tuple[str, ...]:
         """Return the variables of the model, and those with its keys."""

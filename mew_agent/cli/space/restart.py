@@ -127,8 +127,8 @@ def start_program(name: str, path: Path, run: RunFile, supervisor: int, api: Gat
 
 
 def _program(run: RunFile, name: str) -> tuple[object, object]:
-    """What distinguishes one program of a participant from the next: its process, and how it ended."""
-    return run.pids.participants.get(name), run.exits.get(name)
+    """Return a value that changes whenever a participant's program starts or ends."""
+    return run.starts.get(name), run.exits.get(name)
 
 
 def _entry(api: GatewayApi, name: str) -> BoardEntry:

@@ -7,6 +7,7 @@ tokens, the supervisor starts programs, and `mew_protocol.capability` reads capa
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ def parse_space(text: str, *, path: Path | str = "space.yaml") -> SpaceConfig:
 def place_in(path: Path | str, place: Sequence[int | str]) -> str:
     """Return file:line:column of a value (keys and indexes), or of the nearest value above it that exists."""
     try:
-        error = _Document(Path(path).read_text(encoding="utf-8"), Path(path)).error_at(place, "")
+        error = _document(Path(path).read_text(encoding="utf-8"), Path(path)).error_at(place, "")
     except (OSError, UnicodeDecodeError, SpaceConfigError):
         return str(path)
     return str(path) if error.line is None else f"{path}:{error.line}:{error.column}"
@@ -217,6 +218,12 @@ class _Document:
     def _error(self, problem: str, mark: yaml.Mark | None) -> SpaceConfigError:
         position = () if mark is None else (mark.line + 1, mark.column + 1)
         return SpaceConfigError(self.path, problem, *position)
+
+
+@lru_cache(maxsize=1)
+def _document(text: str, path: Path) -> _Document:
+    """Return a text with its positions; the newest is kept, because many places of one file are asked for in turn."""
+    return _Document(text, path)
 
 
 def _dotted(place: Sequence[int | str]) -> str:

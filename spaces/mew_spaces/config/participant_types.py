@@ -28,10 +28,14 @@ _OF_COMMANDS: Final = ("command", "args")
 
 @dataclass(frozen=True, slots=True)
 class ProgramStart:
-    """A program to start: its command line, and the settings that it reads as JSON from the type's variable."""
+    """A program to start: its command line, and the settings that it reads as JSON from the type's variable.
+
+    `host` is the command of a process that can run it together with others, by the orders of `launch.host_messages`.
+    """
 
     command: tuple[str, ...]
     settings: Mapping[str, Any] | None = field(default=None, repr=False)
+    host: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,8 @@ from mew_spaces.launch.run_file import Role
 
 GATEWAY: Final = "gateway"
 MODEL: Final = "system:model"
-"""Names of programs. No participant may have one of these two ids."""
+HOSTS: Final = "system:agents"
+"""Names of programs. No participant may have one of these ids."""
 
 FIFOS: Final = "fifos"
 """Folder of the FIFOs `<id>-in` and `<id>-out`, in the folder of the space."""
@@ -80,6 +81,13 @@ class Program:
     """FIFOs that the program creates; they are removed when the space stops."""
     start: ProgramStart | None = field(default=None, repr=False)
     """How its participant type starts it."""
+    own_variables: frozenset[str] = frozenset()
+    """The variables that may differ between programs in one process."""
+
+    @property
+    def host(self) -> tuple[str, ...]:
+        """The command of a process that runs it together with others; empty: it needs its own."""
+        return () if self.start is None else self.start.host
 
     @property
     def label(self) -> str:
@@ -175,6 +183,7 @@ class Launch:
         folder = self.folder / participant.cwd if participant.cwd else self.folder
         fifos: tuple[Path, ...] = ()
         start, settings = None, dict[str, str]()
+        identity = {"TOKEN", token_variable(name), "MEW_TOKEN", "MEW_PARTICIPANT_ID"}
         if participant.command is None and participant.type_key is not None:
             start = self._start(name, participant, participant.type_key, joins, known)
             command = start.command
@@ -196,7 +205,16 @@ class Launch:
             **{key: substitute(value, known) for key, value in participant.env.items()},
             **settings,
         }
-        return Program(name, command, folder, environment, restart=participant.restart_policy, fifos=fifos, start=start)
+        return Program(
+            name,
+            command,
+            folder,
+            environment,
+            restart=participant.restart_policy,
+            fifos=fifos,
+            start=start,
+            own_variables=frozenset(identity | settings.keys()),
+        )
 
     def _start(
         self, name: str, participant: ParticipantConfig, key: str, joins: tuple[str, ...], known: Mapping[str, str]

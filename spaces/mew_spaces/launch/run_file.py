@@ -85,6 +85,8 @@ class RunFile(_RunRecord):
     log_level: str = "info"
     ready: bool = False
     marks: dict[str, str] = Field(default_factory=dict)
+    starts: dict[str, int] = Field(default_factory=dict)
+    """How often the program of each participant was started."""
     exits: dict[str, Exit] = Field(default_factory=dict)
     gateway_exit: Exit | None = None
     fifos: tuple[str, ...] = ()
@@ -121,6 +123,7 @@ class RunFile(_RunRecord):
         changes = {
             "pids": pids,
             "marks": {one: begun for one, begun in {**self.marks, str(pid): mark}.items() if one in named},
+            "starts": {**self.starts, name: self.starts.get(name, 0) + 1},
             "exits": {one: exit_ for one, exit_ in self.exits.items() if one != name},
             "fifos": tuple(dict.fromkeys((*self.fifos, *map(str, fifos)))),
         }

@@ -11,12 +11,12 @@ import signal
 import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 import anyio
 import anyio.to_thread
@@ -24,7 +24,8 @@ from anyio.abc import Process, TaskGroup
 
 from mew_spaces.errors import SpacesError
 from mew_spaces.launch import program_logs
-from mew_spaces.launch.launch import Program
+from mew_spaces.launch.hosts import HostedProgram, HostPool, RunningProgram
+from mew_spaces.launch.launch import HOSTS, Program
 from mew_spaces.launch.processes import left_behind, signal_group, started_mark, stop_groups
 from mew_spaces.launch.program_logs import last_write, log_path, open_log, prepare_log_folder
 from mew_spaces.launch.run_file import Exit, RunFile, end_run, read_run_file, write_run_file
@@ -76,6 +77,7 @@ class Supervisor:
     _failure: ProgramFailed | None = field(default=None, init=False)
     _how: str = field(default="was stopped", init=False)
     _tasks: TaskGroup | None = field(default=None, init=False)
+    _hosts: HostPool | None = field(default=None, init=False)
     _kept: dict[str, tuple[anyio.CancelScope, anyio.Event]] = field(default_factory=dict, init=False)
     """What ends the watch over each participant's program, and what is set when it has ended."""
 
@@ -97,11 +99,13 @@ class Supervisor:
         listened once, or does not listen in time. Always stops all programs and removes the run file before it returns.
         """
         names = [program.name for program in (*services, *participants)]
+        names += [HOSTS] if any(program.host for program in participants) else []
         prepare_log_folder(self.log_folder, names, self.log_links)
         self._save(self.run)
         try:
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
+                self._hosts = HostPool(tasks, self._open_host, self.on_output, GRACE_SECONDS)
                 tasks.start_soon(program_logs.keep_logs_bounded, self.log_folder)
                 tasks.start_soon(self._start_all, tasks, services, participants)
                 await self._stop.wait()
@@ -123,7 +127,8 @@ class Supervisor:
             scope, ended = self._kept[participant.name]
             scope.cancel()
             await ended.wait()
-        if self._tasks is not None and not self._stop.is_set():
+        if self._tasks is not None and self._hosts is not None and not self._stop.is_set():
+            self._hosts.trust(participant.name)
             prepare_log_folder(self.log_folder, [participant.name], self.log_links)
             await self._begin(self._tasks, participant)
 
@@ -167,15 +172,18 @@ class Supervisor:
         pause_seconds = first_seconds
         while not self._stop.is_set():
             since = anyio.current_time()
-            code = await self._run(program, begun)
+            code, others = await self._run(program, begun)
             if self._stop.is_set():
                 return
             # What a program wrote last is quoted if it failed.
-            last_line = program_logs.last_line(self._log_path(program)) if code is None or code > 0 else ""
-            ended = Exit(code=code, at=datetime.now(UTC).isoformat(), detail=last_line)
+            detail = program_logs.last_line(self._log_path(program)) if code is None or code > 0 else ""
+            if others:
+                detail = f"its process had {others} other agent{'s' if others > 1 else ''}"
+            ended = Exit(code=code, at=datetime.now(UTC).isoformat(), detail=detail)
             if anyio.current_time() - since > settled_seconds:
                 pause_seconds = first_seconds
-            is_restarted = self._record_end(program, ended, has_begun=begun.is_set())
+            # Nobody knows which agent ended a shared process, and the others did not fail: all of them continue.
+            is_restarted = self._record_end(program, ended, has_begun=begun.is_set()) or others > 0
             next_start = f"; it restarts in {pause_seconds:g} s" if is_restarted else ""
             if (
                 is_restarted
@@ -207,58 +215,99 @@ class Supervisor:
             self._save(self.run.model_copy(update={"gateway_exit": ended}))
         return has_begun
 
-    async def _run(self, program: Program, begun: anyio.Event) -> int | None:
-        """Run a program until it ends. Returns its exit code; None if it could not be started or does not listen."""
+    async def _run(self, program: Program, begun: anyio.Event) -> tuple[int | None, int]:
+        """Run a program until it ends. Returns its exit code, and how many other agents lost their process with it.
+
+        The exit code is None if the program could not be started or does not listen.
+        """
+        others = 0
         try:
-            async with self._running(program) as process:
-                if await _listens(process, program, within_seconds=self.ready_seconds):
+            async with self._running(program) as running:
+                if await _listens(running, program, within_seconds=self.ready_seconds):
                     begun.set()
                     if self.run.gateway_exit is not None and program.role == "gateway":
                         self._save(self.run.model_copy(update={"gateway_exit": None}))
                         self._report("the gateway is back")
-                    await process.wait()
-                code = process.returncode
+                    await running.wait()
+                code = running.returncode
+                if isinstance(running, HostedProgram):
+                    others = running.shared_with or 0
                 if code is None:
                     self._log_failure(program, f"did not listen within {self.ready_seconds:g} seconds")
         except OSError as error:
             code = None
             named = f": {error.filename}" if error.filename else ""
             self._log_failure(program, f"{error.strerror or error}{named}".lower())
-        return code
+        return code, others
 
     @asynccontextmanager
-    async def _running(self, program: Program) -> AsyncIterator[Process]:
-        """Run a program and record it in the run file. When it ends, the processes left in its group are stopped."""
+    async def _running(self, program: Program) -> AsyncIterator[RunningProgram]:
+        """Run a program, alone or in a process with others, and record it in the run file."""
+        async with AsyncExitStack() as stack:
+            running: RunningProgram
+            if program.host and self._hosts is not None:
+                running = await stack.enter_async_context(self._hosts.running(program, self._log_path(program)))
+            else:
+                running = await stack.enter_async_context(self._own_process(program))
+            mark = started_mark(running.pid) or ""
+            self._save(self.run.with_started(program.role, program.name, running.pid, mark, program.fifos))
+            yield running
+
+    @asynccontextmanager
+    async def _own_process(self, program: Program) -> AsyncIterator[Process]:
+        """Run a program in a process of its own, with its output in its log."""
         with open_log(self._log_path(program)) as file:
-            process = await anyio.open_process(
-                program.command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE if self.on_output else file,
-                stderr=subprocess.STDOUT,
-                cwd=program.folder,
-                env=program.environment,
-                # Its group can then be signalled without us, and Ctrl-C in our terminal does not reach it: `_end_all`
-                # stops programs in order.
-                start_new_session=True,
-            )
-            mark = started_mark(process.pid) or ""
-            self._save(self.run.with_started(program.role, program.name, process.pid, mark, program.fifos))
-            try:
-                async with anyio.create_task_group() as tasks:
-                    if self.on_output is not None and process.stdout is not None:
-                        tasks.start_soon(
-                            program_logs.copy_output, process.stdout, file, partial(self.on_output, program.name)
-                        )
-                    yield process
-                    if left_behind([process.pid], self.run.run_id):
-                        await self._stop_groups({process.pid: None})
-                    # A process that left the group may hold the pipe open for ever.
-                    tasks.cancel_scope.deadline = anyio.current_time() + _LAST_OUTPUT_SECONDS
-            finally:
-                with anyio.CancelScope(shield=True):
-                    if process.returncode is None:
-                        await self._stop_groups({process.pid: self.run.marks.get(str(process.pid))})
-                    await process.aclose()
+            output = subprocess.PIPE if self.on_output else file
+            async with (
+                self._open_process(program, stdout=output, stderr=subprocess.STDOUT) as process,
+                anyio.create_task_group() as tasks,
+            ):
+                if self.on_output is not None and process.stdout is not None:
+                    copy = program_logs.copy_output
+                    tasks.start_soon(copy, process.stdout, file, partial(self.on_output, program.name))
+                yield process
+                await self._stop_left_behind(process)
+                # A process that left the group may hold the pipe open for ever.
+                tasks.cancel_scope.deadline = anyio.current_time() + _LAST_OUTPUT_SECONDS
+
+    @asynccontextmanager
+    async def _open_host(self, program: Program) -> AsyncIterator[Process]:
+        """Start a process for several agents, which takes orders from a pipe and reports through another."""
+        with open_log(self._log_path(program)) as file:
+            pipe = subprocess.PIPE
+            async with self._open_process(program, stdin=pipe, stdout=pipe, stderr=file) as process:
+                yield process
+                await self._stop_left_behind(process)
+
+    @asynccontextmanager
+    async def _open_process(
+        self, program: Program, *, stdout: int | IO[bytes], stderr: int | IO[bytes], stdin: int = subprocess.DEVNULL
+    ) -> AsyncIterator[Process]:
+        """Start the process of a program. At the end of the block it is stopped with its group if it still runs."""
+        process = await anyio.open_process(
+            program.command,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            cwd=program.folder,
+            env=program.environment,
+            # Its group can then be signalled without us, and Ctrl-C in our terminal does not reach it: `_end_all`
+            # stops programs in order.
+            start_new_session=True,
+        )
+        mark = started_mark(process.pid)
+        try:
+            yield process
+        finally:
+            with anyio.CancelScope(shield=True):
+                if process.returncode is None:
+                    await self._stop_groups({process.pid: mark})
+                await process.aclose()
+
+    async def _stop_left_behind(self, process: Process) -> None:
+        """Stop the processes that an ended process left in its group."""
+        if left_behind([process.pid], self.run.run_id):
+            await self._stop_groups({process.pid: None})
 
     async def _end_all(self) -> None:
         """Stop participants before services, so that they can still leave the space."""
@@ -318,7 +367,7 @@ def stop_space(path: Path, run: RunFile) -> bool:
     return was_alive or bool(stopped)
 
 
-async def _listens(process: Process, program: Program, *, within_seconds: float) -> bool:
+async def _listens(process: RunningProgram, program: Program, *, within_seconds: float) -> bool:
     """Wait until a program accepts connections. False if it ends first or takes too long."""
     if program.opens is None:
         return True

@@ -4,8 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +11,17 @@ import anyio
 import anyio.to_thread
 import pytest
 from mew_spaces.launch.launch import ListenAddress, Program
-from mew_spaces.launch.processes import RUN_VARIABLE, left_behind, started_mark
+from mew_spaces.launch.processes import left_behind, started_mark
 from mew_spaces.launch.program_logs import log_path
-from mew_spaces.launch.run_file import Pids, RunFile, read_run_file, write_run_file
-from mew_spaces.launch.supervisor import ProgramFailed, Supervisor, stop_space
+from mew_spaces.launch.run_file import Pids, RunFile, write_run_file
+from mew_spaces.launch.supervisor import ProgramFailed, stop_space
 
 from tests.support.ports import unused_ports
-from tests.support.waiting import PATIENCE_SECONDS, until
+from tests.support.supervised import RUN_ID, House, program
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="process groups are a POSIX matter")
 
-RUN_ID = "supervisor-test"
 LISTEN = """
 import socket, sys, time
 listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
@@ -33,48 +31,9 @@ time.sleep(60)
 SLEEP = "import time; print('here I am', flush=True); time.sleep(60)"
 
 
-def program(name: str, text: str, *arguments: str, folder: Path, **more: Any) -> Program:
-    command = (sys.executable, "-c", text, *arguments)
-    return Program(name, command, folder, {**os.environ, RUN_VARIABLE: RUN_ID}, **more)
-
-
 def gateway(folder: Path) -> Program:
     port = unused_ports()[0]
     return program("gateway", LISTEN, str(port), folder=folder, role="gateway", opens=ListenAddress("127.0.0.1", port))
-
-
-class House:
-    """A supervisor under test, with its reports and a way to wait for its actions."""
-
-    def __init__(self, folder: Path, *, tells: bool = True) -> None:
-        self.reported: list[tuple[str, str]] = []
-        self.ready = anyio.Event()
-        run = RunFile(space="s", gateway="http://x", ws="ws://x", started_at="now", run_id=RUN_ID)
-        self.supervisor = Supervisor(
-            run_file=folder / ".mew" / "run.json",
-            run=run,
-            log_folder=folder / "logs",
-            on_output=(lambda name, line: self.reported.append((name, line))) if tells else None,
-            on_ready=self.ready.set,
-        )
-
-    @property
-    def run(self) -> RunFile:
-        found = read_run_file(self.supervisor.run_file)
-        assert found is not None
-        return found
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        await until(lambda: condition())
-
-    @asynccontextmanager
-    async def serving(self, services: list[Program], participants: list[Program]) -> AsyncIterator[None]:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self.supervisor.serve, services, participants)
-            with anyio.fail_after(PATIENCE_SECONDS):
-                await self.ready.wait()
-            yield
-            self.supervisor.stop()
 
 
 async def test_participants_start_after_the_gateway_listens(tmp_path: Path) -> None:

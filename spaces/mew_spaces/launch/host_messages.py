@@ -1,0 +1,41 @@
+"""[pure] The messages between `mew up` and a process that runs several agents: one JSON object a line.
+
+Owns their form only. `hosts` sends the orders; the process itself belongs to the command line.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class _HostMessage(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    """Participant id of the agent."""
+
+    def to_line(self) -> bytes:
+        """Return the message as one line of JSON."""
+        return self.model_dump_json().encode() + b"\n"
+
+
+class HostOrder(_HostMessage):
+    """Start or stop one agent of the process.
+
+    `variables` are the agent's own, on top of the environment of the process; they hold its token. `log` is its log
+    file. With `is_shown`, the process also reports each line that it writes there.
+    """
+
+    action: Literal["start", "stop"]
+    variables: Mapping[str, str] = Field(default={}, repr=False)
+    log: Path = Path()
+    is_shown: bool = False
+
+
+class HostNote(_HostMessage):
+    """A line that an agent wrote, or the exit code with which it ended."""
+
+    line: str | None = None
+    code: int | None = None
