@@ -35,8 +35,10 @@ class Fund:
 
     def join(self, tokens: float) -> float:
         """Add tokens. Returns the shares that own them."""
-        if not tokens:
-            return 0.0
+        if self.tokens == self.shares:  # the usual case: a share is a token
+            self.tokens += round(tokens)
+            self.shares += tokens
+            return tokens
         price = self.price
         self.tokens, self.shares = self.tokens + round(tokens), self.shares + tokens / price
         return tokens / price
@@ -106,7 +108,7 @@ class Intervals:
     measured: Pool = field(default_factory=lambda: Pool(Fund(), Fund()))
     lumps: Pool = field(default_factory=lambda: Pool(Fund(), Fund()))
     lump_items: Bulk = field(default_factory=Bulk)  # the items of all lumps
-    units: float = 0.0  # features of all items together
+    _units: list[float] = field(default_factory=list)  # features of all items together, in parts
 
     _all: list[Interval] = field(default_factory=list)
     _exact_ones: int = 0
@@ -132,6 +134,12 @@ class Intervals:
     def are_exact(self) -> bool:
         """Whether there are intervals and all are exact."""
         return bool(self._all) and self._exact_ones == len(self._all)
+
+    @property
+    def units(self) -> float:
+        """Features of all items together. Each part is added once, so that a call costs the same in any history."""
+        self._units = [sum(self._units, 0.0)]
+        return self._units[0]
 
     def price(
         self, items: Sequence[Measure], first_seq: int, last_seq: int, calibration: Calibration
@@ -181,7 +189,7 @@ class Intervals:
         if True in [measure.tool_result for measure in measures]:
             tool_tokens = _tool_tokens(split(tokens, measures, calibration))
         self._join(Interval(measures[0].seq, measures[-1].seq, kind, tokens - tool_tokens, tool_tokens))
-        self.units = self.units + units
+        self._units.append(units)
         if kind == "lump":
             self.lump_items.add(measures, calibration)
 
@@ -279,7 +287,7 @@ class Intervals:
         kept = list(intervals)
         self.exact, self.measured, self.lumps = Pool(Fund(), Fund()), Pool(Fund(), Fund()), Pool(Fund(), Fund())
         self.lump_items, self._all, self._exact_ones = Bulk(), [], 0
-        self.units = sum((measure.features for measure in items), 0.0)
+        self._units = [measure.features for measure in items]
         for interval in kept:
             self._join(interval)
             if interval.kind == "lump":

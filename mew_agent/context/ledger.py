@@ -42,6 +42,7 @@ from mew_agent.context.reconciliation import (
     Evidence,
     Removal,
     Terms,
+    drift_of,
     is_within_drift,
     learn_from_interval,
 )
@@ -78,7 +79,7 @@ class Models:
     """What was learnt about the models of a conversation."""
 
     calibration: Calibration = field(default_factory=Calibration)  # that of the model that answered last
-    learnt: Mapping[str, Calibration] = field(default_factory=dict)  # by served model
+    learnt: dict[str, Calibration] = field(default_factory=dict)  # by served model
 
     def switch(self, served_model: str) -> None:
         """Use what was learnt about another model: models have different tokenizers."""
@@ -87,7 +88,7 @@ class Models:
 
     def keep(self, served_model: str) -> None:
         """Keep the calibration for when this model answers again."""
-        self.learnt = {**self.learnt, served_model: self.calibration}
+        self.learnt[served_model] = self.calibration
 
 
 @dataclass
@@ -148,13 +149,15 @@ class Ledger:
     def _compared(self, fact: Reported) -> Comparison:
         """Compare a report with the last one, and with its prediction."""
         sent, projected = self.items.send(fact.last_seq, self.calibration)
-        before, terms = self.prompt_tokens, fact.terms
+        before, terms, drift = self.prompt_tokens, fact.terms, None
+        if before is not None:
+            drift = drift_of(before + sum(self._prefix_growth) + projected, fact.prompt_tokens)
         return Comparison(
             reported=fact.prompt_tokens,
             grown_tokens=fact.prompt_tokens - (before or 0),
             sent=sent,
             projected_tokens=projected,
-            predicted=None if before is None else before + sum(self._prefix_growth) + projected,
+            drift=drift,
             is_comparable=before is not None and terms == self.terms,
             same_model=terms.model == self.terms.model,
             same_fingerprint=terms.fingerprint == self.terms.fingerprint,
@@ -177,7 +180,7 @@ class Ledger:
     def _book_whole(self, seen: Comparison) -> None:
         """Book the items sent as a lump, and divide the whole prompt among its parts."""
         self._book_lump(seen.sent, seen.projected_tokens)
-        if seen.predicted is None or not seen.same_model:
+        if seen.drift is None or not seen.same_model:
             # A model's first prompt is all there is to learn its factor from. Its system prompt is a message, too.
             units = sum(self.preamble.texts, self.intervals.units)
             count = self.items.sent_count + 1
@@ -195,7 +198,7 @@ class Ledger:
     # -- restarts ----------------------------------------------------------------------------------------
 
     def _learn(self, fact: Learnt) -> None:
-        self.models.learnt = fact.calibrations
+        self.models.learnt = dict(fact.calibrations)
         self.models.calibration = fact.calibrations.get(fact.served_model or "", self.calibration)
 
     def _resume(self, fact: Resumed) -> None:

@@ -38,14 +38,10 @@ class Drift(NamedTuple):
     window_tokens: int | None = None  # the prompt at which the server began to drop old messages, if it stalls
 
 
-def drift_of(predicted: int, reported: int, before: int, *, may_be_truncated: bool) -> Drift:
-    """Return the drift of a prompt reported after one of `before` tokens.
-
-    `may_be_truncated` is False if something on our side may explain a smaller prompt.
-    """
+def drift_of(predicted: int, reported: int) -> Drift:
+    """Return the drift of a reported prompt."""
     tokens = predicted - reported
-    keep, whole = TRUNCATION_FALL
-    return Drift(tokens, not is_within_drift(tokens, reported), may_be_truncated and reported * whole < before * keep)
+    return Drift(tokens, not is_within_drift(tokens, reported), truncated_by_server=False)
 
 
 def is_within_drift(drift_tokens: int, prompt_tokens: int, projected_tokens: int = 0) -> bool:
@@ -146,7 +142,7 @@ class Comparison(NamedTuple):
     grown_tokens: int
     sent: Sequence[Measure]  # what entered between the two
     projected_tokens: int  # of these items
-    predicted: int | None  # the prompt that was expected; None without one before
+    drift: Drift | None  # of the prompt that was expected; None without one before
     is_comparable: bool  # whether both prompts were reported under the same terms
     same_model: bool
     same_fingerprint: bool
@@ -154,21 +150,14 @@ class Comparison(NamedTuple):
     last_seq: int  # the newest item sent
 
     @property
-    def drift_tokens(self) -> int | None:
-        """Predicted minus reported prompt; None without a prompt before."""
-        return None if self.predicted is None else self.predicted - self.reported
-
-    @property
     def has_fallen(self) -> bool:
         """Whether the prompt became smaller although nothing was removed."""
-        return self.predicted is not None and self.grown_tokens < 0 and self.removal is Removal.NOTHING
+        return self.drift is not None and self.grown_tokens < 0 and self.removal is Removal.NOTHING
 
     @property
     def is_close(self) -> bool:
         """Whether the prompt is as large as predicted. Then it teaches, whichever machine answered."""
-        drift = self.drift_tokens
-        is_within = drift is not None and is_within_drift(drift, self.reported)
-        return is_within and self.same_model and self.same_fingerprint
+        return self.drift is not None and not self.drift.rebased and self.same_model and self.same_fingerprint
 
     @property
     def is_interval(self) -> bool:
@@ -186,12 +175,10 @@ class Comparison(NamedTuple):
 
     def is_in_doubt(self, calibration: Calibration) -> bool:
         """Return whether the growth may include more, or less, than the items sent."""
-        if self.drift_tokens is None:
-            return False
-        if not is_within_drift(self.drift_tokens, self.reported):
-            return True
+        if self.drift is None or self.drift.rebased:
+            return self.drift is not None
         # After an inexact cut there will be no interval to doubt.
-        return self.removal is not Removal.OTHERS and is_doubtful(self.drift_tokens, self.sent, calibration)
+        return self.removal is not Removal.OTHERS and is_doubtful(self.drift.tokens, self.sent, calibration)
 
 
 @dataclass
@@ -223,23 +210,22 @@ class Evidence:
         is_whole = seen.is_comparable and seen.removal is Removal.NOTHING and not thinking
         self.drift = self._drift(seen, is_whole=is_whole, is_steady=not unsteady)
         has_old_calls = unsteady > thinking and any(measure.question for measure in seen.sent)
-        drift_tokens = seen.drift_tokens if seen.is_comparable else None
+        drift_tokens = seen.drift.tokens if seen.drift is not None and seen.is_comparable else None
         self.count_proof.observe(terms.model, drift_tokens, seen.sent, calibration, has_old_calls=has_old_calls)
         if seen.has_fallen and seen.is_comparable:
             self.fallen_until = seen.last_seq
 
     def _drift(self, seen: Comparison, *, is_whole: bool, is_steady: bool) -> Drift | None:
         """Return the drift. Unless the prompt `is_whole`, something on our side may explain a smaller one."""
-        before = seen.reported - seen.grown_tokens
-        if seen.predicted is None:
+        drift, before = seen.drift, seen.reported - seen.grown_tokens
+        if drift is None or not is_whole:
             self.standstill.reset()
-            return None
-        drift = drift_of(seen.predicted, seen.reported, before, may_be_truncated=is_whole)
-        if not is_whole:
-            self.standstill.reset()
-        elif self.standstill.observe(before, seen.reported, seen.projected_tokens, is_steady=is_steady):
-            drift = drift._replace(truncated_by_server=True, window_tokens=seen.reported)
-        return drift
+            return drift
+        if self.standstill.observe(before, seen.reported, seen.projected_tokens, is_steady=is_steady):
+            return drift._replace(truncated_by_server=True, window_tokens=seen.reported)
+        keep, whole = TRUNCATION_FALL
+        is_truncated = seen.reported * whole < before * keep
+        return drift._replace(truncated_by_server=True) if is_truncated else drift
 
 
 def is_doubtful(drift_tokens: int, sent: Sequence[Measure], calibration: Calibration) -> bool:

@@ -1,7 +1,7 @@
 """The client for model servers: any OpenAI-compatible endpoint behind the `Model` interface.
 
-Owns the openai package (versions 2 and 3), the course of a request, and the translation of every error of that package
-into a `ModelError`. Keeps no history and makes no policy decisions.
+Owns the openai package, the course of a request, and the translation of its errors into a `ModelError`.
+Keeps no history and makes no policy decisions.
 """
 
 import functools
@@ -12,7 +12,7 @@ import ssl
 import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, nullcontext
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import urlsplit, urlunsplit
 
 import anyio
@@ -33,8 +33,6 @@ from mew_agent.model.reply_events import ReplyEvents
 if TYPE_CHECKING:
     import openai
 
-    Chunks: TypeAlias = openai.AsyncStream[object]
-
 OPENAI_BASE_URL: Final = "https://api.openai.com/v1"
 logger = logging.getLogger(__name__)
 
@@ -43,8 +41,8 @@ _CLOSE_SECONDS: Final = 2.0
 _AFTER_DONE_SECONDS: Final = 1.0
 """How long to read on after `[DONE]`: some servers send usage then, and the end of the body frees the connection."""
 
-_PLAIN_ERRORS: Final = (httpx2.HTTPError, httpx2.InvalidURL, OSError)
-"""What a request of our own HTTP client raises, apart from errors of decoding its answer."""
+_HTTP_ERRORS: Final = (httpx2.HTTPError, httpx2.InvalidURL, OSError)
+"""What the HTTP client raises, apart from errors of decoding an answer."""
 
 
 class OpenAIModel:
@@ -54,8 +52,7 @@ class OpenAIModel:
     `OPENAI_API_KEY` yourself. Timeouts are in seconds: to connect, until the first chunk (a long prompt on a slow
     machine takes minutes), between chunks, and for each request about the window or a token count. `max_retries` are
     retries of the openai package before a stream is open: on HTTP 408, 409, 429, 5xx and on connection errors.
-    `http_client` replaces the HTTP client: an `httpx2.AsyncClient` with openai 3, an `httpx.AsyncClient` with openai
-    2. The caller closes it.
+    `http_client` replaces the HTTP client; the caller closes it.
     """
 
     def __init__(
@@ -69,7 +66,7 @@ class OpenAIModel:
         idle_timeout_seconds: float = 120.0,
         window_timeout_seconds: float = 2.0,
         max_retries: int = 2,
-        http_client: "openai.DefaultAsyncHttpxClient | None" = None,
+        http_client: httpx2.AsyncClient | None = None,
     ) -> None:
         self._model = model
         self._base_url = (base_url or OPENAI_BASE_URL).rstrip("/")
@@ -103,9 +100,9 @@ class OpenAIModel:
                 yield event
             return
         assembly, decoder = ReplyAssembly(self._model), EventDecoder()
-        seen, request_id = assembly.events, _request_id(answer.response)
+        seen, request_id = assembly.events, _request_id(answer)
         try:
-            async with aclosing(_events(answer.response, decoder)) as events:
+            async with aclosing(_events(answer, decoder)) as events:
                 while (one := await self._next_event(events, seen)) is not None:
                     for delta in self._fed(assembly, one, request_id):
                         yield delta
@@ -129,7 +126,7 @@ class OpenAIModel:
         if client is not None and self._http_client is None:
             await client.close()
 
-    async def _open(self, request: ModelRequest) -> "Chunks | list[ModelEvent]":
+    async def _open(self, request: ModelRequest) -> httpx2.Response | list[ModelEvent]:
         """Send the request. Retry in another dialect as long as the server names an argument that it rejects.
 
         Returns the open stream, or the events of an answer that was not streamed.
@@ -156,29 +153,21 @@ class OpenAIModel:
                     self._dialect = dialect
                 return answer
 
-    async def _send(self, request: ModelRequest, dialect: dialects.Dialect) -> "Chunks | list[ModelEvent]":
+    async def _send(self, request: ModelRequest, dialect: dialects.Dialect) -> httpx2.Response | list[ModelEvent]:
         if "openai" not in sys.modules:  # imported in a thread, so that the agent keeps answering meanwhile
             await anyio.to_thread.run_sync(importlib.import_module, "openai")
-        import openai
-
-        body = dialects.request_body(request, self._model, dialect)
-        client = self._connected_client()
-        if not dialect.is_streaming:
-            response = await client.post("/chat/completions", cast_to=_transport().Response, body=body)
-            return self._whole_answer(response.content, _request_id(response))
-        # Decoded JSON rather than the package's models: those drop or coerce some of what providers put in chunks.
-        chunks = await client.post(
-            "/chat/completions",
-            cast_to=object,
-            body=body,
-            options={"headers": self._stream_headers},
-            stream=True,
-            stream_cls=openai.AsyncStream[object],
+        # The raw response: the package's models drop or coerce some of what providers put in chunks.
+        raw = await self._connected_client().chat.completions.with_raw_response.create(
+            **dialects.request_body(request, self._model, dialect),
+            extra_headers=self._stream_headers if dialect.is_streaming else {},
         )
-        if chunks.response.headers.get("content-type", "").lower().startswith("text/html"):
-            await _close(chunks, is_reusable=False)
+        response: httpx2.Response = raw.http_response
+        if not dialect.is_streaming:
+            return self._whole_answer(response.content, _request_id(response))
+        if response.headers.get("content-type", "").lower().startswith("text/html"):
+            await _close(response, is_reusable=False)
             raise self._errors.failed("the answer is a web page, not a completion; is the base URL right?")
-        return chunks
+        return response
 
     def _whole_answer(self, content: bytes, request_id: str | None) -> list[ModelEvent]:
         assembly, decoder = ReplyAssembly(self._model), EventDecoder()
@@ -242,8 +231,7 @@ class OpenAIModel:
     async def _fetch(self, method: Literal["GET", "POST"], url: str, body: dict[str, object] | None) -> object:
         """Make one request about the window or a token count; see `Fetch`."""
         # Without the openai package: an agent asks this when it starts, and the import takes 0.4 s.
-        given, errors = self._http_client, _PLAIN_ERRORS if self._http_client is None else _sdk_errors()
-        client = self._plain_client() if given is None else nullcontext(given)
+        client = self._plain_client() if self._http_client is None else nullcontext(self._http_client)
         headers = {"Authorization": f"Bearer {self._api_key or _NO_KEY}"}
         try:
             with anyio.fail_after(self._window_timeout_seconds):
@@ -257,7 +245,7 @@ class OpenAIModel:
             raise self._errors.unreachable(f"no answer in {self._window_timeout_seconds:g} s") from error
         except ValueError as error:
             raise self._errors.failed("the answer is not valid JSON") from error
-        except errors as error:
+        except _HTTP_ERRORS as error:
             raise self._errors.unreachable(connection_cause(error)) from error
         raise self._status_error(response, _error_in(response))
 
@@ -306,29 +294,20 @@ class OpenAIModel:
 
         if chunks_seen is not None:
             return self._errors.cut(connection_cause(error), chunks=chunks_seen)
-        if not isinstance(error, openai.APITimeoutError | _transport().TimeoutException):
+        if not isinstance(error, openai.APITimeoutError | httpx2.TimeoutException):
             return self._errors.unreachable(connection_cause(error))
-        if any(isinstance(cause, _transport().ConnectTimeout) for cause in causes(error)):
+        if any(isinstance(cause, httpx2.ConnectTimeout) for cause in causes(error)):
             return self._errors.unreachable(f"no connection in {self._connect_timeout_seconds:g} s")
         return self._errors.unreachable(f"no answer in {self._first_chunk_timeout_seconds:g} s")
 
 
-async def _events(response: Any, decoder: EventDecoder) -> AsyncGenerator[Event, None]:
+async def _events(response: httpx2.Response, decoder: EventDecoder) -> AsyncGenerator[Event, None]:
     """Yield each event of an answer. The openai package would stop at `[DONE]`."""
     async for piece in response.aiter_bytes():
         for event in decoder.feed(piece):
             yield event
     for event in decoder.end():
         yield event
-
-
-def _transport() -> Any:
-    """Return the HTTP library of the installed openai package: module `httpx` (openai 2) or `httpx2` (openai 3)."""
-    import openai
-
-    # Found through the client class that the package exports, so that neither library is a dependency of ours.
-    client_class = openai.DefaultAsyncHttpxClient.__mro__[1]
-    return sys.modules[client_class.__module__.partition(".")[0]]
 
 
 @functools.cache
@@ -347,19 +326,10 @@ def _error_in(response: httpx2.Response) -> object:
 
 
 def _sdk_errors() -> tuple[type[Exception], ...]:
-    """Return every exception that the openai package raises: its own, its HTTP library's, and errors of decoding."""
+    """Return every exception of a call: the openai package's own, its HTTP library's, and errors of decoding."""
     import openai
 
-    transport = _transport()
-    return (
-        openai.OpenAIError,
-        openai.InvalidWebhookSignatureError,
-        transport.HTTPError,
-        transport.InvalidURL,
-        transport.StreamError,
-        ValueError,
-        OSError,
-    )
+    return (openai.OpenAIError, httpx2.StreamError, ValueError, *_HTTP_ERRORS)
 
 
 def _other_dialect(dialect: dialects.Dialect, error: Exception, request: ModelRequest) -> dialects.Dialect | None:
@@ -374,12 +344,12 @@ def _other_dialect(dialect: dialects.Dialect, error: Exception, request: ModelRe
     return dialects.adapted(dialect, error.status_code, error.param, text, has_images=has_images)
 
 
-async def _close(chunks: "Chunks", *, is_reusable: bool) -> None:
+async def _close(response: httpx2.Response, *, is_reusable: bool) -> None:
     """Close a response, even while this task is being cancelled, and its connection unless that `is_reusable`."""
     # Some servers end an overflow as an empty stream and then drop the connection, which would fail the next request.
     with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
-        await chunks.close()
-        network = chunks.response.extensions.get("network_stream")
+        await response.aclose()
+        network = response.extensions.get("network_stream")
         if not is_reusable and network is not None:
             await network.aclose()
 
@@ -387,10 +357,10 @@ async def _close(chunks: "Chunks", *, is_reusable: bool) -> None:
 def _is_connection_error(error: BaseException) -> bool:
     import openai
 
-    return isinstance(error, openai.APIConnectionError | _transport().TransportError)
+    return isinstance(error, openai.APIConnectionError | httpx2.TransportError)
 
 
-def _request_id(response: Any) -> str | None:
+def _request_id(response: httpx2.Response) -> str | None:
     request_id: str | None = response.headers.get("x-request-id")
     return request_id
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import isinf
 from operator import itemgetter
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from mew_protocol import errors
@@ -25,9 +25,9 @@ _MAX_KNOWN_ID = 512
 _COMPLETE_PREFIX = b'{"protocol":"%s","' % PROTOCOL.encode()
 """The start of an envelope as the usual clients write it: compact, headers first, all headers present."""
 
-_validate_complete = Envelope.__pydantic_validator__.validate_json
+_validate_complete = TypeAdapter(Envelope).validator.validate_json
 # What `Envelope.encode` calls: each call counts in the path that every envelope takes.
-_encode = Envelope.__pydantic_serializer__.to_json
+_encode = TypeAdapter(Envelope).serializer.to_json
 _headers_of = itemgetter("protocol", "id", "ts", "sender", "kind")
 
 # Numbers that may exceed a double, which the parser reads as infinity: JSON has no infinity. These are two expressions
@@ -149,9 +149,8 @@ def read_draft(value: object) -> Draft:
             errors.INVALID_ENVELOPE, f"an envelope must be a JSON object, not {found}", errors.VALIDATION_ERROR
         )
     try:
-        # Calls the validator directly: `model_validate` is a Python function that only calls it.
         model = Envelope if is_complete(value) else Draft
-        draft: Draft = model.__pydantic_validator__.validate_python(value, by_alias=True, by_name=False)
+        draft = model.model_validate(value, by_alias=True, by_name=False)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"] if isinstance(part, str) and part != "dict[str,any]")

@@ -4,9 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mew_agent.context.facts import Described, Reported
+from mew_agent.context.ledger import fold
 from mew_agent.context.measures import Measure
-from mew_agent.context.reconciliation import Drift, Standstill, drift_of, is_doubtful
+from mew_agent.context.preamble import FixedTexts
+from mew_agent.context.reconciliation import Drift, Removal, Standstill, Terms, drift_of, is_doubtful
 from mew_agent.tokens.projection import Calibration
+
+TERMS = Terms("m", "f", "b")
 
 
 @pytest.mark.parametrize(
@@ -14,14 +19,26 @@ from mew_agent.tokens.projection import Calibration
     [(1064, 1000, False), (1065, 1000, True), (936, 1000, False), (935, 1000, True), (10_200, 10_000, False)],
 )
 def test_beyond_64_tokens_and_2_percent_the_books_are_moved(predicted: int, reported: int, rebased: bool) -> None:
-    assert drift_of(predicted, reported, 900, may_be_truncated=True) == Drift(predicted - reported, rebased, False)
+    assert drift_of(predicted, reported) == Drift(predicted - reported, rebased, False)
 
 
-@pytest.mark.parametrize(("reported", "ours", "truncated"), [(799, False, True), (800, False, False), (1, True, False)])
+@pytest.mark.parametrize(
+    ("reported", "removal", "truncated"),
+    [
+        (799, Removal.NOTHING, True),
+        (800, Removal.NOTHING, False),
+        (1, Removal.INTERVALS, False),
+        (1, Removal.OTHERS, False),
+    ],
+)
 def test_an_unexplained_fall_below_four_fifths_is_truncation_by_the_server(
-    reported: int, ours: bool, truncated: bool
+    reported: int, removal: Removal, truncated: bool
 ) -> None:
-    assert drift_of(1000, reported, 1000, may_be_truncated=not ours).truncated_by_server is truncated
+    ledger = fold([Described(FixedTexts(1000.0)), Reported(1000, TERMS, -1)])
+    ledger.removal = removal
+    ledger.apply(Reported(reported, TERMS, -1))
+    assert ledger.drift is not None
+    assert ledger.drift.truncated_by_server is truncated
 
 
 @pytest.mark.parametrize(
