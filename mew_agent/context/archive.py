@@ -180,6 +180,8 @@ def _with_own_call_ids(returned: Sequence[Item], present: Sequence[Item]) -> lis
 _MOST_WORDS, _MOST_WORD_CHARS = 16, 32
 """Of words that are looked for in a text: the search takes time for each character of each word."""
 
+_PART_BEFORE = 4  # a quarter of the characters of an extract come before the word
+
 _UNSPACED = re.compile(r"([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af])")
 """Scripts without spaces between words: each character is a word of the index."""
 
@@ -206,7 +208,8 @@ def extract_around(text: str, words: str, chars: int) -> tuple[str, int]:
     wanted = (word[0][:_MOST_WORD_CHARS] for word in islice(re.finditer(r"\w+", words), _MOST_WORDS))
     pattern = "|".join(map(re.escape, wanted))
     found = re.search(pattern, text, re.IGNORECASE) if pattern else None
-    start = max(0, min((found.start() if found else 0) - chars // 4, len(text) - chars))
+    before = chars // _PART_BEFORE
+    start = max(0, min((found.start() if found else 0) - before, len(text) - chars))
     part = text[start : start + chars]
     shown = f"{'...' if start else ''}{part}{'...' if start + chars < len(text) else ''}"
     return shown, len(text) - len(part)

@@ -3,8 +3,8 @@
 Used only for the part of a prompt that no provider has reported yet, and always labelled. Features show what kind of
 text it is (prose, digits, base64, Chinese), which a number of characters per token cannot. Learns per model from
 reported prompts: the factor k, the weight of each feature (one tokenizer takes a token for each digit, another for
-three), and, if a tokenizer counted all texts of an interval, the chat template's overhead per message. Accuracy:
-docs/explanation/numbers.md.
+three), and, if a tokenizer counted all texts of an interval, the chat template's overhead per message. How it works and
+how to change it: docs/explanation/estimator.md.
 """
 
 import re
