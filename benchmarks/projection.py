@@ -38,7 +38,7 @@ from mew_agent.errors import ConfigError
 from mew_agent.model.interface import ToolCall, Window
 from mew_agent.model.usage import Usage
 from mew_agent.parts.rehearsal.tokenizer import count as count_rehearsal
-from mew_agent.tokens.tokenizers import Family, TextCounter, TokenizerSettings, counter_for
+from mew_agent.tokens.tokenizers import TextCounter, TokenizerSettings, counter_for
 from tests.support.trackers import keep_call
 
 WINDOW_TOKENS = 128_000
@@ -57,7 +57,7 @@ SCENARIOS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }
 """Kinds of tool results in the first and the second half of a conversation."""
 
-FAMILIES: dict[str, tuple[Family, str, str | None]] = {
+FAMILIES: dict[str, tuple[str, str, str | None]] = {
     "o200k": ("gpt", "gpt-5", "o200k_base.tiktoken"),
     "cl100k": ("gpt", "gpt-4", "cl100k_base.tiktoken"),
     "llama3": ("llama3", "llama-3", "llama3.json"),

@@ -41,7 +41,6 @@ PartOfWindow = Annotated[
 ]
 ModelUrl = Annotated[str, AfterValidator(_checked_model_url)]
 PinText = Annotated[str, Field(min_length=1, max_length=MAX_PIN_CHARS)]
-TokenizerChoice = Literal["auto", "off", "gpt", "mistral", "llama2", "llama3"]
 
 
 class Summariser(SparseSettings):
@@ -127,8 +126,8 @@ class AgentSettings(SparseSettings):
     """Offer the model tools for reminders (default: if the policy uses reminders)."""
     upkeep: bool = True
     """Let the model tidy its context while no question waits."""
-    tokenizer: Annotated[TokenizerChoice, BeforeValidator(bare_off_as_text)] = "auto"
-    """Tokenizer for exact counts: a family, `auto` to choose by the model's name if one is installed, or `off`."""
+    tokenizer: Annotated[str, BeforeValidator(bare_off_as_text)] = "auto"
+    """Tokenizer for exact counts: a family such as `gpt`, `auto` to choose by the name of the model, or `off`."""
     tokenizer_file: Path | None = None
     """Vocabulary of the tokenizer, if its extra includes none (relative to this file)."""
     conversation_history_length: Annotated[Count, Field(ge=0)] | None = None

@@ -13,17 +13,15 @@ from typing import Any
 
 import pytest
 
+from mew_agent.config.agent_config import load_agent_config
 from mew_agent.errors import ConfigError
+from mew_agent.parts.tokenizers.families import MOST_CHARS, encoding_of, mistral_vocabulary
 from mew_agent.tokens.tokenizers import (
-    MOST_CHARS,
-    Family,
     TextCounter,
     TokenizerSettings,
     chosen_counter,
     counter_for,
-    encoding_of,
     family_of,
-    mistral_vocabulary,
     refuse_unavailable,
 )
 from tests.support.rehearsal_vocabulary import write_vocabulary
@@ -68,7 +66,7 @@ def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
         ("", None),
     ],
 )
-def test_the_family_follows_from_the_model_name(name: str, family: Family | None) -> None:
+def test_the_family_follows_from_the_model_name(name: str, family: str | None) -> None:
     assert family_of(name) == family
 
 
@@ -100,7 +98,7 @@ def test_an_unknown_family_has_no_counter_and_needs_no_extra() -> None:
     ],
 )
 def test_a_missing_extra_is_named_with_the_command_that_installs_it(
-    family: Family, package: str, extra: str, monkeypatch: pytest.MonkeyPatch
+    family: str, package: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ConfigError, match=rf"'{package}' is not installed.*pip install 'mew-agent\[{extra}\]'"):
@@ -112,7 +110,7 @@ def test_a_missing_extra_is_named_with_the_command_that_installs_it(
     ("file", "said"), [(None, "none is ever downloaded"), (Path("/nowhere/at.all"), "file not found: /nowhere/at.all")]
 )
 def test_a_missing_vocabulary_is_an_error_and_never_downloaded(
-    family: Family, package: str, file: Path | None, said: str
+    family: str, package: str, file: Path | None, said: str
 ) -> None:
     pytest.importorskip(package)
     with pytest.raises(ConfigError, match=said):
@@ -122,7 +120,7 @@ def test_a_missing_vocabulary_is_an_error_and_never_downloaded(
 @pytest.mark.parametrize(
     ("family", "package"), [("gpt", "tiktoken"), ("llama2", "tokenizers"), ("mistral", "mistral_common")]
 )
-def test_an_invalid_vocabulary_is_named_in_the_error(family: Family, package: str, tmp_path: Path) -> None:
+def test_an_invalid_vocabulary_is_named_in_the_error(family: str, package: str, tmp_path: Path) -> None:
     pytest.importorskip(package)
     file = tmp_path / "tekken_wrong.json"
     file.write_text("{}")
@@ -268,3 +266,18 @@ def test_a_name_chooses_a_counter_for_a_model_of_another_name(tmp_path: Path) ->
     assert counter is not None
     assert counter.count("two words") == 2
     refuse_unavailable("llama3", TokenizerSettings("qwen", tmp_path / "tokenizer.json"))
+
+
+@pytest.mark.parametrize("asking", [chosen_counter, refuse_unavailable])
+def test_an_unknown_tokenizer_is_refused_with_those_that_exist(asking: Any) -> None:
+    with pytest.raises(ConfigError, match=r"unknown tokenizer 'mistrall' \(did you mean 'mistral'\?\)"):
+        asking("mistrall", TokenizerSettings("a-model"))
+
+
+def test_a_missing_vocabulary_is_refused_with_its_position(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+    file = tmp_path / "agent.yaml"
+    file.write_text("tokenizer: llama3\ntokenizer_file: missing.json\n")
+    with pytest.raises(ConfigError) as caught:
+        load_agent_config(flags={"space": "s", "id": "a", "token": "t"}, environ={}, file=file)
+    assert str(caught.value).startswith(f"{file}:2:1: file not found: {tmp_path / 'missing.json'}")
