@@ -85,7 +85,7 @@ dist: $(STAMP)
 	$(BIN)/python -m hatchling build
 	MEW_WHEEL=$$(echo dist/*.whl) $(BIN)/python -m pytest -q tests/interaction/test_wheel.py
 	$(BIN)/python -m venv build/dist
-	build/dist/bin/python -m pip install --quiet --disable-pip-version-check dist/*.whl
+	build/dist/bin/python -m pip install --quiet --disable-pip-version-check "$$(echo dist/*.whl)[space]"
 	build/dist/bin/python -m pip check
 	build/dist/bin/mew --version
 
@@ -140,7 +140,7 @@ audit: $(STAMP)
 sbom:
 	mkdir -p dist
 	$(PYTHON) -m venv --clear .venv-sbom
-	.venv-sbom/bin/python -m pip install --quiet --disable-pip-version-check .
+	.venv-sbom/bin/python -m pip install --quiet --disable-pip-version-check '.[space]'
 	$(PYTHON) -m venv --clear .venv-sbom-tool
 	.venv-sbom-tool/bin/python -m pip install --quiet --disable-pip-version-check 'cyclonedx-bom>=7.0'
 	.venv-sbom-tool/bin/cyclonedx-py environment --output-reproducible \
@@ -179,7 +179,7 @@ $(PACKAGE): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "mew-agent needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; try: make PYTHON=python3.12 ...")'
 	@echo 'Installing mew-agent into $(VENV); this happens once and takes half a minute.'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --disable-pip-version-check -e .
+	$(BIN)/python -m pip install --disable-pip-version-check -e '.[space]'
 	touch $@
 
 $(STAMP): $(PACKAGE)

@@ -4,7 +4,10 @@ import atexit
 import gc
 import signal
 import sys
+from importlib.util import find_spec
 from typing import NoReturn
+
+from mew_settings.installation import SPACE_PACKAGE, install_command
 
 from mew_agent.cli.app.signals import end_on_interrupt
 from mew_agent.garbage import collect_rarely
@@ -15,6 +18,8 @@ def main() -> NoReturn:
     collect_rarely()
     atexit.register(gc.freeze)  # else the interpreter searches every object for cycles at its end, for 0.1 s
     end_on_interrupt()
+    if find_spec(SPACE_PACKAGE) is None:
+        sys.exit(f"mew: gateway and command line need the extra 'space': {install_command('space')}")
     from mew_agent.cli.main import run
 
     code = run()

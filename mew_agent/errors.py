@@ -7,8 +7,6 @@ is wrong, where, and what to do if that is known. Vendor errors become `ModelErr
 import difflib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
-from typing import Final
 
 from mew_protocol.envelope import Envelope
 from mew_protocol.setting_problems import did_you_mean
@@ -394,21 +392,6 @@ def first_cause(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
-
-
-_PACKAGES: Final = {"mcp": "mcp_types", "local": "xllamacpp"}
-"""The packages of extras that have another name. `mcp_types` is absent next to `mcp` 1, which other libraries need."""
-
-
-def has_extra(extra: str) -> bool:
-    """Return whether the package of an extra is installed."""
-    return find_spec(_PACKAGES.get(extra, extra)) is not None
-
-
-def require_extra(extra: str, needs_it: str) -> None:
-    """Raise `MissingExtra` unless the package of an extra is installed."""
-    if not has_extra(extra):
-        raise MissingExtra(needs_it, f"'{extra}'", f"pip install 'mew-agent[{extra}]'")
 
 
 def unknown_name(where: str, problem: str, name: str, known: Iterable[str], more: str = "") -> ConfigError:

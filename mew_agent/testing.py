@@ -15,8 +15,12 @@ import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from mew_settings.plugins import load_table
 
-from mew_agent.cli.programs.gateway import RunningGateway, serve_for_tests
+from mew_agent.extras import require_extra
 from mew_agent.participant.participant import Participant
+
+require_extra("space", "`mew_agent.testing`")
+
+from mew_agent.cli.programs.gateway import RunningGateway, serve_for_tests  # noqa: E402
 
 if TYPE_CHECKING:
     from mew_agent.parts.rehearsal import RehearsalServer

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, Protocol
 
+from mew_settings.installation import install_command
 from mew_settings.plugins import load_table
 
 from mew_agent.errors import ConfigError, unknown_name
@@ -121,7 +122,7 @@ def _checked_file(family: str, path: Path | None) -> Path | None:
         raise unknown_name("tokenizer", f"unknown tokenizer '{family}'", family, (AUTO, OFF, *tokenizers()))
     one = tokenizers()[family]
     if find_spec(one.package) is None:
-        raise ConfigError("tokenizer", f"'{one.package}' is not installed", f"pip install 'mew-agent[{one.extra}]'")
+        raise ConfigError("tokenizer", f"'{one.package}' is not installed", install_command(one.extra))
     if path is None and not one.has_vocabulary:
         raise ConfigError(OPTION, f"no vocabulary: '{one.extra}' contains none, and none is ever downloaded", one.reads)
     if path is not None and not path.is_file():

@@ -77,7 +77,7 @@ def test_make_demo_installs_no_tools_for_tests() -> None:
     root = Path(__file__).parents[2]
     done = subprocess.run(("make", "-n", "-B", "demo"), cwd=root, capture_output=True, text=True, check=True)
     installs = [line for line in done.stdout.splitlines() if "pip install" in line]
-    assert [line.split("pip install ")[1] for line in installs] == ["--disable-pip-version-check -e ."]
+    assert [line.split("pip install ")[1] for line in installs] == ["--disable-pip-version-check -e '.[space]'"]
 
 
 def test_a_file_that_is_not_there_is_bad_input(tmp_path: Path, scratch: Path) -> None:

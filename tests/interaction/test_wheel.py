@@ -1,15 +1,59 @@
 """The wheel: it takes no import name that another distribution uses, and works without a clone."""
 
+import json
 import os
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
+import anyio
 import pytest
+from mew_spaces.config.loading import parse_space
+from mew_spaces.gateway.gateway import serve_gateway
 
 ROOT = Path(__file__).parents[2]
 TOP_LEVEL = {"mew_agent", "mew_listener", "mew_protocol", "mew_settings", "mew_spaces"}
+
+LIGHT = {
+    *("anyio", "httpx2", "openai", "pydantic", "pyyaml", "websockets"),  # what pyproject.toml names
+    *("idna", "typing-extensions"),  # needed by anyio
+    *("h11", "httpcore2", "truststore"),  # needed by httpx2
+    *("jiter", "sniffio"),  # needed by openai
+    *("annotated-types", "pydantic-core", "typing-inspection"),  # needed by pydantic
+}
+
+AGENT_AND_PARTICIPANT = """
+import asyncio, sys
+from mew_agent import Agent, AgentConfig, ModelIdentity, ModelReply, Participant, Usage
+
+class Parrot:
+    identity = ModelIdentity("parrot", "here")
+
+    async def stream(self, request):
+        text = request.messages[-1].content
+        yield ModelReply(text, tool_calls=(), finish_reason="stop", usage=Usage(10, 2, 12), served_model="parrot")
+
+    async def discover_window(self):
+        return None
+
+    async def count_prompt(self, request):
+        return None
+
+    async def aclose(self):
+        pass
+
+async def main(gateway, ada, coder):
+    config = AgentConfig(gateway=gateway, space="s", id="coder", token=coder, model="parrot", context_token_limit=1000)
+    agent = Agent(config, Parrot())
+    async with agent, Participant(gateway, space="s", id="ada", token=ada) as me:
+        running = asyncio.create_task(agent.run())
+        answer = await me.ask("chat", {"text": "Hello there."}, to="coder", answer="chat", timeout_seconds=30)
+        print(answer.body["text"], me.peers["coder"].context.tokens)
+        running.cancel()
+
+asyncio.run(main(*sys.argv[1:]))
+"""
 
 
 def run(*command: str | Path, cwd: Path) -> str:
@@ -73,3 +117,50 @@ def test_the_wheel_works_next_to_the_package_called_spaces(wheel: Path, tmp_path
     )
     origins = run(sys.executable, "-I", "-c", program, target, cwd=tmp_path).split()
     assert all(Path(origin).is_relative_to(target) for origin in origins)
+
+
+@pytest.fixture(scope="session")
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with the wheel and nothing that is optional."""
+    folder = tmp_path_factory.mktemp("light")
+    run(sys.executable, "-m", "venv", folder, cwd=ROOT)
+    run(folder / "bin" / "python", "-m", "pip", "install", "--quiet", wheel, cwd=folder)
+    return folder
+
+
+def packages_in(environment: Path) -> set[str]:
+    listed = run(environment / "bin" / "python", "-m", "pip", "list", "--format=json", cwd=environment)
+    names = {one["name"].lower().replace("_", "-") for one in json.loads(listed)}
+    return names - {"pip", "setuptools", "mew-agent"}
+
+
+async def test_the_light_install_runs_an_agent_and_a_participant(environment: Path) -> None:
+    assert packages_in(environment) <= LIGHT
+    config = parse_space("{space: {id: s}, participants: {ada: {capabilities: [{kind: '*'}]}, coder: {role: agent}}}")
+    async with serve_gateway(config) as gateway:
+        tokens = gateway.token_of("ada"), gateway.token_of("coder")
+        python = str(environment / "bin" / "python")
+        done = await anyio.run_process([python, "-I", "-c", AGENT_AND_PARTICIPANT, gateway.ws_url, *tokens])
+    assert done.stdout.decode().strip() == "Hello there. 12"
+
+
+def test_mew_names_the_command_that_adds_the_rest(environment: Path, wheel: Path, tmp_path: Path) -> None:
+    mew = environment / "bin" / "mew"
+    alone = subprocess.run([mew, "status"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    expected = "gateway and command line need the extra 'space': pip install 'mew-agent[space]'"
+    assert (alone.returncode, alone.stderr) == (1, f"mew: {expected}\n")
+    program = (
+        "from mew_agent import AgentConfig; from mew_agent.agent.resources import open_resources as o; o(AgentConfig("
+    )
+    program += "gateway='ws://h', space='s', id='a', token='t', base_url='rehearsal'))"
+    python = environment / "bin" / "python"
+    model = subprocess.run([python, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "the rehearsal model needs the extra 'space': pip install" in model.stderr
+
+    run(python, "-m", "pip", "install", "--quiet", f"{wheel}[space]", cwd=tmp_path)
+    run(mew, "init", "--model", "rehearsal", cwd=tmp_path)
+    run(mew, "up", "--detach", "--port", "0", cwd=tmp_path)
+    try:
+        assert "TOKENS" in run(mew, "status", cwd=tmp_path)
+    finally:
+        run(mew, "down", cwd=tmp_path)

@@ -1,6 +1,7 @@
 """The texts and the tree of errors."""
 
 import pytest
+from mew_settings.installation import install_command
 
 from mew_agent.errors import (
     BadAnswer,
@@ -22,8 +23,8 @@ from mew_agent.errors import (
     Refused,
     Superseded,
     Unauthorized,
-    require_extra,
 )
+from mew_agent.extras import require_extra
 
 
 @pytest.mark.parametrize(
@@ -95,7 +96,7 @@ def test_caller_gateway_and_peer_errors_are_separate() -> None:
 def test_a_missing_extra_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     require_extra("pytest", "this test")
     installed = {"mcp"}  # version 1, which other libraries need, has no `mcp_types`
-    monkeypatch.setattr("mew_agent.errors.find_spec", lambda name: name if name in installed else None)
+    monkeypatch.setattr("mew_agent.extras.find_spec", lambda name: name if name in installed else None)
     with pytest.raises(MissingExtra) as missing:
         require_extra("mcp", "the MCP bridge")
-    assert str(missing.value) == "the MCP bridge needs the extra 'mcp': pip install 'mew-agent[mcp]'"
+    assert str(missing.value) == f"the MCP bridge needs the extra 'mcp': {install_command('mcp')}"

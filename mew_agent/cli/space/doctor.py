@@ -16,6 +16,7 @@ from dataclasses import asdict
 from typing import Final
 
 from mew_settings.environment import COMPAT_VARIABLE
+from mew_settings.installation import install_command
 from mew_settings.plugins import Finding, load_table
 from mew_spaces.config.loading import SpaceConfig, load_space
 from mew_spaces.config.participant_types import participant_types
@@ -88,7 +89,7 @@ def look_around(needed: Mapping[str, tuple[str, ...]]) -> list[Finding]:
         Finding("python", "python", ".".join(map(str, sys.version_info[:3])), ""),
     ]
     for extra, package in _extras():
-        install = f'pip install "mew-agent[{extra}]"'
+        install = install_command(extra)
         version = _package(package)
         shown = None if version is None else f"{package} {version}"
         found.append(Finding("extra", extra, shown, install, needed.get(f"[{extra}]", ())))

@@ -18,7 +18,8 @@ from mew_spaces.launch.launch import Launch, Program, start_check, uses_fifos
 
 from mew_agent.cli.app.locate import place_of
 from mew_agent.cli.remote.permissions import unknown_kind_warnings
-from mew_agent.errors import ConfigError, require_extra
+from mew_agent.errors import ConfigError
+from mew_agent.extras import require_extra
 
 _PROGRAM_KEYS: Final = ("env", "env_from", "cwd", "restart_policy")
 """Keys of a participant that are about its program, or about the client of its FIFOs."""

@@ -20,7 +20,8 @@ from mew_agent.cli.app.options import (
     with_option_groups,
 )
 from mew_agent.cli.remote.session import find_identity, require_person
-from mew_agent.errors import ConfigError, has_extra, require_extra, unknown_name
+from mew_agent.errors import ConfigError, unknown_name
+from mew_agent.extras import has_extra, require_extra
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.acp.profiles import PROFILES
 from mew_agent.parts.acp.settings import ACP_CONFIG, AcpConfig

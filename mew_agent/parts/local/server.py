@@ -19,7 +19,8 @@ from typing import Any
 import anyio
 from mew_settings.plugins import Finding
 
-from mew_agent.errors import ConfigError, require_extra
+from mew_agent.errors import ConfigError
+from mew_agent.extras import require_extra
 from mew_agent.model.builtin import DEFAULT_WINDOW_TOKENS, BuiltinModel, ServeOptions, ServerAddress
 from mew_agent.model.embedded import EmbeddedModel
 from mew_agent.model.interface import Model

@@ -25,7 +25,8 @@ from mew_agent.cli.app.options import (
     with_option_groups,
 )
 from mew_agent.cli.remote.session import Identity, find_identity, require_person
-from mew_agent.errors import ConfigError, require_extra
+from mew_agent.errors import ConfigError
+from mew_agent.extras import require_extra
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.mcp.settings import BRIDGE_CONFIG, BridgeSettings
 from mew_agent.program import run_until_signal

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from mew_agent.extras import require_extra
 from mew_agent.model.builtin import BuiltinModel, ServeOptions, ServerAddress
 from mew_agent.model.interface import Model
 
@@ -25,7 +26,8 @@ class RehearsalModel(BuiltinModel):
         return serves
 
     def open(self, model: str, window_tokens: int | None) -> Model:
-        """Return the model inside this process."""
+        """Return the model inside this process. Raises `MissingExtra` without the extra `space`."""
+        require_extra("space", "the rehearsal model")
         from mew_agent.parts.rehearsal.service import EmbeddedRehearsal  # needs a web server
 
         return EmbeddedRehearsal(window_tokens)

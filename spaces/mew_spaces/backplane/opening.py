@@ -13,6 +13,7 @@ from typing import Final
 
 import anyio
 import anyio.to_thread
+from mew_settings.installation import install_command
 from mew_settings.private_files import FileLock, make_private_folder, replace_private_file
 
 from mew_spaces.backplane.interface import Backplane, BackplaneRefused
@@ -42,9 +43,7 @@ async def open_backplane(config: SpaceConfig, *, folder: Path, state: Path) -> A
         # Only now: few spaces have more than one gateway, and the extra is not always installed.
         from mew_spaces.backplane.jetstream import connect_jetstream
     except ModuleNotFoundError as error:
-        raise BackplaneRefused(
-            f"'backplane' needs the extra 'scale': pip install 'mew-agent[scale]' ({error})"
-        ) from None
+        raise BackplaneRefused(f"'backplane' needs the extra 'scale': {install_command('scale')} ({error})") from None
     # Besides envelopes that a member may ask for later, there are joins, statuses and ticks.
     kept_bytes = 2 * config.limits.history_bytes + 64 * 1024 * 1024
     token = None

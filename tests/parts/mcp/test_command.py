@@ -1,6 +1,7 @@
 """`mew bridge`: what it refuses before it connects. tests/interaction runs bridges as processes."""
 
 import pytest
+from mew_settings.installation import install_command
 
 from mew_agent.errors import ConfigError
 from mew_agent.parts.mcp.command import _parse_arguments, _parse_environment, _settings
@@ -40,9 +41,9 @@ async def test_invalid_options_are_refused_in_one_line(arguments: tuple[str, ...
 
 
 async def test_missing_package_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mew_agent.errors.find_spec", lambda _name: None)
+    monkeypatch.setattr("mew_agent.extras.find_spec", lambda _name: None)
     outcome = await mew("bridge", "start", *WHO, "-m", "x")
-    assert outcome.err == "mew: the MCP bridge needs the extra 'mcp': pip install 'mew-agent[mcp]'\n"
+    assert outcome.err == f"mew: the MCP bridge needs the extra 'mcp': {install_command('mcp')}\n"
     assert outcome.code == 2
 
 

@@ -1,6 +1,7 @@
 """`mew mcp serve`: what it refuses. tests/interaction runs it as a process."""
 
 import pytest
+from mew_settings.installation import install_command
 
 from tests.support import command_space
 from tests.support.cli import mew
@@ -15,9 +16,9 @@ async def test_group_alone_lists_its_commands() -> None:
 
 
 async def test_missing_package_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mew_agent.errors.find_spec", lambda _name: None)
+    monkeypatch.setattr("mew_agent.extras.find_spec", lambda _name: None)
     outcome = await mew("mcp", "serve")
-    assert outcome.err == "mew: `mew mcp serve` needs the extra 'mcp': pip install 'mew-agent[mcp]'\n"
+    assert outcome.err == f"mew: `mew mcp serve` needs the extra 'mcp': {install_command('mcp')}\n"
     assert outcome.code == 2
 
 

@@ -6,12 +6,14 @@ The counters' tests run where the extras are installed and are skipped elsewhere
 import base64
 import hashlib
 import logging
+import re
 import socket
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from mew_settings.installation import install_command
 
 from mew_agent.config.agent_config import load_agent_config
 from mew_agent.errors import ConfigError
@@ -101,7 +103,7 @@ def test_a_missing_extra_is_named_with_the_command_that_installs_it(
     family: str, package: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ConfigError, match=rf"'{package}' is not installed.*pip install 'mew-agent\[{extra}\]'"):
+    with pytest.raises(ConfigError, match=f"'{package}' is not installed.*{re.escape(install_command(extra))}"):
         counter_for(family, TokenizerSettings("model", Path(__file__)))
 
 

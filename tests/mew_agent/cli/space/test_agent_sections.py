@@ -1,10 +1,12 @@
 """The `agent:` sections of a space.yaml, as their processes get them."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
 import pytest
+from mew_settings.installation import install_command
 from mew_spaces.config.loading import parse_space
 
 from mew_agent.cli.space.agent_sections import (
@@ -185,7 +187,7 @@ def test_a_file_that_is_no_model_is_refused(tmp_path: Path, gguf: Path, model: s
 
 def test_a_missing_extra_is_named_with_its_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
-    with pytest.raises(ConfigError, match=r"needs the extra 'local': pip install 'mew-agent\[local\]'"):
+    with pytest.raises(ConfigError, match=re.escape(f"needs the extra 'local': {install_command('local')}")):
         shared_model([section(tmp_path, "base_url: local").config])
 
 

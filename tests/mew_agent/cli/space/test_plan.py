@@ -2,11 +2,13 @@
 
 import json
 import os
+import re
 import socket
 import sys
 from pathlib import Path
 
 import pytest
+from mew_settings.installation import install_command
 from mew_spaces.config.loading import load_space, parse_space
 from mew_spaces.errors import SpaceConfigError
 from mew_spaces.launch.processes import started_mark
@@ -277,9 +279,9 @@ def test_missing_acp_program_is_named_with_its_place(tmp_path: Path, command: st
 def test_bridge_without_its_package_is_refused_before_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mew_agent.errors.find_spec", lambda _name: None)
+    monkeypatch.setattr("mew_agent.extras.find_spec", lambda _name: None)
     text = "space: {id: s}\nparticipants:\n  web: {mcp_server: {url: 'http://x/mcp'}, auto_start: true}\n"
-    with pytest.raises(ConfigError, match=r"the MCP bridge needs the extra 'mcp': pip install 'mew-agent\[mcp\]'"):
+    with pytest.raises(ConfigError, match=re.escape(f"the MCP bridge needs the extra 'mcp': {install_command('mcp')}")):
         plan_of(tmp_path, text)
     plan_of(tmp_path, text.replace(", auto_start: true", ""))
 

@@ -1,0 +1,38 @@
+"""The command that adds an extra, for each way in which the program may have been installed."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from mew_settings import installation
+from mew_settings.installation import install_command
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "command"),
+    [
+        ("uv-receipt.toml", "", "uv tool install 'mew-agent[space]'"),
+        ("pipx_metadata.json", "{}", "pipx install --force 'mew-agent[space]'"),
+        ("pyvenv.cfg", "uv = 0.9\n", f"uv pip install --python {sys.executable} 'mew-agent[space]'"),
+        ("pyvenv.cfg", "home = /usr/bin\n", "pip install 'mew-agent[space]'"),
+        ("other", "", "pip install 'mew-agent[space]'"),
+    ],
+)
+def test_command_is_that_of_the_installer(
+    file: str, text: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / file).write_text(text)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.setattr(installation, "_clone", lambda: None)
+    assert install_command("space") == command
+
+
+def test_clone_is_installed_from_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "a clone"
+    metadata = tmp_path / "mew_agent-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Name: mew-agent\nVersion: 1.0\n")
+    (metadata / "direct_url.json").write_text(f'{{"url": "{folder.as_uri()}", "dir_info": {{"editable": true}}}}')
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    assert install_command("mcp") == f"{sys.executable} -m pip install -e '{folder}[mcp]'"
