@@ -1,23 +1,24 @@
 """A client of the gateway's HTTP interface, for one-shot commands.
 
-Owns requests, reading server-sent events, and the translation of errors. Blocking on purpose: a command waits for one
-answer at a time, and the standard library's client starts in a fraction of the time of an asynchronous one. It opens no
-WebSocket, so it never takes over a participant's connection.
+Owns requests, repeating them, and the translation of errors. Blocking on purpose: a command waits for one answer at a
+time. It opens no WebSocket, so it never takes over a participant's connection.
 """
 
-import http.client
 import json
+import queue
 import socket
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
+import httpx2
 from mew_protocol.attention import Attention, AttentionItem
 from mew_protocol.errors import CAPABILITY_VIOLATION, UNAUTHORIZED
 from mew_protocol.json_values import value_at
@@ -53,6 +54,9 @@ _NOTICE_SECONDS: Final = 1.0
 
 _RETRY_SECONDS: Final = 0.1
 
+_WAITING_EVENTS: Final = 1_000
+"""How many events may wait for a reader before the gateway has to."""
+
 
 @dataclass(frozen=True, slots=True)
 class ServerSentEvent:
@@ -71,77 +75,83 @@ class SpaceEvents(Protocol):
 
 
 class EventStream:
-    """A space's event stream, continued when the gateway restarts or at another gateway of the space.
-
-    A partial event is lost when a read times out.
-    """
+    """A space's event stream, continued when the gateway restarts or at another gateway of the space."""
 
     def __init__(self, api: "GatewayApi", last: int = 0) -> None:
         self._api = api
         self._last_id: str | None = None
-        self._connection, self._response, self._wire = api.open_events(last=last)
+        self._answer = api.open_events(last=last)
 
     def close(self) -> None:
         """Close the connection."""
-        self._connection.close()
+        self._answer.close()
 
     def next(self, *, deadline: float | None = None) -> ServerSentEvent:
         """Wait for the next event.
 
-        `deadline` is a time of `time.monotonic()`. Raises `TimeoutError` past it, after which the stream must not be
-        used, and `NotConnected` when the gateway closes the stream or sends nothing for too long, and is not being
-        restarted.
+        `deadline` is a time of `time.monotonic()`. Raises `TimeoutError` past it, and `NotConnected` when the gateway
+        closes the stream or sends nothing for too long, and is not being restarted.
         """
         while True:
             try:
-                event = self._read(deadline)
+                event = self._answer.next(deadline)
             except NotConnected:
                 if not self._api.can_continue:
                     raise
-                self._connection.close()
-                self._connection, self._response, self._wire = self._api.open_events(self._last_id, deadline=deadline)
+                self._answer.close()
+                self._answer = self._api.open_events(self._last_id, deadline=deadline)
             else:
                 self._last_id = event.id or self._last_id
                 return event
 
-    def _read(self, deadline: float | None) -> ServerSentEvent:
-        name, event_id, lines = "message", None, list[str]()
-        while True:
-            line = self._line(deadline)
-            if not line:
-                if lines:
-                    break
-                name = "message"
-                continue
-            field, _, value = line.partition(":")
-            value = value.removeprefix(" ")
-            if field == "event":
-                name = value
-            elif field == "data":
-                lines.append(value)
-            elif field == "id":  # comments keep the connection open; other fields are for browsers
-                event_id = value
-        try:
-            return ServerSentEvent(name, json.loads("\n".join(lines)), event_id)
-        except ValueError:
-            raise NotConnected(self._api.gateway, "received an event that cannot be read") from None
 
-    def _line(self, deadline: float | None) -> str:
-        left = SILENCE_SECONDS if deadline is None else deadline - time.monotonic()
-        if left <= 0:
+class _OpenEvents:
+    """An answer whose events a thread reads, so that a wait for one can end at any time."""
+
+    def __init__(self, gateway: str, client: httpx2.Client, response: httpx2.Response) -> None:
+        self._gateway, self._client, self._response = gateway, client, response
+        self._arrived: queue.Queue[ServerSentEvent | NotConnected] = queue.Queue(_WAITING_EVENTS)
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def next(self, deadline: float | None) -> ServerSentEvent:
+        """Wait for the next event; see `EventStream.next`."""
+        left = None if deadline is None else deadline - time.monotonic()
+        if left is not None and left <= 0:
             raise TimeoutError
         try:
-            self._wire.settimeout(min(left, SILENCE_SECONDS))
-            raw = self._response.readline()
-        except TimeoutError:
-            if deadline is not None and time.monotonic() >= deadline:
-                raise
-            raise NotConnected(self._api.gateway, f"received nothing for {SILENCE_SECONDS:g} seconds") from None
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            raise NotConnected(self._api.gateway, cause_of(error)) from None
-        if not raw:
-            raise NotConnected(self._api.gateway, "the gateway closed the connection")
-        return raw.decode("utf-8", errors="replace").rstrip("\r\n")
+            event = self._arrived.get(timeout=left)
+        except queue.Empty:
+            raise TimeoutError from None
+        if isinstance(event, NotConnected):
+            self._arrived.put(event)
+            raise event
+        return event
+
+    def close(self) -> None:
+        """Close the connection, and wait for the thread."""
+        wire = self._response.extensions["network_stream"].get_extra_info("socket")
+        with suppress(OSError):
+            wire.shutdown(socket.SHUT_RDWR)
+        while self._thread.is_alive():
+            with suppress(queue.Empty):  # it may wait for room
+                self._arrived.get(timeout=_RETRY_SECONDS)
+        self._response.close()
+        self._client.close()
+
+    def _read(self) -> None:
+        end = NotConnected(self._gateway, "the gateway closed the connection")
+        try:
+            for one in httpx2.EventSource(self._response, max_event_size=None):
+                if one.data:
+                    self._arrived.put(ServerSentEvent(one.event, json.loads(one.data), one.id or None))
+        except httpx2.ReadTimeout:
+            end = NotConnected(self._gateway, f"received nothing for {SILENCE_SECONDS:g} seconds")
+        except httpx2.TransportError as error:
+            end = NotConnected(self._gateway, _cause(error))
+        except ValueError:
+            end = NotConnected(self._gateway, "received an event that cannot be read")
+        self._arrived.put(end)
 
 
 class GatewayApi:
@@ -242,23 +252,28 @@ class GatewayApi:
         """The space's events: the newest `last` envelopes that are not statuses, the board, and what follows."""
         return closing(EventStream(self, last))
 
-    def open_events(self, since: str | None = None, *, last: int = 0, deadline: float | None = None) -> "_OpenAnswer":
+    def open_events(self, since: str | None = None, *, last: int = 0, deadline: float | None = None) -> _OpenEvents:
         """Open the event stream after the event with the id `since`, else see `events`. The caller closes it."""
         place = f"?since={_quoted(since)}" if since is not None else f"?last={last}" if last else ""
         path = f"/spaces/{_quoted(self.space)}/events{place}"
-        return self._repeat(lambda: self._request("GET", path, accept="text/event-stream"), deadline)
+
+        def open_stream() -> _OpenEvents:
+            client, response = self._request("GET", path, accept="text/event-stream")
+            response.request.extensions["timeout"]["read"] = SILENCE_SECONDS  # from here on
+            return _OpenEvents(self.gateway, client, response)
+
+        return self._repeat(open_stream, deadline)
 
     def _object(self, method: str, path: str, body: bytes | None = None) -> dict[str, Any]:
         def read() -> Any:
-            connection, answer, _ = self._request(method, path, body=body)
-            try:
-                return json.loads(answer.read())
-            except (OSError, http.client.HTTPException) as error:
-                raise NotConnected(self.gateway, cause_of(error)) from None
-            except ValueError:
-                return None
-            finally:
-                connection.close()
+            client, response = self._request(method, path, body=body)
+            with closing(client), closing(response):
+                try:
+                    return json.loads(response.read())
+                except (httpx2.TransportError, httpx2.DecodingError) as error:
+                    raise NotConnected(self.gateway, _cause(error)) from None
+                except ValueError:
+                    return None
 
         value = self._repeat(read)
         if not isinstance(value, dict):
@@ -293,43 +308,35 @@ class GatewayApi:
 
     def _request(
         self, method: str, path: str, *, body: bytes | None = None, accept: str = "application/json"
-    ) -> "_OpenAnswer":
-        """Send a request once. The caller reads the answer and closes the connection."""
-        parts = urlsplit(self.gateway)
-        host, port = parts.hostname or "", parts.port
-        if parts.scheme == "https":
-            connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-                host, port, timeout=ANSWER_SECONDS, context=trust()
-            )
-        else:
-            connection = http.client.HTTPConnection(host, port, timeout=ANSWER_SECONDS)
-        headers = {"Accept": accept, "Authorization": f"Bearer {self._token}"}
-        if body is not None:
-            headers["Content-Type"] = "application/json"
+    ) -> tuple[httpx2.Client, httpx2.Response]:
+        """Send a request once. The caller reads the response, and closes both."""
+        verify = trust() if self.gateway.startswith("https:") else False
+        client = httpx2.Client(verify=verify, timeout=ANSWER_SECONDS, trust_env=False)
         try:
-            connection.connect()
-            wire = connection.sock
-            connection.request(method, parts.path.rstrip("/") + path, body, headers)
-            answer = connection.getresponse()
-            if answer.status >= HTTPStatus.BAD_REQUEST:
-                raise self._refusal(answer)
+            headers = {"Accept": accept, "Authorization": f"Bearer {self._token}"}
+            if body is not None:
+                headers["Content-Type"] = "application/json"
+            request = client.build_request(method, self.gateway.rstrip("/") + path, content=body, headers=headers)
+            response = client.send(request, stream=True)
+            if response.status_code >= HTTPStatus.BAD_REQUEST:
+                raise self._refusal(response)
         except BaseException as error:
-            connection.close()
-            if isinstance(error, OSError | http.client.HTTPException):
-                raise tls_failure(self.gateway, error) or NotConnected(self.gateway, cause_of(error)) from None
-            if isinstance(error, ValueError):
+            client.close()
+            if isinstance(error, httpx2.LocalProtocolError | ValueError):
                 raise ConfigError("--token", "is not a token: it contains invalid characters") from None
+            if isinstance(error, httpx2.TransportError):
+                raise tls_failure(self.gateway, _root(error)) or NotConnected(self.gateway, _cause(error)) from None
             raise
-        return connection, answer, wire
+        return client, response
 
-    def _refusal(self, answer: http.client.HTTPResponse) -> GatewayError:
+    def _refusal(self, response: httpx2.Response) -> GatewayError:
         try:
-            said = json.loads(answer.read())
-        except (OSError, http.client.HTTPException, ValueError):
+            said = json.loads(response.read())
+        except (httpx2.HTTPError, ValueError):
             said = None
         code = str(value_at(said, "error") or "")
-        message = str(value_at(said, "message") or code or f"HTTP {answer.status} {answer.reason}")
-        if answer.status == HTTPStatus.UNAUTHORIZED or code == UNAUTHORIZED:
+        message = str(value_at(said, "message") or code or f"HTTP {response.status_code} {response.reason_phrase}")
+        if response.status_code == HTTPStatus.UNAUTHORIZED or code == UNAUTHORIZED:
             return Unauthorized(self.participant)
         return _RefusedError(message, code)
 
@@ -340,8 +347,18 @@ class _RefusedError(GatewayError):
         self.code = code
 
 
-_OpenAnswer = tuple[http.client.HTTPConnection, http.client.HTTPResponse, socket.socket]
-"""A connection, the answer that can be read from it, and its socket."""
+def _root(error: BaseException) -> Exception:
+    """Return the error that an error of httpx2 stands for: that of the system or of TLS, else the error itself."""
+    causes = [error]
+    while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None:
+        causes.append(cause)
+    found = next((one for one in causes if isinstance(one, OSError)), error)
+    assert isinstance(found, Exception)
+    return found
+
+
+def _cause(error: httpx2.HTTPError) -> str:
+    return "no answer in time" if isinstance(error, httpx2.TimeoutException) else cause_of(_root(error))
 
 
 def _quoted(text: str) -> str:

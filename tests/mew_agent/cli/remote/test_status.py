@@ -135,7 +135,8 @@ async def test_watch_as_json_prints_every_entry_when_the_space_needs_a_person() 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
         body = health if head.startswith(b"GET /health") else events
-        writer.write(f"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{body}".encode())
+        kind = "application/json" if body == health else "text/event-stream"
+        writer.write(f"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: {kind}\r\n\r\n{body}".encode())
         await writer.drain()
         writer.close()
 
