@@ -143,9 +143,11 @@ def test_unknown_host_is_reported() -> None:
 
 @pytest.mark.parametrize("token", ["line\nbreak", "snowman ☃"])
 def test_token_with_invalid_characters_is_refused(token: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener, pytest.raises(ConfigError, match="--token"):
-        port = listener.getsockname()[1]
-        GatewayApi(f"http://127.0.0.1:{port}", space="s", participant="p", token=token).board()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        api = GatewayApi(url, space="s", participant="p", token=token)
+        with pytest.raises(ConfigError, match="--token"):
+            api.board()
 
 
 @pytest.mark.parametrize(
