@@ -172,7 +172,7 @@ def compact(
     )
     counted = None
     if (
-        (before + left) % 5 == 4 and tracker.ledger.is_backend_steady
+        (before + left) % 5 == 4 and tracker.ledger.evidence.is_backend_steady
     ):  # as good as random, and the same seeds still make the same histories
         counted = CountedCut(before, left, None if summary is None else left - written, basis="exact")
     outcome = apply_plan(plan, summary, tracker, trigger="threshold", count=size, counted=counted).outcome

@@ -138,7 +138,7 @@ class CompactionApproval:
                     tracker.history,
                     tracker.ledger.item_prices(),
                     present_tokens=tracker.next_prompt.tokens,
-                    summary_tokens=tracker.ledger.summary_tokens,
+                    summary_tokens=tracker.ledger.preamble.summary_tokens,
                 ),
                 **({} if self._session is None else {"session": self._session}),
                 "approvers": list(approvers),

@@ -90,7 +90,7 @@ async def write_summary(
     first, last = plan.evict
     items = [item for item in history.items if first <= item.seq <= last]
     previous, revision = history.summary, history.revision
-    replaced_tokens = plan.evicted_tokens + tracker.ledger.summary_tokens
+    replaced_tokens = plan.evicted_tokens + tracker.ledger.preamble.summary_tokens
     bound = timeout_seconds + replaced_tokens / TOKENS_PER_SECOND
     summary: Summary | None = None
     problem: ModelError | RejectedSummary = RejectedSummary(f"the summary was not complete after {bound:.3g} seconds")

@@ -38,7 +38,6 @@ from mew_agent.context.persisted_state import PromptAnchor
 from mew_agent.context.preamble import NO_GROWTH, FixedTexts, FixedTokens, Preamble
 from mew_agent.context.reconciliation import (
     Comparison,
-    Drift,
     Evidence,
     Removal,
     Terms,
@@ -295,26 +294,6 @@ class Ledger:
     def calibration(self) -> Calibration:
         """What was learnt about the model that answered last."""
         return self.models.calibration
-
-    @property
-    def drift(self) -> Drift | None:
-        """The prediction of the newest report minus the report; None before there were two."""
-        return self.evidence.drift
-
-    @property
-    def is_backend_steady(self) -> bool:
-        """Whether the reports of this conversation name their backend, and it is always the same."""
-        return self.evidence.is_backend_steady
-
-    @property
-    def sent_until(self) -> int:
-        """The seq of the newest item in a reported prompt; -1 if there is none."""
-        return self.items.sent_until
-
-    @property
-    def summary_tokens(self) -> int:
-        """Tokens of the summary; 0 if there is none."""
-        return self.preamble.summary_tokens
 
     def price(self, first_seq: int, last_seq: int) -> Price:
         """Return what the items first_seq..last_seq take in the next prompt; exact only for whole exact intervals."""

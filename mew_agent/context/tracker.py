@@ -39,7 +39,7 @@ from mew_agent.context.facts import (
     Summarised,
 )
 from mew_agent.context.history import History, Item, Summary
-from mew_agent.context.ledger import Ledger
+from mew_agent.context.ledger import Ledger, fold
 from mew_agent.context.measurement import Measurement
 from mew_agent.context.measures import measure_of, measure_of_summary
 from mew_agent.context.next_prompt import NextPrompt
@@ -181,8 +181,8 @@ class Tracker:
         prices, kept = self.ledger.item_prices(), self.measurement.reply.figures
         return RestorePoint(
             prices={seq: prices[seq] for seq in seqs if seq in prices},
-            booked_until=self.ledger.sent_until,
-            summary_tokens=self.ledger.summary_tokens,
+            booked_until=self.ledger.items.sent_until,
+            summary_tokens=self.ledger.preamble.summary_tokens,
             tokens=self.tokens,
             reply=kept if kept is not None and kept[0] in seqs else None,
             anchor=self.ledger.anchor(self.model),
@@ -208,7 +208,7 @@ class Tracker:
         if resumes and anchor is not None:
             ledger.apply(Resumed(anchor, self.measurement.served_model))
             self.next_prompt.forget_prefix()
-        if point.reply is not None and reply.seq is None and ledger.sent_until < point.reply[0] in measures:
+        if point.reply is not None and reply.seq is None and ledger.items.sent_until < point.reply[0] in measures:
             reply.restore(*point.reply)
         if self.tokens is not None:
             self._record_freed(held, next_before)
@@ -274,8 +274,7 @@ class Tracker:
         learnt = {name: Calibration.restored(figures) for name, figures in saved.calibrations.items()}
         self.ledger.apply(Learnt(learnt, saved.served_model))
         self._record_summary()
-        for item in self.history.items:
-            self.ledger.apply(Appended(measure_of(item, counted.get(item.seq))))
+        fold((Appended(measure_of(item, counted.get(item.seq))) for item in self.history.items), self.ledger)
         if saved.anchor is not None and saved.anchor.model == self.model:
             self.ledger.apply(Resumed(saved.anchor, saved.served_model))
             self.next_prompt.forget_prefix()
@@ -399,7 +398,7 @@ class Tracker:
     @property
     def drift(self) -> Drift | None:
         """The newest prediction minus the report; None before there were two reports."""
-        return self.ledger.drift
+        return self.ledger.evidence.drift
 
     @property
     def is_truncated_by_server(self) -> bool:
@@ -442,7 +441,7 @@ class Tracker:
         self._recorded_summary = summary = self.history.summary
         measure = None if summary is None else measure_of_summary(summary, self.ledger.calibration, counted)
         self.ledger.apply(Summarised(measure, tokens))
-        return self.ledger.summary_tokens
+        return self.ledger.preamble.summary_tokens
 
     def _record_freed(self, held_before: int, next_before: int) -> int:
         """Subtract what the books lost from `tokens`. Returns it; if `tokens` is unknown, what the next prompt lost."""

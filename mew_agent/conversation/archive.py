@@ -117,7 +117,9 @@ class ContextArchive(Archive):
         tracker, point = self._state.tracker, archived.point
         back, now = returning_items(archived.items, self._state.history.items), tracker.ledger.item_prices()
         grown = sum(point.prices.get(item.seq, 0) for item in (*back.returned, *back.replaced))
-        grown += point.summary_tokens - tracker.ledger.summary_tokens - sum(now[item.seq] for item in back.replaced)
+        grown += (
+            point.summary_tokens - tracker.ledger.preamble.summary_tokens - sum(now[item.seq] for item in back.replaced)
+        )
         tokens, window = tracker.next_prompt.tokens + grown, tracker.window.max_tokens
         if tokens <= window - output_reserve_tokens(window):
             return None

@@ -292,7 +292,7 @@ class ContextState:
             present_tokens=ledger.next_prompt_tokens,
             window_tokens=self.tracker.window.max_tokens,
             target_tokens=target_tokens,
-            summary_tokens=ledger.summary_tokens,
+            summary_tokens=ledger.preamble.summary_tokens,
             answering_turn=self.answering_turn,
             method=method,
             most=None if is_refused else MostTokens(*ledger.most_tokens()),

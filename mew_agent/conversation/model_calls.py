@@ -312,7 +312,11 @@ class ModelCalls:
         has_question = any(_ends_in_reply(version) for version in versions)
         requests = partial(self._as_if_asked, has_question=has_question)
         counts = await self._counts(versions, requests, self._model.count_prompt, self.options.count_seconds)
-        if counts is None and self.options.measure_compactions and self._state.tracker.ledger.is_backend_steady:
+        if (
+            counts is None
+            and self.options.measure_compactions
+            and self._state.tracker.ledger.evidence.is_backend_steady
+        ):
             basis = "exact"
             measure = partial(self._measured, spending=spending)
             counts = await self._counts(versions, requests, measure, self.options.summary_timeout_seconds)

@@ -1,24 +1,20 @@
-"""[pure] Read the events of one reply, apart from its text: usage, tool calls, errors, and whether it is complete.
+"""[pure] Read the events of one chat completion, apart from its text: usage, tool calls, errors, and its end.
 
-Owns where the three APIs put these, for agents and meters alike. Keeps no text. Does not know HTTP, or which call it
-was.
+Owns where chat completions have these, and what completes a reply of any API; a meter reads two more. Keeps no text.
+Does not know HTTP, or which call it was.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from mew_protocol.json_values import object_at, objects_at, value_at
 
 from mew_agent.model.event_stream import Event
-from mew_agent.model.usage import Usage, merged, newest_usage, usage_object
+from mew_agent.model.usage import Usage, newest_usage, usage_object
 
-Api = Literal["chat", "responses", "messages"]
 Json = Mapping[str, Any]
 
-_TOOL_CALLS: Final = frozenset(
-    {"function_call", "custom_tool_call", "local_shell_call", "shell_call", "apply_patch_call", "tool_use"}
-)
 SERVER_TOOLS: Final = frozenset(
     {"web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "mcp_call"}
     | {"server_tool_use", "mcp_tool_use"}
@@ -33,7 +29,6 @@ _BACKEND: Final = ("provider", "system_fingerprint")
 class ReplyEvents:
     """The events of one reply so far: `read` each in order."""
 
-    api: Api = "chat"
     chunks: int = 0
     is_done: bool = False  # whether the end mark was seen
     finish_reason: str | None = None
@@ -43,7 +38,6 @@ class ReplyEvents:
     tool_calls: list[str] = field(default_factory=list)  # their ids
     _backend: dict[str, str] = field(default_factory=dict)
     _usage: Usage | None = None
-    _raw_usage: dict[str, object] = field(default_factory=dict)  # the Messages API reports it in two events
     _has_content: bool = False
     _has_grown: bool = False  # whether a part of the reply arrived after the usage
     _is_running: bool = False  # whether the usage came with a part of the text, so that more of it may follow
@@ -68,14 +62,8 @@ class ReplyEvents:
         if data.get("error"):
             self.error = data["error"]
             return {}
-        self._is_whole = event.is_whole and (self.api != "chat" or bool(data.get("choices")))
-        match self.api:
-            case "chat":
-                self._read_chunk(data)
-            case "responses":
-                self._read_response_event(data)
-            case "messages":
-                self._read_message_event(data)
+        self._is_whole = event.is_whole
+        self._read_body(data)
         return data
 
     @property
@@ -97,7 +85,7 @@ class ReplyEvents:
     @property
     def has_ended(self) -> bool:
         """Whether nothing that matters can follow. Some servers send the usage after the end mark."""
-        return self.is_complete and self.is_done and (self._usage is not None or self.api != "chat")
+        return self.is_complete and self.is_done and self._usage is not None
 
     @property
     def usage(self) -> Usage | None:
@@ -112,85 +100,31 @@ class ReplyEvents:
         """What the provider says of the machine that answered; None if it says nothing."""
         return " ".join(self._backend[key] for key in _BACKEND if key in self._backend) or None
 
-    # -- chat completions --------------------------------------------------------------------------------
-
-    def _read_chunk(self, chunk: Json) -> None:
-        self._name(chunk)
+    def _read_body(self, body: Json) -> None:
+        """Read a chunk, or a whole answer."""
+        self._is_whole = self._is_whole and bool(body.get("choices"))
+        self._name(body)
         grew = False
-        for choice in first_choices(chunk):
-            self.finish_reason = _text(choice.get("finish_reason")) or self.finish_reason
-            if choice.get("error") or choice.get("finish_reason") == "error":
-                self.error = choice.get("error") or "finish_reason error"
-            delta = object_at(choice, "delta") or object_at(choice, "message")
-            grew = grew or any(delta.get(key) for key in _TEXTS)
-            self._ran_tools = self._ran_tools or bool(delta.get("executed_tools"))
-            for call in objects_at(delta, "tool_calls"):
-                self._add_call(call.get("id"))
+        for choice in first_choices(body):
+            grew = self._read_choice(choice) or grew
         self._add_content(grew=grew)
-        self._add_usage(usage_object(chunk), with_content=grew)
+        self._add_usage(usage_object(body), with_content=grew)
 
-    # -- Responses ---------------------------------------------------------------------------------------
-
-    def _read_response_event(self, event: Json) -> None:
-        kind = _text(event.get("type"))
-        if kind == "response.output_item.done":
-            self._read_items([object_at(event, "item")])
-        elif kind in ("response.completed", "response.incomplete"):
-            self._read_response(object_at(event, "response"))
-        elif kind == "response.failed":
-            self.error = value_at(event, "response", "error") or kind
-        elif kind == "error":
-            self.error = event
-        elif self._is_whole:
-            self._read_response(event)
-
-    def _read_response(self, response: Json) -> None:
-        self._name(response)
-        if response.get("status") == "failed":
-            self.error = response.get("error") or "failed"
-        self._read_items(objects_at(response, "output"))
-        self._add_usage(response.get("usage"))
-        self.finish_reason, self.is_done = _text(response.get("status")) or "completed", True
-
-    # -- Messages ----------------------------------------------------------------------------------------
-
-    def _read_message_event(self, event: Json) -> None:
-        match event.get("type"):
-            case "message_start":
-                self._read_message(object_at(event, "message"))
-            case "content_block_start":
-                self._read_items([object_at(event, "content_block")])
-                self._add_content(grew=True)
-            case "content_block_delta":
-                self._add_content(grew=True)
-            case "message_delta":
-                self._merge_usage(event.get("usage"))
-                self.finish_reason = _text(value_at(event, "delta", "stop_reason")) or self.finish_reason
-            case "message_stop":
-                self.is_done = True
-            case "message":
-                self._read_message(event)
-                self.is_done = True
-            case _:
-                pass
-
-    def _read_message(self, message: Json) -> None:
-        self._name(message)
-        self._merge_usage(message.get("usage"))
-        self._read_items(objects_at(message, "content"))
-        self.finish_reason = _text(message.get("stop_reason")) or self.finish_reason
-
-    def _merge_usage(self, raw: object) -> None:
-        if isinstance(raw, Mapping) and raw:
-            self._raw_usage = merged(self._raw_usage, raw)
-            self._add_usage(self._raw_usage)
-
-    # -- all ---------------------------------------------------------------------------------------------
+    def _read_choice(self, choice: Json) -> bool:
+        """Read a piece of the reply. Returns whether it has content."""
+        self.finish_reason = text_of(choice.get("finish_reason")) or self.finish_reason
+        if choice.get("error") or choice.get("finish_reason") == "error":
+            self.error = choice.get("error") or "finish_reason error"
+        delta = object_at(choice, "delta") or object_at(choice, "message")
+        self._ran_tools = self._ran_tools or bool(delta.get("executed_tools"))
+        for call in objects_at(delta, "tool_calls"):
+            self._add_call(call.get("id"))
+        return any(delta.get(key) for key in _TEXTS)
 
     def _name(self, body: Json) -> None:
-        self.model = _text(body.get("model")) or self.model
-        self.response = _text(body.get("id")) or self.response
-        self._backend |= {key: text for key in _BACKEND if (text := _text(body.get(key)))}
+        self.model = text_of(body.get("model")) or self.model
+        self.response = text_of(body.get("id")) or self.response
+        self._backend |= {key: text for key in _BACKEND if (text := text_of(body.get(key)))}
 
     def _add_content(self, *, grew: bool) -> None:
         self._has_content = self._has_content or grew
@@ -200,13 +134,6 @@ class ReplyEvents:
         usage = newest_usage(self._usage, raw)
         if usage is not self._usage:
             self._usage, self._has_grown, self._is_running = usage, False, with_content
-
-    def _read_items(self, items: list[Json]) -> None:
-        for item in items:
-            kind = item.get("type")
-            self._ran_tools = self._ran_tools or kind in SERVER_TOOLS
-            if kind in _TOOL_CALLS:
-                self._add_call(item.get("call_id") or item.get("id"))
 
     def _add_call(self, name: object) -> None:
         if isinstance(name, str) and name not in self.tool_calls:
@@ -218,5 +145,6 @@ def first_choices(chunk: Json) -> list[Json]:
     return [choice for choice in objects_at(chunk, "choices") if choice.get("index") in (None, 0)]
 
 
-def _text(value: object) -> str:
+def text_of(value: object) -> str:
+    """Return the value if it is a text, else an empty one."""
     return value if isinstance(value, str) else ""

@@ -15,7 +15,7 @@ from mew_protocol.json_values import object_at, objects_at, value_at
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,15}(\.0{1,15})?", re.ASCII)
 _MAX_TOKENS = 10**15
 # Next to the prompt's figure, not in it: Anthropic, and Bedrock.
-_CACHE_APART = ("cache_read_input_tokens", "cache_creation_input_tokens", "cache_write_input_tokens")
+CACHE_APART = ("cache_read_input_tokens", "cache_creation_input_tokens", "cache_write_input_tokens")
 _SERVER_TOOLS = ("server_tool_use", "server_side_tool_usage_details")
 """Objects that count the calls of tools that the provider's server ran; Anthropic, OpenRouter; xAI."""
 
@@ -104,7 +104,7 @@ def normalise(raw: Mapping[str, object] | None) -> Usage | None:
     cached, reasoning = _figure(raw, *_CACHED), _figure(raw, *_REASONING)
     if any(key in raw for key in _WITH_DEFAULTS):
         cached, reasoning = cached or None, reasoning or None
-    apart = [tokens for key in _CACHE_APART if (tokens := _whole_number(raw.get(key))) is not None]
+    apart = [tokens for key in CACHE_APART if (tokens := _whole_number(raw.get(key))) is not None]
     size = cached or 0
     # Figures that add up stand as they are, whatever is cached; others exclude the cache if they add up with it.
     excludes_cache = size > prompt and total == prompt + size + completion
@@ -171,18 +171,6 @@ def _of_inner_calls(calls: Sequence[Mapping[str, object]]) -> Usage | None:
     total = sum(one.total_tokens for one in known)
     cached_tokens = None if None in cached else sum(filter(None, cached))
     return replace(filling, inner=Usage(prompt, completion, total, cached_tokens=cached_tokens, is_sum=True))
-
-
-def merged(before: Mapping[str, object], new: Mapping[str, object]) -> dict[str, object]:
-    """Return a usage object of the Messages API after a later one: null and 0 replace nothing.
-
-    A later prompt, one with positive `input_tokens`, replaces all figures of the earlier one, with zeros too.
-    """
-    later_prompt = _CACHE_APART if _whole_number(new.get("input_tokens")) else ()
-    return {
-        **before,
-        **{key: one for key, one in new.items() if one or key not in before or (one == 0 and key in later_prompt)},
-    }
 
 
 def usage_object(chunk: Mapping[str, object]) -> object:

@@ -33,7 +33,6 @@ from mew_agent.context.history import Item
 from mew_agent.model.assembly import ReplyAssembly
 from mew_agent.model.dialect import Dialect, adapted
 from mew_agent.model.event_stream import Event, EventDecoder
-from mew_agent.model.server_format import ResponseWriter
 from mew_agent.participant.answers.builder import AnswerBuilder
 from mew_agent.parts.meter.replies import ReplyReader
 from mew_agent.parts.openai_api.request import answer_in_background
@@ -42,6 +41,7 @@ from mew_agent.parts.rehearsal.tool_requests import requested_calls
 from mew_agent.parts.simple_agents.fulfiller_policy import FulfillerPolicy
 from mew_agent.parts.terminal.widgets import _CONSOLE, _MARKDOWN_CHARS, _Markdown
 from mew_agent.serving.relay import _readable
+from mew_agent.serving.responses_format import ResponseWriter
 from mew_agent.tokens.projection import Calibration, StreamProjection, features
 from mew_agent.tools.bounds import beginning, cut_in_the_middle
 from mew_agent.tools.resources import Resource
@@ -228,7 +228,7 @@ EXCUSED: Final[Mapping[str, str]] = {
     "mew_agent.parts.meter.replies.ReplyReader._inflated": _READER,
     "mew_agent.parts.meter.replies.ReplyReader.feed": _READER,
     "mew_agent.model.failures._first": "uses patterns that are measured",
-    "mew_agent.model.server_format.ResponseWriter.call": _LIST,
+    "mew_agent.serving.responses_format.ResponseWriter.call": _LIST,
     "mew_agent.parts.openai_api.app._Response._send": _LIST,
     "mew_agent.parts.openai_api.sessions._digest": _LIST,
     "mew_agent.participant.answers.builder.AnswerBuilder._show": _READER,

@@ -32,7 +32,7 @@ def record(
 ) -> Drift | None:
     """A call is reported. Returns the drift of its prediction."""
     ledger.apply(Reported(usage.prompt_tokens, Terms(served_model, fingerprint, backend), last_seq))
-    return ledger.drift
+    return ledger.evidence.drift
 
 
 def cut(ledger: Ledger, first_seq: int, last_seq: int) -> Price:
@@ -53,4 +53,4 @@ def replace_items(ledger: Ledger, measures: Iterable[Measure]) -> Price:
 def set_summary(ledger: Ledger, measure: Measure | None, tokens: int | None = None) -> int:
     """A summary takes the place of items that left. Returns its tokens."""
     ledger.apply(Summarised(measure, tokens))
-    return ledger.summary_tokens
+    return ledger.preamble.summary_tokens

@@ -38,6 +38,6 @@ def planned(
         present_tokens=ledger.next_prompt_tokens,
         window_tokens=window_tokens,
         target_tokens=target_tokens,
-        summary_tokens=ledger.summary_tokens,
+        summary_tokens=ledger.preamble.summary_tokens,
         **options,
     )

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 import anyio.to_thread
 import httpx2
 
-from mew_agent.model.reply_events import Api
+from mew_agent.parts.meter.apis import Api
 from mew_agent.parts.meter.facts import CallFacts, api_of, read_facts
 from mew_agent.parts.meter.main_line import MeteredCall
 from mew_agent.parts.meter.replies import READABLE_ENCODINGS, Reply, ReplyReader

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from mew_protocol.json_values import object_at, objects_at
 
-from mew_agent.model.reply_events import Api
+from mew_agent.parts.meter.apis import Api
 
 SESSION_HEADERS: Final = (
     "thread-id",  # Codex; its `session-id` is shared with subagents

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from mew_agent.model.server_format import ResponseWriter, event, usage_in_responses
 from mew_agent.parts.openai_api.format import ApiAnswer, Json, invalid_body
 from mew_agent.parts.openai_api.request import (
     ApiRequest,
@@ -19,6 +18,7 @@ from mew_agent.parts.openai_api.request import (
     read_messages,
 )
 from mew_agent.serving.answers import AnswerFailed
+from mew_agent.serving.responses_format import ResponseWriter, event, usage_in_responses
 
 _SUPPORTED: Final = frozenset({"model", "input", "stream", "text", "previous_response_id", "conversation"})
 _WITHOUT_EFFECT: Final = frozenset({"include", "truncation", "parallel_tool_calls", "stream_options", "instructions"})

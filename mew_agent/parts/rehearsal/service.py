@@ -25,13 +25,13 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mew_agent.model.embedded import EmbeddedModel
-from mew_agent.model.server_format import DONE, event
 from mew_agent.parts.rehearsal import completion as wire
 from mew_agent.parts.rehearsal import messages_api, responses_api
 from mew_agent.parts.rehearsal.behaviour import SELF_DESCRIPTION, PlannedReply, plan_reply
 from mew_agent.parts.rehearsal.options import RehearsalOptions, ReportedUsage
 from mew_agent.parts.rehearsal.summaries import is_summary_request
 from mew_agent.parts.rehearsal.tokenizer import count_request, render_request
+from mew_agent.serving.responses_format import DONE, event
 
 KEPT_REQUESTS = 1_000
 KEPT_REQUEST_BYTES = 8 * 1024 * 1024

@@ -168,7 +168,7 @@ async def test_outcome_report_and_status_contain_the_same_integer() -> None:
     assert last is not None
     assert last.freed_tokens == done.outcome.freed_tokens
     assert last.tokens_after == done.outcome.tokens_after == driver.tracker.status("compacted").tokens
-    assert last.summary_tokens == driver.tracker.ledger.summary_tokens > 0
+    assert last.summary_tokens == driver.tracker.ledger.preamble.summary_tokens > 0
     assert last.freed_messages == len(done.evicted)
 
 
@@ -204,7 +204,7 @@ async def test_hidden_reasoning_does_not_count_in_a_summarys_size() -> None:
     assert driver.history.summary is not None
     assert driver.history.summary.known_tokens is None
     assert driver.history.summary.written_by == "model"
-    assert driver.tracker.ledger.summary_tokens < 2_000
+    assert driver.tracker.ledger.preamble.summary_tokens < 2_000
 
 
 # -- stubs and summaries -----------------------------------------------------------------------------------

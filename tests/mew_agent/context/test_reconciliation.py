@@ -37,8 +37,8 @@ def test_an_unexplained_fall_below_four_fifths_is_truncation_by_the_server(
     ledger = fold([Described(FixedTexts(1000.0)), Reported(1000, TERMS, -1)])
     ledger.removal = removal
     ledger.apply(Reported(reported, TERMS, -1))
-    assert ledger.drift is not None
-    assert ledger.drift.truncated_by_server is truncated
+    assert ledger.evidence.drift is not None
+    assert ledger.evidence.drift.truncated_by_server is truncated
 
 
 @pytest.mark.parametrize(

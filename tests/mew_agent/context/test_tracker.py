@@ -335,9 +335,9 @@ def test_a_forget_leaves_the_size_of_the_summary_unchanged() -> None:
         agent.turn(total)
     agent.summarise(0, 1, Summary("Frames are refused when they are too large.", known_tokens=12))
     agent.turn(1_500)
-    summary = agent.tracker.ledger.summary_tokens
+    summary = agent.tracker.ledger.preamble.summary_tokens
     outcome = agent.forget(2, 2)
-    assert agent.tracker.ledger.summary_tokens == summary
+    assert agent.tracker.ledger.preamble.summary_tokens == summary
     assert outcome.summary_tokens == 0
     assert outcome.freed_gross_tokens == outcome.freed_tokens
 

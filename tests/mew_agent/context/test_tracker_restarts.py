@@ -106,4 +106,4 @@ def test_compactions_and_the_last_one_survive_a_restart() -> None:
     again = restarted(agent)
     assert again.report().compactions == 1
     assert again.report().last_compaction == agent.report().last_compaction
-    assert again.tracker.ledger.summary_tokens > 0
+    assert again.tracker.ledger.preamble.summary_tokens > 0
