@@ -61,7 +61,7 @@ READ_ONLY: Final = {"readOnlyHint": True, "openWorldHint": False}
 SENDS: Final = {"readOnlyHint": False, "destructiveHint": False, "openWorldHint": True}
 DISCARDS: Final = {"readOnlyHint": False, "destructiveHint": True, "idempotentHint": False, "openWorldHint": False}
 
-READY_SECONDS: Final = 2.0
+READY_SECONDS: Final = 1.5
 """How long a list of tools waits for the first answers of peers."""
 
 CHECK_SECONDS: Final = 1.0
