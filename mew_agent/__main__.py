@@ -1,7 +1,5 @@
 """The entry point of `mew` and `python -m mew_agent`. Ctrl-C ends it quietly even while it is still loading."""
 
-import atexit
-import gc
 import signal
 import sys
 from importlib.util import find_spec
@@ -10,13 +8,10 @@ from typing import NoReturn
 from mew_settings.installation import SPACE_PACKAGE, install_command
 
 from mew_agent.cli.app.signals import end_on_interrupt
-from mew_agent.garbage import collect_rarely
 
 
 def main() -> NoReturn:
     """Run `mew` with the arguments of this process, and exit with its exit code."""
-    collect_rarely()
-    atexit.register(gc.freeze)  # else the interpreter searches every object for cycles at its end, for 0.1 s
     end_on_interrupt()
     if find_spec(SPACE_PACKAGE) is None:
         sys.exit(f"mew: gateway and command line need the extra 'space': {install_command('space')}")

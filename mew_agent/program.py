@@ -17,7 +17,6 @@ from typing import Final, NoReturn, TypeVar, TypeVarTuple, Unpack
 import anyio
 
 from mew_agent.errors import MewAgentError
-from mew_agent.garbage import collect_as_usual
 
 INTERRUPTED: Final = 130
 """The exit code of a program that was ended by Ctrl-C, as shells report it."""
@@ -85,7 +84,6 @@ def run_until_signal(main: Callable[[Unpack[Arguments]], Awaitable[T]], *args: *
                 loop = None
         return None
 
-    collect_as_usual()
     with _handling_signals(handle):
         try:
             result = anyio.run(cancellable)

@@ -179,22 +179,3 @@ def test_unexpected_error_shows_its_traceback() -> None:
     assert program.returncode == 1
     assert "Traceback" in reported
     assert reported.endswith("RuntimeError: mine\n")
-
-
-def test_a_program_that_mew_starts_collects_garbage_at_the_usual_rate() -> None:
-    script = """
-import gc
-from mew_agent.garbage import collect_rarely
-from mew_agent.program import run
-
-usual = gc.get_threshold()
-collect_rarely()
-assert gc.get_threshold() != usual
-
-async def main() -> None:
-    print(gc.get_threshold() == usual, gc.get_freeze_count() > 0)
-
-run(main)
-"""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE_SECONDS)
-    assert done.stdout.split() == ["True", "True"], done.stderr

@@ -35,7 +35,6 @@ from mew_agent.cli.app.options import (
 )
 from mew_agent.cli.programs.program_control import CommandLinePrograms
 from mew_agent.errors import ConfigError, GatewayError
-from mew_agent.garbage import collect_as_usual
 
 DRAIN_SECONDS = 5.0
 STOP_SECONDS = 30.0
@@ -100,7 +99,6 @@ def start(
 
         for state in states:
             running.enter_context(_recorded(state, gateway.port))
-        collect_as_usual()
 
     with ExitStack() as running:
         run_gateway(
