@@ -3,19 +3,14 @@
 Owns the rule and its words. A new status ends it. Does not know when anything happened.
 """
 
-from collections.abc import Mapping
-from typing import Final, Literal
+from typing import Literal
 
+from mew_protocol.board_words import OUTDATED_WORDS
 from mew_protocol.context_report import ContextReport
 
 Outdated = Literal["before_join", "messages_since"]
 """Why a figure may not be true any more: its participant joined again since, or it sent or got chats since and reports
 only when it is asked."""
-
-OUTDATED_WORDS: Final[Mapping[Outdated, str]] = {
-    "before_join": "from before it joined",
-    "messages_since": "messages since",
-}
 
 
 def reports_only_when_asked(tokens: int | None, report: ContextReport | None) -> bool:

@@ -105,7 +105,7 @@ async def test_an_unknown_amount_shows_the_reason_and_the_last_report(
         await coder.report(**WINDOW, context={**unknown, "max_tokens_basis": "assumed"})
         await expect(part(page, "amount")).to_have_text("Unknown")
         await expect(part(page, "figure")).to_contain_text("window 128,000 (assumed)")
-        await expect(part(page, "known")).to_contain_text("unknown: the model server reported no usage")
+        await expect(part(page, "known")).to_contain_text("unknown: no usage reported")
         await expect(part(page, "known")).to_contain_text(re.compile(r"last reported 98,412, \d+ d ago"))
         await expect(page.get_by_role("meter")).to_have_count(0)
         await expect(row(page, "coder")).to_have_attribute("data-tone", "unknown")

@@ -4,20 +4,12 @@ Owns what is free and what is kept free, and how parts are written. The figures 
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
+from mew_protocol.board_words import PART_NAMES
 from mew_protocol.payloads.participant import PrefixPart, Status
 
 from mew_agent.cli.board import words
-
-PART_NAMES: Final = {
-    "prefix": "system prompt, tools",
-    "used": "in use, no parts reported",
-    "other": "not itemised",
-    "unsent": "not sent yet",
-    "reserve": "kept free",
-}
-"""How parts are called where their own name does not say it."""
 
 
 class Share(NamedTuple):

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal
 
-from mew_protocol.context_report import ContextReport
 from mew_protocol.payloads.participant import Board, BoardEntry, Status
 
 from mew_agent.cli.board import words
+from mew_agent.cli.board.view import ParticipantView, views_of
 
 # Not rich's Table: it shrinks and wraps columns where this one drops whole columns in a fixed order, it cannot put a
 # row's remarks on a separate line across the columns, and importing it would double the time of `mew status`.
@@ -41,40 +41,15 @@ class TerminalStyle:
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
-    entry: BoardEntry
-    now: datetime
-    ended: str | None
-    is_quiet: bool = False
-    """It reports no context and is not expected to: a tool or a bridge."""
-    trouble: int = 0
-    """How severe its worst attention item is; 0 without one."""
-
-    @property
-    def severity(self) -> int | None:
-        """The severity of its level, raised by what needs a person: trouble never looks calm."""
-        own = words.severity(self.entry.status)
-        return max(own or 0, self.trouble) if self.trouble else own
-
-    @property
-    def report(self) -> ContextReport | None:
-        return self.entry.status.context if self.entry.status else None
-
-    @property
-    def remarks(self) -> list[str]:
-        return words.remarks(self.entry, now=self.now, ended=self.ended)
-
-
-@dataclass(frozen=True, slots=True)
 class _Column:
     title: str
-    figure: Callable[[_Row, TerminalStyle], str]
+    figure: Callable[[ParticipantView, TerminalStyle], str]
     align: Literal["left", "right"] = "left"
     coloured: bool = False
     quiet: str | None = "-"
     """The cell of a participant without a context; None means the same as for all others."""
 
-    def text(self, row: _Row, style: TerminalStyle) -> str:
+    def text(self, row: ParticipantView, style: TerminalStyle) -> str:
         """The cell of a row."""
         return self.quiet if row.is_quiet and self.quiet is not None else self.figure(row, style)
 
@@ -107,17 +82,11 @@ def board_lines(
     `ended` says how the programs ended that no longer run, by participant. `detail` adds level and messages where there
     is room. `now` carries the time zone to show.
     """
-    ended, trouble = ended or {}, trouble or {}
+    ended = ended or {}
     rows = [
-        _Row(
-            entry,
-            now,
-            ended.get(entry.id),
-            is_quiet=entry.id not in agents and not words.has_context(entry.status),
-            trouble=trouble.get(entry.id, 0),
-        )
-        for entry in board.participants
-        if entry.status is not None or entry.id in launched or entry.id in ended
+        row
+        for row in views_of(board, now=now, agents=agents, ended=ended, trouble=trouble)
+        if row.status is not None or row.entry.id in launched or row.ended is not None
     ]
     places = {name: place for place, name in enumerate(launched)}
     # A notice does not move a row: it is about what happens by itself.
@@ -131,8 +100,8 @@ def board_lines(
 
 
 def board_line(entry: BoardEntry, *, now: datetime, ended: str | None = None) -> str:
-    """One participant as one line with its time, for output that is not redrawn."""
-    return f"{now:%H:%M:%S}  {words.sentence(entry, now=now, ended=ended)}"
+    """Return a participant as one line with its time, for output that is not redrawn."""
+    return f"{now:%H:%M:%S}  {ParticipantView(entry, now, ended).sentence}"
 
 
 def _heading(board: Board, now: datetime, style: TerminalStyle) -> str:
@@ -144,7 +113,7 @@ def _heading(board: Board, now: datetime, style: TerminalStyle) -> str:
     return dot.join((words.clean(board.space), count, f"{now:%H:%M:%S}"))
 
 
-def _table(rows: list[_Row], style: TerminalStyle, *, detail: bool) -> list[str]:
+def _table(rows: list[ParticipantView], style: TerminalStyle, *, detail: bool) -> list[str]:
     widths: list[int] = []
     for layout in _layouts(with_state=any(row.remarks for row in rows), detail=detail):
         cells = [(column.title, *(column.text(row, style) for row in rows)) for column in layout.columns]
@@ -160,10 +129,10 @@ def _table(rows: list[_Row], style: TerminalStyle, *, detail: bool) -> list[str]
     return lines
 
 
-def _notes(row: _Row, layout: _Layout, style: TerminalStyle) -> list[str]:
+def _notes(row: ParticipantView, layout: _Layout, style: TerminalStyle) -> list[str]:
     """What the columns leave out: why a figure is missing, and the state. Lines break between remarks only."""
-    is_unknown = not row.is_quiet and words.percent(row.entry.status) is None
-    why = [words.reason(row.entry.status, row.now)] if is_unknown and _FILL_COLUMNS.isdisjoint(layout.columns) else []
+    is_unknown = not row.is_quiet and row.percent is None
+    why = [row.reason] if is_unknown and _FILL_COLUMNS.isdisjoint(layout.columns) else []
     lines: list[str] = []
     for remark in [*why, *row.remarks]:
         longer = f"{lines[-1]}, {remark}" if lines else _INDENT + remark
@@ -174,7 +143,9 @@ def _notes(row: _Row, layout: _Layout, style: TerminalStyle) -> list[str]:
     return [words.clip(line, style.width, mark=style.mark) for line in lines]
 
 
-def _join(texts: list[str], widths: list[int], layout: _Layout, style: TerminalStyle, row: _Row | None = None) -> str:
+def _join(
+    texts: list[str], widths: list[int], layout: _Layout, style: TerminalStyle, row: ParticipantView | None = None
+) -> str:
     """Join cells into a line. Colour is added last and around whole cells, so that it never counts as width."""
     parts: list[str] = []
     room = style.width
@@ -196,12 +167,10 @@ def paint(text: str, code: str, style: TerminalStyle) -> str:
     return f"\x1b[{code}m{text}\x1b[0m" if style.colour and text else text
 
 
-def _bar(row: _Row, style: TerminalStyle, size: int) -> str:
-    status = row.entry.status
-    fill = words.percent(status)
-    if fill is None or status is None or status.tokens is None or status.max_tokens is None:
-        return words.reason(status, row.now)
-    return f"{gauge(status, size, style)} {fill:>3}%"
+def _bar(row: ParticipantView, style: TerminalStyle, size: int) -> str:
+    if row.percent is None or row.status is None:
+        return row.reason
+    return f"{gauge(row.status, size, style)} {row.percent:>3}%"
 
 
 def gauge(status: Status, size: int, style: TerminalStyle, *, with_limit: bool = False) -> str:
@@ -219,32 +188,21 @@ def gauge(status: Status, size: int, style: TerminalStyle, *, with_limit: bool =
     return drawn[:at] + mark + drawn[at + 1 :]
 
 
-def _share(row: _Row, _: TerminalStyle) -> str:
-    fill = words.percent(row.entry.status)
-    return "?" if fill is None else f"{fill}%"
-
-
 def _name(most: int) -> _Column:
-    return _Column(
-        "PARTICIPANT"[:most],
-        lambda row, style: words.clip(words.clean(row.entry.id), most, mark=style.mark),
-        quiet=None,
-    )
+    return _Column("PARTICIPANT"[:most], lambda row, style: words.clip(row.name, most, mark=style.mark), quiet=None)
 
 
-_FIGURE = _Column(
-    "TOKENS", lambda row, _: f"{words.tokens(row.entry.status)} of {words.window(row.entry.status)}", align="right"
-)
-_SHORT_FIGURE = _Column("TOKENS", lambda row, _: words.tokens(row.entry.status), align="right")
+_FIGURE = _Column("TOKENS", lambda row, _: row.figure, align="right")
+_SHORT_FIGURE = _Column("TOKENS", lambda row, _: row.tokens, align="right")
 _WIDE_BAR = _Column("WINDOW", lambda row, style: _bar(row, style, 20), coloured=True, quiet=words.NO_CONTEXT)
 _SMALL_BAR = _Column("WINDOW", lambda row, style: _bar(row, style, 10), coloured=True, quiet="no context")
-_SHARE = _Column("FULL", _share, align="right", coloured=True)
-_KNOWN = _Column("KNOWN", lambda row, _: words.source(row.entry.status))
-_NEXT = _Column("NEXT CALL", lambda row, _: words.next_call(row.report), align="right")
-_COMPACTS = _Column("COMPACTS IN", lambda row, _: words.compacts_in(row.entry))
-_LAST = _Column("LAST COMPACTION", lambda row, _: words.last_compaction(row.report, row.now))
-_LEVEL = _Column("LEVEL", lambda row, _: words.words(row.report.level) if row.report else "unknown", coloured=True)
-_MESSAGES = _Column("MESSAGES", lambda row, _: words.messages(row.entry.status), align="right")
+_SHARE = _Column("FULL", lambda row, _: "?" if row.percent is None else f"{row.percent}%", align="right", coloured=True)
+_KNOWN = _Column("KNOWN", lambda row, _: row.source)
+_NEXT = _Column("NEXT CALL", lambda row, _: row.next_call, align="right")
+_COMPACTS = _Column("COMPACTS IN", lambda row, _: row.compacts_in)
+_LAST = _Column("LAST COMPACTION", lambda row, _: row.last_compaction)
+_LEVEL = _Column("LEVEL", lambda row, _: row.level, coloured=True)
+_MESSAGES = _Column("MESSAGES", lambda row, _: row.messages, align="right")
 _STATE = _Column("STATE", lambda row, _: ", ".join(row.remarks), coloured=True, quiet=None)
 _FILL_COLUMNS = frozenset({_WIDE_BAR, _SMALL_BAR})
 

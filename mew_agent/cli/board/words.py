@@ -7,19 +7,20 @@ nor counted exactly carries a `~`.
 import json
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import accumulate, islice, takewhile
 from typing import Final
 
 from mew_protocol import figure_age
+from mew_protocol.board_words import COUNTED as COUNTED
+from mew_protocol.board_words import REASONS, SKIPPED
 from mew_protocol.context_report import (
     ContextReport,
     PinReport,
     Progress,
     SenderSpending,
     SessionContext,
-    UnknownReason,
     Waiting,
 )
 from mew_protocol.figure_age import span as span
@@ -36,34 +37,10 @@ from mew_agent.errors import listed
 NO_CONTEXT: Final = "reports no context"
 """Said of a participant without a context window, such as a tool or a bridge."""
 
-REASONS: Final[Mapping[UnknownReason, str]] = {
-    "no_call_yet": "no call yet",
-    "usage_unavailable": "no usage reported",
-    "usage_implausible": "implausible usage reported",
-    "limit_unavailable": "window unknown",
-    "cleared": "cleared",
-    "restarted": "restarted",
-    "model_changed": "another model, no usage",
-    "compacted": "compacted, no call since",
-}
-
-_SKIPPED: Final[Mapping[str, str]] = {
-    "no_history": "nothing to compact yet",
-    "no_context": f"it {NO_CONTEXT}",
-    "not_supported": "this participant cannot be compacted from outside",
-    "not_owner": "its program only measures the agent; compact in the agent itself",
-    "compaction_in_progress": "a compaction is already running",
-    "timeout": "its program did not compact in time",
-    "failed": "its program failed to compact",
-}
-
 _ARGUMENT_CHARS: Final = 60
 _MOST_CHARS_OF_A_CELL: Final = 8
 """How many characters are shown for each column, on average: marks take no column, and a text may have millions."""
 _PIN_HASHES: Final = 3
-
-COUNTED: Final = frozenset({"exact", "reported", "server_counted"})
-"""Bases of figures shown without `~`."""
 
 
 def has_context(status: Status | None) -> bool:
@@ -95,7 +72,7 @@ def compaction(done: CompactDone) -> str:
     """The answer to a request to compact, in full: `freed 63,630 tokens, 12 messages`, or why it was skipped."""
     if done.skipped:
         reason = done.reason or "no reason given"
-        return f"skipped, {_SKIPPED.get(reason, words(reason))}"
+        return f"skipped, {SKIPPED.get(reason, words(reason))}"
     amount = "an unknown number of" if done.freed_tokens is None else f"{done.freed_tokens:,}"
     messages = "" if done.freed_messages is None else f", {count_of(done.freed_messages, 'message')}"
     return f"freed {amount} tokens{messages}"
@@ -361,15 +338,3 @@ def sessions(contexts: Sequence[SessionContext]) -> str:
     fullest = max(known, key=lambda pair: pair[0])[1]
     size = figure(fullest.tokens, is_estimate=fullest.context.basis not in COUNTED)
     return f"{count}, fullest {size} of {fullest.max_tokens:,}"
-
-
-def sentence(entry: BoardEntry, *, now: datetime, ended: str | None = None) -> str:
-    """One participant as one line, for output that is not redrawn."""
-    status = entry.status
-    more = ", ".join(remarks(entry, now=now, ended=ended))
-    if not has_context(status):
-        return f"{clean(entry.id)}  {NO_CONTEXT}{f'  ({more})' if more else ''}"
-    fill = percent(status)
-    figure = f"{tokens(status)} of {window(status)}"
-    known = f"{fill}% {source(status)}" if fill is not None else f"{source(status)}: {reason(status, now)}"
-    return f"{clean(entry.id)}  {figure}  {known}{f'  ({more})' if more else ''}"

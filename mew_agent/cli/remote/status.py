@@ -13,11 +13,11 @@ from mew_protocol.payloads.participant import Board, BoardEntry
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.options import ConnectionOptions, option, with_option_groups
-from mew_agent.cli.board import words
 from mew_agent.cli.board.figures import compaction_line, sample_line
 from mew_agent.cli.board.live_board import apply_event
 from mew_agent.cli.board.needs import attention_line, attention_lines, severities, single_items, with_faults
 from mew_agent.cli.board.table import board_line, board_lines
+from mew_agent.cli.board.view import ParticipantView
 from mew_agent.cli.remote.http_api import MAX_MINUTES, MAX_REPORTS, GatewayApi, SpaceEvents
 from mew_agent.cli.remote.session import configuration_at, find_gateway, find_identity
 from mew_agent.errors import ConfigError
@@ -97,12 +97,9 @@ def _items_of(entry: BoardEntry, items: Iterable[AttentionItem]) -> tuple[Attent
 
 
 def _as_json(entry: BoardEntry, own: Iterable[AttentionItem]) -> dict[str, Any]:
-    """An entry as the gateway sends it, `basis` in the word that the table shows, and what needs a person."""
-    return {
-        **entry.model_dump(mode="json", by_alias=True, exclude_unset=True),
-        "basis": words.basis(entry.status),
-        "attention": [one.model_dump(mode="json", exclude_unset=True) for one in own],
-    }
+    """Return an entry as JSON, with what needs a person."""
+    attention = [one.model_dump(mode="json", exclude_unset=True) for one in own]
+    return {**ParticipantView(entry, terminal.now()).as_json(), "attention": attention}
 
 
 def _print_changes(api: GatewayApi, *, bell: bool, as_json: bool) -> None:

@@ -230,7 +230,7 @@ class SpaceApp(App[None]):
         queue = self.query_one(AttentionList)
         queue.show([(one.id, content_of([attention_line(one, now, self.size.width - 2)])) for one in items])
         queue.display = bool(items)
-        entries = sorted_entries(board, items, self._filter)
+        entries = sorted_entries(board, items, self._filter, now=self._now())
         levels = {one.participant: one.level for one in reversed(single_items(items)) if one.participant is not None}
         pane = self.query_one(BoardList)
         width, is_tall = max(24, (pane.size.width or 37) - 2), len(entries) <= COMPACT_ABOVE

@@ -20,6 +20,7 @@ from mew_agent.cli.board import words
 from mew_agent.cli.board.composition import composition_lines
 from mew_agent.cli.board.needs import severities
 from mew_agent.cli.board.table import TerminalStyle, gauge
+from mew_agent.cli.board.view import ParticipantView, views_of
 
 Segment = tuple[str, str]
 """A text and its style: `""`, `dim`, `bold`, or one of `STYLES`."""
@@ -46,56 +47,50 @@ def attention_line(item: AttentionItem, now: datetime, width: int) -> Line:
     return ((_MARKS[item.level] + reason, LEVEL_STYLES[item.level]), (tail, "dim"))
 
 
-def sorted_entries(board: Board, attention: Sequence[AttentionItem], wanted: str = "") -> list[BoardEntry]:
+def sorted_entries(
+    board: Board, attention: Sequence[AttentionItem], wanted: str = "", *, now: datetime
+) -> list[BoardEntry]:
     """The participants to list: those that need a person first, then the fullest, those without a context last.
 
     `wanted` is a part of a name or of a status; empty means all.
     """
-    trouble = severities(attention)
 
-    def key(entry: BoardEntry) -> tuple[int, bool, float, str]:
-        share = words.percent(entry.status)
-        worst = trouble.get(entry.id, 0)
-        no_context = not words.has_context(entry.status)
+    def key(view: ParticipantView) -> tuple[int, bool, float, str]:
+        share = -1 if view.percent is None else view.percent
         # A notice does not move a row: it is about what happens by itself.
-        return -worst if worst > 1 else 0, no_context, -(share if share is not None else -1), entry.id
+        return -view.trouble if view.trouble > 1 else 0, not view.has_context, -share, view.entry.id
 
     search = wanted.casefold()
-    shown = [one for one in board.participants if search in f"{one.id} {one.status and one.status.status}".casefold()]
-    return sorted(shown, key=key)
+    views = views_of(board, now=now, trouble=severities(attention))
+    shown = [one for one in views if search in f"{one.entry.id} {one.status and one.status.status}".casefold()]
+    return [one.entry for one in sorted(shown, key=key)]
 
 
 def row(
     entry: BoardEntry, level: AttentionLevel | None, *, now: datetime, width: int, is_tall: bool, style: TerminalStyle
 ) -> list[Line]:
     """A participant: name, gauge and share, or the age of an old figure; tall rows have figure and basis below."""
-    status, room = entry.status, max(4, width - _NAME_CELLS - 8)
-    old = words.old_figure(entry, now)
+    view, room = ParticipantView(entry, now), max(4, width - _NAME_CELLS - 8)
     urgent = "" if level is None else LEVEL_STYLES[level]
-    style_word, name_style = urgent or fill_style(status), urgent or ("" if entry.connected else "dim")
+    style_word, name_style = urgent or fill_style(view.status), urgent or ("" if entry.connected else "dim")
     mark = "  " if level is None else _MARKS[level]
-    name = words.clip(words.clean(entry.id), _NAME_CELLS - 1).ljust(_NAME_CELLS)
-    share = words.percent(status)
-    if status is None or share is None:
-        why = words.reason(status, now) if words.has_context(status) else "" if entry.connected else "not connected"
-        first: Line = ((mark, style_word), (name, name_style), (words.clip(why, room + 5), "dim"))
-    elif old and not is_tall:
-        first = ((mark, style_word), (name, name_style), (words.clip(f"{share}%, {old}", room + 5), "dim"))
+    name = words.clip(view.name, _NAME_CELLS - 1).ljust(_NAME_CELLS)
+    begin: Line = ((mark, style_word), (name, name_style))
+    if view.status is None or view.percent is None:
+        why = view.reason if view.has_context else "" if entry.connected else "not connected"
+        first: Line = (*begin, (words.clip(why, room + 5), "dim"))
+    elif view.old and not is_tall:
+        first = (*begin, (words.clip(f"{view.percent}%, {view.old}", room + 5), "dim"))
     else:
-        known = "" if words.basis(status) in words.COUNTED else "~"
-        drawn = gauge(status, room, style, with_limit=True)
-        first = ((mark, style_word), (name, name_style), (drawn, style_word), (f"{known}{share}%".rjust(5), style_word))
-    if not is_tall or not words.has_context(status):
+        drawn = gauge(view.status, room, style, with_limit=True)
+        first = (*begin, (drawn, style_word), (view.share.rjust(5), style_word))
+    if not is_tall or not view.has_context:
         return [first]
-    doing = words.state(status.status or "") if status is not None else ""
-    is_quiet = words.is_quiet(status)
-    figure = f"{words.tokens(status)} of {words.window(status)} {words.source(status)}"
     dot = "·" if style.unicode else "-"
-    work = status.context.progress if status is not None and status.context is not None else None
-    if work is not None:
-        second = f"{doing}, {words.progress(work)} {dot} {figure}"
-    else:
-        second = f" {dot} ".join(one for one in (old, figure, "" if is_quiet else doing) if one)
+    figure = f"{view.figure} {view.source}"
+    is_at_work = view.report is not None and view.report.progress is not None
+    parts = (view.doing, figure) if is_at_work else (view.old, figure, view.doing)
+    second = f" {dot} ".join(one for one in parts if one)
     return [first, ((f"  {words.clip(second, width - 2)}", "dim"),)]
 
 
@@ -124,26 +119,25 @@ class ParticipantDetails:
 
 def details(about: ParticipantDetails, *, now: datetime, width: int, style: TerminalStyle) -> list[Line]:
     """The participant in full, section by section."""
-    entry, status = about.entry, about.entry.status
-    lines: list[Line] = [((words.clip(words.clean(entry.id), width), "bold"),)]
-    if status is None or not words.has_context(status):
+    view = ParticipantView(about.entry, now, about.ended)
+    status = view.status
+    lines: list[Line] = [((words.clip(view.name, width), "bold"),)]
+    if status is None or not view.has_context:
         lines.append(((words.NO_CONTEXT, "dim"),))
     else:
         severity = fill_style(status)
-        lines.append(((f"{words.tokens(status)} of {words.window(status)} tokens", severity),))
-        share = words.percent(status)
-        known = words.source(status) if share is not None else f"{words.source(status)}: {words.reason(status, now)}"
-        lines.append(((known, "dim"),))
-        if share is not None:
-            lines.append(((f"{gauge(status, max(4, width - 5), style, with_limit=True)} {share:>3}%", severity),))
-    lines += [((words.clip(one, width), ""),) for one in words.remarks(entry, now=now, ended=about.ended)]
+        lines += [((f"{view.figure} tokens", severity),), ((view.known, "dim"),)]
+        if view.percent is not None:
+            drawn = gauge(status, max(4, width - 5), style, with_limit=True)
+            lines.append(((f"{drawn} {view.percent:>3}%", severity),))
+    lines += [((words.clip(one, width), ""),) for one in view.remarks]
     for proposal in about.proposals:
         title, *more = whole([f"Proposes {call_text(proposal)}"], width)
         lines += _section(title, [*more, *whole(argument_lines(proposal.body), width)])
     if about.allowed:
         lines += _section("Always allowed", whole(about.allowed, width))
     if status is not None and status.context is not None:
-        lines += _facts(status.context, entry, now, width)
+        lines += _facts(status.context, view, width)
         if parts := [*composition_lines(status, about.prefix, width=width)]:
             lines += _section("Composition", parts)
     if about.figures is not None and about.figures.samples:
@@ -153,20 +147,20 @@ def details(about: ParticipantDetails, *, now: datetime, width: int, style: Term
     return lines
 
 
-def _facts(report: ContextReport, entry: BoardEntry, now: datetime, width: int) -> Iterator[Line]:
+def _facts(report: ContextReport, view: ParticipantView, width: int) -> Iterator[Line]:
     cut = report.last_compaction
     rows = [
-        ("next call", words.next_call(report)),
-        ("compacts in", words.compacts_in(entry)),
+        ("next call", view.next_call),
+        ("compacts in", view.compacts_in),
         ("compacts at", "-" if report.compact_at_tokens is None else f"{report.compact_at_tokens:,}"),
-        ("last compaction", words.last_compaction(report, now)),
+        ("last compaction", view.last_compaction),
         ("reason", words.clean(cut.reason or "-") if cut else "-"),
         ("cost", str(cut.cost) if cut and cut.cost else "-"),
         ("spent", words.clean(str(report.spending or "-"))),
         *(("spent for", words.spent_for(one)) for one in report.spent_for or ()),
         ("model", words.clean(report.model or "-")),
         ("policy", words.words(report.policy or "-")),
-        ("reported", words.ago(report.measured_at, now) or "-"),
+        ("reported", words.ago(report.measured_at, view.now) or "-"),
     ]
     for name, value in rows:
         if value not in ("-", ""):

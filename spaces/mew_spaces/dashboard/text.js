@@ -1,27 +1,11 @@
 // Turns figures into text. Pure: no DOM, no clock.
 // As in the context report, an unknown figure is never shown as a number, and an estimated one is marked with "~".
 
+import WORDS from "./board_words.json" with { type: "json" };
 import { parseStatus } from "./status.js";
 
-const REASONS = {
-  no_call_yet: "no call yet",
-  usage_unavailable: "the model server reported no usage",
-  usage_implausible: "the model server reported implausible usage",
-  limit_unavailable: "context window unknown",
-  cleared: "history cleared, no call since",
-  restarted: "restarted, no call since",
-  model_changed: "another model answered without usage",
-  compacted: "compacted, no call since",
-};
-
-const SKIPPED = {
-  no_history: "nothing to compact yet",
-  not_supported: "this participant cannot be compacted from outside",
-  not_owner: "its program only measures the agent; compact in the agent itself",
-  compaction_in_progress: "a compaction is already running",
-  timeout: "its program did not compact in time",
-  failed: "its program failed to compact",
-};
+// The words of the board, which Python reads from the same file.
+const { reasons: REASONS, skipped: SKIPPED, outdated: OUTDATED, parts: PARTS, counted: COUNTED } = WORDS;
 
 const WINDOW_BASIS = {
   configured: "configured",
@@ -29,14 +13,6 @@ const WINDOW_BASIS = {
   trained: "model maximum",
   assumed: "assumed; not reported by the model server",
   agent_reported: "reported by the agent itself",
-};
-
-const PARTS = { // as in `PART_NAMES` of the terminal
-  prefix: "system prompt, tools",
-  used: "in use, no parts reported",
-  other: "not itemised",
-  unsent: "not sent yet",
-  reserve: "kept free",
 };
 
 const GROUPED = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
@@ -83,18 +59,13 @@ export function ageOf(time, age) {
 export const counted = (count, word) => `${grouped(count)} ${word}${count === 1 ? "" : "s"}`;
 
 /** Whether a figure with this basis is shown without "~". */
-export const isCounted = (basis) => basis === "exact" || basis === "reported" || basis === "server_counted";
+export const isCounted = (basis) => COUNTED.includes(basis);
 
 /** How the figure is known: its basis, or an estimate without a context report. */
 export function basisOf(status) {
   if (status.context) return status.tokens === undefined ? "unknown" : status.context.basis;
   return status.tokens === undefined ? "unknown" : "estimate";
 }
-
-const OUTDATED = { // as in `OUTDATED_WORDS` of the protocol
-  before_join: "from before it joined",
-  messages_since: "messages since",
-};
 
 /** That the figure of an entry is old, and how old; empty if it is of the last turn. The gateway decides it. */
 export function oldFigure({ outdated, figureAt }, age) {

@@ -6,6 +6,7 @@ HTTP API, with the user's token.
 
 from pathlib import Path
 
+from mew_protocol.board_words import BOARD_WORDS_FILE
 from mew_protocol.status_word import WORDS_FILE
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -61,13 +62,15 @@ def dashboard_routes() -> list[BaseRoute]:
 
 
 _FILES = StaticFiles(directory=DASHBOARD)
+_SHARED = {file.name: file for file in (WORDS_FILE, BOARD_WORDS_FILE)}
+"""Files that Python reads, too."""
 
 
 async def _serve(request: Request) -> Response:
     name = request.path_params.get("file", "index.html")
     try:
-        if name == WORDS_FILE.name:  # Python reads the same words
-            return FileResponse(WORDS_FILE, headers={"cache-control": "no-cache"})
+        if name in _SHARED:
+            return FileResponse(_SHARED[name], headers={"cache-control": "no-cache"})
         response = await _FILES.get_response(name, request.scope)
     except (HTTPException, ValueError):  # ValueError: a null byte, in older versions of Starlette
         raise HTTPException(404, f"the dashboard has no file '{name}'") from None

@@ -67,8 +67,8 @@ def test_participants_that_need_a_person_come_first_then_the_fullest() -> None:
         participants=(BoardEntry(id="ada", connected=True), entry("low", 100), entry("full", 900), entry("stuck", 50)),
     )
     need = AttentionItem(id="x", kind="model_unreachable", level="blocking", participant="stuck", reason="no model")
-    assert [one.id for one in sorted_entries(board, [need])] == ["stuck", "full", "low", "ada"]
-    assert [one.id for one in sorted_entries(board, [], "LOW")] == ["low"]
+    assert [one.id for one in sorted_entries(board, [need], now=NOW)] == ["stuck", "full", "low", "ada"]
+    assert [one.id for one in sorted_entries(board, [], "LOW", now=NOW)] == ["low"]
 
 
 def test_an_item_shows_its_reason_and_age_within_the_width() -> None:

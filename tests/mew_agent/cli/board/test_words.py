@@ -12,6 +12,7 @@ from mew_protocol.payloads.participant import ESTIMATE, Board, BoardEntry, Statu
 from mew_agent.agent.board_tools import context_words
 from mew_agent.cli.board import words
 from mew_agent.cli.board.table import TerminalStyle, board_lines
+from mew_agent.cli.board.view import ParticipantView
 from mew_agent.cli.remote.status import _as_json
 from mew_agent.participant.answers.context_notes import context_key
 from mew_agent.participant.peers import PeerContext
@@ -64,7 +65,7 @@ def test_names_after_the_colon_of_a_status_are_kept(status: str, said: str) -> N
 
 def test_participant_without_a_context_has_no_figures() -> None:
     entry = BoardEntry(id="files", connected=False, status=Status(messages_in_context=0, status="active"))
-    assert words.sentence(entry, now=NOW) == "files  reports no context  (not connected)"
+    assert ParticipantView(entry, NOW).sentence == "files  reports no context  (not connected)"
 
 
 def test_shutdown_of_a_participant_that_joined_again_is_not_shown() -> None:
@@ -208,7 +209,7 @@ def test_every_surface_calls_a_figure_without_a_report_an_estimate() -> None:
     script = Path(mew_spaces.__path__[0]) / "dashboard" / "text.js"
     board = Board(space="a", at="", participants=(entry,))
     for surface in (
-        words.sentence(entry, now=now),
+        ParticipantView(entry, now).sentence,
         "\n".join(board_lines(board, now=now, style=TerminalStyle())),
         str(_as_json(entry, ())),
         context_words(context),
@@ -237,7 +238,7 @@ def test_every_surface_shows_the_age_of_an_old_figure() -> None:
         row(entry, None, now=NOW, width=70, is_tall=is_tall, style=TerminalStyle()) for is_tall in (True, False)
     )
     for surface in (
-        words.sentence(entry, now=NOW),
+        ParticipantView(entry, NOW).sentence,
         "\n".join(board_lines(board, now=NOW, style=TerminalStyle(width=60))),
         "\n".join(board_lines(board, now=NOW, style=TerminalStyle(width=200))),
         context_words(PeerContext.from_status(status, at, "before_join"), NOW),

@@ -1,0 +1,28 @@
+"""[pure] The words and rules of the board that every surface shares: terminal, scripts and dashboard.
+
+`board_words.json` holds them; the dashboard reads the same file.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+BOARD_WORDS_FILE: Final = Path(__file__).with_name("board_words.json")
+
+_WORDS: Final[Mapping[str, Any]] = json.loads(BOARD_WORDS_FILE.read_text(encoding="utf-8"))
+
+COUNTED: Final = frozenset[str](_WORDS["counted"])
+"""Bases of figures that are shown without `~`."""
+
+REASONS: Final[Mapping[str, str]] = _WORDS["reasons"]
+"""Why a figure is missing, by the reason of a report."""
+
+OUTDATED_WORDS: Final[Mapping[str, str]] = _WORDS["outdated"]
+"""Why a figure may not be true any more."""
+
+SKIPPED: Final[Mapping[str, str]] = _WORDS["skipped"]
+"""Why a compaction was skipped, by the reason of its answer."""
+
+PART_NAMES: Final[Mapping[str, str]] = _WORDS["parts"]
+"""How parts of a window are called where their own name does not say it."""
