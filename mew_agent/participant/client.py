@@ -310,6 +310,8 @@ class Client:
             # `websockets` would use a system's proxy for loopback too, where that is the proxy's own machine.
             proxy=None if is_loopback(urlsplit(gateway).hostname or "") else True,
             max_size=DEFAULT_MAX_BYTES,
+            # The answer to a ping waits behind what is unread: a program that is busy for a while is not a dead link.
+            max_queue=INBOX_MESSAGES,
             open_timeout=open_seconds,
             ping_interval=HEARTBEAT_SECONDS,
             ping_timeout=HEARTBEAT_SECONDS,

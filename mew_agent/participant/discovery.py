@@ -278,7 +278,8 @@ class Discovery(Subscriber):
         known = self._peers.get(name)
         if self._inquiries.get(name) is inquiry and known is not None:  # else it left or joined again meanwhile
             self._peers.set_offers(name, tools=listing.offers, tools_left_out=listing.left_out)
-            if (known.tools, known.tools_left_out) != (listing.offers, listing.left_out):
+            # The first list of a peer without tools changes nothing for anyone.
+            if (known.tools or (), known.tools_left_out) != (listing.offers, listing.left_out):
                 self.on_tools_changed()
         inquiry.tried.set()
 

@@ -15,7 +15,7 @@ import anyio
 from mew_protocol import kinds
 from mew_protocol.bounded_dict import BoundedDict
 from mew_protocol.capability import CapabilitySet
-from mew_protocol.envelope import Envelope, wire_timestamp
+from mew_protocol.envelope import Draft, Envelope, wire_timestamp
 from mew_protocol.ids import GATEWAY_IDS
 from mew_protocol.payloads.chat import Acknowledge
 from mew_protocol.status_word import status_word
@@ -90,7 +90,8 @@ class Messenger:
 
     def may_send(self, kind: str, payload: Mapping[str, Any] | None = None, to: tuple[str, ...] = ()) -> bool:
         """Return whether our capabilities cover such an envelope."""
-        return self.capabilities.allows(self.draft(kind, payload, to=to))
+        body = None if payload is None else dict(payload)
+        return self.capabilities.allows(Draft(kind=kind, payload=body, to=tuple(to) or None))
 
     async def send(
         self,

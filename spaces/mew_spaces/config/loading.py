@@ -58,7 +58,7 @@ def parse_space(text: str, *, path: Path | str = "space.yaml") -> SpaceConfig:
 def place_in(path: Path | str, place: Sequence[int | str]) -> str:
     """Return file:line:column of a value (keys and indexes), or of the nearest value above it that exists."""
     try:
-        error = _document(Path(path).read_text(encoding="utf-8"), Path(path)).error_at(place, "")
+        error = positions_of(Path(path).read_text(encoding="utf-8"), Path(path)).error_at(place, "")
     except (OSError, UnicodeDecodeError, SpaceConfigError):
         return str(path)
     return str(path) if error.line is None else f"{path}:{error.line}:{error.column}"
@@ -221,7 +221,7 @@ class _Document:
 
 
 @lru_cache(maxsize=1)
-def _document(text: str, path: Path) -> _Document:
+def positions_of(text: str, path: Path) -> _Document:
     """Return a text with its positions; the newest is kept, because many places of one file are asked for in turn."""
     return _Document(text, path)
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -146,6 +147,34 @@ async def test_refusal_at_the_upgrade_counts_as_a_refused_token() -> None:
         port = server.sockets[0].getsockname()[1]
         with anyio.fail_after(PATIENCE_SECONDS), pytest.raises(Unauthorized):
             await Client(address(f"ws://127.0.0.1:{port}")).run(Inbox().receive)
+
+
+async def test_program_that_is_busy_with_a_backlog_stays_connected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each turn of the loop takes long, as with many agents in one process; answers to pings do not wait for all."""
+    monkeypatch.setattr("mew_agent.participant.client.HEARTBEAT_SECONDS", 0.5)
+
+    is_busy = anyio.Event()
+
+    async def send_many(connection: ServerConnection) -> None:
+        await connection.send(WELCOME)
+        await is_busy.wait()
+        for number in range(150):
+            await connection.send(chat("hello", number).encode().decode())
+
+    async def hog() -> None:
+        is_busy.set()
+        while True:
+            time.sleep(0.02)
+            await anyio.sleep(0)
+
+    inbox = Inbox()
+    async with foreign_gateway(send_many) as url, anyio.create_task_group() as tasks:
+        client = Client(address(url))
+        async with running(client, inbox):
+            tasks.start_soon(hog)
+            await inbox.until(lambda: inbox.kinds.count("chat") == 150)
+            assert client.joins == 1
+        tasks.cancel_scope.cancel()
 
 
 async def test_unknown_space_ends_the_client_with_the_gateways_message(gateway: RunningGateway) -> None:

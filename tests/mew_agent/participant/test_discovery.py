@@ -10,6 +10,7 @@ import pytest
 from mew_protocol.envelope import Envelope
 
 from mew_agent.errors import PeerAbsent, PeerTimeout
+from mew_agent.participant.discovery import CONCURRENT_REQUESTS
 from mew_agent.participant.participant import Participant
 from mew_agent.tools.catalog import METHOD_NOT_FOUND, RequestFailed
 from tests.support.agents import EnvelopeRecorder
@@ -195,6 +196,24 @@ async def test_list_sent_to_another_participant_is_not_requested_again(monkeypat
             r for number in range(6) for r in recorder.sent_by(f"p{number}", "mcp/request") if r.addressees == ("p6",)
         ]
         assert [(r.sender, r.body["method"]) for r in requested] == [("p0", "tools/list")]
+
+
+async def test_list_received_while_waiting_for_a_turn_is_not_requested() -> None:
+    async with space_of_peers(crowd(7)) as (_, join), join("ada") as ada, contextlib.AsyncExitStack() as stack:
+        me = await stack.enter_async_context(join("p0", discover=True))
+        me.discovery.pace = replace(QUICK, answer_seconds=PATIENCE_SECONDS)
+        for number in range(1, 1 + CONCURRENT_REQUESTS):
+            silent = Shelf(["never"], silent_for=9)
+            newest = await stack.enter_async_context(join(f"p{number}", offers=silent))
+            await until(lambda silent=silent: silent.requested)  # type: ignore[misc]
+        asked, last = Shelf(["one"]), Shelf(["last"])
+        async with join("p5", offers=asked), join("p6", offers=last):
+            await until(lambda: {"p5", "p6"} <= set(ada.peers) & set(me.peers))
+            await ada.request("p5", "tools/list")
+            await until(lambda: names(me, "p5") == ["one"])
+            await newest.aclose()  # its absence ends the request to it
+            await until(lambda: names(me, "p6") == ["last"])
+        assert asked.requested == ["tools/list"]
 
 
 async def test_one_page_sent_to_another_participant_is_not_the_list() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mew_spaces.config.loading import SpaceConfig, load_space, parse_space, place_in, with_participant
+from mew_spaces.config.loading import SpaceConfig, load_space, parse_space, place_in, positions_of, with_participant
 from mew_spaces.config.settings import ROLE_PATTERNS
 from mew_spaces.errors import SpaceConfigError
 
@@ -357,3 +357,13 @@ def test_adding_a_participant_keeps_everything_else(text: str, name: str) -> Non
 def test_an_impossible_addition_names_its_position(text: str, settings: dict[str, str], said: str) -> None:
     with pytest.raises(SpaceConfigError, match=said):
         with_participant(text, "bob", settings)
+
+
+def test_places_of_one_file_are_found_by_reading_it_once(tmp_path: Path) -> None:
+    path = tmp_path / "space.yaml"
+    path.write_text("space: {id: s}\nparticipants:\n" + "".join(f"  p{number}: {{}}\n" for number in range(50)))
+    before = positions_of.cache_info().misses
+    assert [place_in(path, ("participants", f"p{number}")) for number in range(50)] == [
+        f"{path}:{number + 3}:{6 + len(str(number))}" for number in range(50)
+    ]
+    assert positions_of.cache_info().misses == before + 1

@@ -93,7 +93,7 @@ async def test_a_process_takes_a_bounded_number_of_agents(house: House, tmp_path
     assert sorted(sizes.values()) == [10, 25, 25]
 
 
-async def test_an_agent_that_ends_restarts_by_its_policy_in_the_same_process(house: House, tmp_path: Path) -> None:
+async def test_an_ended_agent_restarts_by_its_policy_in_its_process(house: House, tmp_path: Path) -> None:
     agents = [
         agent("steady", tmp_path),
         agent("done", tmp_path, "ends0", restart="on-failure"),
@@ -118,9 +118,7 @@ async def test_a_killed_process_restarts_all_its_agents_whatever_their_policy(ho
     assert ("mew", said) in house.reported
 
 
-async def test_an_agent_that_ends_its_process_is_isolated_and_then_judged_by_its_policy(
-    house: House, tmp_path: Path
-) -> None:
+async def test_an_agent_that_ends_its_process_ends_up_alone(house: House, tmp_path: Path) -> None:
     steady = [agent(f"a{number}", tmp_path) for number in range(6)]
     async with house.serving([], [*steady[:3], agent("poison", tmp_path, "poison"), *steady[3:]]):
         await house.until(
@@ -133,7 +131,7 @@ async def test_an_agent_that_ends_its_process_is_isolated_and_then_judged_by_its
     assert run.starts["poison"] <= 4
 
 
-async def test_an_agent_that_does_not_stop_is_killed_and_the_others_continue(
+async def test_an_agent_that_does_not_stop_is_killed_with_its_process(
     house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mew_spaces.launch.supervisor.GRACE_SECONDS", 0.2)
