@@ -320,7 +320,7 @@ export function composition(status) {
   const unsent = parts.filter((part) => part.part === "unsent").reduce((sum, part) => sum + part.tokens, 0);
   const used = tokens + unsent;
   const rest = tokens - parts.reduce((sum, part) => sum + (part.part === "unsent" ? 0 : part.tokens), 0);
-  const known = rest > 0 ? [...parts, { part: parts.length ? "other" : "used", tokens: rest, basis: context?.basis ?? "projected" }] : parts;
+  const known = rest > 0 ? [...parts, { part: parts.length ? "other" : "used", tokens: rest, basis: basisOf(status) }] : parts;
   const mark = Math.min(context?.compact_at_tokens ?? max, max);
   const basis = isCounted(basisOf(status)) && !unsent ? "exact" : "projected";
   const left = [
