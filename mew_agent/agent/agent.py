@@ -1,35 +1,24 @@
-"""An agent: a participant with a model. Builds its parts from the configuration and connects them to the space.
+"""An agent: a participant with a model. Builds its parts from the configuration and connects them.
 
-Owns the agent's lifetime, what it does with each envelope that arrives, and the sending of the statuses that the
-conversation emits. Does not know which chats are for it, when agents talk in a loop, how a chat is answered or what is
-in context.
+Owns the sending of the statuses that the conversation emits, and the handlers of its events. `AgentRuntime` receives
+chats, `ConversationEngine` answers them.
 """
 
 import logging
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, Self
+from typing import Any, Final, Self
 
-import anyio
-import anyio.abc
-from mew_protocol import kinds
-from mew_protocol.context_report import SenderSpending
-from mew_protocol.envelope import Envelope
-from mew_protocol.payloads.mcp import proposals_in
+from mew_protocol.payloads.fit import WOULD_OVERFLOW
 from mew_protocol.status_word import status_word
 
 from mew_agent.agent.address_filter import AddressFilter
 from mew_agent.agent.board_tools import BOARD_TOOLS, BoardTools
-from mew_agent.agent.budgets import SenderBudgets
-from mew_agent.agent.headroom import HeadroomCheck
-from mew_agent.agent.inbox import Inbox
-from mew_agent.agent.loop_guard import LoopGuard
 from mew_agent.agent.peer_tools import RESOURCE_TOOLS, ResourceTools
 from mew_agent.agent.recall import RECALL_TOOLS
-from mew_agent.agent.reception import Reception
-from mew_agent.agent.resources import CLOSE_SECONDS, AgentResources, check_provider, open_resources, store_limits
-from mew_agent.agent.sessions import AgentSessions, ModelParts
-from mew_agent.agent.turn import Turn
+from mew_agent.agent.resources import open_resources, store_limits
+from mew_agent.agent.runtime import AgentRuntime
+from mew_agent.agent.sessions import ConversationEngine, ModelParts
 from mew_agent.config.agent_config import (
     AgentConfig,
     check_model_source,
@@ -37,9 +26,16 @@ from mew_agent.config.agent_config import (
     refuse_misspelled_variables,
 )
 from mew_agent.context.sqlite_store import MemoryStore
-from mew_agent.context.store import Store, StoredChat
+from mew_agent.context.store import Store
 from mew_agent.conversation.context_view import ContextView
-from mew_agent.conversation.events import ContextEvent, ConversationEvent, StatusChanged
+from mew_agent.conversation.events import (
+    ContextEvent,
+    ConversationEvent,
+    ItemAdded,
+    ReplyNotice,
+    ResultCut,
+    StatusChanged,
+)
 from mew_agent.conversation.model_calls import CALL_BOUND_SECONDS
 from mew_agent.conversation.pins import PIN_TOOLS
 from mew_agent.model.builtin import is_builtin
@@ -51,6 +47,8 @@ from mew_agent.tokens.tokenizers import TextCounter
 from mew_agent.tools.sources import OwnTools
 
 logger = logging.getLogger("mew_agent.agent.agent")
+
+CUT: Final = "{tool}: about {tokens:,} tokens (projected) of its result stay outside the context"
 
 ContextEventHandler = Callable[[ContextEvent], object]
 
@@ -88,7 +86,7 @@ class Agent(Participant):
         )
         self.config = config
         self._model = model
-        self._sessions = AgentSessions(
+        self._sessions = engine = ConversationEngine(
             self,
             config,
             ModelParts(model, summariser, counter, call_bound_seconds),
@@ -99,8 +97,8 @@ class Agent(Participant):
             reserved_names=self._reserved_tool_names,
             on_tools_left_out=self.show_tools_left_out,
         )
-        self.discovery.on_tools_changed = self.tools_changed
-        self.conversation, self.tools = self._sessions.main.conversation, self._sessions.main.tools
+        self.discovery.on_tools_changed = self._tools_changed
+        self.conversation, self.tools = engine.main.conversation, engine.main.tools
         self.control.conversation = self.conversation
         self.conversation.events.subscribe(self._on_conversation_event)
         self.context_view = ContextView(self.conversation)
@@ -113,15 +111,19 @@ class Agent(Participant):
             self.tools.specs,
             purpose=config.system_prompt or "",
         )
-        self._inbox = Inbox(config.id, address_filter, self.conversation.state.store, answers=config.auto_respond)
-        self._resources: AgentResources | None = None
-        self._headroom = HeadroomCheck(self, self.conversation, self._inbox)
-        loops = LoopGuard(config.id, config.loop_limits)
-        path = None if config.store is None else config.store.with_name(f"{config.store.name}~budgets")
-        budgets = SenderBudgets(config.loop_limits.tokens_per_hour, path)
-        address_filter.on_spent = budgets.record
-        self._reception = Reception(self, self._inbox, loops, self._turn_for, self._headroom, budgets)
-        self._was_joined = False
+        self._runtime = AgentRuntime(
+            self,
+            engine,
+            self.conversation.state.store,
+            address_filter,
+            config.loop_limits,
+            None if config.store is None else config.store.with_name(f"{config.store.name}~budgets"),
+            answers=config.auto_respond,
+            shows_reasoning=config.reasoning_enabled,
+            max_question_age_seconds=config.max_question_age_seconds,
+            max_compacting=config.max_compacting,
+        )
+        engine.may_session_compact = self._runtime.staggered.may_session_compact
 
     @classmethod
     def from_config(cls, config: AgentConfig, model: Model | None = None) -> Self:
@@ -133,7 +135,7 @@ class Agent(Participant):
         if model is None and is_builtin(config.base_url):
             config = config.model_copy(update={"model": resources.model.identity.model})
         agent = cls(config, resources.model, resources.store, summariser=resources.summariser)
-        agent._resources = resources
+        agent._sessions.resources = resources
         return agent
 
     @classmethod
@@ -158,33 +160,6 @@ class Agent(Participant):
             check_model_source(config, where="environment")
         return cls.from_config(config, own)
 
-    async def __aenter__(self) -> Self:
-        """Join, and answer chats until the block ends.
-
-        Raises the errors of joining, and `ConfigError` if the policy is for another provider.
-        """
-        await super().__aenter__()
-        self.start_soon(self._sessions.discover_window)
-        self.start_soon(self.session.run_until_ended, self._reception.answer_chats)
-        return self
-
-    async def before_join(self) -> None:
-        """Load the conversations and the inbox. Raises `ConfigError` if the policy is for another provider."""
-        await check_provider(self.config, self._model)
-        if self._resources is not None:
-            await self.conversation.load()
-        await self._sessions.load()
-        await self._reception.load()
-        await self._headroom.count_queued()
-        self.conversation.state.set_surroundings(waiting=self._reception.waits)
-
-    async def after_leave(self) -> None:
-        """Close the stores, and the model unless the program brought its own."""
-        with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_SECONDS):
-            await self._sessions.aclose()
-        if self._resources is not None:
-            await self._resources.aclose()
-
     def on_context_event(self, handler: ContextEventHandler) -> ContextEventHandler:
         """Decorator: call the function with each event of the agent's own context, such as `LevelChanged`.
 
@@ -201,81 +176,30 @@ class Agent(Participant):
         """
         await self.run_forever()
 
-    # -- what the participant and the conversation call --------------------------------------------------
-
-    async def joined(self) -> None:
-        """Send the status right after the welcome, and why if the connection was lost or the process was killed."""
-        welcome = self.session.client.arrived.message
-        assert isinstance(welcome, Envelope)
-        self._headroom.mode = self._sessions.pin_space(welcome).would_fit
-        self._sessions.staggered.restart()
-        if self._was_joined:
-            self.mcp.fail_closed_proposals({one.id for one in proposals_in(welcome.body)})
-            self.start_soon(self.control.announce, status_word("rejoined"))
-            return
-        self._was_joined = True
-        self.start_soon(self._reception.clean_up_after_earlier_process, welcome)
-        if interrupted := tuple(chat.envelope.id for chat in self._inbox.interrupted):
-            self.start_soon(self.control.announce, status_word("restarted"), interrupted)
-        else:
-            self.start_soon(self.control.announce)
-
-    async def receive(self, envelope: Envelope) -> None:
-        """Queue chats, and cancel what a participant cancels."""
-        if envelope.kind == kinds.SYSTEM_PRESENCE and self.tool_waits:
-            self.tools_changed()
-        self._sessions.staggered.receive(envelope)
-        await self._reception.receive(envelope)
-
-    async def receive_past(self, envelope: Envelope) -> None:
-        """Queue chats that were sent while no process of this agent ran; controls from that time are not obeyed."""
-        await self._reception.receive_past(envelope)
-
-    def waits_changed(self) -> None:
-        """Report what the agent waits for, if that changed."""
-        if not self.session.ended.is_set():
-            self.start_soon(self._report_waits)
-
-    def tools_changed(self) -> None:
-        """Choose the tools of peers to offer again, so that people see at once what is left out."""
-        if self._was_joined:
+    def _tools_changed(self) -> None:
+        """Choose the tools of peers to offer again, so that people see at once which are left out."""
+        if self._runtime.was_joined:
             self.tools.specs()
-
-    def spent_for_changed(self, spent_for: tuple[SenderSpending, ...]) -> None:
-        """Report what the agent spent for each sender, with its next status."""
-        self.conversation.state.set_surroundings(spent_for=spent_for)
-
-    async def _report_waits(self) -> None:
-        waits = self._reception.waits
-        if waits != self.conversation.tracker.waiting:
-            self.conversation.state.set_surroundings(waiting=waits)
-            await self.conversation.emit_status()
-
-    async def close_streams(self, reason: str) -> None:
-        """Close the stream of the running turn."""
-        if self._reception.turn is not None:
-            await self._reception.turn.close_stream(reason)
 
     async def _on_conversation_event(self, event: ConversationEvent) -> None:
         """Send a status to everyone; pass other events of the context on to handlers."""
-        if isinstance(event, StatusChanged):
-            await self.control.send(event.status, event.word)
-        elif isinstance(event, ContextEvent):
-            self.listeners.emit(None, event)
-            for handler in self._context_handlers:
-                self.start_soon(call_handler, handler, event)
-
-    async def _turn_for(self, chat: StoredChat) -> Turn:
-        session = await self._sessions.session_for(chat.envelope.sender, chat.envelope.body.get("session"))
-        return Turn(
-            participant=self,
-            inbox=self._inbox,
-            question=chat,
-            shows_reasoning=self.config.reasoning_enabled,
-            config=self.config,
-            sessions=self._sessions,
-            session=session,
-        )
+        headroom = self._runtime.headroom
+        match event:
+            case StatusChanged():
+                await self.control.send(event.status, event.word)
+                headroom.release_soon()
+            case ItemAdded():
+                await headroom.count_queued()  # a chat that entered the context no longer waits
+            case ResultCut():
+                if headroom.mode != "off":
+                    word = status_word(WOULD_OVERFLOW, CUT.format(tool=event.tool, tokens=event.omitted_tokens))
+                    self.start_soon(self.conversation.emit_status, word)
+            case ReplyNotice():
+                pass
+            case _:
+                self.listeners.emit(None, event)
+                for handler in self._context_handlers:
+                    self.start_soon(call_handler, handler, event)
 
     def _reserved_tool_names(self) -> frozenset[str]:
         """Return the names of the agent's own tools, which no peer's tool may have."""

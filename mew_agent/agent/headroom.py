@@ -5,34 +5,31 @@ chooses how, or there is room); and what senders receive. Makes no room: the pol
 only chats for the agent's own conversation; an unknown figure holds nothing.
 """
 
-from collections.abc import Iterable, Sequence
-from itertools import takewhile
-from typing import Final, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 import anyio
 from mew_protocol import kinds
 from mew_protocol.context_report import QueuedMessages, Waiting
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.chat import MAIN_SESSION, Acknowledge
-from mew_protocol.payloads.fit import DELIVERIES, WOULD_OVERFLOW, Delivery, Fit, WouldFit, decided
-from mew_protocol.status_word import status_word
+from mew_protocol.payloads.fit import DELIVERIES, WOULD_OVERFLOW, Delivery, Fit, WouldFit
 
+from mew_agent.agent.engine import Engine, basis_of, tokens_of
 from mew_agent.agent.inbox import Inbox
 from mew_agent.agent.recall import text_as_read
-from mew_agent.compaction.planner import summary_budget_tokens
-from mew_agent.context.policy.rules import CompactRule
 from mew_agent.context.store import StoredChat
-from mew_agent.conversation.conversation import Conversation
-from mew_agent.conversation.events import ConversationEvent, ItemAdded, ResultCut, StatusChanged
 from mew_agent.participant.participant import Participant
 from mew_agent.tokens.projection import Calibration
 from mew_agent.tokens.sizes import Size, Sizes
 
-NOTICE: Final = (
-    "Your message does not fit into my context, so I hold it: {fit}. Reply with one word: `reference` (I read parts of"
-    " it with a tool), `digest` (I read its most important sentences), `anyway` (I try to read all of it), or `cancel`."
-)
-CUT: Final = "{tool}: about {tokens:,} tokens (projected) of its result stay outside the context"
+NOTICE: Final = "Your message does not fit into my context, so I hold it: {fit}. Reply with one word: {choices}."
+CHOICES: Final[Mapping[Delivery, str]] = {
+    "reference": "`reference` (I read parts of it with a tool)",
+    "digest": "`digest` (I read its most important sentences)",
+    "anyway": "`anyway` (I try to read all of it)",
+    "cancel": "`cancel`",
+}
 HELD: Final = "a message of {tokens:,} tokens ({basis}) has no room; its sender decides, or a compaction frees enough"
 
 
@@ -61,31 +58,18 @@ class QueuedSizes:
         return QueuedMessages(messages=len(sizes), tokens=tokens, basis=basis_of(tuple(sizes.values()), calibration))
 
 
-def tokens_of(size: Size, calibration: Calibration) -> int:
-    """Return what a chat of this size adds to a context, in tokens."""
-    return calibration.wrap(size.tokens(calibration))
-
-
-def basis_of(sizes: Sequence[Size], calibration: Calibration) -> Literal["tokenizer", "projected", "heuristic"]:
-    """Return how the tokens of chats are known."""
-    if sizes and calibration.counts_fit and all(size.counted_tokens is not None for size in sizes):
-        return "tokenizer"
-    return "projected" if calibration.weights is not None else "heuristic"
-
-
 class HeadroomCheck:
     """The check of one agent."""
 
-    def __init__(self, me: Participant, conversation: Conversation, inbox: Inbox) -> None:
-        self._me, self._conversation, self._inbox = me, conversation, inbox
+    def __init__(self, me: Participant, engine: Engine, inbox: Inbox) -> None:
+        self._me, self._engine, self._inbox = me, engine, inbox
         self.mode: WouldFit = "warn"
         """What to do with a chat that does not fit; the space says it."""
         self.waits: tuple[Waiting, ...] = ()
         """The held chats as a report shows them."""
-        self._sizes = QueuedSizes(conversation.state.sizes)
+        self._sizes = QueuedSizes(engine.sizes)
         self._asked: set[int] = set()
         self._lock = anyio.Lock()
-        conversation.events.subscribe(self._on_event)
 
     # -- what arrives ------------------------------------------------------------------------------------
 
@@ -96,7 +80,7 @@ class HeadroomCheck:
         """
         if self.mode == "off" or chat.body.get("session") not in (None, MAIN_SESSION):
             return None
-        size = await self._conversation.state.sizes.measure(str(chat.body.get("text")))
+        size = await self._engine.sizes.measure(str(chat.body.get("text")))
         fit = await self._fit_of(size)
         if fit.fits is not False or (not is_busy and not len(self._inbox) and fit.fits_after_compaction):
             return None
@@ -105,53 +89,13 @@ class HeadroomCheck:
     async def _fit_of(self, size: Size) -> Fit:
         """Return whether a text of this size fits together with everything that is queued, as projected now."""
         await self.count_queued()
-        if not self._conversation.calls.lock.locked():
-            self._conversation.calls.describe_prefix()
-        tracker = self._conversation.tracker
-        calibration, queued, window_tokens = tracker.ledger.calibration, tracker.queued, tracker.shown_limit_tokens
-        fit = decided(
-            Fit(
-                fits=None,
-                tokens=tokens_of(size, calibration),
-                tokens_basis=basis_of((size,), calibration),
-                context_tokens=tracker.next_prompt.tokens,
-                context_basis=tracker.next_prompt.basis,
-                queued_tokens=0 if queued is None else queued.tokens,
-                queued_messages=0 if queued is None else queued.messages,
-                max_tokens=window_tokens,
-                max_tokens_basis=None if window_tokens is None else tracker.window.basis,
-                as_of=tracker.measurement.measured_at,
-            )
-        )
-        if fit.fits is not False or window_tokens is None:
-            return fit
-        rules = tracker.policy.rule_index.interventions.get("pre_request", ())
-        if tracker.is_stalled or not any(isinstance(rule, CompactRule) for rule in rules):
-            return fit.model_copy(update={"fits_after_compaction": False})
-        # What a compaction cannot remove: the prefix, pins, and a summary of its largest size.
-        parts = tracker.ledger.parts
-        summary = max(parts.summary, summary_budget_tokens(window_tokens, window_tokens))
-        fixed = parts.prefix + parts.pins + summary + (fit.reserve_tokens or 0)
-        after = fixed + fit.tokens + calibration.spread(size.units) <= window_tokens
-        return fit.model_copy(update={"fits_after_compaction": after})
+        return self._engine.fit(size)
 
     async def count_queued(self) -> None:
-        """Count what waits outside the context, for this agent's reports."""
-        unread = [chat for chat in self._inbox.unread if not self._is_entered(chat)]
-        queued = await self._sizes.count(unread, self._calibration, self._inbox.without_room)
-        self._conversation.state.set_surroundings(queued=queued)
-
-    def _is_entered(self, chat: StoredChat) -> bool:
-        """Return whether the chat that is being answered is in the history already."""
-        if chat.first_seq < 0:
-            return False
-        items = reversed(self._conversation.history.items)
-        recent = takewhile(lambda item: item.seq >= chat.first_seq, items)
-        return any(item.envelope_id == chat.envelope.id for item in recent)
-
-    @property
-    def _calibration(self) -> Calibration:
-        return self._conversation.tracker.ledger.calibration
+        """Count the chats outside the context, for this agent's reports."""
+        unread = [chat for chat in self._inbox.unread if not self._engine.has_read(chat)]
+        queued = await self._sizes.count(unread, self._engine.calibration, self._inbox.without_room)
+        self._engine.show(queued=queued)
 
     # -- what senders receive ----------------------------------------------------------------------------
 
@@ -160,7 +104,12 @@ class HeadroomCheck:
         if is_held:
             await self.show_held()
         if self._me.may_send(kinds.CHAT_ACKNOWLEDGE):
-            payload = Acknowledge(status=WOULD_OVERFLOW, fit=fit, held=is_held, choices=DELIVERIES if is_held else None)
+            payload = Acknowledge(
+                status=WOULD_OVERFLOW,
+                fit=fit,
+                held=is_held,
+                choices=tuple(self._engine.deliveries) if is_held else None,
+            )
             await self._me.send(kinds.CHAT_ACKNOWLEDGE, payload, to=(chat.sender,), correlation_id=(chat.id,))
         if is_held:
             await self.release()
@@ -168,7 +117,7 @@ class HeadroomCheck:
     async def _ask_sender(self, held: StoredChat, fit: Fit) -> None:
         """Ask in words what to do with a chat that no compaction makes room for, so that any client can answer."""
         payload = {
-            "text": NOTICE.format(fit=fit),
+            "text": NOTICE.format(fit=fit, choices=choices_text(self._engine.deliveries)),
             "needs_reply": False,
             "would_overflow": fit.model_dump(mode="json", exclude_none=True),
         }
@@ -185,6 +134,10 @@ class HeadroomCheck:
         held = [one for one in self._inbox.without_room if one.envelope.sender == chat.sender]
         if how is None or not held or not chat.is_for(self._me.id):
             return how is not None and "deliver" in chat.body  # too late, and no question either
+        if how not in self._engine.deliveries:
+            problem = f"'{how}' is not possible here; reply {choices_text(self._engine.deliveries)}"
+            self._me.start_soon(self._me.messenger.refuse_chat, chat, problem)
+            return True
         position = self._me.session.client.arrived.position
         for one in [one for one in held if chat.refers_to(one.envelope.id)] or held:
             if how == "cancel":
@@ -224,16 +177,18 @@ class HeadroomCheck:
             waits.append(shown[chat.id])
         if tuple(waits) != self.waits:
             self.waits = tuple(waits)
-            self._me.waits_changed()
+            self._me.hooks.waits_changed()
 
-    async def _on_event(self, event: ConversationEvent) -> None:
-        if isinstance(event, ItemAdded):
-            await self.count_queued()  # what entered the context no longer waits
-        elif isinstance(event, ResultCut) and self.mode != "off":
-            word = status_word(WOULD_OVERFLOW, CUT.format(tool=event.tool, tokens=event.omitted_tokens))
-            self._me.start_soon(self._conversation.emit_status, word)
-        elif isinstance(event, StatusChanged) and self._inbox.without_room and self._me.is_joined:
+    def release_soon(self) -> None:
+        """Deliver the held chats that fit now, after the figures have changed."""
+        if self._inbox.without_room and self._me.is_joined:
             self._me.start_soon(self.release)
+
+
+def choices_text(deliveries: Sequence[Delivery]) -> str:
+    """Return the choices of a sender as a sentence part."""
+    *first, last = (CHOICES[one] for one in deliveries)
+    return f"{', '.join(first)}, or {last}"
 
 
 def delivery_in(chat: Envelope) -> Delivery | None:

@@ -10,7 +10,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 from uuid import UUID, uuid5
 
@@ -51,6 +51,18 @@ QUEUED: Final[tuple[ChatState, ...]] = ("queued", "answering", "answered", "canc
 """The states of chats that wait in the queue; all but the first were begun before."""
 
 _NAMESPACE = UUID("5f0f3c3e-55a0-4c55-9d5c-0d6f6f0a4c0b")
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """What happened to a chat that arrived.
+
+    `next`: it is answered as soon as possible; `queued`: after others; `held`: once there is room; `kept`: as context,
+    or until a person speaks; `ignored`: it is for others; `refused`: its sender gets no answer, because of `problem`.
+    """
+
+    outcome: Literal["next", "queued", "held", "kept", "ignored", "refused"]
+    problem: str = ""
 
 
 class Inbox:
@@ -146,8 +158,8 @@ class Inbox:
         age_seconds: float = 0.0,
         is_past: bool = False,
         refusal: str | None = None,
-    ) -> str | None:
-        """Queue, hold or remember a chat. Returns `queued`, `held` (no room), a refusal, or None if nothing is to say.
+    ) -> Admission:
+        """Queue, hold, remember or refuse a chat.
 
         `verdict` applies to a chat that is for the agent. `position` is its place in the space. `age_seconds` is how
         long ago the gateway accepted it. `is_past`: it was sent before this process joined. `refusal` is why it is
@@ -155,21 +167,21 @@ class Inbox:
         """
         text = chat.body.get("text")
         if not isinstance(text, str) or not text:
-            return None
+            return Admission("ignored")
         is_full = self._is_full(chat.sender, *QUEUED)
         is_for_us = False if verdict == "context" and refusal is None else self.is_for_us(chat)
         if is_for_us is None and is_full:  # not addressed to us by name, so no sender waits for a refusal
             is_for_us = False
         if is_for_us is False and not chat.is_for(self._agent_id):
-            return None
+            return Admission("ignored")
         if is_for_us is not False and verdict == "answer" and is_full:
-            refusal = f"refused: {self._count(chat.sender, *QUEUED)} of your chats are waiting already"
+            refusal = f"{self._count(chat.sender, *QUEUED)} of your chats are waiting already"
         elif is_for_us is not False and verdict == "no_room" and self._is_full(chat.sender, "no_room"):
-            refusal = f"refused: {self._count(chat.sender, 'no_room')} of your chats are held already"
+            refusal = f"{self._count(chat.sender, 'no_room')} of your chats are held already"
         if refusal is not None:
             # The position moves on: after a restart, the chat would come again although its sender has the refusal.
             await self._change(position=position)
-            return refusal
+            return Admission("refused", refusal)
         place = None if position is None else str(position)
         weight = 1 + len(chat.encode()) // CHAT_BYTES
         stored = StoredChat(self._next_number, chat, position=place, sent_at=time.time() - age_seconds, weight=weight)
@@ -178,22 +190,22 @@ class Inbox:
             self._restored.add(stored.number)
         if is_for_us is False:
             await self._put(stored, "overheard", position)
-            return None
+            return Admission("kept")
         if verdict == "no_room":
             await self._put(stored, "no_room", position)
-            return "held"
+            return Admission("held")
         if verdict == "hold":
             await self._put(stored, "held", position)
             for oldest in [one for one in self._in_state("held") if one.envelope.sender == chat.sender][
                 :-MAX_HELD_CHATS
             ]:
                 await self._put(oldest, "overheard")
-            return None
+            return Admission("kept")
         await self._change(stored, position=position)
         has_to_wait = is_busy or len(self) > 0
         self._chats[stored.number] = stored
         self._arrived.set()
-        return "queued" if is_for_us and has_to_wait else None
+        return Admission("queued" if is_for_us and has_to_wait else "next")
 
     async def cancel(self, cancel: Envelope, *, position: Position | None = None) -> None:
         """Remove the queued chats that a `chat/cancel` refers to, and mark the one being answered as cancelled."""
@@ -316,8 +328,8 @@ class Inbox:
 
     # -- ids ---------------------------------------------------------------------------------------------
 
-    def id_for(self, chat: StoredChat, what: Literal["answer", "reasoning", "conclusion", "no room"]) -> str:
-        """Return the id of an envelope about a chat; `no room`: the chat that says that it does not fit.
+    def id_for(self, chat: StoredChat, what: str) -> str:
+        """Return the id of an envelope about a chat: `answer`, `reasoning`, `conclusion`, or `no room`.
 
         It is the same after a restart, so that the gateway recognises a repetition. Each attempt has a reasoning of its
         own, and a conclusion.

@@ -1,40 +1,42 @@
-"""The conversations of one agent: its own, and separate sessions for clients that ask for one.
+"""The engine of our own: the conversations of one agent, its own and separate sessions for clients that ask for one.
 
 Owns what conversations share (model, its window, policy, most tools, the rules for compactions), what each has alone
 (history, accounts, store, the tools over them), and the limits: a participant with too many sessions loses the least
-recently used of its own. Answers nothing itself.
+recently used of its own. See `turn` for how an answer is made.
 """
 
 import hashlib
 import json
 import logging
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 import anyio.to_thread
 from mew_protocol.bounded_dict import Shares
-from mew_protocol.context_report import ContextReport, SessionContext
-from mew_protocol.envelope import Envelope
+from mew_protocol.context_report import ContextReport, QueuedMessages, SenderSpending, SessionContext, Waiting
 from mew_protocol.payloads.chat import MAIN_SESSION, SESSION_NAME, client_of
+from mew_protocol.payloads.fit import DELIVERIES, Fit, decided
 from mew_protocol.payloads.participant import Status
 from mew_protocol.payloads.system import SpaceFacts
 from mew_protocol.status_word import status_word
 from mew_settings.private_files import replace_private_file
-from pydantic import ValidationError
 
 from mew_agent.agent.compaction_approval import CompactionApproval
-from mew_agent.agent.compaction_line import COMPACTING
+from mew_agent.agent.engine import Engine, basis_of, tokens_of
 from mew_agent.agent.peer_tools import PeerTools, ToolRoom
 from mew_agent.agent.recall import RecallTools
-from mew_agent.agent.resources import store_limits
-from mew_agent.agent.staggering import StaggeredCompactions
+from mew_agent.agent.resources import AgentResources, check_provider, store_limits
+from mew_agent.agent.turn import MAIN, AgentSession, ConversationAnswer, SessionKey
+from mew_agent.compaction.planner import summary_budget_tokens
 from mew_agent.config.agent_config import AgentConfig, chosen_policy
 from mew_agent.context.history import History
 from mew_agent.context.policy import compact_at_tokens, output_reserve_tokens
+from mew_agent.context.policy.rules import CompactRule
 from mew_agent.context.sqlite_store import MemoryStore, SqliteStore
-from mew_agent.context.store import Store, StoreUnusable
+from mew_agent.context.store import Store, StoredChat, StoreUnusable
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import resolve_window
 from mew_agent.conversation.conversation import Conversation
@@ -45,6 +47,9 @@ from mew_agent.conversation.texts import DEFAULT_SYSTEM_PROMPT
 from mew_agent.errors import ConfigError, MewAgentError
 from mew_agent.model.interface import Model
 from mew_agent.participant.participant import Participant
+from mew_agent.participant.streams import Reasoning
+from mew_agent.tokens.projection import Calibration
+from mew_agent.tokens.sizes import Size
 from mew_agent.tokens.tokenizers import TextCounter, chosen_counter
 from mew_agent.tools.bounds import ResultBound
 from mew_agent.tools.sources import AgentTools, ToolSource
@@ -56,11 +61,6 @@ _SHOWN = (
     *("compactions", "last_compaction"),
 )
 """The keys of a session's report that the agent's own report repeats. Answers carry the whole report."""
-
-SessionKey = tuple[str, str]
-"""The participant that the session is for, and the name that the participant chose."""
-
-MAIN: SessionKey = ("", MAIN_SESSION)
 
 NO_WINDOW = "the context window of '{model}' is unknown; set `context_token_limit`"
 
@@ -81,18 +81,10 @@ class ModelParts:
     call_bound_seconds: float = CALL_BOUND_SECONDS
 
 
-@dataclass(eq=False)
-class AgentSession:
-    """One conversation with its tools. `is_new` until its first answer."""
+class ConversationEngine(Engine):
+    """The engine of our own: all conversations of one agent."""
 
-    key: SessionKey
-    conversation: Conversation
-    tools: AgentTools
-    is_new: bool = True
-
-
-class AgentSessions:
-    """All conversations of one agent."""
+    deliveries = DELIVERIES
 
     def __init__(
         self,
@@ -105,11 +97,12 @@ class AgentSessions:
         reserved_names: Callable[[], Collection[str]],
         on_tools_left_out: Callable[[Mapping[str, str]], object],
     ) -> None:
-        """`store` is that of the agent's own conversation, `main`. Raises `ConfigError`.
+        """`store` is that of the agent's own conversation, `main`, which `run` and `aclose` leave open.
 
         Every conversation offers `own_tools` before the tools over its context, then `other_tools` and those of peers,
-        which may not have `reserved_names`. For `on_tools_left_out` of `main`, see `PeerTools`.
+        which may not have `reserved_names`. For `on_tools_left_out` of `main`, see `PeerTools`. Raises `ConfigError`.
         """
+        super().__init__(me.external_context)
         self._me, self._config, self._parts = me, config, parts
         self._own_tools, self._other_tools = own_tools, other_tools
         self._reserved_names, self._on_tools_left_out = reserved_names, on_tools_left_out
@@ -128,10 +121,17 @@ class AgentSessions:
         conversation = self.main.conversation
         self._window_is_configured = conversation.tracker.window.basis == "configured"
         conversation.state.set_surroundings(is_window_awaited=not self._window_is_configured)
-        self.staggered = StaggeredCompactions(me, conversation, config.max_compacting)
+        self.compactions, self.sizes = conversation, conversation.state.sizes
+        self.may_session_compact: Callable[[], Awaitable[bool]] = conversation.may_compact
+        """Whether a session may begin a compaction that can wait."""
+        self.resources: AgentResources | None = None
+        """What was opened for the agent's own conversation: `load` loads it, and `aclose` closes it."""
 
     async def load(self) -> None:
-        """Load the stored sessions."""
+        """Load the stored conversations. Raises `ConfigError` if the policy is for another provider."""
+        await check_provider(self._config, self._parts.model)
+        if self.resources is not None:
+            await self.main.conversation.load()
         for key in self._stored_keys():
             await self._open(key)
             self._use(key)
@@ -139,6 +139,20 @@ class AgentSessions:
             while (gone := self._surplus(participant)) is not None:
                 await self._delete(gone)
         self._show()
+
+    async def run(self) -> None:
+        """Ask the model's server for its window."""
+        await self.discover_window()
+
+    def joined(self, facts: SpaceFacts) -> None:
+        """Pin the space's instructions and descriptions instead of the earlier ones."""
+        self.main.conversation.pins.configure(SPACE_ORIGIN, pins_of_space(facts, self._config.id))
+
+    async def answering(self, question: StoredChat, reasoning: Reasoning) -> ConversationAnswer:
+        """Return what makes the answer to a chat, in the session that it names."""
+        asked = question.envelope
+        session = await self.session_for(asked.sender, asked.body.get("session"))
+        return ConversationAnswer(self._me, self._config, session, question, reasoning, self.discover_window_again)
 
     async def session_for(self, participant: str, name: object) -> AgentSession:
         """Return the conversation in which to answer a chat with this `session`; opened if it is new."""
@@ -194,30 +208,79 @@ class AgentSessions:
         elif was_awaited:
             await self.main.conversation.emit_status()
 
-    async def discover_window_again(self, conversation: Conversation, *, had_failed: bool) -> None:
-        """Ask again after an answer if the server may know by now: it was down before, or loads on the first call."""
-        if conversation.calls.last_error_status or conversation.tracker.window.basis in ("configured", "loaded"):
-            return
+    async def discover_window_again(self, *, had_failed: bool) -> None:
+        """Ask again if the server may know by now: it was down before (`had_failed`), or loads on the first call."""
         if not had_failed:
             self._window_retries += 1
             if self._window_retries > MAX_WINDOW_RETRIES:
                 return
         await self.discover_window()
 
-    def pin_space(self, welcome: Envelope) -> SpaceFacts:
-        """Pin the space's instructions and descriptions instead of the earlier ones, and return them."""
-        try:
-            facts = SpaceFacts.model_validate(welcome.body.get("space") or {})
-        except ValidationError as error:
-            logger.warning("ignored what the welcome says about the space: %s", error)
-            return SpaceFacts()
-        self.main.conversation.pins.configure(SPACE_ORIGIN, pins_of_space(facts, self._config.id))
-        return facts
+    # -- figures of the agent's own conversation ---------------------------------------------------------
+
+    @property
+    def calibration(self) -> Calibration:
+        return self.main.conversation.tracker.ledger.calibration
+
+    def fit(self, size: Size) -> Fit:
+        conversation, calibration = self.main.conversation, self.calibration
+        if not conversation.calls.lock.locked():
+            conversation.calls.describe_prefix()
+        tracker = conversation.tracker
+        queued, window_tokens = tracker.queued, tracker.shown_limit_tokens
+        fit = decided(
+            Fit(
+                fits=None,
+                tokens=tokens_of(size, calibration),
+                tokens_basis=basis_of((size,), calibration),
+                context_tokens=tracker.next_prompt.tokens,
+                context_basis=tracker.next_prompt.basis,
+                queued_tokens=0 if queued is None else queued.tokens,
+                queued_messages=0 if queued is None else queued.messages,
+                max_tokens=window_tokens,
+                max_tokens_basis=None if window_tokens is None else tracker.window.basis,
+                as_of=tracker.measurement.measured_at,
+            )
+        )
+        if fit.fits is not False or window_tokens is None:
+            return fit
+        rules = tracker.policy.rule_index.interventions.get("pre_request", ())
+        if tracker.is_stalled or not any(isinstance(rule, CompactRule) for rule in rules):
+            return fit.model_copy(update={"fits_after_compaction": False})
+        # What a compaction cannot remove: the prefix, pins, and a summary of its largest size.
+        parts = tracker.ledger.parts
+        summary = max(parts.summary, summary_budget_tokens(window_tokens, window_tokens))
+        fixed = parts.prefix + parts.pins + summary + (fit.reserve_tokens or 0)
+        after = fixed + fit.tokens + calibration.spread(size.units) <= window_tokens
+        return fit.model_copy(update={"fits_after_compaction": after})
+
+    def has_read(self, chat: StoredChat) -> bool:
+        if chat.first_seq < 0:
+            return False
+        items = reversed(self.main.conversation.history.items)
+        recent = takewhile(lambda item: item.seq >= chat.first_seq, items)
+        return any(item.envelope_id == chat.envelope.id for item in recent)
+
+    def show(
+        self,
+        *,
+        waiting: tuple[Waiting, ...] | None = None,
+        queued: QueuedMessages | None = None,
+        spent_for: tuple[SenderSpending, ...] | None = None,
+    ) -> None:
+        state = self.main.conversation.state
+        state.set_surroundings(waiting=waiting, queued=queued, spent_for=spent_for)
+
+    @property
+    def waiting(self) -> tuple[Waiting, ...]:
+        return self.main.conversation.tracker.waiting
 
     async def aclose(self) -> None:
-        """Close the stores of all sessions; the caller closes its own."""
+        """Close the stores of all sessions, and the model unless the program brought its own."""
         for session in self._sessions.values():
             await session.conversation.state.store.aclose()
+        if self.resources is not None:
+            await self.resources.aclose()
 
     # -- internal ----------------------------------------------------------------------------------------
 
@@ -287,7 +350,7 @@ class AgentSessions:
             logger.warning("session '%s' of '%s' begins again, in memory: %s", key[1], key[0], error)
             session = self._new(key, MemoryStore(limits))
         self._add_tools(session)
-        session.conversation.may_compact = self.staggered.may_session_compact
+        session.conversation.may_compact = lambda: self.may_session_compact()
         session.is_new = not session.conversation.history.next_seq
 
         async def follow(event: ConversationEvent) -> None:
@@ -295,7 +358,7 @@ class AgentSessions:
                 self._shown[key] = _shown(key, event.status)
                 self._show()
                 # The agent's report contains the figures. While a session compacts, the agent does: others wait for it.
-                word = event.word if event.word is not None and event.word.word == COMPACTING else None
+                word = event.word if event.word is not None and event.word.word == "compacting" else None
                 await self._me.control.send(self.main.conversation.status(word), None)
 
         session.conversation.events.subscribe(follow)

@@ -1,19 +1,27 @@
 """Staggers the compactions of a space: an agent with room for its next request waits until few enough others compact.
 
-Owns this agent's place in the line of `compaction_line`, the statuses that give it one, and the wait between two tasks.
-Does not know what a compaction does. A compaction without which the next request would not fit is never staggered.
+Owns the line of agents that compact or wait to compact, and this agent's wait between two tasks. Every member receives
+statuses in the order of the gateway, so all agents have the same line without asking. A compaction without which the
+next request would not fit is never staggered.
 """
 
-from collections.abc import Awaitable, Callable
-from typing import Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import anyio
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
-from mew_protocol.status_word import status_word
+from mew_protocol.status_word import StatusWord, status_word
 
-from mew_agent.agent.compaction_line import WAITING, CompactionLine
+from mew_agent.agent.engine import CompactsItself
 from mew_agent.participant.participant import Participant
+
+COMPACTING = "compacting"
+WAITING = "compaction_waiting"
+"""Status words of agents that compact, and that wait until fewer do."""
+
+STALE_SECONDS = 300.0
+"""Age of a status above which an agent no longer counts: it may have lost its model or its connection."""
 
 ECHO_SECONDS = 5.0
 """How long an agent waits for the echo of the status that puts it in line."""
@@ -22,23 +30,51 @@ RECHECK_SECONDS = 30.0
 """How often an agent in line checks whether those before it have gone silent."""
 
 
-class CompactsItself(Protocol):
-    """A conversation that compacts by its own policy; it calls `may_compact` first."""
+@dataclass(frozen=True, slots=True)
+class _Place:
+    word: str
+    since_seconds: float
 
-    may_compact: Callable[[], Awaitable[bool]]
-    waits_to_compact: bool
-    """Whether a compaction is due that other agents hold up."""
+
+@dataclass
+class CompactionLine:
+    """The line as one agent sees it. `me` is that agent."""
+
+    me: str
+    _places: dict[str, _Place] = field(default_factory=dict)
 
     @property
-    def is_compacting(self) -> bool:
-        """Whether a compaction runs."""
+    def holds_me(self) -> bool:
+        """Whether the agent's own status has put it in line."""
+        return self.me in self._places
 
-    @property
-    def has_pending_compaction(self) -> bool:
-        """Whether a compaction is due."""
+    def observe(self, participant: str, status: str, *, at_seconds: float) -> None:
+        """Note the status of a participant; one that neither compacts nor waits leaves the line."""
+        word = StatusWord.read(status).word
+        if word not in (COMPACTING, WAITING):
+            self._places.pop(participant, None)
+        elif participant not in self._places or self._places[participant].word != word:
+            self._places[participant] = _Place(word, at_seconds)  # a place in line stays when its word changes
 
-    async def apply_pending(self) -> None:
-        """Compact if it is due and may begin."""
+    def remove(self, participant: str) -> None:
+        """Note that a participant left the space."""
+        self._places.pop(participant, None)
+
+    def restart(self, statuses: Mapping[str, str], *, at_seconds: float) -> None:
+        """Begin again with the statuses of a welcome. They have no order, so ids decide."""
+        self._places.clear()
+        for participant in sorted(statuses):
+            self.observe(participant, statuses[participant], at_seconds=at_seconds)
+
+    def may_start(self, most: int, *, at_seconds: float) -> bool:
+        """Return whether the agent may compact: fewer than `most` others compact, or wait before it."""
+        ahead, is_before_me = 0, True
+        for participant, place in self._places.items():
+            if participant == self.me:
+                is_before_me = False
+            elif at_seconds - place.since_seconds <= STALE_SECONDS:
+                ahead += is_before_me or place.word == COMPACTING
+        return ahead < most
 
 
 class StaggeredCompactions:

@@ -1,26 +1,24 @@
-"""One turn: answers a chat with model calls and tools. Maintenance is a turn without a chat.
+"""An answer made by our own conversation: model calls and tools. Maintenance makes calls without a chat.
 
-Owns what comes before and after the answer (chats kept as context, outdated questions, the discovery of peers and of
-the model's window, maintenance), the calls from the question to the answer, which thoughts and frames peers see of
-them, and how they continue when a killed process began the turn. The conversation decides what is in context and
-whether it fits; `ChatTurn` has the steps around the answer.
+Owns the calls from the question to the answer, which thoughts and frames peers see of them, how they continue when a
+killed process began the turn, and what follows the answer (the discovery of the model's window, maintenance). The
+conversation decides what is in context and whether it fits; `ChatTurn` has the steps around the answer.
 """
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
 
 import anyio
-from mew_protocol.payloads.chat import TokenUsage, TurnReport
+from mew_protocol.envelope import Envelope
+from mew_protocol.payloads.chat import MAIN_SESSION, TokenUsage, TurnReport
 from mew_protocol.payloads.participant import Status
 from mew_protocol.status_word import status_word
 
-from mew_agent import tracing
 from mew_agent.agent.board_tools import context_line
-from mew_agent.agent.chat_turn import ChatTurn
+from mew_agent.agent.engine import Answering
 from mew_agent.agent.recall import add_question
-from mew_agent.agent.sessions import AgentSession, AgentSessions
 from mew_agent.config.agent_config import AgentConfig
 from mew_agent.context.persisted_state import CallRecord
 from mew_agent.context.store import InboxChange, StoredChat
@@ -34,18 +32,19 @@ from mew_agent.conversation.texts import (
     REFUSED_CALL,
     TOO_LONG,
     TOO_MANY_STEPS,
-    TOO_OLD,
     context_sentence,
     cut_short_text,
     does_not_fit_text,
     failed_call_text,
 )
-from mew_agent.errors import ContextOverflow, GatewayError, MewAgentError, ModelError, PolicyStopped
+from mew_agent.errors import ContextOverflow, MewAgentError, ModelError, PolicyStopped
 from mew_agent.model.interface import ModelEvent, ModelReply, ReasoningDelta, TextDelta, ToolCall
 from mew_agent.model.usage import Usage
 from mew_agent.participant.messenger import timestamp
+from mew_agent.participant.participant import Participant
+from mew_agent.participant.streams import Reasoning
 from mew_agent.tools.results import ToolResult, images_in, prompt_texts
-from mew_agent.tools.sources import CallContext
+from mew_agent.tools.sources import AgentTools, CallContext
 
 logger = logging.getLogger("mew_agent.agent.turn")
 
@@ -65,158 +64,160 @@ NO_ROOM = "I could not make room either ({problem}), so I left your message out;
 INTERNAL_FAILURE = "An internal error occurred ({name}). Please ask again; my log has the details."
 
 
-@dataclass(eq=False, kw_only=True)
-class Turn(ChatTurn):
-    """Answers one chat with a model."""
+class DiscoverWindow(Protocol):
+    """Asks the model's server for its window again."""
 
-    last_thought: ClassVar[dict[str, Any] | None] = LAST_THOUGHT
-    config: AgentConfig
-    sessions: AgentSessions
-    session: AgentSession
-    """The one of `sessions` in which the chat is answered."""
-    _failure: str | None = None
-    """The name of the error that ended the turn."""
-    _turn: int = -1
-    _question_seq: int = -1
-    _refused: dict[str, str] = field(default_factory=dict)
-    """Why calls were refused, by the name of the tool."""
-    _began_at: str | None = None
-    _prefix: str = ""
-    """Precedes the question in the context."""
-    _problem: str | None = None
+    async def __call__(self, *, had_failed: bool) -> None:
+        """Ask; `had_failed`: the last call had failed, so the server may be back."""
+
+
+SessionKey = tuple[str, str]
+"""The participant that the session is for, and the name that the participant chose."""
+
+MAIN: Final[SessionKey] = ("", MAIN_SESSION)
+
+
+@dataclass(eq=False)
+class AgentSession:
+    """One conversation with its tools. `is_new` until its first answer."""
+
+    key: SessionKey
+    conversation: Conversation
+    tools: AgentTools
+    is_new: bool = True
 
     @property
-    def conversation(self) -> Conversation:
-        """The conversation in which the chat is answered."""
-        return self.session.conversation
+    def is_main(self) -> bool:
+        """Whether this is the agent's own conversation."""
+        return self.key == MAIN
+
+
+class ConversationAnswer(Answering):
+    """Answers one chat in a conversation."""
+
+    last_thought = LAST_THOUGHT
+
+    def __init__(
+        self,
+        me: Participant,
+        config: AgentConfig,
+        session: AgentSession,
+        question: StoredChat,
+        reasoning: Reasoning,
+        discover_window: DiscoverWindow,
+    ) -> None:
+        self.conversation = conversation = session.conversation
+        self.model, self.session, self.reads_remarks = conversation.tracker.model, session.key[1], session.is_main
+        self.max_seconds = config.max_turn_seconds
+        self._me, self._config, self._session, self._reasoning = me, config, session, reasoning
+        self._question, self._chat = question, question.envelope
+        self._discover_window = discover_window
+        self._prefix = ""
+        """Precedes the question in the context."""
+        if config.context_line:
+            status = me.control.status() if session.is_main else conversation.status()
+            self._prefix = f"{context_line(status)}\n\n"
+        self._turn = self._question_seq = -1
+        self._refused: dict[str, str] = {}
+        """Why calls were refused, by the name of the tool."""
+        self._began_at: str | None = None
+        self._problem: str | None = None
+        self._had_failed = False
 
     @property
     def spent(self) -> tuple[int, int]:
-        """See `ChatTurn.spent`."""
         known = self.conversation.tracker.spending
         return (0, 0) if known is None else (known.spent_tokens or 0, known.unreported_calls)
 
-    def cancel(self, reason: str) -> None:
-        """Stop the turn: the model call is cancelled, and open tool calls get a result with this reason."""
-        super().cancel(reason)
+    def cancel(self) -> None:
         self.conversation.calls.interrupt_summary()  # of a compaction that follows the answer
 
-    async def answer(self) -> None:
-        """Add what was said before the chat, answer it, and then carry out what the policy decided."""
-        model = self.conversation.tracker.model
-        with tracing.turn_span(self.participant.id, model, self.chat, self.session.key[1]) as span:
-            if self.inbox.is_outdated(self.question, self.config.max_question_age_seconds):
-                await self._decline_outdated()
-            else:
-                await self._answer_in_order()
-            if self._failure is not None:
-                span.fail(self._failure)
+    async def add_remark(self, remark: Envelope, removed: InboxChange) -> bool:
+        text = str(remark.body["text"])
+        state = self.conversation.state
+        await state.add_user_message(text, sender=remark.sender, envelope_id=remark.id, inbox=removed)
+        return self._session.is_main  # the inbox is in the store of this session
 
-    async def _answer_in_order(self) -> None:
-        conversation, config = self.conversation, self.config
-        is_main = self.session is self.sessions.main
-        if config.context_line:
-            status = self.participant.control.status() if is_main else conversation.status()
-            self._prefix = f"{context_line(status)}\n\n"
-        # A chat that an earlier process began has the remarks before it in the history already.
-        if self.question.state == "queued" and is_main:
-            for remark in self.inbox.take_overheard():
-                said, removed = remark.envelope, InboxChange(removed=(remark.number,))
-                text = str(said.body["text"])
-                await conversation.state.add_user_message(text, sender=said.sender, envelope_id=said.id, inbox=removed)
-        await self.participant.discovery.wait_for_first_answers(DISCOVERY_SECONDS)
-        if conversation.state.window_unknown:
-            await self.sessions.discover_window()
-        had_failed = conversation.calls.last_error_status is not None
-        await self.run()
-        await self.sessions.discover_window_again(conversation, had_failed=had_failed)
+    async def prepare(self) -> None:
+        await self._me.discovery.wait_for_first_answers(DISCOVERY_SECONDS)
+        if self.conversation.state.window_unknown:
+            await self._discover_window(had_failed=True)
+        self._had_failed = self.conversation.calls.last_error_status is not None
+
+    async def finish(self, *, is_idle: bool) -> None:
+        conversation = self.conversation
+        calls = conversation.calls
+        if not calls.last_error_status and conversation.tracker.window.basis not in ("configured", "loaded"):
+            await self._discover_window(had_failed=self._had_failed)
         await conversation.apply_pending()
-        if config.upkeep and not self.inbox and not self.participant.messenger.is_paused:
-            await run_maintenance(conversation, max_iterations=config.max_iterations)
+        if self._config.upkeep and is_idle:
+            await run_maintenance(conversation, max_iterations=self._config.max_iterations)
 
-    async def _decline_outdated(self) -> None:
-        """Decline a question that waited too long for this process; one that names no one is only kept as context."""
-        if self.chat.names(self.participant.id):
-            hours = self.config.max_question_age_seconds / 3600
-            await self.run(TOO_OLD.format(age=f"more than {hours:g} h"))
-        else:
-            await self.inbox.remember(self.question)
-
-    async def _begin(self) -> StoredChat:
-        """Begin the turn, or continue the one that a killed process began."""
-        question, history = self.question, self.conversation.history
-        self._began_at = None if self._was_begun else timestamp()
-        form = self.chat.body.get("response_format")
+    async def begin(self, question: StoredChat, *, was_begun: bool) -> tuple[int, int]:
+        history = self.conversation.history
+        self._began_at = None if was_begun else timestamp()
+        form = self._chat.body.get("response_format")
         self.conversation.calls.response_format = form if isinstance(form, dict) else None
-        self._turn = await self.conversation.begin_turn(resumed=question.turn if self._was_begun else None)
+        self._turn = await self.conversation.begin_turn(resumed=question.turn if was_begun else None)
         first_seq = question.first_seq if self._turn == question.turn else history.next_seq
-        asked = ("user", self.chat.id, self.chat.sender)
+        asked = ("user", self._chat.id, self._chat.sender)
         found = (one.seq for one in history.items if (one.role, one.envelope_id, one.name) == asked)
         self._question_seq = next((seq for seq in found if seq >= first_seq), -1)
-        return await self.inbox.begin(question, self._turn, first_seq)
+        self._first_seq = first_seq
+        return self._turn, first_seq
 
-    async def _report(self) -> dict[str, Any]:
+    async def report(self, question: StoredChat) -> dict[str, Any]:
         """Return the `turn` of an answer, for a chat that named a session."""
-        if not isinstance(self.chat.body.get("session"), str):
+        if not isinstance(self._chat.body.get("session"), str):
             return {}
         history, status = self.conversation.history, self.conversation.status()
         since = self._began_at
         if since is None:  # an earlier process began the turn
-            since = next((item.at for item in history.items if item.seq >= self.question.first_seq), timestamp())
+            since = next((item.at for item in history.items if item.seq >= question.first_seq), timestamp())
         calls = await self.conversation.state.store.calls(MAX_REPORTED_CALLS)
-        report = turn_report([call for call in calls if call.at >= since], self.session.key[1], status)
-        report = report.model_copy(update={"is_new": self.session.is_new, "problem": self._problem})
-        self.session.is_new = False
+        report = turn_report([call for call in calls if call.at >= since], self._session.key[1], status)
+        report = report.model_copy(update={"is_new": self._session.is_new, "problem": self._problem})
+        self._session.is_new = False
         return {"turn": report.model_dump(mode="json", exclude_none=True)}
 
     # -- model calls and tools ---------------------------------------------------------------------------
 
-    async def _make_answer(self) -> str | None:
-        answer: str | None = None
-        max_seconds = self.config.max_turn_seconds
-        try:
-            await self.start_reasoning()
-            if self.stream is not None:
-                text, tools = str(self.chat.body.get("text") or ""), len(self.session.tools.specs())
-                await self.write("status", event="start", input=text, tools=tools)
-            self._scope.deadline = anyio.current_time() + max_seconds
-            with self._scope, self.conversation.events.subscribed(self._show_notice):
-                answer = await self._call_until_answered()
-            if self._scope.cancelled_caught and self._cancel_reason is None:
-                logger.warning("turn stopped after %g seconds", max_seconds)
-                await self.conversation.emit_status(status_word("turn_stopped", f"after {max_seconds:g} seconds"))
-                answer = TOO_LONG.format(seconds=max_seconds)
-        except GatewayError:
-            raise
-        except Exception as error:  # the sender waits for an answer, whatever failed
-            answer = await self._failed(error)
-        finally:
-            with anyio.CancelScope(shield=True):
-                await self.conversation.state.close_open_calls(CANCELLED_RESULT)
-            self.conversation.calls.response_format = None
-            self.conversation.end_turn()
-        return answer
+    async def make(self) -> str:
+        text, tools = str(self._chat.body.get("text") or ""), len(self._session.tools.specs())
+        await self._reasoning.write("status", event="start", input=text, tools=tools)
+        with self.conversation.events.subscribed(self._show_notice):
+            return await self._call_until_answered()
+
+    async def timed_out(self) -> str:
+        logger.warning("turn stopped after %g seconds", self.max_seconds)
+        await self.conversation.emit_status(status_word("turn_stopped", f"after {self.max_seconds:g} seconds"))
+        return TOO_LONG.format(seconds=self.max_seconds)
+
+    async def end(self) -> None:
+        await self.conversation.state.close_open_calls(CANCELLED_RESULT)
+        self.conversation.calls.response_format = None
+        self.conversation.end_turn()
 
     async def _call_until_answered(self) -> str:
         if (kept := await self._kept_reply()) is not None:
             return await self._complete(kept)
         interruptions = 0
-        max_iterations = self.config.max_iterations
+        max_iterations = self._config.max_iterations
         for _ in range(max_iterations):
-            await self.participant.messenger.until_active()
+            await self._me.messenger.until_active()
             try:
                 reply = await self.conversation.call(self._mirror, self._ensure_question)
             except CallInterrupted:
                 interruptions += 1
                 if interruptions > MAX_INTERRUPTIONS:
                     raise
-                await self.write("notice", event="call_again")  # what it showed of this call is no answer
+                await self._reasoning.write("notice", event="call_again")  # what it showed of this call is no answer
                 continue
             if not reply.tool_calls:
                 return await self._complete(reply)
             for call in reply.tool_calls:
-                thought = await self.send_call(call.id, call.name, call.arguments, reply.text)
-                await self.write("thought", value=thought)
+                thought = await self._reasoning.call(call.id, call.name, call.arguments, reply.text)
+                await self._reasoning.write("thought", value=thought)
             await self._run_tools(reply)
             await self.conversation.apply_pending()
         logger.warning("turn stopped after %d model calls", max_iterations)
@@ -225,7 +226,7 @@ class Turn(ChatTurn):
 
     async def _kept_reply(self) -> ModelReply | None:
         """Return the reply that a killed process had received and not sent; None if there is none."""
-        items = [item for item in self.conversation.history.items if item.seq >= self.question.first_seq]
+        items = [item for item in self.conversation.history.items if item.seq >= self._first_seq]
         if not items or items[-1].role != "assistant" or items[-1].tool_calls:
             return None
         calls = await self.conversation.state.store.calls()
@@ -250,15 +251,15 @@ class Turn(ChatTurn):
         """Add the question to the history unless it is there; a control may have removed it."""
         # The envelope id does not identify it: some clients restart their ids with every start.
         if not any(item.seq == self._question_seq for item in self.conversation.history.items):
-            self._question_seq = (await add_question(self.conversation.state, self.question, self._prefix)).seq
+            self._question_seq = (await add_question(self.conversation.state, self._question, self._prefix)).seq
 
     async def _run_tools(self, reply: ModelReply) -> None:
         """Run the calls of one reply concurrently. Their results enter in the order of the calls, whatever fails."""
         results: dict[str, ToolResult] = {}
-        context = CallContext(self.chat.id, self.reasoning_id)
+        context = CallContext(self._chat.id, self._reasoning.id)
 
         async def run(call: ToolCall) -> None:
-            results[call.id] = await self.session.tools.run(call, context)
+            results[call.id] = await self._session.tools.run(call, context)
 
         try:
             async with anyio.create_task_group() as tasks:
@@ -284,10 +285,10 @@ class Turn(ChatTurn):
         short = line if len(line) <= MAX_REASON_CHARS else f"{line[:MAX_REASON_CHARS]}..."
         await self.conversation.emit_status(status_word("tool_failed", f"{call.name}: {short}"))
 
-    async def _failed(self, error: Exception) -> str:
+    async def failed(self, error: Exception) -> str:
         """Announce a failure in the status. Returns what the sender of the chat reads."""
         conversation = self.conversation
-        self._failure = type(error).__name__
+        self.failure = type(error).__name__
         self._problem = str(error) if isinstance(error, MewAgentError) else type(error).__name__
         match error:
             case ModelError():
@@ -323,15 +324,15 @@ class Turn(ChatTurn):
 
     async def _mirror(self, event: ModelEvent) -> None:
         if isinstance(event, TextDelta):
-            await self.write("token", value=event.text)
+            await self._reasoning.write("token", value=event.text)
         elif isinstance(event, ReasoningDelta):
-            await self.write("thinking", value=event.text)
+            await self._reasoning.write("thinking", value=event.text)
 
     async def _show_notice(self, event: ConversationEvent) -> None:
         """Show notices about the context in the stream, at their place in the reply."""
         if isinstance(event, ReplyNotice):
             kind = "status" if event.kind == "size" else "notice"
-            await self.write(kind, event=f"context_{event.kind}", **event.values())
+            await self._reasoning.write(kind, event=f"context_{event.kind}", **event.values())
 
 
 async def run_maintenance(conversation: Conversation, *, max_iterations: int) -> bool:

@@ -32,6 +32,7 @@ from mew_agent.conversation.reply_watch import ReplyWatch, SizeBasis
 from mew_agent.conversation.tool_results import make_room_for_results, withhold_results
 from mew_agent.errors import ModelError, PolicyStopped, ToolsUnsupported
 from mew_agent.model.interface import Model, ModelReply, ToolCall, Window
+from mew_agent.participant.controls import waiting_status
 from mew_agent.participant.external_context import STALLED_STATUS
 from mew_agent.tokens.sizes import Sizes
 from mew_agent.tools.results import ToolResult
@@ -99,7 +100,7 @@ class Conversation:
             self.calls.describe_prefix()  # the tools of peers may change between two calls
         stalled = status_word("compaction_stalled") if self.tracker.is_stalled else None
         failed = self.calls.last_error_status
-        wait = texts.waiting_status(self.tracker.waiting)
+        wait = waiting_status(self.tracker.waiting)
         default = (status_word(failed) if failed else None) or wait or stalled or status_word("active")
         if self.is_compacting or self.waits_to_compact:
             default = status_word("compacting" if self.is_compacting else "compaction_waiting")

@@ -3,12 +3,11 @@
 Figures are the policy's measure at that moment; an unknown figure is called unknown.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from mew_protocol.context_report import ContextReport, Injection, Waiting
+from mew_protocol.context_report import ContextReport, Injection
 from mew_protocol.payloads.participant import Status
-from mew_protocol.status_word import StatusWord, status_word
 
 from mew_agent.context.policy import Policy
 from mew_agent.conversation.overflow import CutReason
@@ -180,14 +179,3 @@ def does_not_fit_text(error: Exception, limit_tokens: int, *, result_tokens: int
 
 def _sentence(error: Exception) -> str:
     return f"{str(error).rstrip('. ')}."
-
-
-# -- waiting -----------------------------------------------------------------------------------------------
-
-
-def waiting_status(waiting: Sequence[Waiting]) -> StatusWord | None:
-    """Return the status word of an agent that waits; None if it waits for nothing."""
-    if any(one.kind == "approval" for one in waiting):
-        return status_word("waiting_for_approval")
-    peers = ", ".join(sorted(one.peer for one in waiting if one.kind == "loop" and one.peer is not None))
-    return status_word("paused", f" loop with {peers}") if peers else None

@@ -6,11 +6,13 @@ pausing. Does not know what a control does to a conversation.
 
 import logging
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final, Protocol, assert_never
 
 import anyio
 from mew_protocol import kinds
+from mew_protocol.context_report import Waiting
 from mew_protocol.envelope import Envelope
 from mew_protocol.errors import PayloadError
 from mew_protocol.payloads import compactions, read_payload
@@ -137,6 +139,14 @@ class Controllable(Protocol):
         return compactions.UndoDone(status="refused", number=request.number, reason=NO_CONTEXT)
 
 
+def waiting_status(waiting: Sequence[Waiting]) -> StatusWord | None:
+    """Return the status word of an agent that waits; None if it waits for nothing."""
+    if any(one.kind == "approval" for one in waiting):
+        return status_word("waiting_for_approval")
+    peers = ", ".join(sorted(one.peer for one in waiting if one.kind == "loop" and one.peer is not None))
+    return status_word("paused", f" loop with {peers}") if peers else None
+
+
 class Control(Subscriber):
     """Answers `participant/*` for one participant."""
 
@@ -144,7 +154,7 @@ class Control(Subscriber):
         """`events` reports changes of the participant's own level."""
         self._messenger = messenger
         self._events = events
-        self._hooks = hooks
+        self.hooks = hooks
         self.conversation: Controllable = conversation
         self.context = PeerContext()
         """The participant's own context as last announced."""
@@ -218,12 +228,12 @@ class Control(Subscriber):
                 await self.conversation.pins.remove(request.pin)
                 await self.announce(status_word("unpinned"), (envelope.id,))
             case Restart():
-                await self._hooks.close_streams("restart")
+                await self.hooks.close_streams("restart")
                 await self.conversation.clear(envelope.sender, request.reason or "restart")
                 await self.announce(status_word("restarted"), (envelope.id,))
             case Shutdown():
                 await self.announce(status_word("shutting_down", request.reason), (envelope.id,))
-                await self._hooks.close_streams("shutdown")
+                await self.hooks.close_streams("shutdown")
                 await self._messenger.session.client.aclose()
             case compactions.RequestHistory() | compactions.Recall() | compactions.Undo():
                 await self._use_archive(envelope, request)

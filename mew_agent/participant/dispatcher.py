@@ -47,10 +47,16 @@ class Subscriber:
 
 
 class Hooks:
-    """The methods that subclasses of a participant override; called after its parts and before its event handlers."""
+    """The methods that subclasses of a participant override; called after its parts and before its event handlers.
+
+    `Participant.use_hooks` replaces them by those of another object.
+    """
 
     async def before_join(self) -> None:
         """Hook: load what was stored, before joining."""
+
+    async def entered(self) -> None:
+        """Hook: joining is complete; start what runs until we leave."""
 
     async def after_leave(self) -> None:
         """Hook: close what the subclass keeps open, after leaving or when joining failed."""
@@ -80,7 +86,7 @@ class Dispatcher:
     def __init__(self, messenger: Messenger, parts: Sequence[Subscriber], hooks: Hooks, events: Subscriber) -> None:
         self._messenger = messenger
         self._parts = tuple(parts)
-        self._hooks = hooks
+        self.hooks = hooks
         self._events = events
         self._joins_seen = 0
 
@@ -90,13 +96,13 @@ class Dispatcher:
             if isinstance(message, StreamFrame):
                 for part in self._parts:
                     part.receive_frame(message)
-                await self._hooks.receive_frame(message)
+                await self.hooks.receive_frame(message)
             elif isinstance(message, StreamGap):
                 for part in (*self._parts, self._events):
                     part.receive_gap(message)
             elif self._messenger.session.client.arrived.is_past:
                 # Peers, controls and requests of the past are over: the welcome describes the current state.
-                await self._hooks.receive_past(message)
+                await self.hooks.receive_past(message)
             else:
                 await self._dispatch_envelope(message)
         except _UnreadableWelcome:
@@ -120,7 +126,7 @@ class Dispatcher:
         self._messenger.pending.receive(envelope, changes)
         for part in self._parts:
             part.receive(envelope, changes)
-        await self._hooks.receive(envelope)
+        await self.hooks.receive(envelope)
         self._events.receive(envelope, changes)
 
     async def _welcome(self, envelope: Envelope) -> None:
@@ -139,7 +145,7 @@ class Dispatcher:
             self._messenger.pending.connected()
             if pending := self._messenger.pending.to_peers():
                 session.start_soon(self._give_up_on_absent_peers, pending)
-            await self._hooks.joined()
+            await self.hooks.joined()
 
     async def _give_up_on_absent_peers(self, pending: tuple[PendingRequest, ...]) -> None:
         await anyio.sleep(PEER_RETURN_SECONDS)

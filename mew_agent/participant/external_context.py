@@ -40,7 +40,7 @@ from mew_agent.context.policy import (
 from mew_agent.errors import InvalidReport
 from mew_agent.model.plausibility import implausibility
 from mew_agent.model.usage import Usage, usage_from
-from mew_agent.participant.controls import Archive, Controllable, PinKeeper
+from mew_agent.participant.controls import Archive, Controllable, PinKeeper, waiting_status
 from mew_agent.participant.messenger import timestamp
 from mew_agent.participant.peers import PeerContext
 from mew_agent.tools.functions import run_function
@@ -301,7 +301,8 @@ class ExternalContext(Controllable):
     def status(self, word: StatusWord | None = None) -> Status:
         if word is None and self.is_compacting:
             word = status_word("compacting")
-        word = word or self.failing or status_word("compaction_stalled" if self.is_stalled else "active")
+        word = word or self.failing or waiting_status(self.waiting)
+        word = word or status_word("compaction_stalled" if self.is_stalled else "active")
         figures, report = self.figures, self._report()
         if report is None:
             return Status(messages_in_context=0, status=str(word))

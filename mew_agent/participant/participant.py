@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self, TypeVar, overload
 
 from mew_protocol import kinds
 from mew_protocol.capability import CapabilitySet
-from mew_protocol.context_report import SenderSpending, UnknownReason, Waiting
+from mew_protocol.context_report import UnknownReason, Waiting
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.capability import EndedRights, Revoke
 from pydantic import BaseModel
@@ -97,7 +97,8 @@ class Participant(PeerControls, Subscriptions, Hooks):
         self.control = Control(
             self.messenger, self.events, hooks=self, conversation=conversation or self.external_context
         )
-        self.mcp = McpClient(self.messenger, timeouts or Timeouts(), self.waits_changed)
+        self.hooks: Hooks = self
+        self.mcp = McpClient(self.messenger, timeouts or Timeouts(), lambda: self.hooks.waits_changed())
         self.mcp_server = McpServer(self.messenger, offers or own)
         self.discovery = Discovery(self.messenger, self.mcp, is_on=discover)
         self.answers = AgentAnswers(self.messenger)
@@ -128,11 +129,12 @@ class Participant(PeerControls, Subscriptions, Hooks):
 
     async def __aenter__(self) -> Self:
         try:
-            await self.before_join()
+            await self.hooks.before_join()
             await self.session.open(self.dispatcher.dispatch)
         except BaseException:
-            await self.after_leave()
+            await self.hooks.after_leave()
             raise
+        await self.hooks.entered()
         return self
 
     async def __aexit__(
@@ -141,7 +143,11 @@ class Participant(PeerControls, Subscriptions, Hooks):
         try:
             return await self.session.close(kind, error, trace)
         finally:
-            await self.after_leave()
+            await self.hooks.after_leave()
+
+    def use_hooks(self, hooks: Hooks) -> None:
+        """Let another object follow our lifetime and what arrives; call it before joining."""
+        self.hooks = self.dispatcher.hooks = self.control.hooks = hooks
 
     async def take_part(self) -> None:
         """Join, stay until the connection ends for good, and leave. `run(me.take_part)` is a whole program.
@@ -235,11 +241,7 @@ class Participant(PeerControls, Subscriptions, Hooks):
             one if (one := known.get(peer)) is not None and one.what == why else _tool_wait(peer, why)
             for peer, why in islice(left_out.items(), MAX_TOOL_WAITS)
         )
-        self.waits_changed()
-
-    def spent_for_changed(self, spent_for: tuple[SenderSpending, ...]) -> None:
-        """Report what our program spent for each sender, with the next status."""
-        self.external_context.spent_for = spent_for
+        self.hooks.waits_changed()
 
     def start_soon(self, function: Callable[..., Coroutine[Any, Any, object]], *args: Any) -> None:
         """Run a background task until we leave. Its failure is logged and ends nothing else."""

@@ -25,8 +25,8 @@ from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 from mew_agent import Participant
 from mew_agent.cli.remote.session import Identity
 from mew_agent.parts.acp.agent import AcpAgent
-from mew_agent.parts.acp.command import serving_tools
 from mew_agent.parts.acp.settings import AcpConfig
+from mew_agent.parts.mcp.command import serve_space_tools
 from mew_agent.parts.rehearsal import messages_api, responses_api
 from mew_agent.parts.rehearsal.options import RehearsalOptions
 from mew_agent.parts.rehearsal.service import RecordedRequest, RehearsalServer, serve_rehearsal
@@ -197,7 +197,7 @@ class Run:
             recorder = EnvelopeRecorder(ada)
             agent = AcpAgent(self.settings, self.gateway.ws_url, **credentials("helper"))
             who = Identity(self.gateway.ws_url, "agents", "helper", self.gateway.token_of("helper"))
-            agent.mcp_servers = (await stack.enter_async_context(serving_tools(agent, who)),)
+            agent.engine.mcp_servers = (await stack.enter_async_context(serve_space_tools(agent, who)),)
             await stack.enter_async_context(agent)
             with anyio.fail_after(SECONDS):
                 await recorder.until(
@@ -243,7 +243,7 @@ class Joined:
             )
         known = self.agent.external_context.known
         expected = main_figure(
-            [one for one in self.run.model.requests if one.number > seen], text, self.agent.profile.used
+            [one for one in self.run.model.requests if one.number > seen], text, self.agent.engine.profile.used
         )
         self.run.turns.append(known is not None and known.tokens == expected)
         if not self.run.turns[-1]:
@@ -353,7 +353,7 @@ class Joined:
         return "unknown, then exact" if self.run.turns[-1] else "no: unknown, then not the server's"
 
     async def resume(self) -> str:
-        session = self.agent._agent
+        session = self.agent.engine._agent
         loaded = session is not None and session.was_loaded
         await self.ask("Hello again.")
         return f"{'loaded' if loaded else 'new session'}; chat yes"
@@ -399,7 +399,7 @@ def _content(message: Mapping[str, Any]) -> str:
 
 async def examine(run: Run) -> None:
     async with run.joined() as joined:
-        session = joined.agent._agent
+        session = joined.agent.engine._agent
         run.version = session.version if session is not None else ""
         run.results["join"] = "yes"
         await run.check("chat", joined.chat)

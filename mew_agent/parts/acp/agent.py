@@ -1,15 +1,15 @@
 """An ACP agent as a participant of a space.
 
-Owns its lifetime: the program and its restarts, the session, and the order of prompts. A chat becomes a prompt (see
+Owns the engine: the program and its restarts, the session, and the order of prompts. A chat becomes a prompt (see
 `turn`), a permission request a proposal to the space, `participant/compact` the agent's own command. `profiles` says
 what its figures mean, and `figures` when they are valid.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal, NoReturn, Self
+from typing import Any, Final, Literal, NoReturn
 
 import anyio
 from mew_protocol import kinds
@@ -17,16 +17,13 @@ from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import object_at, objects_at
 from mew_protocol.payloads.mcp import CallSubject
 from mew_protocol.payloads.participant import Compact, CompactDone
+from mew_protocol.payloads.system import SpaceFacts
 from mew_protocol.status_word import StatusWord, status_word
 from mew_protocol.visible import shortened
 
-from mew_agent.agent.address_filter import AddressFilter, AnswerBroadcasts
-from mew_agent.agent.budgets import SenderBudgets
-from mew_agent.agent.headroom import QueuedSizes, tokens_of
-from mew_agent.agent.inbox import Inbox
-from mew_agent.agent.loop_guard import LoopGuard
-from mew_agent.agent.reception import Reception
-from mew_agent.agent.resources import CLOSE_SECONDS
+from mew_agent.agent.address_filter import AddressFilter
+from mew_agent.agent.engine import Engine, tokens_of
+from mew_agent.agent.runtime import AgentRuntime
 from mew_agent.child_program import FIRST_DELAY_SECONDS, Restarts
 from mew_agent.context.sqlite_store import MemoryStore, SqliteStore
 from mew_agent.context.store import Store, StoredChat
@@ -34,6 +31,7 @@ from mew_agent.errors import GatewayError, MewAgentError, NotPermitted, PeerErro
 from mew_agent.participant.external_context import POLICY, STALLED_STATUS
 from mew_agent.participant.messenger import timestamp
 from mew_agent.participant.participant import Participant
+from mew_agent.participant.streams import Reasoning
 from mew_agent.parts.acp.figures import (
     AgentUsage,
     MessageRun,
@@ -48,9 +46,7 @@ from mew_agent.parts.acp.own_compactions import OwnCompactions
 from mew_agent.parts.acp.profiles import UNKNOWN, AcpProfile, CompactionStep, profile_for
 from mew_agent.parts.acp.session import AcpFailed, AcpSession, open_session
 from mew_agent.parts.acp.settings import AcpConfig, KeptSession
-from mew_agent.parts.acp.turn import AcpTurn, text_in
-from mew_agent.tokens.projection import Calibration
-from mew_agent.tokens.sizes import Sizes
+from mew_agent.parts.acp.turn import AcpAnswer, text_in
 from mew_agent.tools.catalog import INVALID_REQUEST, RequestFailed
 
 logger = logging.getLogger("mew_agent.parts.acp")
@@ -81,34 +77,21 @@ class _RequestedCompaction:
             self.over.set()
 
 
-class AcpAgent(Participant):
-    """One session of an ACP agent. `async with AcpAgent(...)` joins, starts the program and answers chats."""
+class AcpEngine(Engine):
+    """One session of an ACP agent, which answers for the participant `me`."""
 
-    handlers_answer_chats = False
-
-    def __init__(
-        self,
-        settings: AcpConfig,
-        gateway: str,
-        *,
-        space: str,
-        id: str,  # noqa: A002 - the wire's word
-        token: str,
-        first_connect_seconds: float = 10.0,
-        first_delay_seconds: float = FIRST_DELAY_SECONDS,
-    ) -> None:
-        super().__init__(
-            gateway,
-            space=space,
-            id=id,
-            token=token,
-            first_connect_seconds=first_connect_seconds,
-            discover=settings.space_tools,
-        )
+    def __init__(self, me: Participant, settings: AcpConfig, first_delay_seconds: float) -> None:
+        context = me.external_context
+        super().__init__(context)
+        self._me, self.settings = me, settings
         self.mcp_servers: Sequence[Mapping[str, Any]] = ()
         """The MCP servers of its session, as `session/new` has them."""
-        self.settings = settings
         self.profile: AcpProfile = UNKNOWN
+        self.store: Store = MemoryStore() if settings.store is None else SqliteStore(Path(settings.store))
+        self.answer: AcpAnswer | None = None
+        """The answer that is being made."""
+        self.count_queued: Callable[[], Awaitable[None]]
+        """Counts the chats that the context does not contain yet, for reports."""
         self._restarts = Restarts(settings.max_restarts, first_delay_seconds)
         self._usage = UsageTracker(UNKNOWN)
         self._messages = MessageRun()
@@ -123,66 +106,44 @@ class AcpAgent(Participant):
         self._one_prompt = anyio.Lock()
         self._interruptible: anyio.CancelScope | None = None
         """The running prompt of a chat."""
-        self._was_joined = False
         self._questions: set[anyio.CancelScope] = set()
         """The permission requests that await a decision."""
         self._entered: str | None = None
         """The chat that the newest figure counts."""
-        self._sizes = Sizes()
-        self._queued = QueuedSizes(self._sizes)
         self._failure: str | None = None
         """Why the program is no longer started."""
         self._prompting: Literal["chat", "compaction"] | None = None
         """What the running prompt is for. Updates that arrive without a prompt repeat an earlier session."""
-        self.external_context.policy = None
-        self.external_context.compact_at_percent = settings.compact_at_percent
-        self.external_context.handler_timeout_seconds = settings.compact_seconds
-        self._own_compactions = OwnCompactions(self, settings.compact_at_percent, settings.max_compacting)
-        self.on_compact(self._compact)
-        self.on_clear(self._clear)
-        self.mcp_server.own_requests = self._answer_decision
-        mode: AnswerBroadcasts = "rules" if settings.answer_broadcasts else "never"
-        self._store: Store = MemoryStore() if settings.store is None else SqliteStore(Path(settings.store))
-        self._inbox = Inbox(id, AddressFilter((id,), mode), self._store, answers=True)
-        budgets = SenderBudgets(
-            settings.loop_limits.tokens_per_hour, None if settings.store is None else Path(f"{settings.store}~budgets")
-        )
-        self._reception = Reception(
-            self, self._inbox, LoopGuard(id, settings.loop_limits), self._turn_for, None, budgets
-        )
+        context.policy = None
+        context.compact_at_percent = settings.compact_at_percent
+        context.handler_timeout_seconds = settings.compact_seconds
+        self.compactions = self._own_compactions = OwnCompactions(me, settings.compact_at_percent)
+        me.on_compact(self._compact)
+        me.on_clear(self._clear)
+        me.mcp_server.own_requests = self._answer_decision
 
-    async def __aenter__(self) -> Self:
-        await super().__aenter__()
-        self.start_soon(self._run_program)
-        self.start_soon(self.session.run_until_ended, self._reception.answer_chats)
-        return self
-
-    @property
-    def turn(self) -> AcpTurn | None:
-        """The turn that answers a chat now."""
-        return self._reception.turn
-
-    async def before_join(self) -> None:
+    async def load(self) -> None:
         """Load the inbox and the session."""
-        await self._store.load()  # sets a damaged file aside
-        await self._reception.load()
-        await self._count_queued()
+        await self.store.load()  # sets a damaged file aside
         self._kept = kept = KeptSession.load(self.settings)
         if kept is not None and kept.tokens is not None and kept.measured_at is not None:
-            self.external_context.report(
+            self.external.report(
                 kept.tokens, basis="agent_reported", now=timestamp(), measured_at=kept.measured_at, window=kept.window
             )
-            self.external_context.forget_figures("restarted")
+            self.external.forget_figures("restarted")
 
-    async def after_leave(self) -> None:
+    def joined(self, facts: SpaceFacts) -> StatusWord | None:
+        """See `Engine`: the program may still be starting."""
+        return status_word("starting") if self._agent is None else None
+
+    async def aclose(self) -> None:
         """Close the store of the inbox."""
-        with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_SECONDS):
-            await self._store.aclose()
+        await self.store.aclose()
 
     async def _keep_session(self) -> None:
         if self._agent is None:
             return
-        figures = self.external_context.figures
+        figures = self.external.figures
         self._kept = KeptSession(
             session_id=self._agent.session_id,
             program=self.settings.program,
@@ -197,40 +158,9 @@ class AcpAgent(Participant):
             except OSError as error:
                 logger.warning("session not kept: %s", error)
 
-    async def receive(self, envelope: Envelope) -> None:
-        """Queue chats, and cancel what a participant cancels."""
-        self._own_compactions.staggered.receive(envelope)
-        await self._reception.receive(envelope)
-        if envelope.kind in (kinds.CHAT, kinds.CHAT_CANCEL):
-            await self._count_queued()
-
-    async def receive_past(self, envelope: Envelope) -> None:
-        """Queue chats that were sent while no process of this participant ran."""
-        await self._reception.receive_past(envelope)
-        await self._count_queued()
-
-    async def _count_queued(self) -> None:
-        """Count the chats that the context does not contain yet, for reports."""
-        unread = (chat for chat in self._inbox.unread if chat.envelope.id != self._entered)
-        self.external_context.queued = await self._queued.count(unread, Calibration())
-
-    async def joined(self) -> None:
-        """Announce the state after each join, and clean up what an earlier process left."""
-        self._own_compactions.staggered.restart()
-        welcome = self.session.client.arrived.message
-        if not self._was_joined and isinstance(welcome, Envelope):
-            self.start_soon(self._reception.clean_up_after_earlier_process, welcome)
-        self._was_joined = True
-        self.start_soon(self.control.announce, status_word("starting") if self._agent is None else None)
-
-    async def close_streams(self, reason: str) -> None:
-        """Close the stream of the running turn."""
-        if self.turn is not None:
-            await self.turn.close_stream(reason)
-
     # -- the program -------------------------------------------------------------------------------------
 
-    async def _run_program(self) -> None:
+    async def run(self) -> None:
         """Run the agent's program until we leave, and start it again when it ends, within limits."""
         while True:
             self._restarts.started()
@@ -241,16 +171,16 @@ class AcpAgent(Participant):
             finally:
                 self._forget_agent()
             logger.warning("%s", problem)
-            self.external_context.forget_figures("restarted")
+            self.external.forget_figures("restarted")
             delay_seconds = self._restarts.delay_seconds()
             if delay_seconds is None:
-                await self.control.announce(status_word("failed", problem))
-                if self.turn is not None:
-                    self.turn.fail(problem)
+                await self._me.control.announce(status_word("failed", problem))
+                if self.answer is not None:
+                    self.answer.fail(problem)
                 self._failure = problem
                 self._agent_ready.set()
                 return
-            await self.control.announce(status_word("restarting", problem))
+            await self._me.control.announce(status_word("restarting", problem))
             await anyio.sleep(delay_seconds)
 
     async def _run_session(self) -> NoReturn:
@@ -264,8 +194,8 @@ class AcpAgent(Participant):
             mcp_servers=self.mcp_servers,
         ) as session:
             self.profile = profile_for(self.settings.agent, session.name)
-            self.external_context.policy = None if self.profile.used is None else POLICY
-            self.external_context.measure = self.profile.used
+            self.external.policy = None if self.profile.used is None else POLICY
+            self.external.measure = self.profile.used
             self._usage = UsageTracker(self.profile)
             self._window = window_in(session.opened)
             self._agent = session
@@ -273,7 +203,7 @@ class AcpAgent(Participant):
             await self._keep_session()
             logger.info("%s %s is ready", session.name or self.settings.program[0], session.version)
             self._agent_ready.set()
-            await self.control.announce(status_word("ready"))
+            await self._me.control.announce(status_word("ready"))
             await session.ended.wait()
             self._forget_agent()  # its end takes a while, and the next chat must wait for the next start
         raise AcpFailed(session.program.name, await session.end_reason(), session.program.stderr_tail)
@@ -294,15 +224,18 @@ class AcpAgent(Participant):
 
     # -- chats -------------------------------------------------------------------------------------------
 
-    async def _turn_for(self, chat: StoredChat) -> AcpTurn:
-        return AcpTurn(
-            participant=self,
-            inbox=self._inbox,
-            question=chat,
-            prompt=self._prompt_turn,
-            max_seconds=self.settings.turn_seconds,
-            compactions=self._own_compactions,
-        )
+    async def answering(self, question: StoredChat, reasoning: Reasoning) -> AcpAnswer:
+        """See `Engine`."""
+        self.answer = AcpAnswer(question, reasoning, self._prompt_turn, self.settings.turn_seconds, self._after_answer)
+        return self.answer
+
+    async def _after_answer(self) -> None:
+        self.answer = None
+        await self.compactions.apply_pending()
+
+    def has_read(self, chat: StoredChat) -> bool:
+        """See `Engine`: the newest figure counts it."""
+        return chat.envelope.id == self._entered
 
     async def _prompt_turn(self, text: str, is_repeated: bool) -> Mapping[str, Any]:
         """Send a prompt of the conversation; a compaction that interrupts it is followed by a prompt to continue."""
@@ -331,15 +264,15 @@ class AcpAgent(Participant):
     # -- what the agent says -----------------------------------------------------------------------------
 
     async def _receive_update(self, update: Mapping[str, Any]) -> None:
-        context = self.external_context
+        context = self.external
         context.spending = spending_in(update) or context.spending
         if (usage := usage_in(update, self.profile)) is not None:
             context.note_size(usage.tokens)
             if (now := self._usage.usage(usage)) is not None:
                 await self._report(now)
-                self.start_soon(self._own_compactions.apply_pending)
+                self._me.start_soon(self.compactions.apply_pending)
         if self._note_mode():
-            await self.control.announce()
+            await self._me.control.announce()
         if self.profile.compacts_unreported and self._prompting == "chat" and self._messages.follow(update):
             context.compaction_started("agent")
             await self._end_own_compaction()
@@ -350,13 +283,13 @@ class AcpAgent(Participant):
             self._commands = tuple(str(one.get("name")).lstrip("/") for one in listed)
             self._commands_known.set()
         elif update.get("sessionUpdate") == "plan":
-            await self.control.announce(_plan_status(update))
-        elif self.turn is not None and self._prompting == "chat":
-            await self.turn.receive(update)
+            await self._me.control.announce(_plan_status(update))
+        elif self.answer is not None and self._prompting == "chat":
+            await self.answer.receive(update)
 
     async def _follow_compaction(self, step: CompactionStep) -> None:
         """Note the progress of a compaction; report it if the agent started it."""
-        context = self.external_context
+        context = self.external
         if self._requested is not None:
             self._requested.follow(step)
         match step:
@@ -364,49 +297,49 @@ class AcpAgent(Participant):
                 self._usage.compacted()
                 if not context.is_compacting:
                     context.compaction_started("agent")
-                    await self.control.announce(status_word("compacting"))
+                    await self._me.control.announce(status_word("compacting"))
             # Some agents report an end twice.
             case "completed" if self._prompting != "compaction" and context.is_compacting:
                 await self._end_own_compaction()
             case "failed" if self._prompting != "compaction" and context.is_compacting:
                 context.compaction_ended(CompactDone.as_skipped("failed"), timestamp())
-                await self.control.announce(status_word("compaction_failed", "the agent reported a failure"))
+                await self._me.control.announce(status_word("compaction_failed", "the agent reported a failure"))
 
     async def _end_own_compaction(self) -> None:
-        context, was_stalled = self.external_context, self.external_context.is_stalled
+        context, was_stalled = self.external, self.external.is_stalled
         context.compaction_ended(CompactDone(status="compacted"), timestamp())
         if not was_stalled:
-            await self.control.announce(status_word("compacted"))
+            await self._me.control.announce(status_word("compacted"))
         if context.is_stalled:
-            await self.control.announce(STALLED_STATUS)
+            await self._me.control.announce(STALLED_STATUS)
 
     def _note_mode(self) -> bool:
         """Note the mode of the session. Returns whether the report changes."""
         mode = None if self._agent is None else self._agent.mode
         if mode is None:
             return False
-        before, settings = self.external_context.mode, self.settings
+        before, settings = self.external.mode, self.settings
         asks_always = settings.asks_by_environment
         now = reported_mode(mode, self.profile, settings.mode, asks_always=asks_always)
-        self.external_context.mode = now
+        self.external.mode = now
         if now != before and now.asks is False:
             logger.warning("acts without asking: mode '%s'", mode)
         return now != before
 
     async def _report(self, usage: AgentUsage) -> None:
-        if self.turn is not None:
-            self._entered = self.turn.chat.id
-            await self._count_queued()
+        if self.answer is not None:
+            self._entered = self.answer.chat.id
+            await self.count_queued()
             if self.profile.used == "prompt":
-                size = await self._sizes.measure("".join(self.turn.texts))
-                self.external_context.reply_tokens = tokens_of(size, Calibration())
-        self.external_context.report(
+                size = await self.sizes.measure("".join(self.answer.texts))
+                self.external.reply_tokens = tokens_of(size, self.calibration)
+        self.external.report(
             usage.tokens,
             basis="provisional" if usage.is_abandoned else "agent_reported",
             now=timestamp(),
             window=usage.window or self._window,
         )
-        await self.control.announce()
+        await self._me.control.announce()
         await self._keep_session()
 
     # -- controls ----------------------------------------------------------------------------------------
@@ -455,13 +388,6 @@ class AcpAgent(Participant):
             self._own_compactions.clear()
             await self._keep_session()
 
-    def waits_changed(self) -> None:
-        """Report what the participant waits for, if that changed."""
-        waits = self._reception.waits
-        if waits != self.external_context.waiting and not self.session.ended.is_set():
-            self.external_context.waiting = waits
-            self.start_soon(self.control.announce, status_word("waiting_for_approval") if self.mcp.waits else None)
-
     # -- permissions -------------------------------------------------------------------------------------
 
     async def _ask_permission(self, request: Mapping[str, Any]) -> str | None:
@@ -480,7 +406,9 @@ class AcpAgent(Participant):
         self._questions.add(scope)
         try:
             with scope:
-                decision = await self.mcp.propose_to_self(params, tuple(self.peers), self.settings.permission_seconds)
+                decision = await self._me.mcp.propose_to_self(
+                    params, tuple(self._me.peers), self.settings.permission_seconds
+                )
         except (NotPermitted, GatewayError, PeerError) as error:
             logger.warning("could not ask for permission: %s", error)
         finally:
@@ -504,10 +432,47 @@ class AcpAgent(Participant):
         """
         if CallSubject.read(request.body).tool != PERMISSION:
             return None
-        decision = self.mcp.decision_before(request)
+        decision = self._me.mcp.decision_before(request)
         if decision is None or decision.id != request.id:  # not every gateway refuses a second decision
             raise RequestFailed(INVALID_REQUEST, "no decision is needed: the proposal was decided, or never made")
         return {"content": [{"type": "text", "text": "Allowed."}]}
+
+
+class AcpAgent(Participant):
+    """An ACP agent as a participant: `async with AcpAgent(...)` joins, starts the program and answers chats."""
+
+    handlers_answer_chats = False
+
+    def __init__(
+        self,
+        settings: AcpConfig,
+        gateway: str,
+        *,
+        space: str,
+        id: str,  # noqa: A002 - the wire's word
+        token: str,
+        first_connect_seconds: float = 10.0,
+        first_delay_seconds: float = FIRST_DELAY_SECONDS,
+    ) -> None:
+        super().__init__(
+            gateway,
+            space=space,
+            id=id,
+            token=token,
+            first_connect_seconds=first_connect_seconds,
+            discover=settings.space_tools,
+        )
+        self.engine = engine = AcpEngine(self, settings, first_delay_seconds)
+        runtime = AgentRuntime(
+            self,
+            engine,
+            engine.store,
+            AddressFilter((id,), "rules" if settings.answer_broadcasts else "never"),
+            settings.loop_limits,
+            None if settings.store is None else Path(f"{settings.store}~budgets"),
+            max_compacting=settings.max_compacting,
+        )
+        engine.count_queued = runtime.headroom.count_queued
 
 
 def _text_of(call: Mapping[str, Any]) -> str:

@@ -77,7 +77,7 @@ def start(
                 servers = [
                     await stack.enter_async_context(serve(me, who)) for serve in load_table(TOOL_SERVERS).values()
                 ]
-                me.mcp_servers = tuple(servers)
+                me.engine.mcp_servers = tuple(servers)
             await stack.enter_async_context(me)
             terminal.print_line(f"{who.participant} joined '{who.space}' at {who.gateway} with {settings.program[0]}")
             await me.run_forever()

@@ -10,25 +10,20 @@ import anyio
 from mew_protocol.payloads.participant import Compact
 from mew_protocol.status_word import status_word
 
-from mew_agent.agent.staggering import StaggeredCompactions
 from mew_agent.participant.external_context import GROWTH_PERCENT, STALLED_STATUS, Figures
 from mew_agent.participant.participant import Participant
 
 
 class OwnCompactions:
-    """The compactions of one agent at `percent` of its window (None: never); see `CompactsItself`.
+    """The compactions of one agent at `percent` of its window (None: never); see `CompactsItself`."""
 
-    At most `most` agents of the space compact at once (None: half of them).
-    """
-
-    def __init__(self, me: Participant, percent: int | None, most: int | None) -> None:
+    def __init__(self, me: Participant, percent: int | None) -> None:
         self._me, self._percent = me, percent
         self.may_compact: Callable[[], Awaitable[bool]]
         self.waits_to_compact = False
         self._one_check = anyio.Lock()
         self._full_at: int | None = None
         """The first size after our last compaction; 0 until the agent reports it."""
-        self.staggered = StaggeredCompactions(me, self, most)
 
     def clear(self) -> None:
         """Forget the last compaction: the agent has a new session."""

@@ -8,7 +8,15 @@ from mew_protocol.envelope import Envelope
 from mew_protocol.position import Position
 
 from mew_agent.agent.address_filter import AddressFilter, AnswerBroadcasts
-from mew_agent.agent.inbox import CHAT_BYTES, MAX_HELD_CHATS, MAX_OVERHEARD_CHATS, MAX_QUEUED_CHATS, Inbox, is_about
+from mew_agent.agent.inbox import (
+    CHAT_BYTES,
+    MAX_HELD_CHATS,
+    MAX_OVERHEARD_CHATS,
+    MAX_QUEUED_CHATS,
+    Admission,
+    Inbox,
+    is_about,
+)
 from mew_agent.agent.loop_guard import Verdict
 from mew_agent.context.sqlite_store import MemoryStore
 from tests.support.conversation_driver import ConversationDriver, StartConversation
@@ -19,7 +27,7 @@ def chat(text: Any, *, to: tuple[str, ...] = ("coder",), name: str = "q", sender
     return Envelope.write("chat", id=name, ts="t", sender=sender, payload={"text": text}, to=to)
 
 
-FULL = f"refused: {MAX_QUEUED_CHATS} of your chats are waiting already"
+FULL = Admission("refused", f"{MAX_QUEUED_CHATS} of your chats are waiting already")
 
 
 def cancel(*names: str, sender: str = "ada") -> Envelope:
@@ -39,11 +47,11 @@ async def no_pause() -> None:
 async def test_chats_keep_their_order_and_waiting_ones_are_acknowledged(start_conversation: StartConversation) -> None:
     async with start_conversation() as driver:
         box = inbox(driver)
-        assert await box.add(chat("One."), is_busy=False) is None
-        assert await box.add(chat("Two.", name="q2"), is_busy=False) == "queued"
+        assert await box.add(chat("One."), is_busy=False) == Admission("next")
+        assert await box.add(chat("Two.", name="q2"), is_busy=False) == Admission("queued")
         assert len(box) == 2
         assert [(await box.next(no_pause)).envelope.body["text"] for _ in range(2)] == ["One.", "Two."]
-        assert await box.add(chat("Three."), is_busy=True) == "queued"
+        assert await box.add(chat("Three."), is_busy=True) == Admission("queued")
 
 
 async def test_a_full_inbox_refuses_chats(start_conversation: StartConversation) -> None:
@@ -52,7 +60,7 @@ async def test_a_full_inbox_refuses_chats(start_conversation: StartConversation)
         for number in range(MAX_QUEUED_CHATS):
             await box.add(chat(f"{number}?", name=str(number)), is_busy=False)
         assert await box.add(chat("More?"), is_busy=False) == FULL
-        assert await box.add(chat("Somebody?", to=()), is_busy=False) is None
+        assert await box.add(chat("Somebody?", to=()), is_busy=False) == Admission("kept")
         assert [remark.envelope.body["text"] for remark in box.take_overheard()] == ["Somebody?"]
         assert len(box) == MAX_QUEUED_CHATS
 
@@ -73,8 +81,8 @@ async def test_a_sender_that_fills_the_inbox_takes_no_place_of_others(verdict: V
     box = Inbox("coder", AddressFilter(("coder",), "rules"), MemoryStore(), answers=True)
     for number in range(limit + 5):
         await box.add(chat(f"{number}?", name=str(number), sender="bob"), is_busy=True, verdict=verdict)
-    status = await box.add(chat("Mine?"), is_busy=True, verdict=verdict)
-    assert status == ("queued" if verdict == "answer" else "held")
+    admission = await box.add(chat("Mine?"), is_busy=True, verdict=verdict)
+    assert admission == Admission("queued" if verdict == "answer" else "held")
 
 
 async def test_senders_take_turns_in_the_queue() -> None:
@@ -115,12 +123,11 @@ async def test_chatter_of_one_sender_does_not_push_out_what_others_said() -> Non
 @pytest.mark.parametrize(("verdict", "limit"), [("answer", MAX_QUEUED_CHATS), ("no_room", MAX_HELD_CHATS)])
 async def test_a_restart_does_not_repeat_a_refused_chat(verdict: Verdict, limit: int) -> None:
     store, rules = MemoryStore(), AddressFilter(("coder",), "rules")
-    box, status = Inbox("coder", rules, store, answers=True), None
+    box, admission = Inbox("coder", rules, store, answers=True), Admission("ignored")
     for number in range(limit + 1):
         place = Position("e", number)
-        status = await box.add(chat("Go.", name=str(number)), is_busy=False, verdict=verdict, position=place)
-    assert status is not None
-    assert status.startswith("refused")
+        admission = await box.add(chat("Go.", name=str(number)), is_busy=False, verdict=verdict, position=place)
+    assert admission.outcome == "refused"
     assert await Inbox("coder", rules, store, answers=True).load() == f"e-{limit}"
 
 
@@ -173,7 +180,7 @@ async def test_overheard_chats_are_returned_once_and_bounded(start_conversation:
 async def test_a_chat_without_text_is_ignored(start_conversation: StartConversation, text: object) -> None:
     async with start_conversation() as driver:
         box = inbox(driver)
-        assert await box.add(chat(text), is_busy=True) is None
+        assert await box.add(chat(text), is_busy=True) == Admission("ignored")
         assert len(box) == 0
         assert list(box.take_overheard()) == []
 
@@ -181,5 +188,5 @@ async def test_a_chat_without_text_is_ignored(start_conversation: StartConversat
 async def test_an_inbox_without_answers_only_remembers(start_conversation: StartConversation) -> None:
     async with start_conversation() as driver:
         box = inbox(driver, answers=False)
-        assert await box.add(chat("Coder?"), is_busy=True) is None
+        assert await box.add(chat("Coder?"), is_busy=True) == Admission("kept")
         assert [remark.envelope.body["text"] for remark in box.take_overheard()] == ["Coder?"]

@@ -15,7 +15,7 @@ from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.gateway import serve_gateway
 
 from mew_agent.agent.agent import Agent
-from mew_agent.agent.compaction_line import COMPACTING, STALE_SECONDS, WAITING, CompactionLine
+from mew_agent.agent.staggering import COMPACTING, STALE_SECONDS, WAITING, CompactionLine
 from mew_agent.config.agent_config import AgentConfig
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.rehearsal import RehearsalOptions, RehearsalServer, serve_rehearsal

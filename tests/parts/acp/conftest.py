@@ -87,7 +87,7 @@ class Stage:
     @asynccontextmanager
     async def client_of_tools(self) -> AsyncIterator[Client]:
         """An MCP client of the server that the agent was given."""
-        (server,) = self.agent.mcp_servers
+        (server,) = self.agent.engine.mcp_servers
         headers = {one["name"]: one["value"] for one in server["headers"]}
         assert self.gateway.token_of("codex") not in str(server)
         await until(lambda: "bob" in self.agent.peers and self.agent.peers["bob"].tools is not None)
@@ -135,7 +135,7 @@ def start(tmp_path: Path) -> Start:
                 first_delay_seconds=0.01,
             )
             who = Identity(running.ws_url, "demo", "codex", running.token_of("codex"))
-            agent.mcp_servers = (await stack.enter_async_context(serve_space_tools(agent, who)),)
+            agent.engine.mcp_servers = (await stack.enter_async_context(serve_space_tools(agent, who)),)
             recorder = EnvelopeRecorder(ada)
             async with agent:
                 yield Stage(running, agent, ada, bob, recorder)

@@ -330,7 +330,7 @@ async def test_an_interrupted_agent_is_asked_to_go_on_after_the_compaction(start
         await s.ask("hello")
         asked = await s.ada.chat("wait for me", to="codex")
         await s.recorder.first("codex", "reasoning/start", about=asked)
-        await s.recorder.until(lambda: bool(s.agent.turn and s.agent.turn.texts))
+        await s.recorder.until(lambda: bool(s.agent.engine.answer and s.agent.engine.answer.texts))
         assert not (await s.interrupt_and_compact()).skipped
         reply = await s.recorder.first("codex", "chat", about=asked)
         assert reply.body["text"].startswith("I wait.You wrote: Your context was compacted")
@@ -363,7 +363,7 @@ async def test_file_requests_are_declared_and_answered_if_the_settings_say_so(st
         assert await s.ask("fs/read_text_file a.txt") == '{"content": "text"}'
         assert '"code": -32602' in await s.ask("fs/read_text_file ../b.txt")
         assert '"code": -32601' in await s.ask("terminal/create a.txt")
-        s.agent.settings = s.agent.settings.model_copy(update={"files": "none"})
+        s.agent.engine.settings = s.agent.engine.settings.model_copy(update={"files": "none"})
         await s.ask("crash now")
         assert json.loads(await s.ask("declared"))["fs"] == {"readTextFile": False, "writeTextFile": False}
         assert '"code": -32601' in await s.ask("fs/read_text_file a.txt")
@@ -377,7 +377,7 @@ async def test_of_three_full_agents_one_compacts_at_a_time(start: Start, tmp_pat
     limits = {"compact_at": "5%", "max_compacting": 1}
     async with serve_gateway(parse_space(space)) as gateway, AsyncExitStack() as stack:
         s = await stack.enter_async_context(start(gateway=gateway, **limits))
-        settings = s.agent.settings.model_copy(update={"space_tools": False})
+        settings = s.agent.engine.settings.model_copy(update={"space_tools": False})
         for name in names[1:]:
             token = gateway.token_of(name)
             await stack.enter_async_context(AcpAgent(settings, gateway.ws_url, space="demo", id=name, token=token))

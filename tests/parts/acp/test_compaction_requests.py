@@ -30,7 +30,7 @@ async def compact(s: Stage, situation: str) -> str:
             asked, text = await s.ada.chat("slowly, please", to="codex"), "I begin.Done."
         case "interrupted":
             asked, text = await s.ada.chat("wait for me", to="codex"), "I wait."
-            await until(lambda: s.agent.turn is not None and s.agent.turn.texts)
+            await until(lambda: s.agent.engine.answer is not None and s.agent.engine.answer.texts)
         case "silent":
             await s.ask("your next compaction hangs")
         case "crashing":

@@ -46,7 +46,7 @@ async def test_a_figure_after_a_cancelled_turn_is_provisional(start: Start, styl
     async with start(style) as s:
         asked = await s.ada.chat("wait for me", to="codex")
         await s.recorder.first("codex", "reasoning/start", about=asked)
-        await s.recorder.until(lambda: bool(s.agent.turn and s.agent.turn.texts))
+        await s.recorder.until(lambda: bool(s.agent.engine.answer and s.agent.engine.answer.texts))
         await s.ada.send("chat/cancel", {}, to="codex", correlation_id=(asked.id,))
         status = await s.until_status(lambda body: body.get("tokens") == 1500)
         assert (status["context"]["basis"], status["context"]["level"]) == ("provisional", "unknown")
@@ -113,7 +113,7 @@ async def test_a_text_fits_or_not_into_an_acp_agent(start: Start) -> None:
 async def test_a_queued_chat_takes_room_until_the_turn_that_reads_it(start: Start) -> None:
     async with start() as s:
         asked = await s.ada.chat("wait for me", to="codex")
-        await s.recorder.until(lambda: bool(s.agent.turn and s.agent.turn.texts))
+        await s.recorder.until(lambda: bool(s.agent.engine.answer and s.agent.engine.answer.texts))
         queued = await s.bob.chat("word " * 2_000, to="codex")
         await s.recorder.first("codex", "chat/acknowledge", about=queued, status="queued")
         held = (await s.ada.request_status("codex")).context

@@ -1,0 +1,186 @@
+"""What answers the chats of an agent: our own conversation, a third-party program, or a program's functions.
+
+Owns the interface between an agent and its engine. Inbox, addressing, turns, loop guard, budgets, approvals,
+staggering, held chats and status belong to the agent (see `AgentRuntime`). An engine answers, compacts, clears, and
+knows its figures. It refuses with a reason what it cannot do (see `Controllable`).
+"""
+
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, Literal, Protocol
+
+from mew_protocol.context_report import QueuedMessages, SenderSpending, Waiting
+from mew_protocol.envelope import Envelope
+from mew_protocol.payloads.fit import Delivery, Fit, fit_in
+from mew_protocol.payloads.system import SpaceFacts
+from mew_protocol.status_word import StatusWord
+
+from mew_agent.context.store import InboxChange, StoredChat
+from mew_agent.participant.external_context import ExternalContext
+from mew_agent.participant.streams import Reasoning
+from mew_agent.tokens.projection import Calibration
+from mew_agent.tokens.sizes import Size, Sizes
+
+SizeBasis = Literal["tokenizer", "projected", "heuristic"]
+
+
+def tokens_of(size: Size, calibration: Calibration) -> int:
+    """Return what a chat of this size adds to a context, in tokens."""
+    return calibration.wrap(size.tokens(calibration))
+
+
+def basis_of(sizes: Sequence[Size], calibration: Calibration) -> SizeBasis:
+    """Return how the tokens of chats are known."""
+    if sizes and calibration.counts_fit and all(size.counted_tokens is not None for size in sizes):
+        return "tokenizer"
+    return "projected" if calibration.weights is not None else "heuristic"
+
+
+class CompactsItself(Protocol):
+    """What compacts without a request; it calls `may_compact` first."""
+
+    may_compact: Callable[[], Awaitable[bool]]
+    waits_to_compact: bool
+    """Whether a compaction is due that other agents hold up."""
+
+    @property
+    def is_compacting(self) -> bool:
+        """Whether a compaction runs."""
+
+    @property
+    def has_pending_compaction(self) -> bool:
+        """Whether a compaction is due."""
+
+    async def apply_pending(self) -> None:
+        """Compact if it is due and may begin."""
+
+
+class Answering:
+    """The making of one answer. The agent calls the methods in the order in which they stand here."""
+
+    model: str | None = None
+    """The model and the session, for tracing."""
+    session: str | None = None
+    max_seconds: float = math.inf
+    """How long `make` may take."""
+    reads_remarks = True
+    """Whether chats kept as context enter before the question."""
+    last_thought: Mapping[str, Any] | None = None
+    """The thought that precedes the conclusion of an answer; None for none."""
+    failure: str | None = None
+    """The name of the error that ended the turn."""
+
+    @property
+    def spent(self) -> tuple[int, int]:
+        """The tokens of the engine's calls so far, as reported, and how many calls reported none."""
+        return 0, 0
+
+    async def add_remark(self, remark: Envelope, removed: InboxChange) -> bool:
+        """Add a chat that is only context. Returns whether `removed` is stored in the same step."""
+        return False
+
+    async def prepare(self) -> None:
+        """Do what an answer has to wait for."""
+
+    async def begin(self, question: StoredChat, *, was_begun: bool) -> tuple[int, int]:
+        """Begin the turn, or continue one of an earlier process. Returns its number and its first item's `seq`."""
+        return 0, 0
+
+    async def make(self) -> str:
+        """Return the answer. A cancelled turn cancels it."""
+        raise NotImplementedError
+
+    async def timed_out(self) -> str:
+        """Return the answer after `max_seconds`."""
+        raise NotImplementedError
+
+    async def failed(self, error: Exception) -> str:
+        """Return the answer after a failure of `make`, or raise the error."""
+        raise error
+
+    async def end(self) -> None:
+        """Clean up after `make`, whatever happened; not cancelled."""
+
+    async def report(self, question: StoredChat) -> dict[str, Any]:
+        """Return further keys of the answer's payload."""
+        return {}
+
+    async def finish(self, *, is_idle: bool) -> None:
+        """Do what follows the confirmed answer. `is_idle`: no other chat waits."""
+
+    def cancel(self) -> None:
+        """Note that the turn was cancelled: nothing that follows the answer is needed."""
+
+
+class Engine:
+    """Answers for one agent. The methods here are those of an engine whose context is kept elsewhere."""
+
+    deliveries: Sequence[Delivery] = ("anyway", "cancel")
+    """How it can read a chat that does not fit."""
+    compactions: CompactsItself
+
+    def __init__(self, context: ExternalContext) -> None:
+        self.external = context
+        self.sizes = Sizes()
+
+    # -- lifetime ----------------------------------------------------------------------------------------
+
+    async def load(self) -> None:
+        """Load what an earlier process left; called before joining."""
+
+    async def run(self) -> None:
+        """Work while the agent is joined; called after the first welcome."""
+
+    def joined(self, facts: SpaceFacts) -> StatusWord | None:
+        """Read what the space says to all agents. Returns the status to announce; None: the usual one."""
+        return None
+
+    async def aclose(self) -> None:
+        """Close what `load` and `run` opened."""
+
+    # -- answers -----------------------------------------------------------------------------------------
+
+    async def answering(self, question: StoredChat, reasoning: Reasoning) -> Answering:
+        """Return what makes the answer to a chat; `reasoning` shows the work to peers."""
+        raise NotImplementedError
+
+    # -- figures -----------------------------------------------------------------------------------------
+
+    @property
+    def calibration(self) -> Calibration:
+        """What is known of the model's tokens."""
+        return _UNCALIBRATED
+
+    def fit(self, size: Size) -> Fit:
+        """Return whether a text of this size fits, with everything that is queued."""
+        tokens = tokens_of(size, self.calibration)
+        fit = fit_in(self.external.status(), tokens, basis_of((size,), self.calibration))
+        if fit.fits is False and fit.max_tokens is not None:
+            fits_alone = tokens + (fit.reserve_tokens or 0) <= fit.max_tokens
+            fit = fit.model_copy(update={"fits_after_compaction": fits_alone})
+        return fit
+
+    def has_read(self, chat: StoredChat) -> bool:
+        """Return whether the chat that is being answered is in the context already."""
+        return False
+
+    def show(
+        self,
+        *,
+        waiting: tuple[Waiting, ...] | None = None,
+        queued: QueuedMessages | None = None,
+        spent_for: tuple[SenderSpending, ...] | None = None,
+    ) -> None:
+        """Set what reports say of the agent; None: unchanged."""
+        context = self.external
+        context.waiting = context.waiting if waiting is None else waiting
+        context.queued = queued or context.queued
+        context.spent_for = context.spent_for if spent_for is None else spent_for
+
+    @property
+    def waiting(self) -> tuple[Waiting, ...]:
+        """What reports say that the agent waits for."""
+        return self.external.waiting
+
+
+_UNCALIBRATED: Final = Calibration()

@@ -1,0 +1,337 @@
+"""What belongs to every agent, whatever engine answers: its chats, their order, and what others learn of it.
+
+Owns what happens with each envelope that arrives, the one decision about each chat, the loop that answers one chat
+after another, the announcement of a loop, and what a restarted process catches up with. `Inbox`, `AddressFilter`,
+`LoopGuard`, `SenderBudgets`, `HeadroomCheck` and `StaggeredCompactions` have the rules; `ChatTurn` answers.
+"""
+
+import logging
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import anyio
+from mew_protocol import kinds
+from mew_protocol.context_report import Waiting
+from mew_protocol.envelope import Envelope
+from mew_protocol.join import DeliveryRequest
+from mew_protocol.json_values import objects_at, value_at
+from mew_protocol.payloads.mcp import proposals_in
+from mew_protocol.payloads.system import SpaceFacts
+from mew_protocol.status_word import status_word
+from pydantic import ValidationError
+
+from mew_agent.agent.address_filter import AddressFilter
+from mew_agent.agent.budgets import SenderBudgets
+from mew_agent.agent.chat_turn import ChatTurn
+from mew_agent.agent.engine import Engine
+from mew_agent.agent.headroom import HeadroomCheck
+from mew_agent.agent.inbox import Admission, Inbox, is_about
+from mew_agent.agent.loop_guard import LoopGuard, Verdict
+from mew_agent.agent.staggering import StaggeredCompactions
+from mew_agent.context.store import Store, StoredChat
+from mew_agent.participant.dispatcher import Hooks
+from mew_agent.participant.messenger import REFUSED_TEXT
+from mew_agent.participant.participant import Participant
+from mew_agent.participant.streams import Reasoning
+from mew_agent.settings import LoopLimits
+
+logger = logging.getLogger("mew_agent.agent.runtime")
+
+CLOSE_SECONDS: Final = 3.0
+
+FIRST_HISTORY: Final = 1_000
+"""How many envelopes an agent reads after a process that was killed while it joined for the first time."""
+
+LOOP_STOPPED: Final = (
+    "I stopped answering '{peer}': {reason}. I continue as soon as a person or a program sends a message to one of us."
+)
+
+
+class AgentRuntime(Hooks):
+    """The agent of one participant, whose hooks it becomes. `store` keeps the inbox, `budgets` what senders spent."""
+
+    def __init__(
+        self,
+        me: Participant,
+        engine: Engine,
+        store: Store,
+        address_filter: AddressFilter,
+        limits: LoopLimits,
+        budgets: Path | None,
+        *,
+        answers: bool = True,
+        shows_reasoning: bool = True,
+        max_question_age_seconds: float = float("inf"),
+        max_compacting: int | None = None,
+    ) -> None:
+        self._me, self._engine = me, engine
+        self._shows_reasoning, self._max_age_seconds = shows_reasoning, max_question_age_seconds
+        self.inbox = Inbox(me.id, address_filter, store, answers=answers)
+        self._loops = LoopGuard(me.id, limits)
+        self._budgets = SenderBudgets(limits.tokens_per_hour, budgets)
+        address_filter.on_spent = self._budgets.record
+        self.headroom = HeadroomCheck(me, engine, self.inbox)
+        self.staggered = StaggeredCompactions(me, engine.compactions, max_compacting)
+        self.turn: ChatTurn | None = None
+        """The turn that runs now."""
+        self.was_joined = False
+        self._is_freeing = False
+        me.use_hooks(self)
+
+    # -- lifetime ----------------------------------------------------------------------------------------
+
+    async def before_join(self) -> None:
+        """Load what an earlier process left; joining then delivers what was sent since."""
+        await self._engine.load()
+        position, client = await self.inbox.load(), self._me.session.client
+        self._loops.restore(self.inbox.held)
+        await self._budgets.load()
+        if position is not None:
+            client.first_delivery = DeliveryRequest(since=position, batches_presence=True)
+        elif self.inbox.skips_past:
+            client.first_delivery = DeliveryRequest(last=FIRST_HISTORY)  # with our own presence
+        await self.headroom.count_queued()
+        self._engine.show(waiting=self._waits)
+
+    async def entered(self) -> None:
+        """Start the engine, and answer chats until the connection ends for good."""
+        self._me.start_soon(self._engine.run)
+        self._me.start_soon(self._me.session.run_until_ended, self._answer_chats)
+
+    async def after_leave(self) -> None:
+        """Close what the engine opened."""
+        with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_SECONDS):
+            await self._engine.aclose()
+
+    async def joined(self) -> None:
+        """Send the status right after the welcome, and why if the connection was lost or the process was killed."""
+        me, welcome = self._me, self._me.session.client.arrived.message
+        assert isinstance(welcome, Envelope)
+        facts = _facts_in(welcome)
+        self.headroom.mode = facts.would_fit
+        word = self._engine.joined(facts)
+        self.staggered.restart()
+        if self.was_joined:
+            me.mcp.fail_closed_proposals({one.id for one in proposals_in(welcome.body)})
+            me.start_soon(me.control.announce, word or status_word("rejoined"))
+            return
+        self.was_joined = True
+        me.start_soon(self._clean_up_after_earlier_process, welcome)
+        if interrupted := tuple(chat.envelope.id for chat in self.inbox.interrupted):
+            me.start_soon(me.control.announce, status_word("restarted"), interrupted)
+        if word is not None or not interrupted:
+            me.start_soon(me.control.announce, word)
+
+    async def _clean_up_after_earlier_process(self, welcome: Envelope) -> None:
+        """Close the streams and withdraw the proposals of an earlier process that the gateway has not missed yet."""
+        me = self._me
+        for stream in objects_at(welcome.body, "active_streams"):
+            if stream.get("owner") == me.id:
+                payload = {"stream_id": stream.get("stream_id"), "reason": "the agent restarted"}
+                await me.send(kinds.STREAM_CLOSE, payload)
+        for proposal in proposals_in(welcome.body):
+            if proposal.sender == me.id and me.may_send(kinds.MCP_WITHDRAW, to=proposal.addressees):
+                reason, about = {"reason": "the agent restarted"}, (proposal.id,)
+                await me.send(kinds.MCP_WITHDRAW, reason, to=proposal.addressees, correlation_id=about)
+
+    async def close_streams(self, reason: str) -> None:
+        """Close the stream of the running turn."""
+        if self.turn is not None:
+            await self.turn.reasoning.close(reason)
+
+    # -- waits -------------------------------------------------------------------------------------------
+
+    @property
+    def _waits(self) -> tuple[Waiting, ...]:
+        me = self._me
+        return (*me.mcp.waits, *self._loops.waits, *self.headroom.waits, *me.tool_waits, *self._budgets.waits)
+
+    def waits_changed(self) -> None:
+        """Report what the agent waits for, if that changed."""
+        if not self._me.session.ended.is_set():
+            self._me.start_soon(self._report_waits)
+
+    async def _report_waits(self) -> None:
+        waits = self._waits
+        if waits != self._engine.waiting:
+            self._engine.show(waiting=waits)
+            await self._me.control.announce()
+
+    def _budget_news(self) -> None:
+        """Show what was spent, and when a sender is answered again."""
+        self._engine.show(spent_for=self._budgets.reported)
+        self.waits_changed()
+        if not self._is_freeing and self._budgets.seconds_until_next() is not None:
+            self._is_freeing = True
+            self._me.start_soon(self._show_when_freed)
+
+    async def _show_when_freed(self) -> None:
+        while (seconds := self._budgets.seconds_until_next()) is not None:
+            await anyio.sleep(seconds + 1)
+            self.waits_changed()
+        self._is_freeing = False
+
+    # -- answers -----------------------------------------------------------------------------------------
+
+    async def _answer_chats(self) -> None:
+        """Answer chats until cancelled. A chat whose answer fails is logged and does not end the others."""
+        # Do not begin a question that a later missed envelope cancels or answers.
+        await self._me.session.client.caught_up.wait()
+        self._budget_news()
+        while True:
+            await self.headroom.release()
+            chat = await self.inbox.next(self._me.messenger.until_active)
+            self.turn = turn = await self._turn_for(chat)
+            await self.headroom.count_queued()
+            sender, before = chat.envelope.sender, turn.answering.spent
+            if chat.state == "queued" and (problem := self._budgets.refusal(sender)) is not None:
+                turn.instead = REFUSED_TEXT.format(problem=problem)
+            try:
+                is_done = await turn.attempt()
+            finally:
+                after, self.turn = turn.answering.spent, None
+                with anyio.CancelScope(shield=True):
+                    await self._budgets.record(sender, after[0] - before[0], after[1] - before[1])
+                self._budget_news()
+            if is_done:
+                await self.inbox.finish(chat)
+
+    async def _turn_for(self, chat: StoredChat) -> ChatTurn:
+        # The answer is also for the chat with which its sender chose how to deliver the question.
+        about = tuple(name for name in (chat.envelope.id, chat.chosen_by) if name is not None)
+        reasoning = Reasoning(self._me.messenger, about, is_shown=self._shows_reasoning)
+        return ChatTurn(
+            me=self._me,
+            inbox=self.inbox,
+            question=chat,
+            reasoning=reasoning,
+            answering=await self._engine.answering(chat, reasoning),
+            max_age_seconds=self._max_age_seconds,
+        )
+
+    # -- what arrives ------------------------------------------------------------------------------------
+
+    async def receive(self, envelope: Envelope) -> None:
+        """Queue chats, and cancel what a participant cancels."""
+        position, turn = self._me.session.client.arrived.position, self.turn
+        self.staggered.receive(envelope)
+        self._loops.observe(envelope)
+        match envelope.kind:
+            case _ if envelope.sender == self._me.id:
+                pass
+            case kinds.CHAT:
+                await self._add_chat(envelope, is_busy=self.inbox.is_answering or self._me.messenger.is_paused)
+            case kinds.PARTICIPANT_RESUME:
+                await self._release(envelope)
+            case kinds.SYSTEM_PRESENCE:
+                if self._me.mcp.waits:
+                    self.waits_changed()  # other participants may decide now
+            case kinds.CHAT_CANCEL:
+                await self._cancel(envelope)
+                if turn is not None and is_about(envelope, turn.chat):
+                    turn.cancel(_cancel_reason(envelope))
+            case kinds.REASONING_CANCEL if turn is not None and envelope.context == turn.reasoning.id is not None:
+                await self.inbox.mark_cancelled(position)
+                turn.cancel(_cancel_reason(envelope))
+            case _:
+                pass
+        await self.inbox.reached(position)
+
+    async def receive_past(self, envelope: Envelope) -> None:
+        """Queue chats that were sent while no process of this agent ran; controls from that time are not obeyed."""
+        position = self._me.session.client.arrived.position
+        if self.inbox.skips_past:
+            is_join = envelope.kind == kinds.SYSTEM_PRESENCE and envelope.body.get("event") == "join"
+            is_ours = value_at(envelope.body, "participant", "id") == self._me.id
+            self.inbox.skips_past = not (is_join and is_ours)
+            return
+        self._loops.observe(envelope)
+        match envelope.kind:
+            case kinds.CHAT if envelope.sender == self._me.id:  # sent by an earlier process in its last moments
+                await self.inbox.forget_answered(envelope)
+            case kinds.CHAT:
+                # No chat is begun before everything missed has arrived, so its sender learns that it waits.
+                await self._add_chat(envelope, is_busy=True, is_past=True)
+            case kinds.CHAT_CANCEL:
+                await self._cancel(envelope)
+            case _:
+                pass
+        await self.inbox.reached(position)
+
+    async def _add_chat(self, chat: Envelope, *, is_busy: bool, is_past: bool = False) -> None:
+        # Its reader has an answer to `ask_agent` already; the model only needs to know of it.
+        is_read = self._me.answers.is_answer(chat)
+        await self._release(chat)
+        stopped = set(self._loops.stopped)
+        if await self.headroom.read_choice(chat):
+            return
+        is_for_us = False if is_read else self.inbox.is_for_us(chat)
+        fit = await self.headroom.overflow_of(chat, is_busy=is_busy) if is_for_us else None
+        verdict: Verdict = "context"
+        problem = None if is_for_us is False else self._budgets.refusal(chat.sender)
+        if is_for_us is not False and problem is None:
+            verdict = self._loops.decide(chat, at_seconds=None if is_past else anyio.current_time())
+        is_answered = verdict == "answer"
+        if is_answered and fit is not None and self.headroom.mode == "hold":
+            verdict = "no_room"
+        arrived = self._me.session.client.arrived
+        admission = await self.inbox.add(
+            chat,
+            is_busy=is_busy,
+            verdict=verdict,
+            position=arrived.position,
+            age_seconds=arrived.age_seconds,
+            is_past=is_past,
+            refusal=problem if is_for_us else None,
+        )
+        await self.headroom.count_queued()
+        # What follows is sent by tasks: while the gateway is away, sending waits, and nothing else would be received.
+        if fit is not None and is_answered and admission.outcome != "refused":
+            warn = partial(self.headroom.warn, chat, fit, is_held=admission.outcome == "held")
+            self._me.start_soon(warn)
+        self._me.start_soon(self._acknowledge, chat, admission)
+        if self._loops.stopped.keys() - stopped:
+            self.waits_changed()
+            self._me.start_soon(self._announce_loop, chat)
+
+    async def _acknowledge(self, chat: Envelope, admission: Admission) -> None:
+        if admission.outcome == "refused":
+            await self._me.messenger.refuse_chat(chat, admission.problem)
+        elif admission.outcome == "queued" and self._me.may_send(kinds.CHAT_ACKNOWLEDGE):
+            payload = {"status": "queued"}
+            await self._me.send(kinds.CHAT_ACKNOWLEDGE, payload, to=(chat.sender,), correlation_id=(chat.id,))
+
+    async def _cancel(self, cancel: Envelope) -> None:
+        """Remove the chats that wait and are cancelled, and those that are held from the report."""
+        await self.inbox.cancel(cancel, position=self._me.session.client.arrived.position)
+        await self.headroom.count_queued()
+        await self.headroom.show_held()
+
+    async def _release(self, word: Envelope) -> None:
+        """Talk again with the agents that a chat or a resume from a person or a program releases."""
+        if released := self._loops.release(word, at_seconds=anyio.current_time()):
+            await self.inbox.release(released)
+            self.waits_changed()
+
+    async def _announce_loop(self, held: Envelope) -> None:
+        """Notify the person or program that began a conversation with an agent, once, that it is stopped."""
+        talk = self._loops.stopped.get(held.sender)
+        if talk is not None:
+            # It refers to the held chat and needs no reply, so that no agent takes it for a question.
+            payload = {"text": LOOP_STOPPED.format(peer=held.sender, reason=talk.reason), "needs_reply": False}
+            to = (talk.origin,) if talk.origin is not None and talk.origin in self._me.peers else ()
+            await self._me.send(kinds.CHAT, payload, to=to, correlation_id=(held.id,))
+
+
+def _facts_in(welcome: Envelope) -> SpaceFacts:
+    """Return what the space says to all agents; nothing if that cannot be read."""
+    try:
+        return SpaceFacts.model_validate(welcome.body.get("space") or {})
+    except ValidationError as error:
+        logger.warning("ignored what the welcome says about the space: %s", error)
+        return SpaceFacts()
+
+
+def _cancel_reason(cancel: Envelope) -> str:
+    return str(cancel.body.get("reason") or f"cancelled by {cancel.sender}")
