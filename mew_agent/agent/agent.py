@@ -16,9 +16,8 @@ from mew_agent.agent.address_filter import AddressFilter
 from mew_agent.agent.board_tools import BOARD_TOOLS, BoardTools
 from mew_agent.agent.peer_tools import RESOURCE_TOOLS, ResourceTools
 from mew_agent.agent.recall import RECALL_TOOLS
-from mew_agent.agent.resources import open_resources, store_limits
 from mew_agent.agent.runtime import AgentRuntime
-from mew_agent.agent.sessions import ConversationEngine, ModelParts
+from mew_agent.agent.sessions import ConversationEngine, ModelParts, open_resources, store_limits
 from mew_agent.config.agent_config import (
     AgentConfig,
     check_model_source,

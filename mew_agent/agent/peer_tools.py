@@ -23,10 +23,9 @@ from mew_agent.participant.participant import Participant
 from mew_agent.tokens.projection import Calibration, features
 from mew_agent.tools.bounds import fair_shares
 from mew_agent.tools.functions import ToolCallFailed, UnknownTool, read_arguments
-from mew_agent.tools.names import Target, ToolNames
 from mew_agent.tools.peer_offers import MAX_LIST_BYTES, MAX_LISTED, PeerResource, PeerTool
 from mew_agent.tools.results import ToolResult, well_formed
-from mew_agent.tools.sources import CallContext, FunctionTools
+from mew_agent.tools.sources import CallContext, FunctionTools, Target, ToolNames
 
 DESCRIPTION_CHARS = 1_000
 """Descriptions are cut here; a model needs no more to choose a tool."""

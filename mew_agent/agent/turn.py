@@ -25,7 +25,6 @@ from mew_agent.context.store import InboxChange, StoredChat
 from mew_agent.conversation.conversation import Conversation
 from mew_agent.conversation.events import ConversationEvent, ReplyNotice
 from mew_agent.conversation.model_calls import CallInterrupted
-from mew_agent.conversation.overflow import cut_reason
 from mew_agent.conversation.texts import (
     CANCELLED_RESULT,
     EMPTY_ANSWER,
@@ -33,6 +32,7 @@ from mew_agent.conversation.texts import (
     TOO_LONG,
     TOO_MANY_STEPS,
     context_sentence,
+    cut_reason,
     cut_short_text,
     does_not_fit_text,
     failed_call_text,

@@ -5,6 +5,7 @@ decides about a compaction (see `agent.compaction_approval`), nor why the policy
 """
 
 import logging
+from dataclasses import replace
 from typing import Protocol
 
 from mew_protocol.context_report import Progress
@@ -19,14 +20,42 @@ from mew_agent.context.archive import ITSELF, Origin
 from mew_agent.context.policy import CompactAction, CompactionMethod, output_reserve_tokens
 from mew_agent.context.spending import SummarySpending
 from mew_agent.context.tracker import Tracker
+from mew_agent.context.window import learn_from_overflow
 from mew_agent.conversation.context_state import ContextState
 from mew_agent.conversation.events import ContextCompacted, StatusChanged
 from mew_agent.conversation.model_calls import CallInterrupted, ModelCalls
-from mew_agent.errors import ModelError
-from mew_agent.model.interface import ModelReply, ModelRequest
+from mew_agent.errors import ContextOverflow, ModelError, ModelStreamCut
+from mew_agent.model.interface import ModelReply, ModelRequest, Window
 from mew_agent.participant.messenger import timestamp
 
 logger = logging.getLogger("mew_agent.compaction")
+
+
+def is_overflow(error: ModelError, tracker: Tracker) -> bool:
+    """Return whether the prompt did not fit: an overflow error, or an empty stream when the window is nearly full."""
+    if isinstance(error, ContextOverflow):
+        return True
+    nearly_full = tracker.ledger.next_prompt_tokens * 10 >= tracker.window.max_tokens * 9
+    return isinstance(error, ModelStreamCut) and error.chunks == 0 and nearly_full
+
+
+def window_after(error: ModelError, window: Window) -> Window:
+    """Return the window after an error that may name the real limit (see `context.window`)."""
+    return learn_from_overflow(window, error.limit_tokens) if isinstance(error, ContextOverflow) else window
+
+
+def overflow_compaction(tracker: Tracker) -> CompactAction:
+    """Return the compaction before a refused request is repeated: to half of the window, or of the refused prompt."""
+    window_tokens = tracker.window.max_tokens
+    present_tokens = tracker.ledger.next_prompt_tokens
+    return CompactAction("overflow_error", min(window_tokens, present_tokens) // 2)
+
+
+def halved(action: CompactAction, prompt_tokens: int) -> CompactAction:
+    """Return the compaction of a prompt that left no room for a reply or a result: to at most half of that prompt."""
+    # The policy's target counts the reply or result too, which is not part of the prompt.
+    return replace(action, target_tokens=min(action.target_tokens, prompt_tokens // 2))
+
 
 COMPACTION_FAILURES = (ModelError, RejectedSummary, CallInterrupted)
 """Failures of a compaction that leave the context unchanged."""

@@ -5,6 +5,8 @@ Owns the order in which they happen. Does not know chats, reasoning envelopes or
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, assert_never
 
 import anyio.to_thread
 from mew_protocol.payloads import participant as wire
@@ -15,7 +17,8 @@ from mew_protocol.status_word import StatusWord, status_word
 from mew_agent.compaction.approval import CompactionDecision
 from mew_agent.compaction.planner import CompactionPlan, NothingToDo
 from mew_agent.context.archive import Origin
-from mew_agent.context.policy import CompactAction, GenerationFlags
+from mew_agent.context.policy import CompactAction, GenerationFlags, level_of, withholds_tool_result
+from mew_agent.context.policy import actions as acts
 from mew_agent.context.policy.threshold import Fraction
 from mew_agent.context.prefix import prefix_parts
 from mew_agent.context.store import Store
@@ -23,21 +26,227 @@ from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import Compression, learn_from_overflow
 from mew_agent.conversation import compactions, events, texts
 from mew_agent.conversation.archive import ContextArchive
+from mew_agent.conversation.compactions import halved, is_overflow, overflow_compaction, window_after
 from mew_agent.conversation.context_state import ContextState
 from mew_agent.conversation.context_tools import ContextTools
+from mew_agent.conversation.events import (
+    ConversationEvent,
+    RedlineApproached,
+    RedlineCrossed,
+    ReplyNotice,
+    SavingSuggested,
+)
 from mew_agent.conversation.model_calls import CallInterrupted, ConversationOptions, ModelCalls, ReplyListener
-from mew_agent.conversation.overflow import halved, is_overflow, overflow_compaction, window_after
-from mew_agent.conversation.policy_actions import PendingActions, ReplyStopped, carry_out, report_stop
-from mew_agent.conversation.reply_watch import ReplyWatch, SizeBasis
-from mew_agent.conversation.tool_results import make_room_for_results, withhold_results
-from mew_agent.errors import ModelError, PolicyStopped, ToolsUnsupported
-from mew_agent.model.interface import Model, ModelReply, ToolCall, Window
+from mew_agent.errors import MewAgentError, ModelError, PolicyStopped, ToolsUnsupported
+from mew_agent.model.interface import Model, ModelEvent, ModelReply, ReasoningDelta, TextDelta, ToolCall, Window
 from mew_agent.participant.controls import waiting_status
 from mew_agent.participant.external_context import STALLED_STATUS
+from mew_agent.participant.messenger import timestamp
+from mew_agent.tokens.projection import StreamProjection
 from mew_agent.tokens.sizes import Sizes
 from mew_agent.tools.results import ToolResult
 
 logger = logging.getLogger("mew_agent.conversation.conversation")
+
+COUNT_PART = 20
+"""The server counts again when 1/20 of the window is only projected, or where the policy would act."""
+
+FEWEST_TOKENS = 16
+"""Where the policy would act on fewer projected tokens than these, the server does not count again."""
+
+MAX_COUNTS = 40
+"""Limit of counts for one reply."""
+
+CountText = Callable[[str], Awaitable[int | None]]
+SizeBasis = Literal["server_counted", "projected"]
+Decide = Callable[[int, int, SizeBasis], Awaitable[None]]
+
+
+class ReplyWatch:
+    """Follows one reply. After each piece of text, `decide` gets the size, the largest likely one, and the basis.
+
+    `count_text` asks the server for the tokens of a text; it returns None if the server cannot count.
+    """
+
+    def __init__(self, listener: ReplyListener, state: ContextState, count_text: CountText, decide: Decide) -> None:
+        tracker = state.tracker
+        self._listener, self._events, self._count_text, self._decide = listener, state.events, count_text, decide
+        self._limit_tokens = tracker.limit_tokens
+        self._prompt_tokens = self._counted_tokens = tracker.next_prompt.tokens
+        self._projection = StreamProjection(
+            self._prompt_tokens, self._limit_tokens, tracker.ledger.calibration, state.sizes.count
+        )
+        marks = tracker.policy.rule_index.marks(self._limit_tokens).interventions.get("stream", ())
+        self._acts_at_tokens = min((at for _, at in marks if at), default=None)
+        self._pieces: list[str] = []
+        self._counts_left = MAX_COUNTS
+
+    async def receive(self, event: ModelEvent) -> None:
+        """Pass an event on, and follow its text. Raises what `decide` raises."""
+        await self._listener(event)
+        if not isinstance(event, TextDelta | ReasoningDelta):
+            return
+        self._pieces.append(event.text)
+        tokens = self._projection.add(event.text)
+        basis: SizeBasis = "projected"
+        if self._is_count_due(tokens) and await self._count():
+            tokens, basis = self._counted_tokens, "server_counted"
+        if self._projection.crosses_step(tokens):
+            notice = events.ReplyNotice("size", tokens=tokens, max_tokens=self._limit_tokens, basis=basis)
+            await self._events.emit(notice)
+        await self._decide(tokens, self._projection.likely_most_tokens, basis)
+
+    def _is_count_due(self, tokens: int) -> bool:
+        most = self._projection.likely_most_tokens
+        if self._limit_tokens is None or not self._counts_left or most == tokens:  # a tokenizer counts already
+            return False
+        projected = most - self._counted_tokens
+        acts = self._acts_at_tokens is not None and most >= self._acts_at_tokens and projected >= FEWEST_TOKENS
+        return acts or projected * COUNT_PART >= self._limit_tokens
+
+    async def _count(self) -> bool:
+        """Let the server count the reply so far. Returns whether it did."""
+        counted = await self._count_text("".join(self._pieces))
+        self._counts_left = 0 if counted is None else self._counts_left - 1
+        if counted is not None:
+            self._counted_tokens = self._prompt_tokens + counted
+            self._projection.restart(self._counted_tokens)
+        return counted is not None
+
+
+@dataclass
+class PendingActions:
+    """What remains of a decision: status words to announce, in order, and at most one intervention."""
+
+    words: list[StatusWord] = field(default_factory=list)
+    compact: acts.CompactAction | None = None
+    restart: acts.RestartAction | None = None
+    stop: acts.AbortAction | acts.ErrorAction | None = None
+    revision: int = 0  # of the history that was decided about
+
+
+@dataclass(eq=False)
+class ReplyStopped(MewAgentError):
+    """The policy stopped a running reply, at this size of the context."""
+
+    pending: PendingActions
+    tokens: int
+    basis: str
+
+    def __str__(self) -> str:
+        return f"stopped by the policy when the context held {self.tokens:,} tokens ({self.basis.replace('_', ' ')})"
+
+
+async def carry_out(  # noqa: C901 - one case for each action
+    actions: Sequence[acts.Action], state: ContextState
+) -> PendingActions:
+    """Change reminders, prompts and plans, emit events, and return what remains to be done."""
+    pending, happened = PendingActions(revision=state.history.revision), list[ConversationEvent]()
+    for action in actions:
+        match action:
+            case acts.NearLimitAction():
+                pending.words.append(status_word("near_limit"))
+            case acts.CompactAction():
+                pending.compact = action
+            case acts.RemindAction(owner):
+                state.reminders.remind(owner, at=timestamp())
+            case acts.UnremindAction(owner):
+                state.reminders.unremind(owner)
+            case acts.InjectAction(level, remaining):
+                state.queue_prompt(level, remaining)
+            case acts.ClearAction(reason):
+                state.plan_clear(reason)
+            case acts.RestartAction(attempt, most):
+                logger.info("the reply starts over (attempt %d of %d)", attempt, most)
+                pending.restart = action
+            case acts.AbortAction() | acts.ErrorAction():
+                pending.stop = action
+            case acts.StateChangedAction(before, after):
+                pending.words.append(status_word("state_changed", f"{before} -> {after}"))
+            case acts.ApproachingRedlineAction():
+                pending.words.append(status_word("approaching_redline"))
+                happened.append(RedlineApproached(*state.context_usage))
+            case acts.RedlinedAction():
+                pending.words.append(status_word("redlined"))
+                happened.append(RedlineCrossed(*state.context_usage))
+            case acts.SuggestAction(suggestion):
+                happened.append(SavingSuggested(suggestion))
+            case _:
+                assert_never(action)
+    state.renew_injection()
+    for event in happened:  # after all that was decided about this history: listeners may change it
+        await state.events.emit(event)
+    return pending
+
+
+async def report_stop(
+    stop: acts.AbortAction | acts.ErrorAction,
+    state: ContextState,
+    used_tokens: int | None = None,
+    basis: str = "reported",
+) -> str:
+    """Report that the policy stopped a reply. Returns why, with figures if the window is full."""
+    if isinstance(stop, acts.ErrorAction):
+        logger.warning("context policy '%s': %s", state.tracker.policy.name, stop.reason)
+        return stop.reason
+    used = state.context_usage.used_tokens if used_tokens is None else used_tokens
+    limit = state.tracker.limit_tokens
+    logger.warning("%s: %s of %s tokens, %s", stop.reason, used, limit, basis)
+    text = texts.aborted(used, limit, basis)
+    await state.events.emit(ReplyNotice("aborted", text, tokens=used, max_tokens=limit, basis=basis))
+    return f"{stop.reason} ({texts.tokens_of_limit(used, limit, basis)})"
+
+
+CompactNow = Callable[[CompactAction], Awaitable[bool]]
+
+
+def withhold_results(calls: Sequence[ToolCall], results: dict[str, ToolResult], state: ContextState) -> None:
+    """Replace results that are too large for the current level by a notice that says whether the call failed."""
+    tracker = state.tracker
+    snapshot = tracker.snapshot()
+    is_withheld = False
+    for call in calls:
+        result = results[call.id]
+        size_bytes = len(result.prompt_text.encode())
+        is_withheld = withholds_tool_result(tracker.policy, tracker.policy_state, snapshot, size_bytes)
+        if is_withheld:
+            level = level_of(tracker.policy, snapshot)[0]
+            if level == "unknown":
+                level = tracker.policy_state.level or level
+            text = texts.withheld_result(size_bytes, level, failed=result.is_error)
+            results[call.id] = ToolResult(text, result.is_error)
+    # The notice in place of the last result says what a prompt would say.
+    if is_withheld:
+        state.drop_pending_prompts()
+
+
+async def make_room_for_results(
+    calls: Sequence[ToolCall], results: dict[str, ToolResult], state: ContextState, compact: CompactNow
+) -> None:
+    """Ask the policy about each result in turn and compact where it decides so. Raises `PolicyStopped`."""
+    tracker, policy = state.tracker, state.tracker.policy
+    if "tool_result" not in policy.phases and "tool_result" not in policy.rule_index.interventions:
+        return
+    earlier_tokens = 0
+    for call in calls:
+        size = await state.sizes.measure(results[call.id].prompt_text)
+        calibration = tracker.ledger.calibration
+        tokens = size.tokens(calibration) + round(calibration.overhead_tokens)
+        asks_again = True
+        while asks_again:
+            used_tokens = tracker.next_prompt.tokens + earlier_tokens
+            actions = state.decide("tool_result", used_tokens=used_tokens, tool_result_tokens=tokens)
+            pending = await carry_out(actions, state)
+            if pending.stop is not None:
+                window_tokens = tracker.window.max_tokens
+                results[call.id] = ToolResult(texts.oversized_result(tokens, window_tokens), is_error=True)
+                takes = f"a result of {call.name} takes about {tokens:,} tokens of {window_tokens:,}"
+                raise PolicyStopped(policy.name, f"{pending.stop.reason} ({takes}, projected)")
+            if pending.compact is not None:
+                await compact(halved(pending.compact, tracker.next_prompt.tokens))
+            asks_again = pending.compact is not None and pending.restart is not None
+        earlier_tokens += tokens
+
 
 AWAITING_USER = GenerationFlags(user_prompt=True)
 """Unless a reply asks for tools, the next call answers the next message of a participant."""

@@ -4,13 +4,14 @@ Figures are the policy's measure at that moment; an unknown figure is called unk
 """
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from mew_protocol.context_report import ContextReport, Injection
 from mew_protocol.payloads.participant import Status
 
 from mew_agent.context.policy import Policy
-from mew_agent.conversation.overflow import CutReason
+from mew_agent.context.tracker import Tracker
+from mew_agent.model.interface import ModelReply
 
 DEFAULT_SYSTEM_PROMPT = (
     "You are {name}, a participant in a shared workspace with people and other agents. Messages carry the name of"
@@ -134,11 +135,25 @@ TOO_OLD = "Your message reached me too late ({age} after you sent it), so I did 
 REFUSED_CALL = "[My call of {name} was refused: {problem}.]"
 GAVE_UP = "I was restarted {count} times while I worked on your message, so I stopped. Please ask in another way."
 
+CutReason = Literal["context_full", "max_tokens", "content_filter"]
+
+_FULL_PERCENT: Final = 98  # servers stop a reply at the end of the window or a few tokens before it
+
 _CUT_REASONS: Final[Mapping[CutReason, str]] = {
     "context_full": "my context window is full",
     "max_tokens": "my model reached the limit of one reply",
     "content_filter": "my model's provider withheld the rest",
 }
+
+
+def cut_reason(reply: ModelReply, tracker: Tracker) -> CutReason | None:
+    """Return why a reply is incomplete; None if it is not. `length` alone does not tell whether the window is full."""
+    if reply.finish_reason == "content_filter":
+        return "content_filter"
+    if reply.finish_reason != "length":
+        return None
+    total_tokens = tracker.ledger.next_prompt_tokens if reply.usage is None else reply.usage.total_tokens
+    return "context_full" if total_tokens * 100 >= tracker.window.max_tokens * _FULL_PERCENT else "max_tokens"
 
 
 def context_sentence(status: Status) -> str:

@@ -9,23 +9,32 @@ import random
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import anyio
 from mew_protocol.codec import DEFAULT_MAX_BYTES, StreamFrame, decode
 from mew_protocol.envelope import Draft, Envelope
-from mew_protocol.errors import NOT_STORED, DecodeError
+from mew_protocol.errors import (
+    CLOSE_NOT_FOUND,
+    CLOSE_REMOVED,
+    CLOSE_UNAUTHORIZED,
+    NOT_STORED,
+    SPACE_NOT_FOUND,
+    SUPERSEDED,
+    UNAUTHORIZED,
+    DecodeError,
+)
 from mew_protocol.ids import GATEWAY
 from mew_protocol.join import JOIN_BY_FRAME, JOIN_HEADER, DeliveryRequest, join_frame
-from mew_protocol.kinds import SYSTEM_PRESENCE_BATCH, SYSTEM_WELCOME
+from mew_protocol.kinds import SYSTEM_ERROR, SYSTEM_PRESENCE_BATCH, SYSTEM_WELCOME
 from pydantic_core import to_json
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
-from mew_agent.errors import NotAccepted, NotConfirmed, NotConnected, TooLarge
-from mew_agent.gateway_address import addresses, cause_of, is_loopback, tls_failure, trust
-from mew_agent.participant.credentials import Credentials, TryLater
+from mew_agent.errors import GatewayError, NotAccepted, NotConfirmed, NotConnected, Superseded, TooLarge, Unauthorized
+from mew_agent.gateway_address import addresses, cause_of, is_loopback, tls_failure, trust, websocket_url
 from mew_agent.participant.delivery import (
     UNCONFIRMED_KINDS,
     Arrival,
@@ -37,6 +46,71 @@ from mew_agent.participant.delivery import (
 )
 
 logger = logging.getLogger(__name__)
+
+MAX_RETRY_AFTER_SECONDS = 60.0
+"""Longest pause that a gateway may ask for before we try to join again."""
+
+
+class TryLater(OSError):
+    """The gateway admits no more members now, and names a pause in seconds."""
+
+    def __init__(self, message: str, seconds: float) -> None:
+        super().__init__(message)
+        self.seconds = seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What joining takes: the gateway's URL, the space, the participant's id, and its token (never shown).
+
+    `gateway` may name several gateways of the space, separated by commas, and may use http(s)://; anything else raises
+    `ConfigError`. `ca_file`: certificates to trust.
+    """
+
+    gateway: str
+    space: str
+    participant: str
+    token: str = field(repr=False)
+    ca_file: str | Path | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "gateway", websocket_url(self.gateway))
+
+    def raise_if_rejected(self, message: Envelope, *, is_joined: bool) -> None:
+        """Raise a `GatewayError` if this message of the gateway refuses us for good, and `TryLater` if for a while."""
+        if message.kind != SYSTEM_ERROR or message.sender != GATEWAY:
+            return
+        detail = str(message.body.get("message") or "")
+        seconds = message.body.get("retry_after_seconds")
+        match message.body.get("error"):
+            case str(code) if code == SUPERSEDED:
+                # The newest connection wins. Joining again would end that one, and the two would alternate forever.
+                raise Superseded(self.participant)
+            case _ if is_joined:
+                return  # about an envelope of ours
+            case str(code) if code == UNAUTHORIZED:
+                raise Unauthorized(self.participant, detail)
+            case str(code) if code == SPACE_NOT_FOUND:
+                raise GatewayError(detail or self._no_space)
+            case _ if isinstance(seconds, int | float):
+                raise TryLater(detail, max(0.0, min(seconds, MAX_RETRY_AFTER_SECONDS)))
+            case _:
+                return
+
+    def raise_if_closed_for_good(self, close_code: int | None, http_status: int | None) -> None:
+        """Raise a `GatewayError` if the code of a closed socket, or the HTTP status of a refused one, is final."""
+        # Proxies and other gateways refuse a token with a plain HTTP status, before there is a socket to close.
+        if http_status in (401, 403) or close_code == CLOSE_UNAUTHORIZED:
+            raise Unauthorized(self.participant) from None
+        if close_code == CLOSE_NOT_FOUND:
+            raise GatewayError(self._no_space) from None
+        if close_code == CLOSE_REMOVED:
+            raise GatewayError(f"'{self.participant}' was removed from the space") from None
+
+    @property
+    def _no_space(self) -> str:
+        return f"no space '{self.space}' at {self.gateway}"
+
 
 JOIN_TIMEOUT_SECONDS = 20.0
 """Longer than a gateway waits for a join by default, so that the gateway decides."""

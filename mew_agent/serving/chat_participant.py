@@ -19,9 +19,8 @@ from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.participant import BoardEntry
 
 from mew_agent.errors import GatewayError, NoAnswer, NotConnected, NotPermitted
-from mew_agent.participant.answers.agent_answers import INACTIVITY_SECONDS
+from mew_agent.participant.answers.agent_answers import INACTIVITY_SECONDS, Exchange
 from mew_agent.participant.answers.builder import HOLD_CHARACTERS, AnswerBuilder, NoticePlacement
-from mew_agent.participant.answers.exchange import Exchange
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.peers import PeerContext
 from mew_agent.serving.answers import AnswerFailed, no_answer

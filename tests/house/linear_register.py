@@ -45,6 +45,7 @@ from mew_agent.serving.responses_format import ResponseWriter
 from mew_agent.tokens.projection import Calibration, StreamProjection, features
 from mew_agent.tools.bounds import beginning, cut_in_the_middle
 from mew_agent.tools.resources import Resource
+from mew_agent.tools.sources import own_name
 
 _IDENTIFIERS: Final = """
 name names participant participants peer agent agents sender proposer recipient owner reader space session me kind kinds
@@ -162,6 +163,7 @@ EXAMPLES: Final[Mapping[str, Callable[[str], object]]] = {
     "mew_agent.tools.bounds.cut_in_the_middle": lambda text: cut_in_the_middle(
         text, round(features(text)) + 1, 100, lambda part: round(features(part)), kept_as="r-1"
     ),
+    "mew_agent.tools.sources.own_name": own_name,
     "mew_agent.tools.resources.Resource.arguments_in": lambda text: _TEMPLATE.arguments_in(f"notes://{text}"),
 }
 """How to call the functions that the test finds but cannot call by itself."""
@@ -190,7 +192,7 @@ _OPERATOR: Final = "reads what the operator or the code wrote"
 _ONE_READ: Final = "gets the bytes of one read, which are bounded"
 
 EXCUSED: Final[Mapping[str, str]] = {
-    "mew_agent.parts.acp.agent.AcpAgent._prompt_turn": _WHOLE,
+    "mew_agent.parts.acp.agent.AcpEngine._prompt_turn": _WHOLE,
     "mew_agent.parts.acp.server.AcpServer._show_compaction": _WHOLE,
     "mew_agent.cli.app.failures._expected_arguments": _OPERATOR,
     "mew_agent.cli.app.groups: difflib": _OPERATOR,

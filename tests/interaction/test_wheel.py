@@ -150,7 +150,7 @@ def test_mew_names_the_command_that_adds_the_rest(environment: Path, wheel: Path
     expected = "gateway and command line need the extra 'space': pip install 'mew-agent[space]'"
     assert (alone.returncode, alone.stderr) == (1, f"mew: {expected}\n")
     program = (
-        "from mew_agent import AgentConfig; from mew_agent.agent.resources import open_resources as o; o(AgentConfig("
+        "from mew_agent import AgentConfig; from mew_agent.agent.sessions import open_resources as o; o(AgentConfig("
     )
     program += "gateway='ws://h', space='s', id='a', token='t', base_url='rehearsal'))"
     python = environment / "bin" / "python"

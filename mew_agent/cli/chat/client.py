@@ -18,8 +18,7 @@ from mew_agent.cli.app.line_io import WriteLine, fifo_writer, file_writer, lines
 from mew_agent.cli.app.options import ProgramConnection, option, with_option_groups
 from mew_agent.cli.remote.session import find_identity
 from mew_agent.errors import first_cause
-from mew_agent.participant.client import Client
-from mew_agent.participant.credentials import Credentials
+from mew_agent.participant.client import Client, Credentials
 from mew_agent.participant.delivery import Message
 from mew_agent.participant.gaps import StreamGap
 from mew_agent.program import run_until_signal

@@ -4,26 +4,397 @@ Owns the questions of one participant to agents. How an answer is built is the c
 envelope belongs to which question is decided in `router`.
 """
 
+import json
 import math
-from collections.abc import AsyncIterator, Generator, Mapping
+from collections import deque
+from collections.abc import AsyncIterator, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import anyio
 from mew_protocol import kinds
+from mew_protocol.bounded_dict import BoundedDict
 from mew_protocol.capability import CapabilitySet
 from mew_protocol.codec import StreamFrame
 from mew_protocol.envelope import Envelope
+from mew_protocol.json_values import object_at, value_at
+from mew_protocol.payloads.chat import MAIN_SESSION, TurnReport, chat_refusal_in
+from mew_protocol.payloads.fit import WOULD_OVERFLOW
+from mew_protocol.payloads.participant import is_whole_status
+from pydantic import ValidationError
 
-from mew_agent.errors import GatewayError, MewAgentError, NotPermitted, PeerAbsent
+from mew_agent.errors import GatewayError, MewAgentError, NoAnswer, NotPermitted, PeerAbsent
 from mew_agent.participant.answers.builder import AnswerBuilder, Answered, AnswerEvent
-from mew_agent.participant.answers.exchange import Exchange
-from mew_agent.participant.answers.router import AnswerRouter
+from mew_agent.participant.answers.context_notes import PAUSED_TEXT, CallUsage, ContextNote, ContextNotes, approval_text
 from mew_agent.participant.dispatcher import Subscriber
 from mew_agent.participant.gaps import StreamGap
 from mew_agent.participant.messenger import Messenger
-from mew_agent.participant.peers import Peer, PeerChanges
+from mew_agent.participant.peers import Peer, PeerChanges, PeerContext, Peers, StreamOwners
+from mew_agent.participant.requests import is_refusal
+
+RETURN_SECONDS = 60.0
+"""How long an agent that left may take to return, if the inactivity timeout is not shorter."""
+
+
+@dataclass
+class Exchange:
+    """A question and its answer so far. Read `next_event` until it returns None."""
+
+    agent: str
+    chat_id: str
+    text: str
+    answer: AnswerBuilder
+    inactivity_seconds: float
+    context: PeerContext
+    """The last status of the agent, or of its session; once the answer is there, the status at that time."""
+    session: str | None = None
+    turn: TurnReport | None = None
+    """What the agent says of its answer; None from an agent without sessions."""
+    reasoning_id: str | None = None
+    answer_id: str | None = None
+    """The id of the chat that answered."""
+    is_queued: bool = False
+    is_over: bool = False
+    needs_cancel: bool = True
+    """Whether the agent may still be working on it."""
+    is_agent_absent: bool = False
+    failure: NoAnswer | None = None
+    deadline: float = 0.0
+    """When the inactivity timeout ends, by the event loop's clock."""
+    usage: CallUsage = field(init=False)
+    _notes: ContextNotes = field(init=False)
+    _ready: deque[AnswerEvent] = field(default_factory=deque)
+    _changed: anyio.Event = field(default_factory=anyio.Event)
+
+    def __post_init__(self) -> None:
+        self.usage, self._notes = CallUsage(self.context), ContextNotes(self.context)
+        self.extend_deadline()
+
+    async def next_event(self) -> AnswerEvent | None:
+        """Return the next event, or None at the end. Raises the `NoAnswer` that ended it otherwise."""
+        while not self._ready:
+            if self.failure is not None:
+                raise self.failure
+            if self.is_over:
+                return None
+            changed = self._changed
+            remaining = self.deadline - anyio.current_time()
+            if remaining <= 0:
+                code, why = "agent_silent", " (it is paused)" if self.context.is_paused else ""
+                if self.context.status == "waiting_for_approval":
+                    why = f" ({approval_text(self.context)})"
+                problem = f"'{self.agent}' showed no activity for {self.inactivity_seconds:g} seconds{why}"
+                if self.is_agent_absent:
+                    code, problem = "agent_left", f"'{self.agent}' left the space before it answered"
+                self.fail(code, problem, needs_cancel=True)
+                continue
+            with anyio.move_on_after(remaining):
+                await changed.wait()
+        return self._ready.popleft()
+
+    @property
+    def has_own_session(self) -> bool:
+        """Whether the question is asked in a session, and not in the agent's own conversation."""
+        return self.session not in (None, MAIN_SESSION)
+
+    def is_about(self, context: object) -> bool:
+        """Return whether an envelope's `context` names the reasoning about this question."""
+        return self.reasoning_id is not None and context == self.reasoning_id
+
+    def add(self, events: Sequence[AnswerEvent]) -> None:
+        """Add events and wake the reader."""
+        self._ready += events
+        changed, self._changed = self._changed, anyio.Event()
+        changed.set()
+
+    def update_session(self, context: PeerContext) -> None:
+        """Read the status of the session, and add what it announces."""
+        self.context = context
+        if (note := self._notes.update(context)) is not None:
+            self.extend_deadline()
+            self.add(self.answer.add_notice(note.text))
+
+    def begin(self, reasoning_id: str | None) -> None:
+        """Record that the agent has begun to work on it."""
+        if self.reasoning_id is None:
+            self.usage.begin(self.context)
+        self.reasoning_id = reasoning_id or self.reasoning_id
+        self.is_queued = False
+        self.extend_deadline()
+
+    def agent_left(self) -> None:
+        """Wait a shorter time for an agent that left: one that was killed returns and answers."""
+        if self.inactivity_seconds == math.inf:
+            return
+        self.is_agent_absent = True
+        self.deadline = min(self.deadline, anyio.current_time() + RETURN_SECONDS)
+        self.add(self.answer.add_notice(f"'{self.agent}' left the space; waiting for its return"))
+
+    def agent_restarted(self) -> None:
+        """Begin the answer again: the agent's process was restarted and continues with the question."""
+        self.reasoning_id = None
+        self.extend_deadline()
+        self.add(self.answer.restart_agent())
+
+    def finish(self, text: str, answer_id: str | None = None, turn: TurnReport | None = None, at: str = "") -> None:
+        """Record the agent's answer; `at` is when it was sent, as on the wire."""
+        if not self.is_over:
+            self.answer_id, self.turn = answer_id, turn
+            if turn is not None and turn.status is not None:
+                self.context = PeerContext.from_status(turn.status, at)
+            self.is_over, self.needs_cancel = True, False
+            self.add(self.answer.finish(text))
+
+    def fail(self, code: str, problem: str, *, needs_cancel: bool = False) -> None:
+        """End without an answer; `code` as in `NoAnswer`."""
+        if not self.is_over:
+            self.is_over, self.failure = True, NoAnswer(self.agent, code, problem)
+            self.needs_cancel = needs_cancel
+            self.add(self.answer.close())
+
+    def extend_deadline(self) -> None:
+        """Restart the inactivity timeout: the agent shows activity."""
+        self.is_agent_absent = False
+        self.deadline = anyio.current_time() + self.inactivity_seconds
+
+
+MAX_ABANDONED: Final = 200
+PIECE_MISSING: Final = "a piece of the text was lost on the way; the rest comes with the whole answer"
+CALL_RESTARTED: Final = "interrupted by a control; the answer begins again"
+TOO_LONG: Final = (
+    "the question does not fit into the context of '{agent}', which holds it; deliver it as `reference`, `digest` or"
+    " `anyway`"
+)
+
+
+class AnswerRouter:
+    """Routes everything that arrives, in order, after `peers` has read it."""
+
+    def __init__(self, me: str, peers: Peers) -> None:
+        self._me = me
+        self._peers = peers
+        self.exchanges: dict[str, Exchange] = {}
+        """Open exchanges by the id of their question, oldest first."""
+        self.tool_users: set[str] = set()
+        """Agents that have called a tool."""
+        self._abandoned: BoundedDict[str, str] = BoundedDict(MAX_ABANDONED)
+        self._notes: dict[str, ContextNotes] = {}
+        self._missed_notes: dict[str, ContextNote] = {}
+        self._asked: set[str] = set()
+        self._streams = StreamOwners()
+
+    # -- exchanges ---------------------------------------------------------------------------------------
+
+    def add(self, exchange: Exchange) -> None:
+        """Open an exchange. It begins with notices about what the agent is doing, or did since the last question."""
+        agent = exchange.agent
+        self.exchanges[exchange.chat_id] = exchange
+        if exchange.has_own_session:
+            if exchange.context.is_paused:
+                exchange.add(exchange.answer.add_notice(PAUSED_TEXT))
+            return
+        self._asked.add(agent)
+        notes = self._notes.setdefault(agent, ContextNotes(exchange.context))
+        missed = self._missed_notes.pop(agent, None)
+        if notes.is_compacting:
+            exchange.add(exchange.answer.add_notice(notes.compacting_text()))
+        elif missed is not None and missed.stage == "ended":
+            exchange.add(exchange.answer.add_notice(f"meanwhile: {missed.text}"))
+        if notes.is_paused:
+            exchange.add(exchange.answer.add_notice(PAUSED_TEXT))
+
+    def abandon(self, exchange: Exchange) -> None:
+        """Remember a question whose sender stopped waiting before the agent began; see `receive`."""
+        self._abandoned[exchange.chat_id] = exchange.agent
+
+    def fail_all(self, code: str, problem: str) -> None:
+        """End all open exchanges, although their agents may be working on them. `code` as in `NoAnswer`."""
+        for exchange in self.exchanges.values():
+            exchange.fail(code, problem, needs_cancel=True)
+
+    def _open_with(self, agent: str | None) -> list[Exchange]:
+        """Return the open exchanges with an agent, oldest first."""
+        return [one for one in self.exchanges.values() if one.agent == agent and not one.is_over]
+
+    # -- envelopes ---------------------------------------------------------------------------------------
+
+    def receive(self, envelope: Envelope, changes: PeerChanges) -> bool:
+        """Route an envelope. Returns whether it starts a reasoning about an abandoned question.
+
+        After a gap in the history, an answer may be lost and is not waited for.
+        """
+        for peer in changes.left:
+            self._notes.pop(peer.id, None)
+            for exchange in self._open_with(peer.id):
+                exchange.agent_left()
+        for peer in changes.joined:
+            for exchange in self._open_with(peer.id):
+                exchange.extend_deadline()  # an agent that returns continues with the questions in its inbox
+        if changes.gap is not None:
+            self.fail_all("connection_lost", "the connection to the space was lost during the answer")
+        self._streams.receive(envelope)
+        match envelope.kind:
+            case kinds.SYSTEM_ERROR if is_refusal(envelope):
+                self._receive_refusal(envelope)
+            case kinds.PARTICIPANT_STATUS if is_whole_status(envelope) and envelope.sender in self._peers:
+                self._receive_status(envelope, self._peers[envelope.sender].context)
+            case _:
+                return self._receive_from_agent(envelope)
+        return False
+
+    def _receive_refusal(self, envelope: Envelope) -> None:
+        why = envelope.body.get("message") or envelope.body.get("error")
+        for chat_id in envelope.correlation_ids:
+            if (exchange := self.exchanges.get(chat_id)) is not None:
+                exchange.fail("refused", f"the gateway refused the question to '{exchange.agent}': {why}")
+
+    def _receive_status(self, status: Envelope, context: PeerContext) -> None:
+        agent = status.sender
+        note = self._notes.setdefault(agent, ContextNotes()).update(context)
+        exchanges = [one for one in self._open_with(agent) if not one.has_own_session]
+        for exchange in self._open_with(agent):
+            if context.status == "restarted" and status.refers_to(exchange.chat_id):
+                exchange.agent_restarted()
+            if exchange.has_own_session:
+                exchange.update_session(context.in_session(self._me, exchange.session))
+        for exchange in exchanges:
+            exchange.context = context
+            exchange.usage.update(context)
+            if exchange.is_queued or note is not None:
+                exchange.extend_deadline()
+            if note is not None:
+                exchange.add(exchange.answer.add_notice(note.text))
+        if note is not None and not exchanges and agent in self._asked:
+            self._missed_notes[agent] = note
+
+    def _receive_from_agent(self, envelope: Envelope) -> bool:
+        for exchange in self._open_with(envelope.sender):
+            if exchange.is_queued or exchange.is_about(envelope.context):
+                exchange.extend_deadline()
+        match envelope.kind:
+            case kinds.REASONING_START:
+                return self._receive_reasoning_start(envelope)
+            case kinds.REASONING_CONCLUSION if envelope.body.get("cancelled"):
+                self._receive_cancelled_reasoning(envelope)
+            case kinds.CHAT_ACKNOWLEDGE:
+                self._receive_acknowledgement(envelope)
+            case kinds.CHAT:
+                self._receive_answer(envelope)
+            case _:
+                pass
+        return False
+
+    def _receive_reasoning_start(self, start: Envelope) -> bool:
+        for exchange in self._open_with(start.sender):
+            # Some agents do not correlate; they repeat the question.
+            repeats_question = not start.correlation_ids and start.body.get("input") == exchange.text
+            if start.refers_to(exchange.chat_id) or repeats_question:
+                exchange.begin(start.id)
+                return False
+        unwanted = [chat_id for chat_id in start.correlation_ids if self._abandoned.get(chat_id) == start.sender]
+        for chat_id in unwanted:
+            self._abandoned.pop(chat_id, None)
+        return bool(unwanted)
+
+    def _receive_cancelled_reasoning(self, conclusion: Envelope) -> None:
+        for exchange in self._open_with(conclusion.sender):
+            if exchange.is_about(conclusion.context):
+                why = conclusion.body.get("reason") or "no reason given"
+                exchange.fail("cancelled", f"the answer of '{exchange.agent}' was cancelled: {why}")
+
+    def _receive_acknowledgement(self, envelope: Envelope) -> None:
+        status = str(envelope.body.get("status") or "")
+        for exchange in self._open_with(envelope.sender):
+            if not envelope.refers_to(exchange.chat_id):
+                continue
+            if (why := chat_refusal_in(envelope)) is not None:
+                code = "program_failed" if envelope.body.get("code") == "program_failed" else "agent_busy"
+                exchange.fail(code, f"'{exchange.agent}' refused the question: {why}")
+            elif status == WOULD_OVERFLOW and _needs_choice(envelope):
+                exchange.fail(WOULD_OVERFLOW, TOO_LONG.format(agent=exchange.agent))
+            elif status in ("queued", WOULD_OVERFLOW):
+                exchange.is_queued = exchange.is_queued or status == "queued" or bool(envelope.body.get("held"))
+                exchange.extend_deadline()
+            else:
+                exchange.begin(None)
+
+    def _receive_answer(self, chat: Envelope) -> None:
+        text = chat.body.get("text")
+        if not isinstance(text, str) or not (chat.correlation_ids or chat.names(self._me)):
+            return
+        for exchange in self._open_with(chat.sender):
+            if chat.refers_to(exchange.chat_id) or not chat.correlation_ids:
+                exchange.finish(text, chat.id, _turn_in(chat), chat.ts)
+                return
+
+    # -- frames ------------------------------------------------------------------------------------------
+
+    def receive_frame(self, frame: StreamFrame) -> None:
+        """Route a frame of an agent's reasoning stream. Frames of streams that the agent does not own are ignored."""
+        exchanges = self._open_with(self._streams.owner(frame.stream_id))
+        if not exchanges:
+            return
+        try:
+            value = object_at(json.loads(frame.data))
+        except ValueError:
+            value = {}
+        for exchange in exchanges:
+            if exchange.is_about(value.get("context")):
+                exchange.extend_deadline()
+                exchange.add(self._events_in(exchange, value))
+            elif exchange.is_queued:
+                exchange.extend_deadline()
+
+    def receive_gap(self, gap: StreamGap) -> None:
+        """Notify the readers of a stream that frames are missing, rather than join the rest of its text."""
+        for exchange in self._open_with(self._streams.owner(gap.stream_id)):
+            if exchange.reasoning_id is not None:
+                exchange.add(exchange.answer.skip_call(PIECE_MISSING))
+
+    def _events_in(self, exchange: Exchange, frame: Mapping[str, Any]) -> Sequence[AnswerEvent]:
+        answer, value = exchange.answer, frame.get("value")
+        match frame.get("type"), value:
+            case "token", str():
+                return answer.add_whole_text(value) if frame.get("final") is True else answer.add_text(value)
+            case "thinking", str():
+                return answer.add_thinking(value)
+            case "status", _ if frame.get("event") == "start" and isinstance(frame.get("tools"), int):
+                answer.expect_tools(is_likely=frame["tools"] > 0)
+                return []
+            case "notice", _ if frame.get("event") == "call_again":
+                return answer.restart_call(CALL_RESTARTED)
+            case "thought", dict() if value.get("action") == "tool":
+                self.tool_users.add(exchange.agent)
+                return _tool_call(answer, value)
+            case _:
+                return []
+
+
+def _tool_call(answer: AnswerBuilder, thought: Mapping[str, Any]) -> Sequence[AnswerEvent]:
+    call = object_at(thought, "actionInput")
+    arguments = call.get("arguments", "")
+    return answer.add_tool_call(
+        str(call.get("tool") or "a tool"),
+        arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False),
+        call_id=str(call.get("toolCallId") or ""),
+        remark=str(thought.get("reasoning") or thought.get("message") or ""),
+    )
+
+
+def _needs_choice(acknowledgement: Envelope) -> bool:
+    """Return whether an agent holds a chat that it can make no room for, until its sender says how to deliver it."""
+    is_stuck = value_at(acknowledgement.body, "fit", "fits_after_compaction") is False
+    return is_stuck and acknowledgement.body.get("held") is True
+
+
+def _turn_in(chat: Envelope) -> TurnReport | None:
+    """Return the `turn` of an answer; None if it has none that can be read."""
+    try:
+        return TurnReport.model_validate(chat.body["turn"]) if "turn" in chat.body else None
+    except ValidationError:
+        return None
+
 
 INACTIVITY_SECONDS: Final = 300.0
 """How long an agent may show no activity before its answer is given up."""

@@ -21,8 +21,8 @@ from a2a.types import Message, SendMessageRequest, Task, TaskState
 from a2a.utils.errors import ContentTypeNotSupportedError, InvalidParamsError, UnsupportedOperationError
 
 from mew_agent.errors import MewAgentError, NotPermitted, Refused, Rejected
+from mew_agent.participant.answers.agent_answers import Exchange
 from mew_agent.participant.answers.builder import ContextNotice, Thinking, ToolCalled, Writing
-from mew_agent.participant.answers.exchange import Exchange
 from mew_agent.participant.mcp_client import Timeouts
 from mew_agent.parts.a2a.tools import CALL, A2ARole, call_in, offer_of, parts_of
 from mew_agent.serving.answers import MAX_TEXT_BYTES, AnswerFailed, session_name

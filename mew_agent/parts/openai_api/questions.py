@@ -10,8 +10,8 @@ from http import HTTPStatus
 
 from mew_protocol.payloads.chat import MAIN_SESSION
 
+from mew_agent.participant.answers.agent_answers import Exchange
 from mew_agent.participant.answers.context_notes import context_key, usage_of
-from mew_agent.participant.answers.exchange import Exchange
 from mew_agent.parts.openai_api.format import ApiAnswer, Json
 from mew_agent.parts.openai_api.request import ApiRequest
 from mew_agent.parts.openai_api.sessions import ChosenSession, unknown_response, with_transcript

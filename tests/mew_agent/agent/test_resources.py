@@ -9,7 +9,7 @@ import pytest
 from mew_spaces.gateway.gateway import RunningGateway
 
 from mew_agent.agent.agent import Agent
-from mew_agent.agent.resources import open_resources
+from mew_agent.agent.sessions import open_resources
 from mew_agent.config.agent_config import AgentConfig
 from mew_agent.context.sqlite_store import MemoryStore, SqliteStore
 from mew_agent.conversation.events import LevelChanged

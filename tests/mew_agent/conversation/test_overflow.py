@@ -6,14 +6,13 @@ from mew_agent.context.history import History
 from mew_agent.context.policy import MEW, CompactAction
 from mew_agent.context.preamble import FixedTokens
 from mew_agent.context.tracker import Tracker
-from mew_agent.conversation.overflow import (
-    CutReason,
-    cut_reason,
+from mew_agent.conversation.compactions import (
     halved,
     is_overflow,
     overflow_compaction,
     window_after,
 )
+from mew_agent.conversation.texts import CutReason, cut_reason
 from mew_agent.errors import ContextOverflow, ModelError, ModelStreamCut
 from mew_agent.model.interface import ModelReply, Window
 from mew_agent.model.usage import Usage

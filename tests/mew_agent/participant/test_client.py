@@ -26,9 +26,9 @@ from mew_agent.participant.client import (
     BACKOFF_FIRST_SECONDS,
     BACKOFF_MAX_SECONDS,
     Client,
+    Credentials,
     backoff_seconds,
 )
-from mew_agent.participant.credentials import Credentials
 from mew_agent.participant.delivery import Message
 from tests.support.waiting import PATIENCE_SECONDS, until
 

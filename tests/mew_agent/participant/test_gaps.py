@@ -9,8 +9,7 @@ from mew_protocol.codec import StreamFrame, encode_frame
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import serve_gateway
 
-from mew_agent.participant.client import Client
-from mew_agent.participant.credentials import Credentials
+from mew_agent.participant.client import Client, Credentials
 from mew_agent.participant.delivery import Message
 from mew_agent.participant.gaps import MAX_COUNTED_STREAMS, FrameCounts, HistoryGap, StreamGap
 from mew_agent.participant.listeners import EVENT_BUFFER, Listeners

@@ -8,8 +8,7 @@ from mew_protocol.envelope import Envelope
 from mew_spaces.gateway.gateway import RunningGateway
 
 from mew_agent.errors import BadAnswer, NotPermitted, PeerAbsent, PeerTimeout, Refused
-from mew_agent.participant.client import Client
-from mew_agent.participant.credentials import Credentials
+from mew_agent.participant.client import Client, Credentials
 from mew_agent.participant.delivery import Message
 from mew_agent.participant.messenger import timestamp
 from mew_agent.participant.participant import Participant

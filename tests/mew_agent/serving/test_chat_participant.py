@@ -10,8 +10,8 @@ from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
+from mew_agent.participant.answers.agent_answers import Exchange
 from mew_agent.participant.answers.builder import Writing
-from mew_agent.participant.answers.exchange import Exchange
 from mew_agent.participant.participant import Participant
 from mew_agent.serving.answers import AnswerFailed
 from mew_agent.serving.chat_participant import MAX_OPEN_REQUESTS, AgentQuestion, ChatOptions, ChatParticipant

@@ -19,7 +19,7 @@ from a2a.utils.errors import (
 from mew_listener import server as listener
 
 from mew_agent import Participant
-from mew_agent.participant.answers import exchange
+from mew_agent.participant.answers import agent_answers as exchange
 from mew_agent.parts.a2a import server
 from mew_agent.parts.a2a import tasks as task_module
 from mew_agent.parts.a2a.tasks import CONTEXT_EXTENSION

@@ -13,7 +13,7 @@ import psutil
 import pytest
 from mew_spaces.launch.run_file import read_run_file, run_file_path
 
-from mew_agent.agent.resources import open_resources
+from mew_agent.agent.sessions import open_resources
 from mew_agent.config.agent_config import AgentConfig, load_agent_config
 from mew_agent.model.interface import Message, Model, ModelReply, ModelRequest
 from mew_agent.model.openai_client import OpenAIModel

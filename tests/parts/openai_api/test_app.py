@@ -18,7 +18,7 @@ from openai import (
     NotFoundError,
 )
 
-from mew_agent.participant.answers import exchange
+from mew_agent.participant.answers import agent_answers as exchange
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.openai_api.app import create_app, serve_app
 from mew_agent.parts.rehearsal import ScriptedReply, ScriptedToolCall

@@ -16,7 +16,7 @@ from mew_protocol.codec import StreamFrame
 from mew_spaces.gateway.gateway import RunningGateway
 
 from mew_agent.agent.agent import Agent, run_agent
-from mew_agent.agent.resources import check_provider
+from mew_agent.agent.sessions import check_provider
 from mew_agent.config.agent_config import AgentConfig
 from mew_agent.conversation.events import ContextCompacted, ConversationEvent
 from mew_agent.errors import ConfigError

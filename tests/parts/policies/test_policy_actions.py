@@ -30,7 +30,7 @@ from mew_agent.context.sqlite_store import MemoryStore
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import resolve_window
 from mew_agent.conversation.context_state import ContextState
-from mew_agent.conversation.conversation import Conversation
+from mew_agent.conversation.conversation import Conversation, PendingActions, carry_out
 from mew_agent.conversation.events import (
     ConversationEvent,
     ConversationEvents,
@@ -40,7 +40,6 @@ from mew_agent.conversation.events import (
     SavingSuggested,
 )
 from mew_agent.conversation.model_calls import ConversationOptions
-from mew_agent.conversation.policy_actions import PendingActions, carry_out
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.model.usage import Usage
 from mew_agent.parts.policies.presets import DOMINDS_V1, DOMINDS_V3, TACHIKOMA

@@ -8,7 +8,7 @@ from mew_protocol.envelope import Envelope
 from mew_spaces.gateway.gateway import RunningGateway
 
 from mew_agent.errors import NoAnswer, NotPermitted, PeerAbsent
-from mew_agent.participant.answers import exchange
+from mew_agent.participant.answers import agent_answers as exchange
 from mew_agent.participant.answers.builder import Answered, AnswerEvent, ToolCalled, Writing
 from mew_agent.participant.events import ChatReceived
 from mew_agent.participant.participant import Participant

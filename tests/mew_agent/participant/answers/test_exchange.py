@@ -4,8 +4,8 @@ import anyio
 import pytest
 
 from mew_agent.errors import NoAnswer
+from mew_agent.participant.answers.agent_answers import Exchange
 from mew_agent.participant.answers.builder import AnswerBuilder, Writing
-from mew_agent.participant.answers.exchange import Exchange
 from mew_agent.participant.peers import PeerContext
 from tests.support.waiting import PATIENCE_SECONDS
 

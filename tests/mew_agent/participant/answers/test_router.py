@@ -9,9 +9,14 @@ from mew_protocol.codec import StreamFrame, encode_frame
 from mew_protocol.envelope import Envelope
 
 from mew_agent.errors import NoAnswer
+from mew_agent.participant.answers.agent_answers import (
+    MAX_ABANDONED,
+    PIECE_MISSING,
+    RETURN_SECONDS,
+    AnswerRouter,
+    Exchange,
+)
 from mew_agent.participant.answers.builder import AGENT_RESTARTED, AnswerBuilder, Thinking, Writing
-from mew_agent.participant.answers.exchange import RETURN_SECONDS, Exchange
-from mew_agent.participant.answers.router import MAX_ABANDONED, PIECE_MISSING, AnswerRouter
 from mew_agent.participant.gaps import StreamGap
 from mew_agent.participant.peers import PeerChanges, Peers
 
