@@ -422,7 +422,7 @@ class AgentRuntime(Hooks):
             is_past=is_past,
             refusal=problem if is_for_us else None,
         )
-        if is_for_us and admission.outcome in ("next", "queued"):
+        if admission.outcome in ("next", "queued", "kept"):
             await self.headroom.count_queued()
         # What follows is sent by tasks: while the gateway is away, sending waits, and nothing else would be received.
         if fit is not None and is_answered and admission.outcome != "refused":

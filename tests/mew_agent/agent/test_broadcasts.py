@@ -32,6 +32,7 @@ async def test_a_broadcast_for_others_is_remembered_and_changes_no_figure(
         after = await s.status()
         for status in (before, after):
             del status["context"]["spending"]  # the classification cost something, too
+            assert status["context"].pop("queued")["messages"] == int(status is after)
         assert after == before
         boards = [
             [without_spending(one.status) for one in entries if one.status is not None and one.status.context]

@@ -67,11 +67,11 @@ async def test_a_full_inbox_refuses_chats(start_conversation: StartConversation)
 
 async def test_a_long_chat_counts_as_several_short_ones(start_conversation: StartConversation) -> None:
     async with start_conversation() as driver:
-        box, long, status = inbox(driver), "x" * (10 * CHAT_BYTES), None
+        box, long, admission = inbox(driver), "x" * (10 * CHAT_BYTES), Admission("ignored")
         for number in range(MAX_QUEUED_CHATS):
-            status = await box.add(chat(f"{long}?", name=str(number)), is_busy=True)
+            admission = await box.add(chat(f"{long}?", name=str(number)), is_busy=True)
             await box.add(chat(long, name=f"o{number}", to=()), is_busy=True)
-        assert (status or "").startswith("refused")
+        assert admission.outcome == "refused"
         assert len(box) == MAX_QUEUED_CHATS // 10
         assert len(tuple(box.take_overheard())) == MAX_OVERHEARD_CHATS // 11
 
