@@ -263,7 +263,20 @@ class Intervals:
         self._all.append(interval)
 
     def _divide(self) -> None:
-        """Give each interval the tokens of its shares, and demote the doubted ones."""
+        """Give each interval the tokens of its shares."""
+        self._demote()
+        for kind, pool in (("measured", self.measured), ("lump", self.lumps)):
+            if all(fund.tokens == fund.shares for fund in pool):
+                continue
+            inside = [interval for interval in self._all if interval.kind == kind]
+            messages = pool.messages.divided([interval.messages for interval in inside])
+            tools = pool.tools.divided([interval.tools for interval in inside])
+            for interval, message_tokens, tool_tokens in zip(inside, messages, tools, strict=True):
+                interval.messages, interval.tools = message_tokens, tool_tokens
+            pool.messages.shares, pool.tools.shares = pool.messages.tokens, pool.tools.tokens
+
+    def _demote(self) -> None:
+        """Give the doubted intervals the shares for which they joined the measured ones."""
         place = 0
         for until, message_price, tool_price in self._doubts:
             # Earlier doubts have covered everything before `place`.
@@ -273,14 +286,6 @@ class Intervals:
                     interval.messages, interval.tools = interval.messages / message_price, interval.tools / tool_price
             place = until
         self._doubts.clear()
-        for kind, pool in (("measured", self.measured), ("lump", self.lumps)):
-            if any(fund.tokens != fund.shares for fund in pool):
-                inside = [interval for interval in self._all if interval.kind == kind]
-                messages = pool.messages.divided([interval.messages for interval in inside])
-                tools = pool.tools.divided([interval.tools for interval in inside])
-                for interval, message_tokens, tool_tokens in zip(inside, messages, tools, strict=True):
-                    interval.messages, interval.tools = message_tokens, tool_tokens
-                pool.messages.shares, pool.tools.shares = pool.messages.tokens, pool.tools.tokens
 
     def _rebuild(self, intervals: Iterable[Interval], items: Sequence[Measure], calibration: Calibration) -> None:
         """Start again from these intervals and items. The funds must have been divided."""

@@ -38,15 +38,19 @@ def prefix_parts(
         name = None if one.name is None else one.name[:_NAME_CHARS]
         basis: Literal["tokenizer", "projected"] = "tokenizer" if is_counted and keeps_counts else "projected"
         parts.append(PrefixPart(part=one.part, name=name, tokens=share, basis=basis))
-    tools = sorted((one for one in parts if one.part == "tool"), key=lambda one: -one.tokens)
     others = [one for one in parts if one.part != "tool"]
-    room = MAX_PREFIX_PARTS - len(others) - 1
-    if len(tools) > room + 1:
-        smaller = tools[room:]
-        small_tokens = sum(one.tokens for one in smaller)
-        summed = PrefixPart(part="other_tools", count=len(smaller), tokens=small_tokens, basis="projected")
-        tools = [*tools[:room], summed]
+    tools = _largest([one for one in parts if one.part == "tool"], MAX_PREFIX_PARTS - len(others))
     return (*others[:1], *tools, *others[1:])
+
+
+def _largest(tools: Sequence[PrefixPart], most: int) -> list[PrefixPart]:
+    """Return the tools, largest first; if there are more than `most`, the smallest are summed up in one part."""
+    tools = sorted(tools, key=lambda one: -one.tokens)
+    if len(tools) <= most:
+        return tools
+    smaller = tools[most - 1 :]
+    tokens = sum(one.tokens for one in smaller)
+    return [*tools[: most - 1], PrefixPart(part="other_tools", count=len(smaller), tokens=tokens, basis="projected")]
 
 
 def _size(one: PrefixText, calibration: Calibration, count: Callable[[str], int | None]) -> tuple[int, bool]:

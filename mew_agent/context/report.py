@@ -7,7 +7,7 @@ import math
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from mew_protocol.context_report import BreakdownPart, ContextReport, PinReport, SavingSuggestion, pin_hash
+from mew_protocol.context_report import Basis, BreakdownPart, ContextReport, PinReport, SavingSuggestion, pin_hash
 
 from mew_agent.context.history import pin_line
 from mew_agent.context.policy import Policy, compact_at_tokens, level_of
@@ -38,7 +38,7 @@ def report_of(tracker: "Tracker") -> ContextReport:
         "compactions": tracker.compactions,
         "last_compaction": tracker.last_compaction,
         "injection": tracker.injection,
-        "waiting": (*tracker.waiting, *((tracker.model_wait,) if tracker.model_wait else ())) or None,
+        "waiting": (*tracker.waiting, *filter(None, (tracker.model_wait,))) or None,
         "progress": tracker.progress,
         "spending": tracker.spending,
         "spent_for": tracker.spent_for or None,
@@ -47,29 +47,34 @@ def report_of(tracker: "Tracker") -> ContextReport:
         "pins": pin_reports(tracker) if tracker.history.pins else None,
         "model": tracker.model,
     }
-    if basis == "reported" and (usage := measurement.usage) is not None:
-        known["prompt_tokens"], known["completion_tokens"] = usage.prompt_tokens, usage.completion_tokens
-        known["reasoning_tokens"], known["cached_tokens"] = usage.reasoning_tokens, usage.cached_tokens
-    elif basis == "provisional" and (usage := measurement.usage) is not None:
-        known["prompt_tokens"], known["cached_tokens"] = usage.prompt_tokens, usage.cached_tokens
-        known["last_reported"] = measurement.last_reported
-    elif basis != "reported":
-        known["last_reported"] = measurement.last_reported
+    if tracker.drift is not None:
+        known["drift_tokens"] = tracker.drift.tokens
     if snapshot.next_prompt_tokens:
         known["next_prompt_tokens"] = snapshot.next_prompt_tokens
         known["next_prompt_basis"] = tracker.next_prompt.basis
-    if tracker.drift is not None:
-        known["drift_tokens"] = tracker.drift.tokens
     if snapshot.suggestions:
         known["suggestions"] = tuple(
             SavingSuggestion(text=one.text, tokens_saved=one.tokens_saved, impact=one.impact)
             for one in snapshot.suggestions
         )
-    is_sum = measurement.usage is not None and measurement.usage.is_sum and basis == "provisional"
-    if measurement.tokens is not None and basis != "unknown" and not is_sum:
-        known["breakdown"] = _breakdown(tracker, measurement.tokens)
+    _add_usage(known, tracker, basis)
     _add_outlook(known, tracker, snapshot.used_tokens, limit_tokens)
     return ContextReport(**{key: value for key, value in known.items() if value is not None})
+
+
+def _add_usage(known: dict[str, Any], tracker: "Tracker", basis: Basis) -> None:
+    """Add the figures of the newest usage as far as they still hold, and the parts of the size."""
+    measurement, usage = tracker.measurement, tracker.measurement.usage
+    if basis != "reported":
+        known["last_reported"] = measurement.last_reported
+    if basis in ("reported", "provisional") and usage is not None:
+        known["prompt_tokens"], known["cached_tokens"] = usage.prompt_tokens, usage.cached_tokens
+        if basis == "reported":
+            known["completion_tokens"], known["reasoning_tokens"] = usage.completion_tokens, usage.reasoning_tokens
+        elif usage.is_sum:
+            return  # more than fills the context
+    if measurement.tokens is not None and basis != "unknown":
+        known["breakdown"] = _breakdown(tracker, measurement.tokens)
 
 
 def pin_reports(tracker: "Tracker") -> tuple[PinReport, ...]:

@@ -4,6 +4,7 @@ Every figure is what a provider reported, or absent.
 """
 
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from mew_protocol.context_report import CompactionCost, Spending
 from mew_settings.model_facts import ModelPrice
@@ -21,11 +22,10 @@ def with_call(spent: Spending | None, usage: Usage | None, amount: float | None,
     if usage is None or implausibility(usage) is not None:
         return spent.model_copy(update={"unreported_calls": spent.unreported_calls + 1})
     usage = usage.billed
-    is_first = not spent.calls
     cached, money = usage.cached_tokens, amount
-    if not is_first:
-        cached = None if cached is None or spent.cached_tokens is None else spent.cached_tokens + cached
-        money = None if money is None or spent.amount is None or currency != spent.currency else spent.amount + money
+    if spent.calls:
+        cached = _sum(spent.cached_tokens, cached)
+        money = _sum(spent.amount, amount) if currency == spent.currency else None
     return Spending(
         calls=(spent.calls or 0) + 1,
         unreported_calls=spent.unreported_calls,
@@ -36,6 +36,13 @@ def with_call(spent: Spending | None, usage: Usage | None, amount: float | None,
         amount=None if money is None else round(money, 8),
         currency=None if money is None else currency,
     )
+
+
+_Figure = TypeVar("_Figure", int, float)
+
+
+def _sum(one: _Figure | None, other: _Figure | None) -> _Figure | None:
+    return None if one is None or other is None else one + other
 
 
 def amount_of(price: ModelPrice, usage: Usage) -> float:

@@ -43,7 +43,7 @@ from mew_agent.context.ledger import Ledger, fold
 from mew_agent.context.measurement import Measurement
 from mew_agent.context.measures import measure_of, measure_of_summary
 from mew_agent.context.next_prompt import NextPrompt
-from mew_agent.context.persisted_state import CallRecord, SavedContext
+from mew_agent.context.persisted_state import CallRecord, PromptAnchor, SavedContext
 from mew_agent.context.policy import NO_FLAGS, ContextSnapshot, Decision, GenerationFlags, Phase, Policy
 from mew_agent.context.reconciliation import Drift, Terms
 from mew_agent.context.report import report_of
@@ -197,29 +197,44 @@ class Tracker:
     ) -> CutOutcome:
         """Put back items that an undo returned, and the summary before they left; `point` has their figures."""
         before, held, next_before = self.tokens, self._held_tokens, self.ledger.next_prompt_tokens
-        ledger, reply, anchor = self.ledger, self.measurement.reply, point.anchor
-        # Nothing was reported since a clear, so the last report is that of the history that is back.
-        resumes = ledger.prompt_tokens is None and anchor is not None and anchor.model == self.model
-        measures = {item.seq: measure_of(item, counted.get(item.seq)) for item in (*returned, *replaced)}
-        back = tuple(measures[item.seq] for item in returned)
-        texts = tuple(measures[item.seq] for item in replaced)
+        ledger, was_reported = self.ledger, self.ledger.prompt_tokens is not None
+        back, texts = (
+            tuple(measure_of(item, counted.get(item.seq)) for item in items) for items in (returned, replaced)
+        )
         ledger.apply(PutBack(back, texts, point.prices, point.booked_until))
         self._record_summary(point.summary_tokens)
-        if resumes and anchor is not None:
-            ledger.apply(Resumed(anchor, self.measurement.served_model))
-            self.next_prompt.forget_prefix()
-        if point.reply is not None and reply.seq is None and ledger.items.sent_until < point.reply[0] in measures:
-            reply.restore(*point.reply)
+        # If nothing was reported since a clear, the last report is that of the history that is back.
+        resumes = not was_reported and self._resume(point.anchor, self.measurement.served_model)
+        self._return_reply(point, {measure.seq for measure in (*back, *texts)})
         if self.tokens is not None:
             self._record_freed(held, next_before)
         elif resumes or self.measurement.reason == "cleared":
-            # A reply with open tool calls does not return.
-            away = point.reply[1] if point.reply is not None and reply.seq is None else 0
-            self.measurement.resume(point.tokens - away if resumes and point.tokens is not None else None)
+            self.measurement.resume(self._tokens_at(point) if resumes else None)
         grown = ledger.next_prompt_tokens - next_before
         if before is not None and self.tokens is not None:
             grown = self.tokens - before
         return CutOutcome(UNDO, before, self.tokens, -grown, -grown, 0, -len(returned), "projected")
+
+    def _resume(self, anchor: PromptAnchor | None, served_model: str | None) -> bool:
+        """Continue from a reported prompt, if there is one of this model. Returns whether there is."""
+        if anchor is None or anchor.model != self.model:
+            return False
+        self.ledger.apply(Resumed(anchor, served_model))
+        self.next_prompt.forget_prefix()
+        return True
+
+    def _tokens_at(self, point: RestorePoint) -> int | None:
+        """Return the size of the context at a restore point, without a reply that has not returned with its calls."""
+        if point.tokens is None or point.reply is None or self.measurement.reply.seq is not None:
+            return point.tokens
+        return point.tokens - point.reply[1]
+
+    def _return_reply(self, point: RestorePoint, returned: set[int]) -> None:
+        """Treat the kept reply of a restore point as such again, unless a newer one or a report took its place."""
+        if point.reply is None or self.measurement.reply.seq is not None:
+            return
+        if self.ledger.items.sent_until < point.reply[0] in returned:
+            self.measurement.reply.restore(*point.reply)
 
     def correct_cut(
         self, outcome: CutOutcome, counted: CountedCut, *, projected_tokens: int, was_measured: bool
@@ -275,9 +290,7 @@ class Tracker:
         self.ledger.apply(Learnt(learnt, saved.served_model))
         self._record_summary()
         fold((Appended(measure_of(item, counted.get(item.seq))) for item in self.history.items), self.ledger)
-        if saved.anchor is not None and saved.anchor.model == self.model:
-            self.ledger.apply(Resumed(saved.anchor, saved.served_model))
-            self.next_prompt.forget_prefix()
+        self._resume(saved.anchor, saved.served_model)
         if saved.last_reported is not None or len(self.history) or self.history.summary is not None:
             self.measurement.become_unknown("restarted")
 

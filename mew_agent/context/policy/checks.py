@@ -39,21 +39,23 @@ def refuse_contradictions(policy: "Policy") -> None:
 
 def _cumulative(policy: "Policy") -> None:
     """Refuse rules that make no sense for a cumulative figure, which only grows whatever happens to the window."""
-    if any(c.fraction and c.figure in _MEASURED for c in policy.conditions()):
+    if any(condition.fraction for condition in policy.conditions() if condition.figure in _MEASURED):
         raise ValueError("a cumulative figure cannot be compared with a fraction of the window")
     for rule in policy.rules:
-        if isinstance(rule, r.NearLimitRule) and any(c.figure in _MEASURED for c in rule.when):
+        if isinstance(rule, r.NearLimitRule) and _compares_measure(rule):
             raise ValueError("a cumulative figure never falls, so near_limit would never be armed again")
-        if isinstance(rule, r.CompactRule) and (
-            rule.target_of == "used" or any(c.figure in _MEASURED for c in rule.when)
-        ):
+        if isinstance(rule, r.CompactRule) and (rule.target_of == "used" or _compares_measure(rule)):
             raise ValueError(f"rule '{rule.trigger}' compacts, which does not lower a cumulative figure; use `clear`")
 
 
+def _compares_measure(rule: r.NearLimitRule | r.CompactRule) -> bool:
+    return any(condition.figure in _MEASURED for condition in rule.when)
+
+
 def _levels(policy: "Policy") -> None:
-    names = [level.name for level in policy.levels]
-    if len(set(names)) != len(names) or policy.healthy in names or "unknown" in names:
-        raise ValueError(f"levels must have different names, got {[policy.healthy, *names]}")
+    names = [policy.healthy, *(level.name for level in policy.levels)]
+    if len({"unknown", *names}) <= len(names):
+        raise ValueError(f"levels must have different names, got {names}")
     severities = [level.severity for level in policy.levels]
     if severities != sorted(severities):
         raise ValueError("levels must be ordered from mild to severe")
@@ -79,14 +81,12 @@ def _names(policy: "Policy") -> None:
 def _bases(policy: "Policy") -> None:
     if "unknown" in policy.bases or not policy.bases:
         raise ValueError("`bases` must be one or both of: reported, projected")
-    if policy.name.startswith("dominds-") and policy.bases != ("reported",):
-        raise ValueError(f"'{policy.name}' uses reported figures only")
     if "reported" not in policy.bases and set(policy.phases) == {"after_call"}:
         raise ValueError("this policy decides only after calls, but does not trust the figures that calls report")
     if policy.bases == ("reported",):
-        moved = [phase for phase in policy.phases if phase in _WITHOUT_REPORT]
         asked = [rule.phase for rule in policy.rules if isinstance(rule, r.CompactRule | r.StopRule | r.NearLimitRule)]
-        for phase in (*moved, *(phase for phase in asked if phase in _WITHOUT_REPORT)):
+        phase = next((phase for phase in (*policy.phases, *asked) if phase in _WITHOUT_REPORT), None)
+        if phase is not None:
             raise ValueError(f"this policy trusts only reported figures, and there are none in the phase '{phase}'")
 
 
@@ -97,23 +97,26 @@ def _near_limit(rule: r.NearLimitRule) -> None:
 
 
 def _compact(policy: "Policy", rule: r.CompactRule) -> None:
+    problem = _problem_of_target(policy, rule)
+    if rule.method == "summarise" and policy.summariser is policy.fallback is None:
+        problem = "summarises, but the policy has neither a `summariser` nor a `fallback`"
+    elif rule.restart and rule.phase not in ("stream", "tool_result"):
+        problem = f"restarts a reply, but the phase '{rule.phase}' has none"
+    elif rule.known == "unavailable" and _compares_measure(rule):
+        problem = "is for calls without usage, but compares their usage"
+    if problem is not None:
+        raise ValueError(f"rule '{rule.trigger}' {problem}")
+
+
+def _problem_of_target(policy: "Policy", rule: r.CompactRule) -> str | None:
     if rule.target.is_above(_WHOLE):
-        raise ValueError(f"rule '{rule.trigger}' has a target above the whole window")
-    if rule.method == "summarise" and policy.summariser is None and policy.fallback is None:
-        raise ValueError(
-            f"rule '{rule.trigger}' summarises, but the policy has neither a `summariser` nor a `fallback`"
-        )
-    if rule.restart and rule.phase not in ("stream", "tool_result"):
-        raise ValueError(f"rule '{rule.trigger}' restarts a reply, but the phase '{rule.phase}' has none")
+        return "has a target above the whole window"
     if rule.target_of == "used":
-        if not _WHOLE.is_above(rule.target):
-            raise ValueError(f"rule '{rule.trigger}' has a target of the whole figure, so nothing would shrink")
-    elif rule.target.is_above(policy.ceiling):
-        raise ValueError(f"rule '{rule.trigger}' has a target above the policy's ceiling")
-    elif any(c.fraction and c.figure in _MEASURED and not c.fraction.is_above(rule.target) for c in rule.when):
-        raise ValueError(f"rule '{rule.trigger}' would compact again at its own target")
-    if rule.known == "unavailable" and any(c.figure in _MEASURED for c in rule.when):
-        raise ValueError(f"rule '{rule.trigger}' is for calls without usage, but compares their usage")
+        return None if _WHOLE.is_above(rule.target) else "has a target of the whole figure, so nothing would shrink"
+    if rule.target.is_above(policy.ceiling):
+        return "has a target above the policy's ceiling"
+    marks = [c.fraction for c in rule.when if c.figure in _MEASURED and c.fraction is not None]
+    return "would compact again at its own target" if not all(m.is_above(rule.target) for m in marks) else None
 
 
 def _figures(rule: r.NearLimitRule | r.CompactRule | r.StopRule | r.RemindRule) -> None:

@@ -278,18 +278,26 @@ def _inject_prompts(
     if rule is None:
         return _without_prompts(state, call_id, prompted=prompted), ()
     entering = state.prompting != level
-    if entering:
-        remaining = rule.repeat.steps if isinstance(rule.repeat, r.Countdown) else None
-        state = replace(state, prompting=level, due=True, counted=0, remaining=remaining)
-    state = replace(state, generation=call_id, prompted=prompted)
-    if _is_set(flags, rule.silent_for) and not flags.user_prompt:
-        # Another message of a person ends the silence, also between the tool calls of an answer.
+    state = replace(_entering(state, rule) if entering else state, generation=call_id, prompted=prompted)
+    # Another message of a person ends the silence, also between the tool calls of an answer.
+    if not flags.user_prompt and _is_set(flags, rule.silent_for):
         return state, ()
     withheld = prompted or _is_set(flags, rule.withheld_by)
     if isinstance(rule.repeat, r.Countdown):
         return _count_down(state, rule, withheld=withheld)
-    if is_new and not entering and not state.due:  # while a prompt is due, no generation counts towards the next one
-        state = replace(state, counted=state.counted + 1, due=state.counted + 1 >= rule.repeat.generations)
+    return _at_cadence(state, level, rule.repeat, counts=is_new and not entering, withheld=withheld)
+
+
+def _entering(state: PolicyState, rule: r.InjectRule) -> PolicyState:
+    remaining = rule.repeat.steps if isinstance(rule.repeat, r.Countdown) else None
+    return replace(state, prompting=rule.level, due=True, counted=0, remaining=remaining)
+
+
+def _at_cadence(
+    state: PolicyState, level: str, cadence: r.Cadence, *, counts: bool, withheld: bool
+) -> tuple[PolicyState, tuple[acts.Action, ...]]:
+    if counts and not state.due:  # while a prompt is due, no generation counts towards the next one
+        state = replace(state, counted=state.counted + 1, due=state.counted + 1 >= cadence.generations)
     if withheld or not state.due:
         return state, ()
     return replace(state, due=False, counted=0, prompted=True), (acts.InjectAction(level),)

@@ -20,7 +20,6 @@ def inject(level: str) -> dict[str, Any]:
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "a Dominds policy that trusts projections": ({"name": "dominds-mine"}, "reported figures only"),
     "a sum of all calls compared with the window": ({"measure": "cumulative", "levels": [LEVEL]}, "cumulative"),
     "a compaction by a sum of all calls": (
         {"measure": "cumulative", "rules": [{**COMPACT, "when": [SPENT]}]},

@@ -360,7 +360,6 @@ async def test_json_file_defines_a_complete_policy(monkeypatch: pytest.MonkeyPat
         ("name: x\nbased_on: dominds-v3\nsettings: {optimal: 5}\n", "bad.yaml:3:1: unknown setting 'optimal'"),
         ("name: x\nbased_on: mew\nsettings: {context_token_limit: lots}\n", "context_token_limit is 'lots'"),
         ("name: x\nbased_on: mew\nceiling: 1/4\n", "a target above the policy's ceiling"),
-        ("name: dominds-x\nbased_on: mew\n", "reported figures only"),
         ("name: x\nrules: [{action: nap}]\n", "rules[0]"),
         (
             "name: x\nlevels: [{name: full, severity: 3, at: {figure: used, op: ge, fraction: most}}]\n",
