@@ -39,9 +39,9 @@ async def ignore(_event: ModelEvent) -> None:
 
 
 def without_spending(status: Status) -> Status:
-    """The status without what all model calls cost, which calls outside the conversation add to."""
+    """The status without what changes outside the conversation: the cost of all model calls, and the chats that wait."""
     assert status.context is not None
-    return status.model_copy(update={"context": status.context.model_copy(update={"spending": None})})
+    return status.model_copy(update={"context": status.context.model_copy(update={"spending": None, "queued": None})})
 
 
 @dataclass
