@@ -39,7 +39,7 @@ async def ignore(_event: ModelEvent) -> None:
 
 
 def without_spending(status: Status) -> Status:
-    """The status without what changes outside the conversation: the cost of all model calls, and the chats that wait."""
+    """The status without what changes outside the conversation: the cost of calls, and the chats that wait."""
     assert status.context is not None
     return status.model_copy(update={"context": status.context.model_copy(update={"spending": None, "queued": None})})
 
