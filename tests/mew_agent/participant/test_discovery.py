@@ -202,6 +202,7 @@ async def test_list_received_while_waiting_for_a_turn_is_not_requested() -> None
     async with space_of_peers(crowd(7)) as (_, join), join("ada") as ada, contextlib.AsyncExitStack() as stack:
         me = await stack.enter_async_context(join("p0", discover=True))
         me.discovery.pace = replace(QUICK, answer_seconds=PATIENCE_SECONDS)
+        newest = me
         for number in range(1, 1 + CONCURRENT_REQUESTS):
             silent = Shelf(["never"], silent_for=9)
             newest = await stack.enter_async_context(join(f"p{number}", offers=silent))
