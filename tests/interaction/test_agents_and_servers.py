@@ -13,8 +13,8 @@ import pytest
 from mew_spaces.gateway.auth import read_token
 
 from mew_agent.participant.participant import Participant
-from tests.interaction.test_cli_processes import Folder
 from tests.support.agents import EnvelopeRecorder
+from tests.support.space_folder import Folder
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 BIN = Path(sys.executable).parent

@@ -12,8 +12,8 @@ import pytest
 from mew_spaces.gateway.auth import read_token
 
 from mew_agent.participant.participant import Participant
-from tests.interaction.test_cli_processes import MEW, Folder, environment
 from tests.parts.mcp.conftest import mortal
+from tests.support.space_folder import MEW, Folder, environment
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks for processes in /proc")

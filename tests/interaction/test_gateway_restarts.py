@@ -14,7 +14,7 @@ from mew_spaces.gateway.auth import read_token
 from mew_agent.participant.events import ChatReceived
 from mew_agent.participant.gaps import HistoryGap
 from mew_agent.participant.participant import Participant
-from tests.interaction.test_cli_processes import Folder
+from tests.support.space_folder import Folder
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="`mew up` needs a POSIX system")

@@ -21,9 +21,9 @@ from mew_spaces.gateway.auth import read_token, token_path
 from mew_spaces.gateway.gateway import serve_gateway
 
 from mew_agent.parts.mcp.space_offers import BOARD
-from tests.interaction.test_cli_processes import MEW, Folder, environment
 from tests.mew_agent.cli.remote.test_session import running_space
 from tests.parts.mcp import workshop
+from tests.support.space_folder import MEW, Folder, environment
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="`mew up` needs a POSIX system")
@@ -62,8 +62,7 @@ async def call(client: Client, name: str, **arguments: Any) -> dict[str, Any]:
 
 
 async def test_client_chats_reads_the_board_and_compacts_an_agent(tmp_path: Path) -> None:
-    folder = Folder(tmp_path / "space")
-    (folder.path / "space.yaml").write_text(SPACE)
+    folder = Folder(tmp_path / "space", SPACE)
     async with serving(folder.path, "auto") as client, client.listen(resource_subscriptions=[BOARD]) as updates:
         before = await client.call_tool("read_board", {})
         assert before.is_error

@@ -16,8 +16,8 @@ import pytest
 from mew_agent.cli.app.addresses import choose_address
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.rehearsal import serve_rehearsal
-from tests.interaction.test_cli_processes import MEW, Folder, environment
 from tests.parts.mcp import workshop
+from tests.support.space_folder import MEW, Folder, environment
 from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="`mew up` needs a POSIX system")
@@ -168,7 +168,6 @@ SETTINGS = json.dumps(
 @pytest.fixture
 async def folder(tmp_path: Path) -> AsyncIterator[Folder]:
     made = Folder(tmp_path / "room")
-    (made.path / "space.yaml").unlink()
     (made.path / ".mew" / "agents").mkdir(parents=True)
     yield made
     await made.stop()

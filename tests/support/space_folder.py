@@ -26,10 +26,12 @@ MEW = (sys.executable, "-P", "-m", "mew_agent")
 class Folder:
     """A space's folder, and commands typed in it. What `up` starts are processes in any case."""
 
-    def __init__(self, path: Path, space: str) -> None:
+    def __init__(self, path: Path, space: str | None = None) -> None:
+        """`space` is the text of its space.yaml; None writes none."""
         self.path = path
         path.mkdir(exist_ok=True)
-        (path / "space.yaml").write_text(space)
+        if space is not None:
+            (path / "space.yaml").write_text(space)
 
     @property
     def run_path(self) -> Path:
