@@ -71,7 +71,7 @@ class LoopLimits(SparseSettings):
 
 
 class CompactionSettings(SparseSettings):
-    """Who is asked before the agent compacts."""
+    """The approval of compactions."""
 
     approve: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(as_list), Field(min_length=1)]
     """Participant that may approve, change or reject a compaction, or a list of them."""
@@ -80,7 +80,7 @@ class CompactionSettings(SparseSettings):
 
 
 class AgentSettings(SparseSettings):
-    """What an agent runs with, apart from its identity, its API key and its store."""
+    """The settings of an agent without its identity, its API key and its store."""
 
     name: str | None = None
     """Name shown to others (default: the participant id)."""

@@ -72,7 +72,7 @@ def _start(
 
 
 def _is_running(folder: Path) -> bool:
-    """Whether a space of this folder runs, as far as its files tell."""
+    """Return True if the files of this folder name a running space."""
     run_file = folder / ".mew" / "run.json"
     return run_file.exists() and not _has_ended(run_file)
 
@@ -90,7 +90,7 @@ def _next_step(folder: Path) -> str:
 
 
 def _has_ended(run_file: Path) -> bool:
-    """Whether the gateway that a run file names is gone. If another process reused its id, it seems to run."""
+    """Return True if the gateway of a run file has ended. If another process reused its id, it seems to run."""
     import json
 
     if sys.platform == "win32":  # `os.kill` with 0 sends a signal there

@@ -63,7 +63,7 @@ def _checked_gateway_url(text: str) -> str:
 
 
 class AgentConfig(AgentSettings):
-    """All settings of one agent: those of `AgentSettings`, its identity, its API key and its store."""
+    """All settings of one agent: `AgentSettings`, its identity, its API key and its store."""
 
     space: str = Field(min_length=1)
     """Space to join."""

@@ -6,7 +6,7 @@ from mew_settings.values import Positive, Price, SparseSettings
 
 
 class ModelPrice(SparseSettings):
-    """What a model's provider charges for a million tokens."""
+    """Prices of a provider for a million tokens."""
 
     input: Price
     """Price of a million prompt tokens."""

@@ -1,4 +1,4 @@
-"""Find what installed packages add to a table: commands, participant types, models, policies.
+"""Find the entries that installed packages add to a table: commands, participant types, models, policies.
 
 A table is a group of entry points, such as `mew_agent.commands`. This project's own entries are in its pyproject.toml,
 those of other packages in theirs. Owns how entry points are found and loaded. Each table's owner says what they are.
@@ -18,7 +18,7 @@ logger = logging.getLogger("mew_settings.plugins")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A line of `mew doctor`: a program or package, its version, the command that installs it, and who needs it.
+    """A line of `mew doctor`: a program or package, its version, its users, and the command that installs it.
 
     `version` is None if it is missing. `problem` says why a program that is there cannot run; it then has no version.
     """

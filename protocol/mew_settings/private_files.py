@@ -38,7 +38,7 @@ def replace_file(path: Path, text: str) -> None:
 
 
 class ReservedFile:
-    """Disk space for the next content of a file: what is promised after reserving can be written on a full disk."""
+    """Reserved disk space for the next content of a file: it can be written on a full disk."""
 
     def __init__(self, path: Path, size_bytes: int) -> None:
         """Reserve space for `size_bytes`. Raises `OSError`."""
@@ -61,7 +61,7 @@ class ReservedFile:
 
 
 def create_private_file(path: Path, text: str) -> bool:
-    """Write a file unless it exists, and return whether it was written. Raises `OSError`."""
+    """Write a file unless it exists; return True if it was written. Raises `OSError`."""
     with _draft(path, text) as draft:
         try:
             os.link(draft, path)

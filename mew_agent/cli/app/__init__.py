@@ -1,1 +1,1 @@
-"""What all commands share: the list of commands, options, help, terminal output, errors and exit codes."""
+"""The base of all commands: their list, options, help, terminal output, errors and exit codes."""

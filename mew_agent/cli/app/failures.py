@@ -71,7 +71,7 @@ def _meant_option(error: Any) -> str:
 
 
 def _expected_arguments(text: str, context: Any) -> str:
-    """What a command takes that got one argument too many."""
+    """Return the arguments of a command, for the error about an extra one."""
     given = re.fullmatch(r"Unexpected argument: (.*)", text)
     if given is None or context is None:
         return ""

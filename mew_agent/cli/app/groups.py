@@ -96,7 +96,7 @@ class _Page:
             raise
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """The words of the usage line behind the command's name."""
+        """Return the words of the usage line after the command's name."""
         shown = [one for one in self.params if one.param_type_name == "argument" and not one.hidden]
         return ["[OPTIONS]", *(_argument_name(one) for one in shown)]
 
@@ -117,7 +117,7 @@ class CommandPage(_Page, TyperCommand):
 
 
 class LazyGroup(_Page, TyperGroup):
-    """A group whose commands are imported when they are used."""
+    """A group that imports a command when it is used."""
 
     sections: Sections
     tables: Mapping[str, list[tuple[str, str]]] = {}
@@ -139,7 +139,7 @@ class LazyGroup(_Page, TyperGroup):
         return self.commands.get(cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """Find the command that was typed, or suggest those of that name elsewhere, else the most similar one."""
+        """Find the typed command, or suggest others: with the same name elsewhere, else the most similar one."""
         name = args[0]
         if name not in self.entries and not name.startswith("-"):
             from difflib import get_close_matches  # only needed for an error
@@ -153,7 +153,7 @@ class LazyGroup(_Page, TyperGroup):
         return super().resolve_command(ctx, args)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """The words of the usage line behind the group's name."""
+        """Return the words of the usage line after the group's name."""
         return [*super().collect_usage_pieces(ctx)[:1], "COMMAND [ARGS]..."]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
@@ -177,7 +177,7 @@ def _paths_to(name: str, entries: Mapping[str, CommandEntry | GroupEntry]) -> li
 
 
 def parameter_rows(parameters: list[Any]) -> dict[str, list[tuple[str, str]]]:
-    """Arguments and options as rows of a help page: how each is typed, and what it does with its default."""
+    """Return arguments and options as rows of a help page: usage, and help with the default."""
     shown = [one for one in parameters if not getattr(one, "hidden", False)]
     rows = {
         "Arguments": [(one.metavar or one.name, one.help) for one in shown if one.param_type_name == "argument"],

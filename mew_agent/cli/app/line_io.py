@@ -60,7 +60,7 @@ async def read_lines(source: Iterable[str]) -> AsyncIterator[MemoryObjectReceive
 
 
 def _offer(stream: MemoryObjectSendStream[str], line: str) -> bool:
-    """Whether the stream had room. Never waits, so that no task outlives the event loop."""
+    """True if the stream had room. Never waits, so that no task outlives the event loop."""
     try:
         stream.send_nowait(line)
     except anyio.WouldBlock:

@@ -1,4 +1,4 @@
-"""Finds what a command needs to know of a space: its space.yaml, folder and run file, and its person."""
+"""Finds the space of a command: its space.yaml, folder, run file and person."""
 
 import os
 import sys
@@ -23,7 +23,7 @@ OWN_COMMAND: Final = (sys.executable, "-P", "-m", "mew_agent")
 
 
 def space_config_path(config: Path | None, folder: Path | None) -> Path:
-    """The given file, else the space.yaml of the folder's `.mew`, else that of the folder. Raises `ConfigError`."""
+    """Return the given file, else `.mew/space.yaml` of the folder, else its `space.yaml`. Raises `ConfigError`."""
     if config is not None:
         if not config.is_file():
             raise ConfigError(str(config), "no such file")
@@ -37,7 +37,7 @@ def space_config_path(config: Path | None, folder: Path | None) -> Path:
 
 
 def space_folder(config_path: Path) -> Path:
-    """The folder of a space: that of its file, or the parent if the file is in `.mew`."""
+    """Return the folder of a space: its file's folder, or the parent of `.mew`."""
     return auth.space_folder(auth.state_dir(config_path.resolve()))
 
 
@@ -63,7 +63,7 @@ def find_last_run(folder: Path | None) -> LastRun | None:
 
 
 def is_same_gateway(one: str, other: str) -> bool:
-    """Whether two URLs name the same gateway: over HTTP or WebSocket, this machine by any of its loopback names.
+    """Return True if two URLs name the same gateway, with either scheme and any loopback name.
 
     Lists of gateways do if they share one.
     """
@@ -127,7 +127,7 @@ def default_person(config: "SpaceConfig") -> str | None:
 
 
 def which_person(config: "SpaceConfig | None") -> str:
-    """What to do if no participant was chosen and the space has no default one."""
+    """Return the advice for a missing participant in a space without a default one."""
     people = people_of(config) if config is not None else []
     if not people:
         return "is missing; give the id of a participant in space.yaml, or set space.default_participant there"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar, get_args
 
 import typer
+from mew_settings.environment import COMPAT_VARIABLE
 
 if TYPE_CHECKING:
     from mew_listener.request_guard import Allowed
@@ -151,7 +152,7 @@ CompatOption = Annotated[
     option(
         "--compat MODE",
         "Behave as the TypeScript gateway where it is less strict: reference (see `compat` of space.yaml).",
-        envvar="MEW_COMPAT",  # of mew_settings.environment, which imports pydantic: help needs none
+        envvar=COMPAT_VARIABLE,
     ),
 ]
 

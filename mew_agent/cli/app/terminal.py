@@ -1,4 +1,4 @@
-"""Reading and writing texts, printing, logging, and what a terminal can show.
+"""Reading and writing texts, printing, logging, and the abilities of a terminal.
 
 Owns the standard streams, so that all commands read and print in the same way. Knows no space and no gateway.
 """
@@ -185,7 +185,7 @@ def full_screen() -> Callable[..., None] | None:
 
 
 def style_of(stream: TextIO, environ: Mapping[str, str] | None = None) -> TerminalStyle:
-    """What this stream can show. NO_COLOR, a pipe and a dumb terminal turn colour off."""
+    """Return the abilities of a stream. NO_COLOR, a pipe and a dumb terminal turn colour off."""
     environ = os.environ if environ is None else environ
     return TerminalStyle(
         width=shutil.get_terminal_size((_DEFAULT_WIDTH, 24)).columns,
@@ -195,7 +195,7 @@ def style_of(stream: TextIO, environ: Mapping[str, str] | None = None) -> Termin
 
 
 def is_terminal(stream: TextIO) -> bool:
-    """Whether this stream is a terminal."""
+    """Return True if a stream is a terminal."""
     return hasattr(stream, "isatty") and stream.isatty()
 
 

@@ -1,4 +1,4 @@
-"""[pure] What fills a context window, part by part, for the terminal.
+"""[pure] The parts of a context window for the terminal.
 
 Owns what is free and what is kept free, and how parts are written. The figures are those of the report.
 """
@@ -26,7 +26,10 @@ class Share(NamedTuple):
 
 
 def composition(status: Status) -> list[Share]:
-    """The parts of a window, then what is free until it compacts and the rest. Unknown parts are absent."""
+    """Return the parts of a window, then the free tokens below and above the compaction limit.
+
+    Unknown parts are absent.
+    """
     report, tokens, window = status.context, status.tokens, status.max_tokens
     found = (report.breakdown if report is not None else None) or ()
     parts = [Share(one.part, one.tokens, one.basis) for one in found if one.tokens]
@@ -45,7 +48,7 @@ def composition(status: Status) -> list[Share]:
 
 
 def prefix_name(part: PrefixPart) -> str:
-    """What a part of the prefix is called."""
+    """Return the name of a part of the prefix."""
     if part.part == "tool":
         return words.clean(part.name or "tool")
     return words.count_of(part.count or 0, "smaller tool") if part.part == "other_tools" else words.words(part.part)

@@ -1,4 +1,4 @@
-"""[pure] Lays out what needs a person, above the board: the reason in words, its age, and the commands that help.
+"""[pure] Lays out attention items above the board: reason, age, and useful commands.
 
 Owns the lines and their colours. What needs a person is decided in `mew_protocol.attention`; only faults of programs
 are added here, since the gateway does not know why a program ended.
@@ -30,7 +30,7 @@ def single_items(items: Iterable[AttentionItem]) -> list[AttentionItem]:
 def with_faults(
     items: Iterable[AttentionItem], board: Board, faults: Mapping[str, str], *, now: datetime
 ) -> tuple[AttentionItem, ...]:
-    """Add what is wrong with the programs of participants; that says more than that they are not connected."""
+    """Add the faults of participants' programs. A fault replaces the item that the participant is not connected."""
     found = [one for one in single_items(items) if one.kind != "disconnected" or one.participant not in faults]
     for entry in board.participants:
         if entry.id in faults:
@@ -79,7 +79,7 @@ def _texts(item: AttentionItem, now: datetime) -> list[str]:
 
 
 def _wrapped(texts: list[str], width: int, style: TerminalStyle) -> Iterator[str]:
-    """Break a sentence between words, and put commands behind it as far as they fit."""
+    """Wrap a sentence between words, and add commands to its line as far as they fit."""
     line = ""
     sentence, *commands = texts
     for gap, piece in (*((" ", word) for word in sentence.split()), *((_GAP, command) for command in commands)):

@@ -28,7 +28,7 @@ _BOLD: Final = "1"
 
 @dataclass(frozen=True, slots=True)
 class TerminalStyle:
-    """What a terminal can show. `width` is in columns; without `unicode` everything drawn is ASCII."""
+    """The abilities of a terminal. `width` is in columns; without `unicode` everything drawn is ASCII."""
 
     width: int = 80
     colour: bool = False
@@ -130,7 +130,7 @@ def _table(rows: list[ParticipantView], style: TerminalStyle, *, detail: bool) -
 
 
 def _notes(row: ParticipantView, layout: _Layout, style: TerminalStyle) -> list[str]:
-    """What the columns leave out: why a figure is missing, and the state. Lines break between remarks only."""
+    """Return lines for the reason of a missing figure and the state. Lines break between remarks only."""
     is_unknown = not row.is_quiet and row.percent is None
     why = [row.reason] if is_unknown and _FILL_COLUMNS.isdisjoint(layout.columns) else []
     lines: list[str] = []

@@ -1,4 +1,4 @@
-"""[pure] The view model of the board: what every surface shows of a participant, in words and figures.
+"""[pure] The view model of the board: a participant in words and figures, for every surface.
 
 Table, full-screen application, line chat, demo and JSON render these views. Owns which words belong to which
 participant; `words` holds the wording, and each surface its layout.
@@ -55,7 +55,7 @@ class ParticipantView:
 
     @property
     def severity(self) -> int | None:
-        """The severity of its level, raised by what needs a person: trouble never looks calm."""
+        """The severity of its level, or of its worst attention item if that is higher."""
         own = words.severity(self.status)
         return max(own or 0, self.trouble) if self.trouble else own
 
@@ -91,7 +91,7 @@ class ParticipantView:
 
     @property
     def reason(self) -> str:
-        """Why there is no figure."""
+        """The reason for a missing figure."""
         return words.reason(self.status, self.now)
 
     @property
@@ -101,7 +101,7 @@ class ParticipantView:
 
     @property
     def old(self) -> str:
-        """That the figure is old, and how old; empty for one of the last turn."""
+        """The age of an old figure; empty for one of the last turn."""
         return words.old_figure(self.entry, self.now)
 
     @property
@@ -126,7 +126,7 @@ class ParticipantView:
 
     @property
     def last_compaction(self) -> str:
-        """When its last compaction was, and what that freed."""
+        """The age of its last compaction and the tokens it freed."""
         return words.last_compaction(self.report, self.now)
 
     @property
@@ -140,7 +140,7 @@ class ParticipantView:
 
     @property
     def remarks(self) -> list[str]:
-        """What a reader should know beyond the figures; empty if all is well."""
+        """Remarks in addition to the figures; empty if all is well."""
         return words.remarks(self.entry, now=self.now, ended=self.ended)
 
     @property

@@ -44,32 +44,32 @@ _PIN_HASHES: Final = 3
 
 
 def has_context(status: Status | None) -> bool:
-    """Whether a status says anything about a context window."""
+    """Return True if a status contains a figure of a context window."""
     return status is not None and any(one is not None for one in (status.context, status.tokens, status.max_tokens))
 
 
 def failure(status: Status | None) -> str | None:
-    """Why an agent's last turn failed, in words; None if it did not."""
+    """Return the reason for a failed last turn; None without one."""
     return state(status.status or "") if status is not None and status.word.has("failure") else None
 
 
 def is_quiet(status: Status | None) -> bool:
-    """Return whether a status needs no action from a reader."""
+    """Return True if a status needs no action from a reader."""
     return status is None or not status.status or status.word.has("calm", "done")
 
 
 def figure(number: int | None, *, is_estimate: bool = False) -> str:
-    """A figure: `1,234`, with `~` if it is an estimate; `?` if it is unknown."""
+    """Format a figure: `1,234`, with `~` if it is an estimate; `?` if it is unknown."""
     return "?" if number is None else f"{'~' if is_estimate else ''}{number:,}"
 
 
 def freed(tokens: int | None, *, is_estimate: bool = False) -> str:
-    """What a compaction freed, net, for a table: `freed 63,630`."""
+    """Format the net tokens freed, for a table: `freed 63,630`."""
     return f"freed {figure(tokens, is_estimate=is_estimate)}"
 
 
 def compaction(done: CompactDone) -> str:
-    """The answer to a request to compact, in full: `freed 63,630 tokens, 12 messages`, or why it was skipped."""
+    """Format the answer to a compaction request: `freed 63,630 tokens, 12 messages`, or why it was skipped."""
     if done.skipped:
         reason = done.reason or "no reason given"
         return f"skipped, {SKIPPED.get(reason, words(reason))}"
@@ -79,7 +79,7 @@ def compaction(done: CompactDone) -> str:
 
 
 def cells(text: str) -> int:
-    """The number of terminal columns that a text takes."""
+    """Return the number of terminal columns of a text."""
     return len(text) if text.isascii() else sum(map(_cells_of, text))
 
 
@@ -99,19 +99,19 @@ def _cells_of(character: str) -> int:
 
 
 def words(name: str) -> str:
-    """A name of the wire as words: `near_limit` as `near limit`."""
+    """Format a name of the wire as words: `near_limit` as `near limit`."""
     return clean(re.sub(r"[_\s]+", " ", name)).strip()
 
 
 def state(status: str) -> str:
-    """A status as words. Names and messages behind a colon are kept as they are."""
+    """Format a status as words. Names and messages behind a colon are kept as they are."""
     read = StatusWord.read(status)
     detail = one_line(read.detail)
     return f"{words(read.word)}: {detail}" if detail else words(read.word)
 
 
 def ago(at: str | None, now: datetime) -> str | None:
-    """How long ago a time of the wire was; None if it cannot be read."""
+    """Format the age of a time of the wire; None if it cannot be read."""
     then = parse_time(at)
     return None if then is None else f"{span((now - then).total_seconds())} ago"
 
@@ -126,7 +126,7 @@ def parse_time(at: str | None) -> datetime | None:
 
 
 def clock(at: str | None, now: datetime, *, today: str = "%H:%M") -> str:
-    """A time of the wire in the zone of `now`, with its date unless it is of the same day; `?` if it is unreadable."""
+    """Format a time of the wire in the zone of `now`, with its date unless it is today; `?` if it is unreadable."""
     then = parse_time(at)
     if then is None:
         return "?"
@@ -135,33 +135,33 @@ def clock(at: str | None, now: datetime, *, today: str = "%H:%M") -> str:
 
 
 def severity(status: Status | None) -> int | None:
-    """The severity, 0 to 3; None if unknown."""
+    """Return the severity, 0 to 3; None if unknown."""
     report = status.context if status else None
     return report.severity if report is not None and isinstance(report.severity, int) else None
 
 
 def basis(status: Status | None) -> str:
-    """Where the figure comes from; never empty."""
+    """Return the basis of the figure; never empty."""
     return "unknown" if status is None else basis_label(status.tokens, status.context)
 
 
 def source(status: Status | None) -> str:
-    """The same in words, to be read: `server counted`."""
+    """Return the basis in words: `server counted`."""
     return basis_words(basis(status))
 
 
 def tokens(status: Status | None) -> str:
-    """The tokens in use, with `~` unless they were reported or counted."""
+    """Format the tokens in use, with `~` unless they were reported or counted."""
     return figure(None if status is None else status.tokens, is_estimate=basis(status) not in COUNTED)
 
 
 def messages(status: Status | None) -> str:
-    """The number of history items in the context."""
+    """Format the number of history items in the context."""
     return figure(None if status is None else status.messages_in_context)
 
 
 def window(status: Status | None) -> str:
-    """The size of the window, with `~` if it is assumed."""
+    """Format the size of the window, with `~` if it is assumed."""
     if status is None:
         return "?"
     is_assumed = status.context is None or status.context.max_tokens_basis == "assumed"
@@ -169,7 +169,7 @@ def window(status: Status | None) -> str:
 
 
 def percent(status: Status | None) -> int | None:
-    """The fill in whole percent, rounded half up; None if either figure is unknown."""
+    """Return the fill in whole percent, rounded half up; None if either figure is unknown."""
     if status is None or status.tokens is None or status.max_tokens is None:
         return None
     return (200 * status.tokens + status.max_tokens) // (2 * status.max_tokens)
@@ -182,7 +182,7 @@ def old_figure(entry: BoardEntry, now: datetime) -> str:
 
 
 def reason(status: Status | None, now: datetime) -> str:
-    """Why there is no figure, with the last reported one and its age if any."""
+    """Return the reason for a missing figure, with the last reported one and its age."""
     report = status.context if status else None
     if report is None:
         return "nothing reported"
@@ -194,14 +194,14 @@ def reason(status: Status | None, now: datetime) -> str:
 
 
 def next_call(report: ContextReport | None) -> str:
-    """The tokens of the next request."""
+    """Format the tokens of the next request."""
     if report is None or report.next_prompt_tokens is None:
         return "-"
     return figure(report.next_prompt_tokens, is_estimate=report.next_prompt_basis not in COUNTED)
 
 
 def count_of(number: int, noun: str, plural: str | None = None) -> str:
-    """A number of things: `1 message`, `1,234 messages`. `plural` is for nouns that take more than an s."""
+    """Format a number of things: `1 message`, `1,234 messages`. `plural` is for nouns that take more than an s."""
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
@@ -224,7 +224,7 @@ def compacts_in(entry: BoardEntry) -> str:
 
 
 def last_compaction(report: ContextReport | None, now: datetime) -> str:
-    """When the last compaction was, and the tokens it freed, net."""
+    """Format the age of the last compaction and the net tokens it freed."""
     last = report.last_compaction if report else None
     if last is None:
         return "-"
@@ -233,7 +233,7 @@ def last_compaction(report: ContextReport | None, now: datetime) -> str:
 
 
 def remarks(entry: BoardEntry, *, now: datetime, ended: str | None = None) -> list[str]:
-    """What a reader should know beyond the figures; empty if all is well. `ended` is how its program ended."""
+    """Return remarks in addition to the figures; empty if all is well. `ended` is how its program ended."""
     found = [clean(ended)] if ended else []
     status = entry.status
     if not entry.connected:
@@ -255,12 +255,12 @@ def remarks(entry: BoardEntry, *, now: datetime, ended: str | None = None) -> li
 
 
 def progress(work: Progress) -> str:
-    """How far a long piece of work is: `piece 2 of 5`."""
+    """Format the progress of a long piece of work: `piece 2 of 5`."""
     return f"{work.unit.removesuffix('s')} {min(work.done + 1, work.total):,} of {work.total:,}"
 
 
 def approvals(status: Status | None) -> tuple[Waiting, ...]:
-    """The proposals that a participant wants decided."""
+    """Return the proposals of a participant that need a decision."""
     waiting = status.context.waiting if status is not None and status.context is not None else None
     return tuple(one for one in waiting or () if one.kind == "approval")
 
@@ -280,14 +280,25 @@ def approval(wait: Waiting) -> str:
 
 
 def _report_remarks(entry: BoardEntry, report: ContextReport, now: datetime) -> Iterator[str]:
-    for wait in report.waiting or ():
-        if wait.kind == "approval" and entry.connected:  # a proposal ends when its proposer leaves
+    waits = report.waiting or ()
+    for wait in waits if entry.connected else ():  # a proposal ends when its proposer leaves
+        if wait.kind == "approval":
             age = ago(wait.since, now)
             yield f"{approval(wait)}, asked {age}" if age else approval(wait)
     if report.queued is not None and report.queued.messages:
         size = figure(report.queued.tokens, is_estimate=report.queued.basis != "tokenizer")
         yield f"{count_of(report.queued.messages, 'message')} queued ({size} tokens)"
-    yield from _limits(report.waiting or ())
+    yield from _limits(waits)
+    yield from _figure_remarks(report, now)
+    if report.sessions:
+        yield sessions(report.sessions)
+    if report.pins:
+        yield pins(report.pins)
+    if report.suggestions:
+        yield f"could save ~{max(one.tokens_saved for one in report.suggestions):,}"
+
+
+def _figure_remarks(report: ContextReport, now: datetime) -> Iterator[str]:
     if isinstance(report.severity, int) and report.severity > 0:
         yield words(report.level)
     if report.stale_messages:
@@ -299,12 +310,6 @@ def _report_remarks(entry: BoardEntry, report: ContextReport, now: datetime) -> 
     if report.injection:
         left = "" if report.injection.remaining is None else f" ({report.injection.remaining} left)"
         yield f"{words(report.injection.kind)}{left}"
-    if report.sessions:
-        yield sessions(report.sessions)
-    if report.pins:
-        yield pins(report.pins)
-    if report.suggestions:
-        yield f"could save ~{max(one.tokens_saved for one in report.suggestions):,}"
 
 
 def _limits(waits: Sequence[Waiting]) -> Iterator[str]:
@@ -316,21 +321,21 @@ def _limits(waits: Sequence[Waiting]) -> Iterator[str]:
 
 
 def spent_for(one: SenderSpending) -> str:
-    """What an agent spent for a sender: `ada: 12,400 of 50,000,000 tokens per hour, 2 calls not reported`."""
+    """Format the tokens spent for a sender: `ada: 12,400 of 50,000,000 tokens per hour, 2 calls not reported`."""
     tokens = "?" if one.tokens is None else f"{one.tokens:,}"
     unknown = f", {count_of(one.unreported_calls, 'call')} not reported" if one.unreported_calls else ""
     return clean(f"{one.participant}: {tokens} of {one.budget_tokens:,} tokens per hour{unknown}")
 
 
 def pins(pinned: Sequence[PinReport]) -> str:
-    """The number of pins and the beginning of each hash: `2 pins 3f2a19c1 99b0ab12`."""
+    """Format the number of pins and the beginning of each hash: `2 pins 3f2a19c1 99b0ab12`."""
     hashes = " ".join(clean(one.hash[:8]) for one in pinned[:_PIN_HASHES])
     more = "" if len(pinned) <= _PIN_HASHES else " ..."
     return f"{count_of(len(pinned), 'pin')} {hashes}{more}"
 
 
 def sessions(contexts: Sequence[SessionContext]) -> str:
-    """The sessions of an agent, whose figures are not part of its own: `3 sessions, fullest 4,120 of 8,192`."""
+    """Format the number of sessions, and the fullest one: `3 sessions, fullest 4,120 of 8,192`."""
     count = count_of(len(contexts), "session")
     known = [(one.tokens / one.max_tokens, one) for one in contexts if one.tokens is not None and one.max_tokens]
     if not known:

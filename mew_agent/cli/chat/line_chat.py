@@ -1,4 +1,4 @@
-"""A conversation at a terminal, line by line: what is typed is sent, and what arrives is printed.
+"""A conversation at a terminal, line by line.
 
 Owns the connection and the printing. What a line means is `terminal_chat`.
 """
@@ -29,7 +29,7 @@ _GOODBYE_SECONDS: Final = 3.0
 
 
 async def chat_by_lines(who: Identity, targets: tuple[str, ...], lines: TypedLines) -> None:
-    """Send what is typed, and print what is received."""
+    """Send typed lines, and print received envelopes."""
     me = Participant(who.ws_url, space=who.space, id=who.participant, token=who.token, reports_context=False)
     chat = TerminalChat(who.participant, targets)
     is_lost = False

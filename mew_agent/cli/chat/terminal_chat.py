@@ -1,11 +1,11 @@
-"""[pure] A conversation at a terminal: what a typed line means, and how a received envelope is shown.
+"""[pure] A conversation at a terminal: reads typed lines, and shows received envelopes.
 
 Owns what slash commands refer to: open proposals, chats not yet acknowledged, running reasonings, and the recipients of
 plain text. Sends and prints nothing itself.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -52,7 +52,7 @@ class TerminalChat:
     # -- typed lines -------------------------------------------------------------------------------------
 
     def parse_line(self, line: str, names: Sequence[str] = ()) -> Sequence[TypedEnvelope | str]:
-        """What a typed line asks for: envelopes to send, or a text to show. Raises `InvalidLine`.
+        """Read a typed line: return envelopes to send, or a text to show. Raises `InvalidLine`.
 
         `names` are those that a text may address as `@name`.
         """
@@ -63,26 +63,23 @@ class TerminalChat:
             return [self._chat(text, names)]
         command, _, rest = text.partition(" ")
         parts = rest.split()
-        match command:
-            case "/help":
-                return [HELP]
-            case "/verbose":
-                self.is_verbose = not self.is_verbose
-                return ["showing all envelopes" if self.is_verbose else "showing important envelopes only"]
-            case "/target":
-                return [self._target(parts)]
-            case "/ack":
-                return self._acknowledge(parts)
-            case "/cancel":
-                return [self._cancel(rest.strip())]
-            case "/approve" | "/reject":
-                return [self._answer_proposal(parts, approve=command == "/approve")]
-            case "/call":
-                return [call(rest)]
-            case "/stream":
-                return [stream(parts)]
-            case _:
-                return [control(command, parts)]
+        if command == "/ack":
+            return self._acknowledge(parts)
+        run: dict[str, Callable[[], TypedEnvelope | str]] = {
+            "/help": lambda: HELP,
+            "/verbose": self._switch_verbose,
+            "/target": lambda: self._target(parts),
+            "/cancel": lambda: self._cancel(rest.strip()),
+            "/approve": lambda: self._answer_proposal(parts, approve=True),
+            "/reject": lambda: self._answer_proposal(parts, approve=False),
+            "/call": lambda: call(rest),
+            "/stream": lambda: stream(parts),
+        }
+        return [run[command]() if command in run else control(command, parts)]
+
+    def _switch_verbose(self) -> str:
+        self.is_verbose = not self.is_verbose
+        return "showing all envelopes" if self.is_verbose else "showing important envelopes only"
 
     def _chat(self, text: str, names: Sequence[str]) -> TypedEnvelope:
         if text.startswith("{"):
@@ -147,7 +144,7 @@ class TerminalChat:
     # -- received envelopes ------------------------------------------------------------------------------
 
     def receive(self, envelope: Envelope) -> str | None:
-        """Remember what later commands may refer to. Returns the text to show; None to show nothing."""
+        """Remember the targets of later commands. Returns the text to show; None to show nothing."""
         self._remember(envelope)
         line = self._shown(envelope)
         if line is None and self.is_verbose:
@@ -187,10 +184,14 @@ class TerminalChat:
         who, body = envelope.sender, envelope.body
         mine = envelope.names(self.me)
         match envelope.kind:
-            case kinds.CHAT if who != self.me:
+            case kinds.CHAT | kinds.PARTICIPANT_STATUS if who == self.me:
+                return None
+            case kinds.CHAT:
                 others = [one for one in envelope.addressees if one != self.me]
                 to = f" (to {', '.join(others)})" if others else ""
                 return f"{who}{to}: {body.get('text')}"
+            case kinds.PARTICIPANT_STATUS:
+                return self._status(envelope, mine=mine)
             case kinds.SYSTEM_PRESENCE:
                 name = value_at(body, "participant", "id") or "?"
                 verb = {"join": "joined", "leave": "left"}.get(str(body.get("event")), str(body.get("event")))
@@ -198,23 +199,31 @@ class TerminalChat:
             case kinds.SYSTEM_ERROR:
                 return f"* refused: {body.get('message') or body.get('error')}"
             case kinds.MCP_PROPOSAL | kinds.SYSTEM_WELCOME:
-                new = [number for number in self.proposals if number > self._proposals_shown]
-                self._proposals_shown = self._proposals_seen
-                return "\n".join(_proposed(self.proposals[number], number) for number in new) or None
-            case kinds.CHAT_ACKNOWLEDGE if mine and (problem := chat_refusal_in(envelope)) is not None:
+                return self._new_proposals()
+            case kinds.SPACE_INVITE_ACK:
+                return f"* invitation of {body.get('participant_id')}: {body.get('status')}"
+            case _:
+                return self._answer_shown(envelope) if mine else None
+
+    def _new_proposals(self) -> str | None:
+        new = [number for number in self.proposals if number > self._proposals_shown]
+        self._proposals_shown = self._proposals_seen
+        return "\n".join(_proposed(self.proposals[number], number) for number in new) or None
+
+    def _answer_shown(self, envelope: Envelope) -> str | None:
+        """Return the text for an answer to us."""
+        who, body = envelope.sender, envelope.body
+        match envelope.kind:
+            case kinds.CHAT_ACKNOWLEDGE if (problem := chat_refusal_in(envelope)) is not None:
                 return f"* {who} refused your message: {problem}"
-            case kinds.MCP_REJECT if mine:
+            case kinds.MCP_REJECT:
                 return f"* {who} rejects it: {body.get('reason')}"
-            case kinds.MCP_RESPONSE if mine:
+            case kinds.MCP_RESPONSE:
                 return f"* {who} answers: {_result(body)}"
-            case kinds.PARTICIPANT_COMPACT_DONE if mine:
+            case kinds.PARTICIPANT_COMPACT_DONE:
                 if body.get("skipped") is True:
                     self._skipped.add(who)
                 return f"* {who}: {_freed(body)}"
-            case kinds.PARTICIPANT_STATUS if who != self.me:
-                return self._status(envelope, mine=mine)
-            case kinds.SPACE_INVITE_ACK:
-                return f"* invitation of {body.get('participant_id')}: {body.get('status')}"
             case _:
                 return None
 
@@ -257,7 +266,7 @@ def _proposed(proposal: Envelope, number: int) -> str:
 
 
 def _closes(envelope: Envelope, proposal: Envelope, me: str) -> bool:
-    """Whether a request, rejection or withdrawal decides about a proposal for us. What others reject we may approve."""
+    """Return True if a request, rejection or withdrawal decides a proposal. We may approve one that others reject."""
     if not envelope.refers_to(proposal.id):
         return False
     if envelope.kind == kinds.MCP_REQUEST:

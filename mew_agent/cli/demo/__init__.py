@@ -1,1 +1,1 @@
-"""`mew demo`: a complete space whose agents fill up and compact."""
+"""`mew demo`: a complete space with agents that fill up and compact."""

@@ -219,7 +219,7 @@ def summary_lines(checks: list[CompactionCheck], seconds: float, *, width: int) 
 
 
 def next_steps(mew: str) -> list[str]:
-    """What to try after the demo; `mew` is how the command is typed."""
+    """Return commands to try after the demo; `mew` is the typed name of the command."""
     steps = [
         ("mew demo --keep", "keep the agents running, and print how to watch them"),
         ("mew init --model rehearsal && mew up -i", "start a space of your own, in an empty folder"),

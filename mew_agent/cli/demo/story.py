@@ -166,7 +166,7 @@ class DemoStory:
         return text
 
     async def _follow_up(self, agent: str) -> None:
-        """Ask one more short question: its reported prompt shows what the compaction really freed."""
+        """Ask one more short question: its reported prompt shows the tokens really freed."""
         await self._wait_for(lambda: self._compactions(agent), f"'{agent}' did not report its compaction")
         if not self._is_checked(agent):
             await self._chat(agent, FOLLOW_UP)

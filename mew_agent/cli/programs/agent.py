@@ -78,7 +78,7 @@ def run(
 
 
 def _running_space(agent_id: str | None) -> Source | None:
-    """What the running space of this folder provides for the agent; None if no space runs."""
+    """Return settings from the running space of this folder; None without one."""
     found = find_run(None)
     if found is None:
         return None

@@ -102,7 +102,7 @@ class CommandLinePrograms:
         return await self._command("added", "agent", "add", *given, new.participant)
 
     def _newest_config(self) -> SpaceConfig:
-        """The space.yaml of now; that of the start if it has a mistake now."""
+        """Return the current space.yaml; if that is invalid, the one of the start."""
         try:
             run = self._run()
             return self._config if run is None else load_space(run.config)
@@ -149,7 +149,7 @@ def _not_done(participant: str, why: str) -> ProgramAnswer:
 
 
 def known_secrets(state: Path, config: SpaceConfig, environ: Mapping[str, str]) -> list[str]:
-    """The tokens of a space, and the values of variables and headers of its programs whose names sound like secrets."""
+    """Return the tokens of a space, and the values of its programs' variables and headers with names like `KEY`."""
     found = [path.read_text(encoding="utf-8").strip() for path in (state / "tokens").glob("*") if path.is_file()]
     found += [value for name, value in environ.items() if _SECRET_NAME.search(name)]
     for participant in config.participants.values():
@@ -172,7 +172,7 @@ def known_secrets(state: Path, config: SpaceConfig, environ: Mapping[str, str]) 
 
 
 def hide_secrets(text: str, secrets: Iterable[str]) -> str:
-    """Replace secrets in a text: those given, and what has the form of a key or follows such a name."""
+    """Replace secrets in a text: the given ones, and texts that look like keys."""
     for secret in secrets:
         text = text.replace(secret, _HIDDEN)
     text = _SECRET_TEXT.sub(lambda found: f"{found[1] or found[2] or ''}{_HIDDEN}", text)

@@ -1,4 +1,4 @@
-"""`mew context history`, `show`, `undo` and `recall`: what is in a participant's context, and what left it.
+"""`mew context history`, `show`, `undo` and `recall`.
 
 Owns how the answers are printed. What can be undone is up to the participant.
 """
@@ -6,7 +6,6 @@ Owns how the answers are printed. What can be undone is up to the participant.
 import sys
 from collections.abc import Iterator
 from datetime import datetime
-from pathlib import Path
 from typing import Annotated, TypeVar
 
 import typer
@@ -32,7 +31,7 @@ from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.options import ReasonOption, option, with_option_groups
 from mew_agent.cli.board import words
 from mew_agent.cli.board.composition import composition_lines
-from mew_agent.cli.board.figures import chart_svg, compaction_line, csv_lines
+from mew_agent.cli.board.figures import compaction_line, csv_lines
 from mew_agent.cli.remote.http_api import MAX_MINUTES, MAX_REPORTS
 from mew_agent.cli.remote.request import (
     ParticipantOffline,
@@ -44,7 +43,6 @@ from mew_agent.cli.remote.request import (
     typed_payload,
 )
 from mew_agent.cli.remote.session import find_gateway
-from mew_agent.errors import ConfigError
 
 A = TypeVar("A", bound=BaseModel)
 
@@ -53,7 +51,6 @@ A = TypeVar("A", bound=BaseModel)
 def history(
     *,
     as_csv: Annotated[bool, option("--csv", "Print the figures over time as CSV.")] = False,
-    plot: Annotated[Path | None, option("--plot FILE", "Draw the figures over time into an SVG file.")] = None,
     minutes: Annotated[
         int | None, option("--minutes N", "Minutes that the figures go back (default: 60).", min=1, max=MAX_MINUTES)
     ] = None,
@@ -62,17 +59,12 @@ def history(
     """List a participant's compactions.
 
     Shows when and why each ran, the tokens before and after, who asked or approved, and what it cost, oldest first. A
-    `forget`, a `clear` and an undo are listed too. If the participant is away or keeps no list, and with `--csv`
-    and `--plot`, shows what the gateway recorded.
+    `forget`, a `clear` and an undo are listed too. If the participant is away or keeps no list, and with `--csv`,
+    shows what the gateway recorded.
     """
-    if as_csv or plot is not None or minutes is not None:
+    if as_csv or minutes is not None:
         recorded = _recorded(request, minutes or 60)
-        if plot is not None:
-            if plot.suffix.lower() != ".svg":
-                raise ConfigError("--plot", f"'{plot}' is not an SVG file", "a name that ends in .svg")
-            terminal.write_text(plot, chart_svg(recorded, terminal.now().tzinfo), "--plot")
-            terminal.print_line(f"{plot}: {len(recorded.samples):,} reports, {len(recorded.compactions):,} compactions")
-        elif as_csv:
+        if as_csv:
             terminal.print_lines(csv_lines(recorded))
         else:
             _print_recorded(request, recorded)
@@ -181,7 +173,7 @@ def recall(
 
 
 def _recorded(request: TargetedRequest, minutes: int) -> ParticipantFigures:
-    """What the gateway recorded of a participant. Raises `NoSuchParticipant`."""
+    """Return the gateway's record of a participant. Raises `NoSuchParticipant`."""
     api = find_gateway(request.connection)
     check_known(api, api.board(), request.target)
     found = api.context_history(minutes * 60, request.target)

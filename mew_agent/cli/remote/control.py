@@ -121,14 +121,14 @@ def compact(
 
 
 def _answers_no_chats(sent: SentRequest) -> bool:
-    """Return whether space.yaml says that the participant offers tools or figures only."""
+    """Return True if space.yaml gives the participant a type without chats."""
     config = configuration_at(sent.api.run_path)
     known = config.participants.get(sent.participant) if config is not None else None
     return known is not None and not known.answers_chats
 
 
 def _cancel_question(sent: SentRequest) -> None:
-    """Tell the participant that its answer is not needed, and the person what happens now."""
+    """Cancel the question, and print the state of it."""
     payload, about = ChatCancel(reason="its sender pressed Ctrl-C"), (sent.sent.id,)
     cancel = new_envelope(sent.api, kinds.CHAT_CANCEL, payload, sent.participant, correlation_id=about)
     try:
@@ -150,7 +150,7 @@ def _show_progress(sent: SentRequest, progress: terminal.ProgressLine) -> None:
 
 
 def _name_undo(sent: SentRequest) -> None:
-    """Ctrl-C ends the command and not the compaction, so say how to get back what it removes."""
+    """Print how to undo the compaction, which continues after Ctrl-C."""
     agent = sent.participant
     terminal.warn(f"{agent} continues to compact; `mew context undo {agent}` restores what that removes")
 

@@ -106,7 +106,7 @@ class EventStream:
 
 
 class _OpenEvents:
-    """An answer whose events a thread reads, so that a wait for one can end at any time."""
+    """An open event stream. A thread reads it, so that a wait for an event can end at any time."""
 
     def __init__(self, gateway: str, client: httpx2.Client, response: httpx2.Response) -> None:
         self._gateway, self._client, self._response = gateway, client, response
@@ -179,7 +179,7 @@ class GatewayApi:
 
     @property
     def can_continue(self) -> bool:
-        """Whether another gateway may answer, or this one again: its supervisor, on this machine, restarts it."""
+        """True if another gateway may answer, or this one after its supervisor on this machine restarts it."""
         return self.run_path is not None or len(self._gateways) > 1
 
     def run(self) -> RunFile | None:
@@ -187,7 +187,7 @@ class GatewayApi:
         return read_run_file(self.run_path) if self.run_path is not None else None
 
     def is_complete(self) -> bool:
-        """Return whether the gateway serves what commands need over HTTP: board, events and history.
+        """Return True if the gateway serves board, events and history over HTTP.
 
         A health answer without a protocol is that of the TypeScript gateway, which takes messages only. A gateway that
         does not answer counts as complete: the next request says what is wrong.
@@ -198,21 +198,21 @@ class GatewayApi:
             return True
 
     def board(self) -> Board:
-        """The last status of every participant."""
+        """Return the last status of every participant."""
         return Board.model_validate(self._object("GET", f"/spaces/{_quoted(self.space)}/context"))
 
     def context_history(self, seconds: int, participant: str | None = None) -> ContextHistory:
-        """What was reported in the last `seconds`, at most `MAX_REPORTS` reports."""
+        """Return the reports of the last `seconds`, at most `MAX_REPORTS`."""
         path = f"/spaces/{_quoted(self.space)}/context/history?seconds={seconds}&limit={MAX_REPORTS}"
         about = "" if participant is None else f"&participant={_quoted(participant)}"
         return ContextHistory.model_validate(self._object("GET", path + about))
 
     def attention(self) -> tuple[AttentionItem, ...]:
-        """What needs a person."""
+        """Return the attention items."""
         return Attention.model_validate(self._object("GET", f"/spaces/{_quoted(self.space)}/attention")).items
 
     def proposals(self) -> tuple[UndecidedProposal, ...]:
-        """The open proposals."""
+        """Return the open proposals."""
         found = self._object("GET", f"/spaces/{_quoted(self.space)}/proposals")
         return UndecidedProposals.model_validate(found).proposals
 
@@ -230,17 +230,17 @@ class GatewayApi:
             raise
 
     def participants(self) -> list[dict[str, Any]]:
-        """All participants of the space, connected or not: `id`, `connected`, `capabilities`."""
+        """Return all participants of the space, connected or not: `id`, `connected`, `capabilities`."""
         listed = self._object("GET", f"/participants?space={_quoted(self.space)}").get("participants")
         return listed if isinstance(listed, list) else []
 
     def messages(self, since: str | None = None) -> dict[str, Any]:
-        """A page of messages after `since`, the last page's `next`: `messages`, `next`, `complete`, `more`."""
+        """Return a page of messages after `since`, the last page's `next`: `messages`, `next`, `complete`, `more`."""
         place = f"&since={_quoted(since)}" if since is not None else ""
         return self._object("GET", f"{self._messages}&limit={PAGE_MESSAGES}{place}")
 
     def pages(self, since: str | None = None) -> Iterator[dict[str, Any]]:
-        """The pages of messages that the gateway still keeps, oldest first; after `since`, the `next` of a page."""
+        """Yield the pages of stored messages, oldest first; after `since`, the `next` of a page."""
         while True:
             page = self.messages(since)
             yield page
@@ -249,7 +249,7 @@ class GatewayApi:
                 return
 
     def events(self, last: int = 0) -> AbstractContextManager[SpaceEvents]:
-        """The space's events: the newest `last` envelopes that are not statuses, the board, and what follows."""
+        """Open the space's events: the newest `last` envelopes without statuses, the board, then later events."""
         return closing(EventStream(self, last))
 
     def open_events(self, since: str | None = None, *, last: int = 0, deadline: float | None = None) -> _OpenEvents:
@@ -348,7 +348,7 @@ class _RefusedError(GatewayError):
 
 
 def _root(error: BaseException) -> Exception:
-    """Return the error that an error of httpx2 stands for: that of the system or of TLS, else the error itself."""
+    """Return the cause of an httpx2 error: an error of the system or of TLS, else the error itself."""
     causes = [error]
     while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None:
         causes.append(cause)

@@ -1,4 +1,4 @@
-"""`mew proposals`, `approve`, `reject`, `grant` and `revoke`: decide what participants may do.
+"""`mew proposals`, `approve`, `reject`, `grant` and `revoke`.
 
 Owns how a proposal is shown and found by its id, and how capabilities are written on the command line. The gateway
 keeps the proposals, and decides who may make their requests and what may be granted.
@@ -222,7 +222,7 @@ def _check_decider(proposal: UndecidedProposal, me: str) -> None:
 
 
 def _changes(proposal: UndecidedProposal, target_tokens: int | None, pins: list[str]) -> dict[str, Any]:
-    """What an approver changes of a proposed compaction. Raises `ConfigError`."""
+    """Return an approver's changes to a proposed compaction. Raises `ConfigError`."""
     changes = {"target_tokens": target_tokens, "pins": pins or None}
     given = {key: value for key, value in changes.items() if value is not None}
     if given and not is_compaction(proposal):
@@ -235,7 +235,7 @@ def _changes(proposal: UndecidedProposal, target_tokens: int | None, pins: list[
 
 
 def _details(proposal: UndecidedProposal) -> list[str]:
-    """Everything that was proposed: a person must not approve what is not shown."""
+    """Return the whole proposal: a person must not approve hidden parts."""
     if proposal.truncated:
         return ["(too large to be kept)"]
     if not is_compaction(proposal):
@@ -279,7 +279,7 @@ def _call(proposal: UndecidedProposal) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CapabilityChange:
-    """A change of what a participant may send, as given on the command line."""
+    """A change of capabilities, as given on the command line."""
 
     recipient: TargetArgument
     written: Annotated[

@@ -1,4 +1,4 @@
-"""`mew history`, `mew tools` and `mew fit`: what a space has said, what it offers, and what has room.
+"""`mew history`, `mew tools` and `mew fit`.
 
 Owns which envelopes are shown, which participants are asked for tools, and how the answers are printed. The gateway
 decides how long it keeps envelopes; whether a text fits is computed in `mew_protocol.payloads.fit`.
@@ -75,14 +75,9 @@ def show_history(
     if as_json and as_markdown:
         raise ConfigError("--markdown", "cannot be combined with --json")
     patterns = ["*"] if everything else kind or [kinds.CHAT]
-    newest: deque[Message] = deque(maxlen=last)
     api = find_gateway(connection)
-    for message in (one for page in api.pages() for one in page["messages"]):
-        is_wanted = any(fnmatchcase(str(message.get("kind")), pattern) for pattern in patterns)
-        if is_wanted and (target is None or target in (message.get("from"), *(message.get("to") or ()))):
-            newest.append(message)
-    if not newest and target is not None:
-        check_name(api, target)
+    all_messages = (one for page in api.pages() for one in page["messages"])
+    newest = deque((one for one in all_messages if _is_wanted(one, patterns, target)), maxlen=last)
     for message in newest:
         if as_json:
             terminal.print_json(message)
@@ -90,9 +85,19 @@ def show_history(
             terminal.print_line(_markdown(message))
         else:
             terminal.print_line(_message_line(message, datetime.now(UTC).astimezone()))
-    if not newest and not as_json:
+    if newest:
+        return
+    if target is not None:
+        check_name(api, target)
+    if not as_json:
         terminal.print_line("the gateway keeps no matching envelopes")
         warn_of_unknown_kinds({"kind": pattern} for pattern in patterns)
+
+
+def _is_wanted(message: Message, patterns: list[str], target: str | None) -> bool:
+    """Return True for an envelope of one of these kinds, from or to `target` if that is given."""
+    is_of_kind = any(fnmatchcase(str(message.get("kind")), pattern) for pattern in patterns)
+    return is_of_kind and (target is None or target in (message.get("from"), *(message.get("to") or ())))
 
 
 def _markdown(message: Message) -> str:
@@ -155,7 +160,7 @@ def show_tools(
 
 
 def _may_offer_tools(api: GatewayApi) -> list[str]:
-    """The connected participants that may answer requests, without people, whose clients usually answer none."""
+    """Return the connected participants that may answer requests, without people: their clients answer none."""
     config = configuration_at(api.run_path)
     people = people_of(config) if config is not None else []
     return [

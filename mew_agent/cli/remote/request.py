@@ -49,7 +49,7 @@ class NoSuchParticipant(ConfigError):
 
 
 class RequestRefused(MewAgentError):
-    """A participant refused what a command asked it for."""
+    """A participant refused the request of a command."""
 
     def __init__(self, participant: str, problem: str) -> None:
         super().__init__(f"{participant}: {words.clean(problem)}")
@@ -121,7 +121,7 @@ class SentRequest:
 
     @property
     def is_paused(self) -> bool:
-        """Whether the participant last reported that it is paused; it answers after it is resumed."""
+        """True if the participant's last status is `paused`; it answers after `resume`."""
         return self.last_status is not None and self.last_status.status == "paused"
 
     @property
@@ -191,13 +191,13 @@ class TargetedRequest:
             return sent.next_status()
 
     def print(self, text: str, outcome: Mapping[str, Any]) -> None:
-        """Print the outcome behind the participant's id, or for `--json` as JSON."""
+        """Print the participant's id and the outcome, or for `--json` JSON."""
         terminal.print_outcome(f"{self.target}: {text}", {"participant": self.target, **outcome}, as_json=self.as_json)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowRequest(TargetedRequest):
-    """A request whose answer takes a model call."""
+    """A request that takes a model call."""
 
     timeout: TimeoutOption = ANSWER_SECONDS
 
@@ -211,7 +211,7 @@ def parse_answer(model: type[P], body: Mapping[str, Any], peer: str) -> P:
 
 
 def typed_payload(model: type[P], where: str, **values: Any) -> P:
-    """Make a payload of what was typed. Raises `ConfigError` that names the argument `where`."""
+    """Make a payload of typed values. Raises `ConfigError` that names the argument `where`."""
     try:
         return model(**values)
     except ValidationError as error:
@@ -245,7 +245,7 @@ def first_board(events: SpaceEvents) -> Board:
 
 
 def check_name(api: GatewayApi, participant: str) -> Mapping[str, Any]:
-    """What the gateway tells of a participant: `id`, `connected`, `capabilities`. Raises `NoSuchParticipant`."""
+    """Return the gateway's entry of a participant: `id`, `connected`, `capabilities`. Raises `NoSuchParticipant`."""
     found = {str(one.get("id")): one for one in api.participants()}
     if participant not in found:
         raise NoSuchParticipant(participant, api.space, [*found])

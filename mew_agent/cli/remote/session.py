@@ -103,7 +103,7 @@ def find_identity(
 
 
 def require_person(who: Identity, config: SpaceConfig | None = None) -> None:
-    """Raise `ConfigError` if `who` is a program of space.yaml (default: as read now): joining would replace it."""
+    """Raise `ConfigError` for a program of space.yaml (default: as read now): joining would replace it."""
     known = config or configuration_at(who.run_path)
     if known is not None and who.participant in known.participants and not known.is_person(who.participant):
         people = ", ".join(people_of(known)) or "no one"

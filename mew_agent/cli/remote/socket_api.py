@@ -41,7 +41,7 @@ class SocketEvents:
         self._board: ServerSentEvent | None = None
 
     def begin(self) -> None:
-        """Note who is here, and ask all participants for a status."""
+        """Note the present participants, and ask them for a status."""
         now = wire_timestamp(datetime.now(UTC))
         present = [{"id": name, "connected": True} for name in (self.me.id, *self.me.peers)]
         self._board = ServerSentEvent("board", {"space": self.me.space, "at": now, "participants": present})
@@ -143,7 +143,7 @@ class SocketApi(GatewayApi):
             return events.send(envelope)
 
     def participants(self) -> list[dict[str, Any]]:
-        """The participants who are here. Their capabilities are those that the gateway announced."""
+        """Return the present participants. Their capabilities are those that the gateway announced."""
         with self.events() as events:
             known = {one.id: one.capabilities for one in events.me.peers.snapshot().values()}
             known[self.participant] = tuple(dict(one) for one in events.me.messenger.capabilities.patterns)
@@ -158,7 +158,7 @@ class SocketApi(GatewayApi):
         raise GatewayError(f"{self.gateway} keeps no figures over time: it is not a gateway of mew-agent")
 
     def attention(self) -> tuple[AttentionItem, ...]:
-        """What needs a person, as far as the last board says it: this gateway keeps no proposals."""
+        """Return the attention items of the last board, without proposals: this gateway keeps none."""
         board = self._board or self.board()
         return aggregate(attention(board.participants, (), now=datetime.now(UTC)))
 

@@ -43,37 +43,49 @@ def show_status(
     """
     if bell and not watch:
         raise ConfigError("--bell", "needs --watch", "mew status --watch --bell")
-    open_space = terminal.full_screen() if watch and not (as_json or plain or history) else None
-    if open_space is not None:
-        who = find_identity(connection)
-        config = configuration_at(who.run_path)
-        if config is not None and config.is_person(who.participant):  # joining replaces no program's connection
-            open_space(who, start_on="board", bell=bell)
-            return
+    if history is not None and watch:
+        raise ConfigError("--history", "cannot be combined with --watch", "one of the two")
+    if watch and not (as_json or plain) and _opens_full_screen(connection, bell=bell):
+        return
     api = find_gateway(connection)
     run = api.run()
     if run is not None and run.pids.supervisor is not None and not run.is_running(run.pids.supervisor):
         terminal.warn("`mew up` of this space was killed, so programs are not restarted; `mew down` stops the rest")
     if history is not None:
-        if watch:
-            raise ConfigError("--history", "cannot be combined with --watch", "one of the two")
         _print_history(api, history, as_json=as_json)
-    elif watch and not as_json and terminal.is_terminal(sys.stdout):
+    elif not watch:
+        _print_once(api, as_json=as_json)
+    elif not as_json and terminal.is_terminal(sys.stdout):
         _redraw(api, bell=bell)
-    elif watch:
-        _print_changes(api, bell=bell, as_json=as_json)
     else:
-        board, reported = api.board(), api.attention()
-        if as_json:
-            items = single_items(_with_faults(board, reported, api))
-            for entry in board.participants:
-                terminal.print_json(_as_json(entry, _items_of(entry, items)))
-        else:
-            terminal.print_lines(_lines(board, reported, api, _agents(api)))
+        _print_changes(api, bell=bell, as_json=as_json)
+
+
+def _opens_full_screen(connection: ConnectionOptions, *, bell: bool) -> bool:
+    """Run the full-screen application as a person; return False if there is none, or if no person would join."""
+    open_space = terminal.full_screen()
+    if open_space is None:
+        return False
+    who = find_identity(connection)
+    config = configuration_at(who.run_path)
+    if config is None or not config.is_person(who.participant):  # joining would replace a program's connection
+        return False
+    open_space(who, start_on="board", bell=bell)
+    return True
+
+
+def _print_once(api: GatewayApi, *, as_json: bool) -> None:
+    board, reported = api.board(), api.attention()
+    if not as_json:
+        terminal.print_lines(_lines(board, reported, api, _agents(api)))
+        return
+    items = single_items(_with_faults(board, reported, api))
+    for entry in board.participants:
+        terminal.print_json(_as_json(entry, _items_of(entry, items)))
 
 
 def _print_history(api: GatewayApi, minutes: int, *, as_json: bool) -> None:
-    """Print what each participant reported over time, as the gateway keeps it."""
+    """Print the stored reports of each participant."""
     found = api.context_history(minutes * 60)
     for one in found.participants:
         if as_json:
@@ -92,12 +104,12 @@ def _print_history(api: GatewayApi, minutes: int, *, as_json: bool) -> None:
 
 
 def _items_of(entry: BoardEntry, items: Iterable[AttentionItem]) -> tuple[AttentionItem, ...]:
-    """What needs a person because of this participant, or because of the space."""
+    """Return the attention items of this participant, and those of the space."""
     return tuple(one for one in items if one.participant in (None, entry.id))
 
 
 def _as_json(entry: BoardEntry, own: Iterable[AttentionItem]) -> dict[str, Any]:
-    """Return an entry as JSON, with what needs a person."""
+    """Return an entry as JSON, with its attention items."""
     attention = [one.model_dump(mode="json", exclude_unset=True) for one in own]
     return {**ParticipantView(entry, terminal.now()).as_json(), "attention": attention}
 
@@ -152,7 +164,7 @@ def _ring(items: Iterable[AttentionItem], seen: set[str], *, bell: bool) -> None
 
 
 def _views(events: SpaceEvents) -> Iterator[tuple[Board, tuple[AttentionItem, ...]]]:
-    """The board and what needs a person, after each change. Never ends."""
+    """Yield the board and the attention items after each change. Never ends."""
     board: Board | None = None
     items: tuple[AttentionItem, ...] = ()
     while True:

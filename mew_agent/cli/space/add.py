@@ -111,7 +111,7 @@ class NewParticipant:
 
 @dataclass(frozen=True, slots=True)
 class AddOutcome:
-    """How an addition ended: what to print of it, and whether the participant was added and has joined."""
+    """The outcome of an addition, as text and as two flags."""
 
     text: str
     is_added: bool = True
@@ -165,19 +165,19 @@ def _add(newcomer: NewParticipant, place: SpaceFileOptions) -> AddOutcome:
 
 @dataclass(frozen=True, slots=True)
 class RunningSpace:
-    """A running space, for the person who invites participants into it."""
+    """A running space, for inviting participants into it."""
 
     run_path: Path
     run: RunFile
     config: SpaceConfig
 
     def access(self) -> GatewayApi:
-        """Access as the person who invites."""
+        """Return access as the inviting person."""
         folder = self.run_path.parent.parent
         return find_gateway(ConnectionOptions(participant=inviter_of(self.config, self.run), folder=folder))
 
     def has_member(self, name: str) -> bool:
-        """Whether the space has this participant, connected or not."""
+        """Return True if the space has this participant, connected or not."""
         return entry_of(self.access().board(), name) is not None
 
     def invite(self, name: str, patterns: list[dict[str, Any]]) -> None:
@@ -204,7 +204,7 @@ def running_space(path: Path, config: SpaceConfig) -> RunningSpace | None:
 
 
 def inviter_of(config: SpaceConfig, run: RunFile) -> str | None:
-    """The person who invites: the default one, else the first who may; None if the space has no people."""
+    """Return the inviting person: the default one, else the first with the capability; None without people."""
     if run.person is not None:
         return run.person
     people = people_of(config)
@@ -215,7 +215,7 @@ def inviter_of(config: SpaceConfig, run: RunFile) -> str | None:
 
 
 def _withdraw(name: str, running: RunningSpace) -> None:
-    """Remove a participant whose program failed from the running space, and have `mew up` forget it."""
+    """Remove a participant after its program failed, from the running space and from `mew up`."""
     payload = {"participant_id": name, "reason": "it failed to start"}
     try:
         running.access().send({"kind": kinds.SPACE_KICK, "payload": payload})

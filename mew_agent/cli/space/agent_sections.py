@@ -82,7 +82,7 @@ def process_settings(agent: AgentSection, store: Path, model_port: int | None) -
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """What the model server of a space serves: a model of the table `builtin`, and which one, such as a file."""
+    """The model of a space's own server: an entry of the table `mew_agent.models`, and its file or name."""
 
     builtin: str
     what: str
@@ -96,7 +96,7 @@ class ServedModel:
 
 
 def served_model(agent: AgentConfig) -> ServedModel | None:
-    """Return what the space's own model server has to serve to an agent; None if the agent uses another server.
+    """Return the model that an agent needs from the space's own server; None for an agent with another server.
 
     Raises as `BuiltinModel.serves` does.
     """
@@ -105,7 +105,7 @@ def served_model(agent: AgentConfig) -> ServedModel | None:
 
 
 def shared_model(agents: Iterable[AgentConfig]) -> ServedModel | None:
-    """Return what the model server serves to all agents that use it. Raises `ConfigError` if they need two."""
+    """Return the model that all agents need from the space's own server. Raises `ConfigError` if they need two."""
     users: dict[ServedModel, str] = {}
     for agent in agents:
         if (served := served_model(agent)) is not None:

@@ -26,7 +26,7 @@ _KEPT = ".gitignore"
 
 @dataclass(frozen=True, slots=True)
 class CleanSelection:
-    """What to remove. Without `logs`, `fifos` and `everything` it means logs and FIFOs."""
+    """The files to remove. Without `logs`, `fifos` and `everything` it means logs and FIFOs."""
 
     logs: Annotated[bool, option("--logs", "Remove logs only.")] = False
     fifos: Annotated[bool, option("--fifos", "Remove FIFOs only.")] = False

@@ -1,4 +1,4 @@
-"""`mew doctor`: lists what is installed, and the command that installs what is missing.
+"""`mew doctor`: lists installed programs and packages, and the command that installs a missing one.
 
 Owns which programs and packages are looked for, and which of them the space of this folder needs. Installs nothing.
 """
@@ -43,17 +43,8 @@ def doctor(place: SpaceFileOptions, *, as_json: JsonOption = False) -> int:
     Looks for ACP agents, Node.js, and the extras of mew-agent. Exits with 1 if something that the space of this folder
     needs is missing. Installs nothing.
     """
-    needed: dict[str, tuple[str, ...]] = {}
-    config: SpaceConfig | None = None
-    try:
-        config = load_space(space_config_path(place.config, place.folder))
-        needed = needs(config)
-    except ConfigError:
-        if place.config is not None or place.folder is not None:
-            raise  # outside of a space nothing is needed
-    except SpaceConfigError as error:
-        terminal.warn(f"{error}; what this space needs is not checked")
-    found = look_around(needed)
+    config = _space_of(place)
+    found = look_around({} if config is None else needs(config))
     if config is not None:
         found += _findings_of_participants(config)
         mode = os.environ.get(COMPAT_VARIABLE) or config.compat or "specification"
@@ -62,6 +53,25 @@ def doctor(place: SpaceFileOptions, *, as_json: JsonOption = False) -> int:
     if as_json:
         terminal.print_json([asdict(one) for one in found])
         return ExitCode.FAILED if missing else ExitCode.DONE
+    _print_findings(found)
+    for one in missing:
+        terminal.warn(f"{', '.join(one.needed_by)}: needs {one.name}; install it with: {one.install}")
+    return ExitCode.FAILED if missing else ExitCode.DONE
+
+
+def _space_of(place: SpaceFileOptions) -> SpaceConfig | None:
+    """Return the space of this folder; None outside of one, or if its space.yaml is invalid."""
+    try:
+        return load_space(space_config_path(place.config, place.folder))
+    except ConfigError:
+        if place.config is not None or place.folder is not None:
+            raise  # outside of a space nothing is needed
+    except SpaceConfigError as error:
+        terminal.warn(f"{error}; what this space needs is not checked")
+    return None
+
+
+def _print_findings(found: list[Finding]) -> None:
     terminal.print_line(_COLUMNS.format("WHAT", "NAME", "VERSION", "INSTALL WITH").rstrip())
     for one in found:
         missing_word = "missing" if one.needed_by else "not installed"
@@ -71,13 +81,10 @@ def doctor(place: SpaceFileOptions, *, as_json: JsonOption = False) -> int:
     for one in found:
         if one.problem is not None:
             terminal.warn(f"{one.name} does not run: {one.problem}")
-    for one in missing:
-        terminal.warn(f"{', '.join(one.needed_by)}: needs {one.name}; install it with: {one.install}")
-    return ExitCode.FAILED if missing else ExitCode.DONE
 
 
 def look_around(needed: Mapping[str, tuple[str, ...]]) -> list[Finding]:
-    """What is installed on this machine. `needed` names who needs a program, or an extra as `[name]`."""
+    """Return the findings about this machine. `needed` names who needs a program, or an extra as `[name]`."""
     programs = {name: of for kind in participant_types().values() for name, of in kind.programs().items()}
     others = [name for name in needed if name not in programs and name not in NODE_COMMANDS and name[0] != "["]
     searched = [*programs, *NODE_COMMANDS, *others]
@@ -138,7 +145,7 @@ def _package(name: str) -> str | None:
 
 
 def _version_of(program: str, is_known: bool) -> tuple[str | None, str | None]:
-    """Return what `PROGRAM --version` prints, and why it does not run; neither if it is not on PATH.
+    """Return the output of `PROGRAM --version`, and the problem if it does not run; neither if it is not on PATH.
 
     `is_known`: the program is known to have this option.
     """

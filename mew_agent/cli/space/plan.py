@@ -73,7 +73,7 @@ INTERPRETER: Final = "MEW_PYTHON"
 
 @dataclass(frozen=True, slots=True)
 class StartOptions:
-    """What `mew up` was asked for. With `joins`, the user also wants to join as `participant`, or as the person."""
+    """The options of `mew up`. With `joins`, the user also wants to join as `participant`, or as the person."""
 
     joins: Annotated[bool, option("--interactive, -i", "Run in the background and join from this terminal.")] = False
     participant: Annotated[
@@ -165,7 +165,7 @@ class LaunchPlan:
 
     @property
     def people(self) -> list[str]:
-        """The people who can act in the space: its default person, else all of them."""
+        """The default person of the space, else all people."""
         return [self.person] if self.person is not None else people_of(self.launch.config)
 
     def dashboards(self) -> list[tuple[str, str]]:
@@ -196,7 +196,7 @@ def _plan_adapter() -> TypeAdapter[LaunchPlan]:
 
 
 def make_launch_plan(options: StartOptions, environ: Mapping[str, str] | None = None) -> LaunchPlan:
-    """Check everything and choose what is left open. Raises `ConfigError` and errors of `mew_spaces`."""
+    """Check everything and choose the open values. Raises `ConfigError` and errors of `mew_spaces`."""
     environ = os.environ if environ is None else environ
     path = space_config_path(options.config, options.folder)
     config = in_mode(on_backplane(load_space(path), options.backplane), options.compat)
@@ -288,7 +288,7 @@ def add_new_participants(
 def check_new_participant(
     name: str, config: SpaceConfig, path: Path, *, has_model_server: bool = True
 ) -> tuple[str, ...]:
-    """Refuse what `add_new_participants` would refuse, before anything is changed. Raises `ConfigError`.
+    """Make the checks of `add_new_participants` before anything is changed. Raises `ConfigError`.
 
     `has_model_server`: the running space has started one, or the space does not run. Returns warnings.
     """

@@ -129,7 +129,7 @@ def down(
 
 
 class _LogReader:
-    """The last lines of a log, then what is appended to it."""
+    """Yield the last lines of a log, then new lines."""
 
     def __init__(self, path: Path, lines: int) -> None:
         self.name = path.stem

@@ -1,4 +1,4 @@
-"""What is checked in a space before its programs start.
+"""Checks of a space before its programs start.
 
 Owns what is refused (programs, folders and packages that do not exist) and what gets a warning: lines of space.yaml
 that do less, or more, than their author may expect. Changes nothing.
@@ -75,7 +75,7 @@ def _missing_capabilities(config: SpaceConfig, path: Path) -> Iterator[str]:
 
 
 def _warnings_of_types(config: SpaceConfig, path: Path) -> Iterator[str]:
-    """Yield what the types of participants warn of."""
+    """Yield the warnings of participant types."""
     for name, participant in config.participants.items():
         key = participant.type_key
         if key is not None:

@@ -51,7 +51,7 @@ class TemplateVariable(_Section):
 
     @property
     def is_secret(self) -> bool:
-        """Whether its value must stay in the environment."""
+        """True if its value must stay in the environment."""
         return self.sensitive or _SECRET_NAME.search(self.name) is not None
 
 

@@ -124,7 +124,7 @@ def start_here(plan: LaunchPlan, *, is_background: bool = False) -> int:
 
 
 def _is_refused(program: Program) -> bool:
-    """Whether the gateway refuses the token of a program, for example because the participant was removed."""
+    """Return True if the gateway refuses the token of a program, for example of a removed participant."""
     environment = program.environment
     api = GatewayApi(
         environment["MEW_GATEWAY"],
@@ -205,7 +205,7 @@ async def _supervise(supervisor: Supervisor, plan: LaunchPlan) -> int:
 
 
 async def _forget_removed(supervisor: Supervisor, path: Path) -> None:
-    """Forget each program that has ended and whose participant is no longer in space.yaml, until cancelled."""
+    """Forget ended programs of participants that left space.yaml, until cancelled."""
     changed_at, names = 0, frozenset[str]()
     while True:
         await anyio.sleep(_CHECK_SECONDS)
@@ -353,7 +353,7 @@ def _last_words(log: Path) -> str:
 
 
 class _Printer:
-    """Prints what programs write, each line behind its program's name."""
+    """Prints the output of programs; each line begins with its program's name."""
 
     def __init__(self, names: list[str]) -> None:
         self._width = max(len(name) for name in (*names, GATEWAY))

@@ -172,7 +172,7 @@ class SpaceApp(App[None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        """Join, and draw what changes."""
+        """Join, and draw changes."""
         self.query_one("#attention").display = False
         self.query_one("#board" if self._start_on == "board" else "#composer").focus()
         self.run_worker(self._take_part(), exit_on_error=False)
@@ -300,7 +300,7 @@ class SpaceApp(App[None]):
 
     @on(Composer.Sent)
     def submit(self, event: Composer.Sent) -> None:
-        """Do what was typed."""
+        """Run a typed line."""
         self._hint("")
         self._enter(event.line)
 
@@ -311,7 +311,7 @@ class SpaceApp(App[None]):
 
     @on(Composer.Candidates)
     def show_candidates(self, event: Composer.Candidates) -> None:
-        """Show what the last word can become."""
+        """Show completions of the last word."""
         self._hint("  ".join(event.candidates[:20]))
 
     def _hint(self, text: str) -> None:
@@ -321,7 +321,7 @@ class SpaceApp(App[None]):
 
     @on(Input.Changed, "#filter")
     def filter_changed(self, event: Input.Changed) -> None:
-        """List only what matches."""
+        """List only matching participants."""
         self._filter = event.value.strip()
         self._is_stale = True
 
@@ -359,7 +359,7 @@ class SpaceApp(App[None]):
         board.focus()
 
     def action_show_attention(self) -> None:
-        """Go to what needs the person."""
+        """Go to the attention items."""
         queue = self.query_one(AttentionList)
         if queue.display:
             queue.focus()
@@ -399,7 +399,7 @@ class SpaceApp(App[None]):
         self.query_one(Composer).focus()
 
     def action_filter(self) -> None:
-        """Type what to list."""
+        """Type a filter."""
         field = self.query_one("#filter", Input)
         field.display = True
         field.focus()
@@ -438,7 +438,7 @@ class SpaceApp(App[None]):
 
     @work
     async def action_act(self, label: str) -> None:
-        """Run the selected item's action whose label begins with this text.
+        """Run the selected item's action with this beginning of its label.
 
         What a proposal would run is shown in full before it is approved, and so is what an action means.
         """
@@ -455,7 +455,7 @@ class SpaceApp(App[None]):
             await self.view.act(approve)
 
     async def _confirmed(self, action: AttentionAction, proposal: Envelope) -> bool:
-        """Show all of a proposal, and what an action on it means; return whether the person goes on."""
+        """Show a whole proposal and the meaning of an action; return True if the person confirms."""
         what = f"{visible(proposal.sender)} proposes {call_text(proposal)}:"
         means = [action.confirm, ""] if action.confirm is not None else []
         shown = [what, "", *argument_lines(proposal.body), "", *means, f"Y {action.label.lower()}   Esc back"]
@@ -463,7 +463,7 @@ class SpaceApp(App[None]):
 
     @work
     async def action_end_allowed(self) -> None:
-        """End what the selected participant may call without asking."""
+        """Revoke the calls that the selected participant makes without asking."""
         name = self.query_one(BoardList).chosen
         if name is None or not await self.view.end_allowed_calls(name):
             self.notify("Nothing is always allowed here.", timeout=2)

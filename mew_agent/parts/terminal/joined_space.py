@@ -1,4 +1,4 @@
-"""A space as the terminal application sees it: its board, its conversation, and what needs a person.
+"""A space for the terminal application: its board, its conversation and its attention items.
 
 Owns the connection and the requests over HTTP. It calls `on_change` after each change, and draws nothing.
 """
@@ -42,7 +42,7 @@ PREFIX_SECONDS: Final = 20.0
 
 
 class _Watcher(Participant):
-    """The person as a participant; passes on what arrives, frames of streams included."""
+    """The person as a participant; passes envelopes and stream frames on."""
 
     def __init__(self, who: Identity, view: "JoinedSpace") -> None:
         super().__init__(who.ws_url, space=who.space, id=who.participant, token=who.token, reports_context=False)
@@ -90,7 +90,7 @@ class JoinedSpace:
         """What arrived while the past was read."""
 
     async def run(self) -> None:
-        """Join, and pass on what happens. Raises the `GatewayError` that ended the connection."""
+        """Join, and pass events on. Raises the `GatewayError` that ended the connection."""
         async with self.me:
             await self._load()
             await self.me.run_forever()
@@ -126,7 +126,7 @@ class JoinedSpace:
             logger.info("could not read the figures of the last hour: %s", error)
 
     async def _load_capabilities(self) -> None:
-        """Read again what each participant may send."""
+        """Read the capabilities again."""
         if self._api is None:
             return
         try:
@@ -196,7 +196,7 @@ class JoinedSpace:
 
     @property
     def is_joined(self) -> bool:
-        """Whether there is a connection right now."""
+        """True while connected."""
         return self.me.is_joined
 
     @property
@@ -221,7 +221,7 @@ class JoinedSpace:
         self._expected = tuple(run.pids.participants) if run is not None else ()
 
     def attention(self, now: datetime) -> tuple[AttentionItem, ...]:
-        """What needs a person, by what has arrived here."""
+        """Return the attention items of this board."""
         if self.board is None:
             return ()
         waiting = [UndecidedProposal.of(one) for one in self.chat.proposals.values()]
@@ -231,18 +231,18 @@ class JoinedSpace:
     # -- what the person does ----------------------------------------------------------------------------
 
     async def enter(self, line: str) -> bool:
-        """Do what a typed line says; problems become notes. Returns whether the person wants to leave."""
+        """Run a typed line; problems become notes. Returns whether the person wants to leave."""
         return await enter_line(self.me, self.chat, line, lambda text: self.note(text.removeprefix("* ")))
 
     async def act(self, action: AttentionAction) -> bool:
-        """Do what an item of the queue offers. The answer arrives as a note. Returns whether it was sent."""
+        """Run an action of an attention item. The answer arrives as a note. Returns whether it was sent."""
         if action.envelope is None:
             self.note(f"run in a shell: {action.command}")
             return False
         return await self._send(action.envelope)
 
     def allowed_calls(self, name: str) -> tuple[str, ...]:
-        """What a participant may call without asking, and how to end that."""
+        """Return the calls that a participant makes without asking, and how to end that."""
         found = allowed_calls(name, self._capabilities.get(name, ()))
         return tuple(f"{meaning}; `{ending(name, pattern)}` ends it, and so does E" for meaning, pattern in found)
 

@@ -1,4 +1,4 @@
-"""[pure] What the panels of the terminal application show, as lines of styled text that fit a width.
+"""[pure] The panels of the terminal application, as lines of styled text that fit a width.
 
 Owns layout only; the wording is `board.words`. Styles are words that the application's theme knows. Width and time come
 as arguments.
@@ -40,7 +40,7 @@ _ASCII_BLOCKS: Final = "_.-=+*#@"
 
 
 def attention_line(item: AttentionItem, now: datetime, width: int) -> Line:
-    """One item of what needs a person, with its age: `! coder waits for approval of write_file, 12 s`."""
+    """Return an attention item with its age: `! coder waits for approval of write_file, 12 s`."""
     age = words.ago(item.since, now)
     tail = f", {age.removesuffix(' ago')}" if age else ""
     reason = words.clip(words.clean(item.reason), max(8, width - 2 - len(tail)))
@@ -104,7 +104,7 @@ def fill_style(status: Status | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ParticipantDetails:
-    """What is known of the participant that is selected: `figures` of the last hour, and the parts of its `prefix`."""
+    """The selected participant: `figures` of the last hour, and the parts of its `prefix`."""
 
     entry: BoardEntry
     figures: ParticipantFigures | None = None
@@ -168,7 +168,7 @@ def _facts(report: ContextReport, view: ParticipantView, width: int) -> Iterator
 
 
 def whole(texts: Sequence[str], width: int) -> Iterator[str]:
-    """Texts in lines that fit; nothing is cut off, because a person must not approve what is not shown."""
+    """Wrap texts without cutting anything: a person must not approve hidden parts."""
     return (text[at : at + width] for text in texts for at in range(0, max(1, len(text)), width))
 
 

@@ -1,4 +1,4 @@
-"""The widgets of the terminal application: conversation, composer, participants, and what needs a person.
+"""The widgets of the terminal application: conversation, composer, participants and attention.
 
 Own how something is drawn and which keys it has. What is drawn is `feed` and `panels`.
 """
@@ -118,7 +118,7 @@ class _Markdown(Markdown):
 
 
 class _FeedLine(NamedTuple):
-    """A line of the conversation: its entry, its place among the lines of that entry, and what it shows."""
+    """A line of the conversation: its entry, its place among the entry's lines, and its text."""
 
     key: str
     place: int
@@ -172,7 +172,7 @@ class FeedView(ScrollView, can_focus=True):
             self._waiting.discard(key)
 
     def draw(self, seconds: float) -> None:
-        """Draw what changed. At the end of the conversation the newest comes first, the rest waits for the next call.
+        """Draw changes. At the end of the conversation the newest comes first, the rest waits for the next call.
 
         `seconds` is about how long that may take: to draw a long past at once would hold up the keys.
         """
@@ -251,15 +251,15 @@ class FeedView(ScrollView, can_focus=True):
         return True
 
     def get_selection(self, selection: Selection) -> tuple[str, str]:
-        """The selected text, and what follows it."""
+        """Return the selected text, and the text after it."""
         return selection.extract("".join(f"{one.strip.text.rstrip()}\n" for one in self._lines)), "\n"
 
     def selection_updated(self, selection: Selection | None) -> None:
-        """Draw what is selected."""
+        """Draw the selection."""
         self.refresh()
 
     def on_click(self, event: Click) -> None:
-        """Show or hide the calls of the work whose line was clicked."""
+        """Show or hide the calls of the clicked work."""
         at = self.scroll_offset.y + event.y
         if at < len(self._lines) and self._lines[at].place == 0 and self.text_selection is None:
             self._toggle({self._lines[at].key})
@@ -338,7 +338,7 @@ class Composer(Input):
 
 
 class KeyedList(OptionList):
-    """A list whose rows keep their id while their text, order and number change, and with them the selection.
+    """A list of rows with ids; the selection follows the id when text, order and number change.
 
     Until the person selects something, the first row is selected.
     """
@@ -346,7 +346,7 @@ class KeyedList(OptionList):
     _was_used = False
 
     def on_key(self) -> None:
-        """A key selects, or acts on what is selected."""
+        """Note that the person uses the list."""
         self._was_used = True
 
     on_click = on_key  # as does the mouse
@@ -396,7 +396,7 @@ class BoardList(KeyedList):
 
 
 class AttentionList(KeyedList):
-    """What needs a person. The keys act on the selected item."""
+    """The attention items. The keys act on the selected one."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "app.act('Approve')", "Approve"),
@@ -431,7 +431,7 @@ class HelpScreen(TextScreen):
 
 
 class ConfirmScreen(TextScreen):
-    """A text that has to be confirmed; its result says whether it was."""
+    """A text to confirm; its result is true if the person did."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "dismiss(True)", "Yes"),

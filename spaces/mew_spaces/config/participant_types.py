@@ -1,4 +1,4 @@
-"""[pure] The table of participant types: which sections a participant of space.yaml may have, and what each starts.
+"""[pure] The table of participant types: sections of a participant in space.yaml, and their programs.
 
 Owns what a type says of itself, and how types are found: by entry points of the group `mew_agent.participants`, named
 by their key in space.yaml. Names no type.
@@ -63,7 +63,7 @@ class ParticipantStart:
 
 @dataclass(frozen=True, slots=True)
 class StartCheck:
-    """A participant whose start is checked. `search` is the PATH of its program; `path` is the space.yaml."""
+    """A participant to check before its start. `search` is the PATH of its program; `path` is the space.yaml."""
 
     name: str
     start: ProgramStart = field(repr=False)
@@ -100,7 +100,7 @@ class ParticipantType:
     """The option of `mew agent add` that adds such a participant: its usage and its help."""
 
     def start(self, start: ParticipantStart) -> ProgramStart:
-        """Return what to start."""
+        """Return the program to start."""
         raise NotImplementedError
 
     def section_from(self, text: str) -> Any:

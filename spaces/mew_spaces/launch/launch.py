@@ -97,7 +97,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What all programs of one run of a space have in common.
+    """The common values of all programs of a run.
 
     `ca_file` is a certificate that clients need to trust the gateway. `mew` is the command line of this project's own
     commands. `tokens` has the token of each participant, `prepared` the settings that were made for this run.
@@ -219,7 +219,7 @@ class Launch:
     def _start(
         self, name: str, participant: ParticipantConfig, key: str, joins: tuple[str, ...], known: Mapping[str, str]
     ) -> ProgramStart:
-        """Return what the type of a participant starts."""
+        """Return the program of a participant's type."""
         kind, section = participant_types()[key], participant.section(key)
         settings = section.model_dump(mode="json", exclude_none=True)
         settings |= {one: _substituted(settings[one], known) for one in kind.with_variables if one in settings}
@@ -262,7 +262,7 @@ class Launch:
 
 
 def start_check(program: Program, participant: ParticipantConfig, path: Path) -> StartCheck | None:
-    """Return what the type of a participant checks before the start; None for a program of another kind."""
+    """Return the input of a type's check before the start; None for a program without a type."""
     if program.start is None:
         return None
     return StartCheck(program.name, program.start, participant, program.folder, program.environment.get("PATH"), path)
@@ -284,7 +284,7 @@ def _texts_with_variables(participant: ParticipantConfig) -> Iterator[tuple[Plac
 
 
 def _texts(value: Any, place: Place) -> Iterator[tuple[Place, str]]:
-    """Yield the texts of a value: itself, or those of a mapping or list."""
+    """Yield the texts in a value, at any depth."""
     match value:
         case str():
             yield place, value
@@ -310,7 +310,7 @@ def _substituted(value: Any, values: Mapping[str, str]) -> Any:
 
 
 def uses_fifos(participant: ParticipantConfig) -> bool:
-    """Return whether scripts act as this participant through FIFOs: `fifo`, `auto_connect`, and no program."""
+    """Return True if scripts act as this participant through FIFOs: `fifo`, `auto_connect`, and no program."""
     return participant.fifo and participant.auto_connect and not participant.has_program
 
 

@@ -76,13 +76,11 @@ def test_warning_goes_to_standard_error(capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr() == ("", "mew: careful\n")
 
 
-def test_chatty_libraries_are_quiet_unless_debugging(monkeypatch: pytest.MonkeyPatch) -> None:
-    logger = logging.getLogger("httpx2")
-    monkeypatch.setattr(logger, "level", logging.NOTSET)
-    terminal.configure_logging("debug")
-    assert logger.level == logging.NOTSET
-    terminal.configure_logging("info")
-    assert logger.level == logging.WARNING
+@pytest.mark.parametrize(("level", "is_shown"), [("debug", True), ("info", False)])
+def test_chatty_libraries_are_quiet_unless_debugging(level: str, *, is_shown: bool) -> None:
+    handler = terminal.log_handler(io.StringIO(), level)
+    record = logging.LogRecord("httpx2.client", logging.INFO, "", 1, "HTTP Request: GET", (), None)
+    assert bool(handler.filter(record)) is is_shown
 
 
 def test_a_name_in_a_log_begins_no_record() -> None:

@@ -2,15 +2,11 @@
 
 import csv
 import io
-from datetime import UTC
 from typing import Any
-from xml.etree import ElementTree
 
 from mew_protocol.payloads.figures import ParticipantFigures
 
-from mew_agent.cli.board.figures import chart_svg, csv_lines
-
-SVG = "{http://www.w3.org/2000/svg}"
+from mew_agent.cli.board.figures import csv_lines
 
 
 def figures(name: str = "coder") -> ParticipantFigures:
@@ -56,23 +52,3 @@ def test_csv_has_reports_and_compactions_in_the_order_of_time() -> None:
 
 def test_csv_has_no_formula() -> None:
     assert (rows()[0]["level"], rows()[0]["participant"]) == ("'=HYPERLINK(1)", "'@evil")
-
-
-def test_a_chart_shows_each_known_figure_and_leaves_gaps() -> None:
-    root = ElementTree.fromstring(chart_svg(figures("<b>&"), UTC))
-    assert root.findtext(f"{SVG}title") == "<b>&: tokens in the context window"
-    paths = [(one.get("class"), one.get("d")) for one in root.iter(f"{SVG}path")]
-    assert [style for style, _ in paths] == ["sure", "unsure", "sure"]
-    first, second, _ = (shape or "" for _, shape in paths)
-    assert " V" in first  # it joins the next figure
-    assert " V" not in second  # the next is not known
-    (mark,) = (one for one in root.iter(f"{SVG}line") if one.get("class") == "compaction")
-    assert "thre,sh<old>" in (mark.findtext(f"{SVG}title") or "")
-    texts = [one.text for one in root.iter(f"{SVG}text")]
-    assert "1,000" in texts
-    assert "12:04:00" in texts
-
-
-def test_a_chart_without_figures_is_empty() -> None:
-    root = ElementTree.fromstring(chart_svg(ParticipantFigures(id="coder"), None))
-    assert not list(root.iter(f"{SVG}path"))
