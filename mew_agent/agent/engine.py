@@ -9,14 +9,17 @@ import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Literal, Protocol
 
+import anyio
 from mew_protocol.context_report import QueuedMessages, SenderSpending, Waiting
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.fit import Delivery, Fit, fit_in
+from mew_protocol.payloads.participant import Compact
 from mew_protocol.payloads.system import SpaceFacts
 from mew_protocol.status_word import StatusWord
 
 from mew_agent.context.store import InboxChange, StoredChat
-from mew_agent.participant.external_context import ExternalContext
+from mew_agent.participant.external_context import GROWTH_PERCENT, STALLED_STATUS, Figures
+from mew_agent.participant.participant import Participant
 from mew_agent.participant.streams import Reasoning
 from mew_agent.tokens.projection import Calibration
 from mew_agent.tokens.sizes import Size, Sizes
@@ -53,6 +56,61 @@ class CompactsItself(Protocol):
 
     async def apply_pending(self) -> None:
         """Compact if it is due and may begin."""
+
+
+class ExternalCompactions:
+    """Compacts a context that is kept elsewhere at `percent` of its window, after a turn; None: never.
+
+    That is due if the context has grown since the last compaction. See `CompactsItself`.
+    """
+
+    def __init__(self, me: Participant, percent: int | None) -> None:
+        self._me, self._percent = me, percent
+        self.may_compact: Callable[[], Awaitable[bool]]
+        self.waits_to_compact = False
+        self._one_check = anyio.Lock()
+        self._full_at: int | None = None
+        """The first size after our last compaction; 0 until the agent reports it."""
+
+    def clear(self) -> None:
+        """Forget the last compaction: the agent has a new session."""
+        self._full_at = None
+
+    @property
+    def is_compacting(self) -> bool:
+        return self._me.external_context.is_compacting
+
+    @property
+    def has_pending_compaction(self) -> bool:
+        return self._full_figures() is not None
+
+    def _full_figures(self) -> Figures | None:
+        """Return the figures if a compaction is due, else None."""
+        context = self._me.external_context
+        known = context.known
+        if self._percent is None or known is None or known.window is None or context.policy is None:
+            return None
+        if context.is_stalled:
+            return None
+        if self._full_at == 0:  # the first figure since our last compaction
+            self._full_at = known.tokens
+        grown = known.window if self._full_at is None else known.tokens - self._full_at
+        is_full = known.tokens * 100 >= self._percent * known.window
+        return known if is_full and grown * 100 >= GROWTH_PERCENT * known.window else None
+
+    async def apply_pending(self) -> None:
+        """Ask for a compaction if it is due. While too many other agents compact, it is postponed."""
+        # A late figure and the end of its turn ask at once; the second must see what the first has done.
+        async with self._one_check:
+            if self._full_figures() is None or not await self.may_compact():
+                return
+            known = self._full_figures()
+            if known is None:
+                return
+            done = await self._me.control.compact(Compact(reason=f"{self._percent} % of its window"))
+            self._full_at = known.tokens if done.skipped else 0
+            if not done.skipped and self._me.external_context.is_stalled:
+                await self._me.control.announce(STALLED_STATUS)
 
 
 class Answering:
@@ -94,8 +152,8 @@ class Answering:
         """Return the answer after `max_seconds`."""
         raise NotImplementedError
 
-    async def failed(self, error: Exception) -> str:
-        """Return the answer after a failure of `make`, or raise the error."""
+    async def failed(self, error: Exception) -> str | None:
+        """Return the answer after a failure of `make`, None if its sender was told; or raise the error."""
         raise error
 
     async def end(self) -> None:
@@ -117,11 +175,17 @@ class Engine:
 
     deliveries: Sequence[Delivery] = ("anyway", "cancel")
     """How it can read a chat that does not fit."""
-    compactions: CompactsItself
 
-    def __init__(self, context: ExternalContext) -> None:
-        self.external = context
+    def __init__(self, me: Participant, compact_at_percent: int | None = None) -> None:
+        self.external = me.external_context
+        self.external.compact_at_percent = compact_at_percent
         self.sizes = Sizes()
+        self.compactions = ExternalCompactions(me, compact_at_percent)
+
+    @property
+    def compacts(self) -> CompactsItself:
+        """What compacts without a request."""
+        return self.compactions
 
     # -- lifetime ----------------------------------------------------------------------------------------
 

@@ -209,7 +209,7 @@ class AgentRuntime(Hooks):
         self._budgets = SenderBudgets(limits.tokens_per_hour, budgets)
         address_filter.on_spent = self._budgets.record
         self.headroom = HeadroomCheck(me, engine, self.inbox)
-        self.staggered = StaggeredCompactions(me, engine.compactions, max_compacting)
+        self.staggered = StaggeredCompactions(me, engine.compacts, max_compacting)
         self.turn: ChatTurn | None = None
         """The turn that runs now."""
         self.was_joined = False

@@ -168,7 +168,7 @@ class ConversationEngine(Engine):
         Every conversation offers `own_tools` before the tools over its context, then `other_tools` and those of peers,
         which may not have `reserved_names`. For `on_tools_left_out` of `main`, see `PeerTools`. Raises `ConfigError`.
         """
-        super().__init__(me.external_context)
+        super().__init__(me)
         self._me, self._config, self._parts = me, config, parts
         self._own_tools, self._other_tools = own_tools, other_tools
         self._reserved_names, self._on_tools_left_out = reserved_names, on_tools_left_out
@@ -187,7 +187,7 @@ class ConversationEngine(Engine):
         conversation = self.main.conversation
         self._window_is_configured = conversation.tracker.window.basis == "configured"
         conversation.state.set_surroundings(is_window_awaited=not self._window_is_configured)
-        self.compactions, self.sizes = conversation, conversation.state.sizes
+        self.sizes = conversation.state.sizes
         self.may_session_compact: Callable[[], Awaitable[bool]] = conversation.may_compact
         """Whether a session may begin a compaction that can wait."""
         self.resources: AgentResources | None = None
@@ -281,6 +281,10 @@ class ConversationEngine(Engine):
             if self._window_retries > MAX_WINDOW_RETRIES:
                 return
         await self.discover_window()
+
+    @property
+    def compacts(self) -> Conversation:
+        return self.main.conversation
 
     # -- figures of the agent's own conversation ---------------------------------------------------------
 

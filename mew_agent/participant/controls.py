@@ -286,21 +286,29 @@ class Control(Subscriber):
         if self.conversation.is_compacting:
             done = CompactDone.as_skipped("compaction_in_progress")
             await self._answer(envelope, kinds.PARTICIPANT_COMPACT_DONE, done)
-            return
-        if not self.conversation.asks_first(envelope.sender):  # otherwise it begins after the approval
-            self.conversation.prepare_compaction(request, envelope.sender)
-            await self.announce(status_word("compacting"), (envelope.id,))
+        else:
+            await self.compact(request, envelope)
+
+    async def compact(self, request: Compact, asked_in: Envelope | None = None) -> CompactDone:
+        """Compact, and announce how it begins and ends; None: on our own account. The answer contains failures."""
+        conversation = self.conversation
+        sender, about = (None, ()) if asked_in is None else (asked_in.sender, (asked_in.id,))
+        if sender is None or not conversation.asks_first(sender):  # otherwise it begins after the approval
+            conversation.prepare_compaction(request, sender)
+            await self.announce(status_word("compacting"), about)
         try:
-            done = await self.conversation.compact(request, envelope.sender)
+            done = await conversation.compact(request, sender)
         except Exception as error:  # the sender waits for an answer, whatever failed
-            logger.exception("compaction for '%s' failed", envelope.sender)
+            logger.exception("compaction for '%s' failed", sender or self._messenger.id)
             done = CompactDone.as_skipped(f"{type(error).__name__}: {error}")
-        await self._answer(envelope, kinds.PARTICIPANT_COMPACT_DONE, done)
+        if asked_in is not None:
+            await self._answer(asked_in, kinds.PARTICIPANT_COMPACT_DONE, done)
         if done.skipped and done.reason not in NOTHING_TO_DO:
-            await self.announce(status_word("compaction_failed", done.reason), (envelope.id,))
-        elif not self.conversation.is_compacting:  # otherwise the running compaction sends its own status
-            is_news = not done.skipped or self._follows_reference
-            await self.announce(status_word("compacted") if is_news else None, (envelope.id,))
+            await self.announce(status_word("compaction_failed", done.reason), about)
+        elif not conversation.is_compacting:  # otherwise the running compaction sends its own status
+            is_news = not done.skipped or (self._follows_reference and asked_in is not None)
+            await self.announce(status_word("compacted") if is_news else None, about)
+        return done
 
     async def _use_archive(
         self, envelope: Envelope, request: compactions.RequestHistory | compactions.Recall | compactions.Undo

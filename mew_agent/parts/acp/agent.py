@@ -28,7 +28,7 @@ from mew_agent.child_program import FIRST_DELAY_SECONDS, Restarts
 from mew_agent.context.sqlite_store import MemoryStore, SqliteStore
 from mew_agent.context.store import Store, StoredChat
 from mew_agent.errors import GatewayError, MewAgentError, NotPermitted, PeerError, first_cause
-from mew_agent.participant.external_context import GROWTH_PERCENT, POLICY, STALLED_STATUS, Figures
+from mew_agent.participant.external_context import POLICY, STALLED_STATUS
 from mew_agent.participant.messenger import timestamp
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.streams import Reasoning
@@ -49,68 +49,6 @@ from mew_agent.parts.acp.turn import AcpAnswer, text_in
 from mew_agent.tools.catalog import INVALID_REQUEST, RequestFailed
 
 logger = logging.getLogger("mew_agent.parts.acp")
-
-
-class OwnCompactions:
-    """The compactions of one agent at `percent` of its window (None: never); see `CompactsItself`."""
-
-    def __init__(self, me: Participant, percent: int | None) -> None:
-        self._me, self._percent = me, percent
-        self.may_compact: Callable[[], Awaitable[bool]]
-        self.waits_to_compact = False
-        self._one_check = anyio.Lock()
-        self._full_at: int | None = None
-        """The first size after our last compaction; 0 until the agent reports it."""
-
-    def clear(self) -> None:
-        """Forget the last compaction: the agent has a new session."""
-        self._full_at = None
-
-    @property
-    def is_compacting(self) -> bool:
-        """See `CompactsItself`."""
-        return self._me.external_context.is_compacting
-
-    @property
-    def has_pending_compaction(self) -> bool:
-        """See `CompactsItself`."""
-        return self._full_figures() is not None
-
-    def _full_figures(self) -> Figures | None:
-        """Return the figures if a compaction is due, else None."""
-        context = self._me.external_context
-        known = context.known
-        if self._percent is None or known is None or known.window is None or context.policy is None:
-            return None
-        if context.is_stalled:
-            return None
-        if self._full_at == 0:  # the first figure since our last compaction
-            self._full_at = known.tokens
-        grown = known.window if self._full_at is None else known.tokens - self._full_at
-        is_full = known.tokens * 100 >= self._percent * known.window
-        return known if is_full and grown * 100 >= GROWTH_PERCENT * known.window else None
-
-    async def apply_pending(self) -> None:
-        """Ask for a compaction if it is due. While too many other agents compact, it is postponed."""
-        # A late figure and the end of its turn ask at once; the second must see what the first has done.
-        async with self._one_check:
-            if self._full_figures() is None or not await self.may_compact():
-                return
-            known = self._full_figures()
-            if known is None:
-                return
-            context, request = self._me.external_context, Compact(reason=f"{self._percent} % of its window")
-            context.prepare_compaction(request)
-            await self._me.control.announce(status_word("compacting"))
-            done = await context.compact(request)
-            if done.skipped:
-                await self._me.control.announce(status_word("compaction_failed", done.reason))
-                self._full_at = known.tokens
-            else:
-                await self._me.control.announce(status_word("compacted"))
-                self._full_at = 0
-                if context.is_stalled:
-                    await self._me.control.announce(STALLED_STATUS)
 
 
 PERMISSION: Final = "permission"
@@ -144,7 +82,7 @@ class AcpEngine(Engine):
 
     def __init__(self, me: Participant, settings: AcpConfig, first_delay_seconds: float) -> None:
         context = me.external_context
-        super().__init__(context)
+        super().__init__(me, settings.compact_at_percent)
         self._me, self.settings = me, settings
         self.mcp_servers: Sequence[Mapping[str, Any]] = ()
         """The MCP servers of its session, as `session/new` has them."""
@@ -177,9 +115,7 @@ class AcpEngine(Engine):
         self._prompting: Literal["chat", "compaction"] | None = None
         """What the running prompt is for. Updates that arrive without a prompt repeat an earlier session."""
         context.policy = None
-        context.compact_at_percent = settings.compact_at_percent
         context.handler_timeout_seconds = settings.compact_seconds
-        self.compactions = self._own_compactions = OwnCompactions(me, settings.compact_at_percent)
         me.on_compact(self._compact)
         me.on_clear(self._clear)
         me.mcp_server.own_requests = self._answer_decision
@@ -447,7 +383,7 @@ class AcpEngine(Engine):
             session = await self._ready_session()
             await session.renew()
             self._note_mode()
-            self._own_compactions.clear()
+            self.compactions.clear()
             await self._keep_session()
 
     # -- permissions -------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Let a participant answer chats with another library's agent, and report and carry out what its context needs.
 
-Owns the order of one conversation: a chat, the report of its figures, the answer; and compactions between chats. Does
-not know the library: `ask` calls it, and a function of `results` reads what it returned.
+Owns the engine: one turn of the library, the report of its figures, and compactions between turns. The library itself
+is called by `ask`, and a function of `results` reads what it returned.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -9,12 +9,19 @@ from typing import Any
 
 import anyio
 from mew_protocol.payloads.participant import Compact, CompactDone
+from mew_protocol.quoting import spoken
 
+from mew_agent.agent.address_filter import AddressFilter
+from mew_agent.agent.engine import Answering, Engine
+from mew_agent.agent.runtime import AgentRuntime
+from mew_agent.context.sqlite_store import MemoryStore
+from mew_agent.context.store import InboxChange, StoredChat
 from mew_agent.conversation.texts import EMPTY_ANSWER
 from mew_agent.errors import InvalidReport
-from mew_agent.participant.events import ChatReceived
 from mew_agent.participant.participant import Participant
+from mew_agent.participant.streams import Reasoning
 from mew_agent.parts.integrations.results import LibraryReply
+from mew_agent.settings import LoopLimits
 
 Ask = Callable[[str, Sequence[Any]], Awaitable[Any]]
 """Asks the library: the text of a chat, and the history so far in the library's form. Returns its result."""
@@ -28,49 +35,96 @@ def answer_chats(
     window: int | None = None,
     model: str | None = None,
 ) -> list[Any]:
-    """Answer every chat to `me` with what `read` finds in the result of `ask`; call it before `me` joins.
+    """Answer chats to `me` with the text that `read` finds in the result of `ask`; call it before `me` joins.
 
     After each turn it reports the usage of the last call, `unknown` if there is none. A compaction keeps the last turn,
     a clear nothing; both wait for a running turn. `window` is the size of the model's window in tokens. Returns the
     history, which your own handlers may change. An exception of `ask` is answered to the sender of the chat.
     """
-    history: list[Any] = []
-    last_turn = 0
-    turn = anyio.Lock()
+    engine = LibraryEngine(me, ask, read, window, model)
+    AgentRuntime(me, engine, MemoryStore(), AddressFilter((me.id,), "never"), LoopLimits(), None, shows_reasoning=False)
+    return engine.history
 
-    @me.on_chat
-    async def answer(chat: ChatReceived) -> None:
-        nonlocal last_turn
-        if not chat.is_to_me or chat.is_answer:
-            return
-        async with turn:
-            reply = read(await ask(chat.text, tuple(history)))
-            last_turn = len(history)
-            history[:] = reply.history
+
+class LibraryEngine(Engine):
+    """Answers with another library, whose messages it keeps in `history`."""
+
+    def __init__(
+        self,
+        me: Participant,
+        ask: Ask,
+        read: Callable[[Any], LibraryReply],
+        window: int | None,
+        model: str | None,
+    ) -> None:
+        super().__init__(me)
+        self.history: list[Any] = []
+        self._me, self._ask, self._read, self._window, self._model = me, ask, read, window, model
+        self._last_turn = 0
+        self._turn = anyio.Lock()
+        me.on_compact(self._compact)
+        me.on_clear(self._clear)
+
+    async def answering(self, question: StoredChat, reasoning: Reasoning) -> Answering:
+        """See `Engine`."""
+        return LibraryAnswer(self._me, question, self._answer)
+
+    async def _answer(self, text: str) -> LibraryReply:
+        """Run one turn, and report its figures."""
+        async with self._turn:
+            reply = self._read(await self._ask(text, tuple(self.history)))
+            self._last_turn = len(self.history)
+            self.history[:] = reply.history
+            messages = len(self.history)
             try:
                 if reply.usage is None:
-                    await me.report_context(unknown="usage_unavailable")
+                    await self._me.report_context(unknown="usage_unavailable")
                 else:
-                    await me.report_context(usage=reply.usage, window=window, messages=len(history), model=model)
+                    await self._me.report_context(
+                        usage=reply.usage, window=self._window, messages=messages, model=self._model
+                    )
             except InvalidReport:  # the answer counts, whatever the provider reported
-                await me.report_context(unknown="usage_implausible")
-        await chat.reply(reply.text or EMPTY_ANSWER)
+                await self._me.report_context(unknown="usage_implausible")
+        return reply
 
-    @me.on_compact
-    async def compact(_request: Compact) -> CompactDone:
-        nonlocal last_turn
-        async with turn:
-            if not last_turn:
+    async def _compact(self, _request: Compact) -> CompactDone:
+        async with self._turn:
+            if not self._last_turn:
                 return CompactDone.as_skipped("no_history")
-            freed, last_turn = last_turn, 0
-            del history[:freed]
+            freed, self._last_turn = self._last_turn, 0
+            del self.history[:freed]
         return CompactDone(status="compacted", freed_messages=freed)
 
-    @me.on_clear
-    async def clear() -> None:
-        nonlocal last_turn
-        async with turn:
-            history.clear()
-            last_turn = 0
+    async def _clear(self) -> None:
+        async with self._turn:
+            self.history.clear()
+            self._last_turn = 0
 
-    return history
+
+class LibraryAnswer(Answering):
+    """One answer of a library."""
+
+    def __init__(self, me: Participant, question: StoredChat, answer: Callable[[str], Awaitable[LibraryReply]]) -> None:
+        self._me, self._chat, self._answer = me, question.envelope, answer
+        self._remarks: list[str] = []
+        self._tokens, self._unreported = 0, 0
+
+    @property
+    def spent(self) -> tuple[int, int]:
+        return self._tokens, self._unreported
+
+    async def add_remark(self, remark: Any, removed: InboxChange) -> bool:
+        self._remarks.append(spoken(str(remark.body.get("text")), remark.sender))
+        return False
+
+    async def make(self) -> str:
+        self._unreported = 1
+        reply = await self._answer("\n".join((*self._remarks, str(self._chat.body.get("text")))))
+        if reply.usage is not None:
+            self._tokens, self._unreported = reply.usage.total_tokens, 0
+        return reply.text or EMPTY_ANSWER
+
+    async def failed(self, error: Exception) -> None:
+        problem = f"its program failed: {type(error).__name__}: {error}"
+        await self._me.messenger.refuse_chat(self._chat, problem, "program_failed")
+        self.failure = type(error).__name__
