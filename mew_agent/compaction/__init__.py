@@ -1,1 +1,1 @@
-"""Compaction: plan what leaves the context, have it summarised, and apply the plan."""
+"""Compaction: plan it, have the removed part summarised, and apply the plan."""

@@ -1,4 +1,4 @@
-"""[pure] Asking before a compaction: what a proposal says, how an approval is read, and how long a rejection applies.
+"""[pure] Asking before a compaction: the proposal, the approval, and the duration of a rejection.
 
 Does not know who may decide, nor how a proposal is sent.
 """
@@ -38,7 +38,7 @@ class ProposedCompaction:
 
 
 class ApprovedCompaction(BaseModel):
-    """What an approver may change: the size to compact to, and lines to pin first. Other keys are as proposed."""
+    """Changes by an approver: the size to compact to, and lines to pin first. Other keys stay as proposed."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -48,7 +48,7 @@ class ApprovedCompaction(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class CompactionDecision:
-    """What became of a proposal: who approved or rejected it and why, or why it needed no approval.
+    """The decision about a proposal: approved or rejected, by which participant, and the reason.
 
     `target_tokens` and `proposed` are those of an approved one; None: as the policy or the requester wants it.
     """
@@ -98,7 +98,7 @@ class Rejection:
 def proposal_arguments(
     proposed: ProposedCompaction, history: History, prices: Prices, *, present_tokens: int, summary_tokens: int
 ) -> dict[str, Any]:
-    """Describe a compaction: what goes, what stays, the tokens freed and the tokens spent. All sizes are projected.
+    """Describe a compaction: removed and kept items, tokens freed, tokens spent. All sizes are projected.
 
     `freed_tokens` is what is freed if the summary uses its whole budget, so rather too little; `cost_tokens` is what
     the summary call reads and writes.
@@ -128,7 +128,7 @@ def proposal_arguments(
 
 
 def read_approval(arguments: object) -> ApprovedCompaction:
-    """Read the arguments of an approver's request. Raises `ValueError` naming the argument and what is expected."""
+    """Read the arguments of an approver's request. Raises `ValueError` naming the argument and the expected value."""
     arguments = {} if arguments is None else arguments
     if not isinstance(arguments, Mapping):
         raise ValueError("arguments: must be an object")

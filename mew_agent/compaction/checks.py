@@ -1,4 +1,4 @@
-"""[pure] Whether a text that a model wrote is a summary of these messages, and what is wrong if it is not."""
+"""[pure] Checks that a text by a model is a summary of these messages."""
 
 import re
 from collections import Counter
@@ -36,7 +36,7 @@ _CITATION_AT_END = re.compile(r"(?<!\s)\s*\[[^\[\]\n]{1,512}\]\.?$")
 
 @dataclass(frozen=True, slots=True)
 class SummarySource:
-    """What a summary is made from: the messages, the text of the summary before, and all facts."""
+    """Sources of a summary: the messages, the text of the previous summary, and all facts."""
 
     items: Sequence[Item]
     previous_text: str
@@ -51,7 +51,7 @@ class SummarySource:
 
 
 def problem_of(text: str, headings: Sequence[str], source: SummarySource) -> str | None:
-    """Return what makes the text unfit as a summary; None if nothing does. Takes time linear in both texts."""
+    """Return the reason to reject the text as a summary; None to accept it. Takes time linear in both texts."""
     given = source.text
     return _broken_text(text, given) or _wrong_form(text, headings) or _wrong_content(text, headings, source, given)
 
@@ -118,7 +118,7 @@ def _wrong_content(text: str, headings: Sequence[str], source: SummarySource, gi
 
 
 def _claim_without_source(body: str, source: SummarySource) -> str | None:
-    """Return a line that says what a user asked, without a citation and unlike anything that a participant said."""
+    """Return a line about a user's question that has no citation and matches no message; None if there is none."""
     claims = [line for line in body.splitlines() if language.CLAIM.search(line)]
     if not claims:
         return None

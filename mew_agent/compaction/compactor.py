@@ -56,7 +56,7 @@ PieceStarted = Callable[[int, int], Awaitable[None]]  # is called with the piece
 
 @dataclass(frozen=True, slots=True)
 class CompactionResult:
-    """What a compaction did: the recorded outcome, the items that left, and the notes in place of cleared results."""
+    """Result of a compaction: the recorded outcome, the removed items, and the notes in place of cleared results."""
 
     outcome: CutOutcome
     evicted: tuple[Item, ...]
@@ -127,7 +127,7 @@ def apply_plan(
     count: Callable[[str], int | None] = lambda _text: None,
     counted: CountedCut | None = None,
 ) -> CompactionResult:
-    """Clear and evict what the plan says, with the summary in its place.
+    """Apply a plan: clear tool results, remove items, and set the summary in their place.
 
     `count` counts a short text if it can, `counted` is what the server counted for the whole plan.
     """

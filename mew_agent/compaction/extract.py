@@ -51,7 +51,7 @@ class Extract:
 
 
 def extract(items: Sequence[Item], carried: Sequence[Fact] = ()) -> Extract:
-    """Find the facts of these items, and merge them with those of the previous summary, whose messages are gone."""
+    """Find the facts of these items, and merge them with the facts carried from the previous summary."""
     found = _Facts(carried)
     found.note_work(items)
     turns = sorted({item.turn for item in items})[-_LAST_TURNS:]
@@ -94,7 +94,7 @@ class _Facts:
             self._keep(fact, is_from_tool=False)
 
     def note_work(self, items: Sequence[Item]) -> None:
-        """Note the names that people and the agent use, and what the agent did in each turn."""
+        """Note the names that people and the agent use, and the agent's work in each turn."""
         for item in items:
             if item.role == "assistant":
                 self._work[item.turn] = f"{self._work.get(item.turn, '')}\n{item.text()}"
@@ -102,7 +102,7 @@ class _Facts:
                 self._discussed.update(language.identifiers(item.content))
 
     def read(self, item: Item, *, is_late: bool) -> None:
-        """Add what one item says. `is_late`: it belongs to the newest turns, whose open ends are still open."""
+        """Add the sentences of one item. `is_late`: it belongs to the newest turns, so its open ends are still open."""
         if item.notice:
             return
         for sentence in language.sentences(item.content):
@@ -176,7 +176,7 @@ class _Facts:
             self._by_key[key] = fact
 
     def _replace_value(self, fact: Fact) -> None:
-        """Remove the fact whose value this one changes: the same key, or a sentence that names the old value."""
+        """Remove an older value of this fact: one with the same key, or one that this sentence names."""
         old = self._by_key.get(_key_of(fact.text))
         if old is None and language.CHANGE.search(fact.text):
             words, names = language.content_words(fact.text), set(language.identifiers(fact.text))
@@ -251,7 +251,7 @@ def _fact(kind: FactKind, sentence: str, item: Item) -> Fact:
 
 
 def _key_of(sentence: str) -> frozenset[str]:
-    """Return the words of a key whose short value the sentence sets; empty if it sets none."""
+    """Return the words of the key in a sentence that sets a short value; empty for other sentences."""
     match = _KEY_AND_VALUE.match(_LABEL.sub("", sentence))
     if match is None:
         return frozenset()

@@ -1,4 +1,4 @@
-"""[pure] What words tell about a sentence: a rule, a decision, a refusal, and which language it is in.
+"""[pure] Classifies sentences by their words: rule, decision, refusal, language.
 
 The word lists cover English, German, French, Spanish, Chinese and Japanese. In other languages a sentence is still
 recognised by its identifiers, numbers and question marks, and a text by its script.

@@ -1,4 +1,4 @@
-"""[pure] Plans what leaves the context: which tool outputs become notes, and which turns become a summary.
+"""[pure] Plans a compaction: which tool outputs become notes, and which turns become a summary.
 
 A plan never splits a tool call from its result or a turn from its answer, and never touches the system prompt, pins
 or the turn being answered. Cheapest first: old tool outputs, then whole turns from the oldest on.
@@ -29,7 +29,7 @@ Batch = list[Item]
 
 
 class MostTokens(NamedTuple):
-    """Upper bounds from the texts alone, in tokens: of what is sent besides items, and of each item by seq."""
+    """Upper bounds in tokens, from the texts alone: of system prompt and tools, and of each item by seq."""
 
     fixed: int
     items: Prices
@@ -44,7 +44,7 @@ class NothingToDo:
 
 @dataclass(frozen=True, slots=True)
 class CompactionPlan:
-    """What to remove."""
+    """The items to remove."""
 
     stub_seqs: tuple[int, ...]  # tool results to replace by notes
     evict: tuple[int, int] | None  # the inclusive range of items to remove
@@ -54,7 +54,7 @@ class CompactionPlan:
 
 @dataclass(frozen=True, slots=True)
 class _PlanningInput:
-    """What a plan is made from. `old` are the turns before the one being answered."""
+    """Input of a plan. `old` are the turns before the one being answered."""
 
     method: CompactionMethod
     items: Sequence[Item]

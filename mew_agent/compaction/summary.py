@@ -1,4 +1,4 @@
-"""[pure] The request for a summary, and what becomes of the answer: cleaned, and completed from the extract.
+"""[pure] The request for a summary, and the summary made of the answer: cleaned, and completed from the extract.
 
 Does not know transports, nor how tokens are counted.
 """
@@ -65,7 +65,7 @@ _END_OF_THINKING = "</think>"
 
 @dataclass(eq=False)
 class RejectedSummary(MewAgentError):
-    """A summary that cannot replace what it summarises; `reason` says why."""
+    """A summary that is refused; `reason` says why."""
 
     reason: str
 
@@ -89,7 +89,7 @@ def summary_messages(
 
 
 class ClosingRequest:
-    """The message at the end of a conversation that asks for its summary, and what its citations mean.
+    """The message that asks for a summary at the end of a conversation, and the ids of its citations.
 
     The messages before it are those of the conversation itself, so that a provider that caches prompts has read them
     already. Those have no ids, so the request lists the newest messages of participants with a short one each.
@@ -145,7 +145,7 @@ def clipped(item: Item, max_chars: int) -> Item:
 
 
 def cleaned(text: str, finish_reason: str) -> str:
-    """Return a model's answer without its thinking, what it says before the first heading, and an unfinished last line.
+    """Return a model's answer without thinking, words before the first heading, and an unfinished last line.
 
     Raises `RejectedSummary` if nothing is left.
     """
@@ -319,7 +319,7 @@ class _OldValue:
 
 
 def _is_said(fact: Fact, text: str, written: Sequence[frozenset[str]]) -> bool:
-    """Return whether a model's text says what a fact says: its words, or for a plain fact all its names in one line."""
+    """Return whether the text states the fact: the same words, or (for a plain fact) all its names in one line."""
     if fact.text in text:
         return True
     # Single digits occur in every text.

@@ -1,4 +1,4 @@
-"""[pure] The archive of a context: what each compaction removed, which can be undone, and what returns.
+"""[pure] The archive of a context: compactions with the items they removed, and their undo.
 
 Owns the rules of an undo: the newest change first, and never half of a tool call. Does not know tokens or stores.
 """
@@ -35,7 +35,7 @@ class RestorePoint(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Who asked for a change of the context, and why. `asked_by` None: the agent itself.
+    """The requester of a change of the context, and the reason. `asked_by` None: the agent itself.
 
     `approval` says who approved it, or why it ran without approval; None if no approval was needed.
     """
@@ -50,7 +50,7 @@ ITSELF: Final = Origin()
 
 @dataclass(frozen=True, slots=True)
 class ArchivedCompaction:
-    """One change of a context with what it removed: the items as they were in context, and both summaries."""
+    """One change of a context with the items it removed, as they were in context, and both summaries."""
 
     entry: CompactionEntry
     items: tuple[Item, ...] = ()
@@ -61,7 +61,7 @@ class ArchivedCompaction:
 
 @dataclass(frozen=True, slots=True)
 class LeavingItems:
-    """What is about to leave the context, with the current summary."""
+    """The items about to leave the context, with the current summary."""
 
     items: tuple[Item, ...]
     summary: Summary | None
@@ -75,7 +75,7 @@ class LeavingItems:
 
 @dataclass(frozen=True, slots=True)
 class ReturningItems:
-    """What an undo changes: `merged` is the whole history after it, `returned` and `replaced` are parts of it."""
+    """Result of an undo: `merged` is the whole history after it, `returned` and `replaced` are parts of it."""
 
     merged: tuple[Item, ...]
     returned: tuple[Item, ...]  # had left the context
@@ -111,7 +111,7 @@ def refusal_of(entries: Sequence[CompactionEntry], number: int | None) -> str | 
 
 
 def entry_problem(entry: CompactionEntry) -> str:
-    """Return what is wrong with an entry that is not whole."""
+    """Describe the damage of an incomplete entry."""
     if entry.problem == "damaged":
         return f"{entry.number} is damaged in the session file"
     return f"part of what {entry.number} removed was deleted (store_max_days, store_max_megabytes)"
@@ -125,7 +125,7 @@ def unknown_entry(entries: Sequence[CompactionEntry], number: int) -> str:
 
 
 def returning_items(archived: Iterable[Item], present: Sequence[Item]) -> ReturningItems:
-    """Return what comes back to a history, except calls without all of their results and results without a call."""
+    """Return the items that an undo restores. Leaves out incomplete tool calls and results without a call."""
     in_context = {item.seq: item for item in present}
     # Its call may have another id by now.
     replaced = {

@@ -1,4 +1,4 @@
-"""[pure] What a cut of the history freed, in tokens: by the accounts, and as a server counts it.
+"""[pure] Tokens freed by a cut of the history: by the accounts, and as a server counts them.
 
 Owns both results, and how the second corrects the first. Does not know the accounts; see `Tracker`.
 """
@@ -48,12 +48,12 @@ class CountedCut:
 
     @property
     def freed_tokens(self) -> int:
-        """What the cut freed, net."""
+        """Tokens freed by the cut, net."""
         return self.before - self.after
 
     @property
     def summary_tokens(self) -> int | None:
-        """What the new summary takes; None if there is no new one."""
+        """Tokens of the new summary; None if there is no new one."""
         return None if self.without_summary is None else self.after - self.without_summary
 
     def correct(self, outcome: CutOutcome, tokens_after: int | None) -> CutOutcome:

@@ -1,4 +1,4 @@
-"""[pure] What happens to a context, as facts. The ledger folds them into the accounts.
+"""[pure] Facts: the events of a context. The ledger folds them into the accounts.
 
 Sizes are in tokens. A fact says what happened, never what it costs.
 """
@@ -68,7 +68,7 @@ class Summarised:
 
 @dataclass(frozen=True, slots=True)
 class CutCounted:
-    """A server counted what a cut freed: the accounts have `excess_tokens` too many."""
+    """A server counted the effect of a cut: the accounts have `excess_tokens` too many."""
 
     excess_tokens: int
     summary_tokens: int | None = None  # of the new summary, if the server counted it

@@ -44,7 +44,7 @@ class Fund:
         return tokens / price
 
     def divided(self, shares: Sequence[float]) -> list[int]:
-        """Return the tokens of these owners, who own all shares."""
+        """Divide the tokens among the owners of all shares."""
         price = self.price * _FINE
         return apportion(self.tokens, [round(one * price) for one in shares])
 

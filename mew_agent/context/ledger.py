@@ -1,4 +1,4 @@
-"""[pure] What each part of a conversation takes in tokens: exact for whole intervals, labelled otherwise.
+"""[pure] Tokens of each part of a conversation: exact for whole intervals, labelled otherwise.
 
 The accounts are a fold over facts: `fold(facts)`, one fact after another. Two reported prompts differ by exactly the
 items that entered between the two calls, so a cut at call boundaries has an exact price. Everything else is projected
@@ -75,13 +75,13 @@ class PromptParts(NamedTuple):
 
 @dataclass
 class Models:
-    """What was learnt about the models of a conversation."""
+    """Calibrations of the models of a conversation."""
 
     calibration: Calibration = field(default_factory=Calibration)  # that of the model that answered last
     learnt: dict[str, Calibration] = field(default_factory=dict)  # by served model
 
     def switch(self, served_model: str) -> None:
-        """Use what was learnt about another model: models have different tokenizers."""
+        """Use the calibration of another model: models have different tokenizers."""
         if self.learnt:
             self.calibration = self.learnt.get(served_model, Calibration())
 
@@ -270,7 +270,7 @@ class Ledger:
         self._note(Removal.OTHERS)
 
     def _clear(self, _: Cleared) -> None:
-        """Start over; what was learnt about the model stays."""
+        """Start over. Calibrations stay."""
         self.items, self.intervals = Items(), Intervals()
         self.preamble.set_summary(None, None, self.calibration)
         self.prompt_tokens, self.evidence.fallen_until = None, -1
@@ -292,11 +292,11 @@ class Ledger:
 
     @property
     def calibration(self) -> Calibration:
-        """What was learnt about the model that answered last."""
+        """Calibration of the model that answered last."""
         return self.models.calibration
 
     def price(self, first_seq: int, last_seq: int) -> Price:
-        """Return what the items first_seq..last_seq take in the next prompt; exact only for whole exact intervals."""
+        """Return the price of the items first_seq..last_seq in the next prompt; exact for whole exact intervals."""
         tokens, kind = self.intervals.price(self.items.sent, first_seq, last_seq, self.calibration)
         unsent = self.items.unsent_between(first_seq, last_seq)
         tokens += sum(measure.project(self.calibration) for measure in unsent)
@@ -306,7 +306,7 @@ class Ledger:
         return Price(tokens, basis, has_lump=kind == "lump")
 
     def item_prices(self) -> dict[int, int]:
-        """Return each item's tokens in the next prompt by seq; those of an interval sum to its price."""
+        """Return each item's tokens in the next prompt by seq. The items of an interval sum to its price."""
         prices = self.intervals.item_prices(self.items.sent, self.calibration)
         prices.update((measure.seq, measure.project(self.calibration)) for measure in self.items.unsent)
         return prices
@@ -317,7 +317,7 @@ class Ledger:
         return fixed, {measure.seq: measure.most_tokens(self.calibration) for measure in self.items.measures}
 
     def saving(self, stubs: Sequence[Measure]) -> Price:
-        """Return what replacing items by these of the same seq (stubs) would free."""
+        """Return the tokens that replacing items by these stubs (of the same seq) would free."""
         new = {measure.seq: measure for measure in stubs}
         is_counted = all(self._is_counted(seq, seq) and m.is_counted(self.calibration) for seq, m in new.items())
         return Price(sum(self._savings(new).values()), "tokenizer" if is_counted else "projected")
@@ -349,7 +349,7 @@ class Ledger:
         return is_proven and self.preamble.is_summary_counted(self.calibration)
 
     def agrees_with_count(self, counted_tokens: int) -> bool:
-        """Return whether a server's count of the next prompt fits what the same server reported."""
+        """Return whether a server's count of the next prompt fits its own reports."""
         if self.prompt_tokens is None:
             return True
         return is_within_drift(self.next_prompt_tokens - counted_tokens, counted_tokens, self.items.unsent_tokens)
@@ -385,12 +385,12 @@ class Ledger:
         return NO_GROWTH if self.prompt_tokens is None else self.preamble.growth(self.calibration)
 
     def _savings(self, new: Mapping[int, Measure]) -> dict[int, int]:
-        """Return by seq what replacing items by these frees."""
+        """Return by seq the tokens that replacing items by these frees."""
         before = self.item_prices()
         return {seq: max(0, before.get(seq, 0) - m.project(self.calibration)) for seq, m in new.items()}
 
     def _is_counted(self, first_seq: int, last_seq: int) -> bool:
-        """Return whether a tokenizer whose counts have proven right counted all of these items."""
+        """Return whether a proven tokenizer counted all of these items."""
         if self.evidence.has_moved_backend or self.items.thinking:
             return False
         if not self.evidence.count_proof.is_proven(has_calls=self.items.unsteady > 0):

@@ -1,4 +1,4 @@
-"""[pure] The newest measured size of a context: what was reported, when, for which items, and how it grows.
+"""[pure] The newest measured size of a context: the report, its time and items, and the growth.
 
 Owns the transitions of `tokens` and its basis. Does not know prices of items or policies.
 """
@@ -61,7 +61,7 @@ class Trend:
 
     @property
     def usual_task_tokens(self) -> int | None:
-        """What a task of the usual size adds, which most recent turns did not exceed; None until some have ended."""
+        """Tokens that 9 of 10 recent turns did not exceed; None until some have ended."""
         if len(self.growth) < FEWEST_TASKS:
             return None
         numerator, denominator = USUAL_SHARE
@@ -124,7 +124,7 @@ class Measurement:
         self.reply.hidden_tokens = 0
 
     def includes(self, seq: int) -> bool:
-        """Return whether the reported size includes all up to this item, and of that only what is sent again."""
+        """Return whether the reported size includes everything up to this item, and no hidden reasoning."""
         reply = self.reply
         return seq <= self.last_seq or (reply.seq is not None and seq <= reply.seq and not reply.hidden_tokens)
 
@@ -147,7 +147,7 @@ class Measurement:
         self.trend.reset()
 
     def restore(self, saved: SavedContext) -> None:
-        """Restore what an earlier process measured, except the size, which is unknown until the next report."""
+        """Restore the measurements of an earlier process. The size stays unknown until the next report."""
         last = saved.last_reported
         if last is not None:
             self.measured_at, self.call_id = last.measured_at, last.call_id

@@ -1,4 +1,4 @@
-"""[pure] Sizes: what the ledger needs to know of a history item, and what the usage of a call says about its reply."""
+"""[pure] Sizes of history items for the ledger, and of replies from the usage of their calls."""
 
 from dataclasses import dataclass
 
@@ -26,7 +26,7 @@ def most_of_text(units: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What the ledger knows of one history item. Token figures are without the template's overhead."""
+    """The sizes and traits of one history item. Token figures are without the template's overhead."""
 
     seq: int
     features: float
@@ -58,7 +58,7 @@ class Measure:
         return calibration.project(self.features) if sized is None else calibration.wrap(sized)
 
     def most_tokens(self, calibration: Calibration) -> int:
-        """Return an upper bound of what the item takes, from its text alone: reports play no part in it."""
+        """Return an upper bound of the item's tokens from its text alone, whatever was reported."""
         counted = self.counted_tokens if calibration.counts_fit else None
         return (most_of_text(self.features) if counted is None else counted) + MOST_TEMPLATE_TOKENS
 
@@ -146,5 +146,5 @@ class KeptReply:
         return self.seq is not None and first_seq <= self.seq <= last_seq
 
     def forget(self) -> None:
-        """Forget the reply, whose tokens have left the current figure."""
+        """Forget the reply after its tokens have left the current figure."""
         self.tokens, self.hidden_tokens, self.seq = 0, 0, None

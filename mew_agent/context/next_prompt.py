@@ -27,7 +27,7 @@ class NextPrompt:
     _server_count: tuple[int, object] | None = None
 
     def describe_prefix(self, system_prompt: str, tools_text: str) -> None:
-        """Set what is sent besides the items. Call it before each request; unchanged texts cost nothing."""
+        """Set the texts sent before the items. Call it before each request; unchanged texts cost nothing."""
         prefix = (system_prompt, tools_text, tuple(self.history.pins))
         if prefix != self._prefix:
             self._prefix = prefix
@@ -36,7 +36,7 @@ class NextPrompt:
 
     @property
     def prefix_tokens(self) -> int:
-        """Projected size of what the next request sends before pins and items."""
+        """Projected size of the system prompt and tools of the next request."""
         return self.ledger.parts.prefix + self.ledger.prefix_growth_tokens
 
     def forget_prefix(self) -> None:
@@ -67,7 +67,7 @@ class NextPrompt:
 
     @property
     def key(self) -> object:
-        """What the next request consists of. A count of a request is valid while this is the same as before it."""
+        """Identity of the next request. A count of a request is valid while it stays the same."""
         return (self.history.revision, self.history.last_seq, self._prefix)
 
     def _current_count(self) -> int | None:

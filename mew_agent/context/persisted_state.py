@@ -1,4 +1,4 @@
-"""[pure] State that survives a restart besides the history: calls, accounts, reminders and planned policy actions."""
+"""[pure] State that survives a restart: calls, accounts, reminders and planned policy actions."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -66,7 +66,7 @@ class SavedContext(BaseModel):
 
 
 class PersistedState(BaseModel):
-    """Reminders and pins, and what the policy named `policy` decided that was not performed yet."""
+    """Reminders, pins, and the pending decisions of the policy named `policy`."""
 
     model_config = ConfigDict(frozen=True)
 

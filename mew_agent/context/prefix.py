@@ -1,4 +1,4 @@
-"""[pure] The parts of what every request sends before its history: system prompt, tools, reminders, response format.
+"""[pure] The parts of a request before its history: system prompt, tools, reminders, response format.
 
 Owns how the size of the whole is divided. Does not know how large the whole is; see `ledger`.
 """

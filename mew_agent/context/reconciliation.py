@@ -58,7 +58,7 @@ class Standstill:
     _missing_tokens: int = 0
 
     def observe(self, before: int, reported: int, sent_tokens: int, *, is_steady: bool) -> bool:
-        """Observe a prompt after one of `before` tokens, and the projection of what it added.
+        """Observe a prompt after one of `before` tokens, and the projection of its new items.
 
         Returns whether the prompt stalls. Unless the history `is_steady`, a template may shorten old
         messages, and then only prompts of nearly the same size count.
@@ -120,7 +120,7 @@ class CountProof:
 
 
 class Removal(IntEnum):
-    """What left the history since the last report."""
+    """The kind of removal since the last report."""
 
     NOTHING = 0
     INTERVALS = 1  # whole measured intervals, whose price is known
@@ -183,7 +183,7 @@ class Comparison(NamedTuple):
 
 @dataclass
 class Evidence:
-    """What the reports of a conversation have shown beyond the sizes of its items."""
+    """Findings from the reports of a conversation, apart from the sizes of its items."""
 
     drift: Drift | None = None  # of the newest report that had one before it
     backends: set[str | None] = field(default_factory=set)  # the machines that have answered; None: unnamed
@@ -238,7 +238,7 @@ def is_doubtful(drift_tokens: int, sent: Sequence[Measure], calibration: Calibra
 
 
 def learn_from_interval(calibration: Calibration, grown: int, sent: Sequence[Measure], units: float) -> Calibration:
-    """Return the calibration after an interval of `grown` tokens, whose items have the features `units`."""
+    """Return the calibration after an interval of `grown` tokens and the features `units`."""
     learnt = calibration.observe(grown - calibration.overhead_tokens * len(sent), units)
     if [measure.counted_tokens for measure in sent].count(None) == len(sent):
         return learnt

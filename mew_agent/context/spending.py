@@ -1,4 +1,4 @@
-"""[pure] Sums of what model calls cost, and those of one compaction: tokens as reported, money by configured prices.
+"""[pure] The cost of model calls and of one compaction: tokens as reported, money by configured prices.
 
 Every figure is what a provider reported, or absent.
 """
@@ -17,7 +17,7 @@ _PER_PRICE = 1_000_000
 
 
 def with_call(spent: Spending | None, usage: Usage | None, amount: float | None, currency: str | None) -> Spending:
-    """Add a call: what its provider reported, and what it cost. A figure that one lacks stays absent from then on."""
+    """Add the reported usage and the cost of a call. A figure that one call lacks stays absent from then on."""
     spent = spent or Spending()
     if usage is None or implausibility(usage) is not None:
         return spent.model_copy(update={"unreported_calls": spent.unreported_calls + 1})
@@ -46,7 +46,7 @@ def _sum(one: _Figure | None, other: _Figure | None) -> _Figure | None:
 
 
 def amount_of(price: ModelPrice, usage: Usage) -> float:
-    """Return what a call cost, in the currency of the price."""
+    """Return the cost of a call, in the currency of the price."""
     usage = usage.billed
     cached_tokens = usage.cached_tokens or 0
     cached_price = price.input if price.cached_input is None else price.cached_input
@@ -63,7 +63,7 @@ class SummarySpending:
     _spent: Spending = field(default_factory=Spending)
 
     def record(self, usage: Usage | None) -> None:
-        """Record what a complete call reported. Calls without a report that can be true make the sums unknown."""
+        """Record the usage of a complete call. Missing or implausible usage makes the sums unknown."""
         amount = amount_of(self.price, usage) if self.price is not None and usage is not None else None
         self._spent = with_call(self._spent, usage, amount, self.price.currency if self.price is not None else None)
 

@@ -1,4 +1,4 @@
-"""The archive of a session file: what each compaction removed, and a full-text index of what left the context.
+"""The archive of a session file: the items each compaction removed, and a full-text index of them.
 
 Owns the tables `compactions`, `archive` and `left_text`. A damaged row or index is reported and never stops the agent.
 The caller holds the transaction.
@@ -74,7 +74,7 @@ def entries(db: sqlite3.Connection) -> list[CompactionEntry]:
 
 
 def archived(db: sqlite3.Connection, number: int) -> ArchivedCompaction | None:
-    """Return a compaction with those of its items that are still stored; None if this number is unknown."""
+    """Return a compaction with its items that are still stored; None if this number is unknown."""
     row = db.execute(f"{_COMPACTIONS} WHERE number = ?", (number,)).fetchone()
     if row is None:
         return None
@@ -122,7 +122,7 @@ def _entry(number: int, record: str, undone_by: int | None, stored_items: int) -
 
 
 def index_some(db: sqlite3.Connection) -> bool:
-    """Bring the index closer to what has left the context, by at most 500 items. Returns whether more are due.
+    """Index at most 500 more items that have left the context. Returns whether more are due.
 
     Only searches write the index, so a damaged one cannot fail a compaction; it is rebuilt.
     """

@@ -1,4 +1,4 @@
-"""The form of a session file: its tables, their versions, what can be read of a damaged file, and how a file shrinks.
+"""The form of a session file: tables, versions, rescue of a damaged file, and pruning.
 
 Owns the migrations from every earlier version. Does not know what the rows mean beyond that; see `sqlite_store`.
 """
@@ -127,7 +127,7 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def set_aside(path: Path, now: datetime) -> tuple[Path, dict[str, int]]:
-    """Rename a damaged file and save what is readable into a new one. Returns its new name and rows saved by table."""
+    """Rename a damaged file and save its readable rows into a new one. Returns its new name and rows saved by table."""
     aside = path.with_name(f"{path.name}.damaged-{now.strftime('%Y%m%dT%H%M%S')}")
     number = 0
     while aside.exists():

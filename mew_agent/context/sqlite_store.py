@@ -74,7 +74,7 @@ class SqliteStore(Store):
         self._one_at_a_time = anyio.CapacityLimiter(1)
 
     async def load(self) -> Session | None:
-        """See `Store.load`. A damaged file is set aside; what can be read of it is loaded."""
+        """See `Store.load`. Sets a damaged file aside, and loads its readable rows."""
         session = await self._load_or_rescue()
         if self._limits is not None:
             await self.prune(self._limits)
@@ -91,7 +91,7 @@ class SqliteStore(Store):
             return await self._run(_load_items)
 
     async def prune(self, limits: StoreLimits) -> Pruned:
-        """Remove what exceeds the limits."""
+        """Remove items and calls beyond the limits."""
         return await self._run(lambda db: prune(db, limits, datetime.now(UTC)))
 
     async def keep(self, session: Session, change: SessionChange = NO_CHANGE) -> int | None:
@@ -218,7 +218,7 @@ class SqliteStore(Store):
         return self._connection
 
     def _rescue(self, damage: StoreDamaged) -> None:
-        """Set the damaged file aside and continue with what can be read of it."""
+        """Set the damaged file aside and continue with its readable rows."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -234,7 +234,7 @@ class SqliteStore(Store):
 
 
 class MemoryStore(SqliteStore):
-    """A session in memory, which ends with the process. `limits` bound what has left the context."""
+    """A session in memory, which ends with the process. `limits` bound the items that have left the context."""
 
     def __init__(self, limits: StoreLimits | None = None) -> None:
         super().__init__(Path(":memory:"), limits)
@@ -258,7 +258,7 @@ def _load(db: sqlite3.Connection) -> Session | None:
 
 
 def _load_items(db: sqlite3.Connection) -> Session | None:
-    """Load the session of a file whose state is lost; None if it has no items either."""
+    """Load the session of a file that lost its state; None if it has no items either."""
     db.execute("DELETE FROM state WHERE key = 'session'")
     items: list[Item] = []
     for seq, present in db.execute("SELECT seq, present FROM items WHERE present IS NOT NULL ORDER BY seq").fetchall():

@@ -1,4 +1,4 @@
-"""What a store of a session keeps: the history with what left the context, model calls, the inbox, and the state.
+"""The contents of a session's store: the history with removed items, model calls, the inbox, and the state.
 
 A compaction only changes the view: an evicted item stays in the store, with the revision at which it left. Owns the
 contract; `sqlite_store` implements it. Does not know the conversation.
@@ -43,7 +43,7 @@ class StoreDamaged(StoreUnusable):
 
 @dataclass(frozen=True, slots=True)
 class StoreLimits:
-    """Limits for what a store keeps of items that left the context. None: no limit."""
+    """Limits for items that left the context. None: no limit."""
 
     max_age_days: float | None = None
     max_bytes: int | None = None
@@ -101,7 +101,7 @@ UNCHANGED = InboxChange()
 
 @dataclass(frozen=True, slots=True)
 class SessionChange:
-    """What happens to a session at once: items are added, evicted (by seq), replaced by stubs, or restored.
+    """One change of a session: items are added, evicted (by seq), replaced by stubs, or restored.
 
     `compaction` archives what the same change evicts and replaces, or undoes an earlier one.
     """

@@ -1,4 +1,4 @@
-"""[pure] What a policy suggests in order to save tokens, from message sizes by role."""
+"""[pure] A policy's suggestions to save tokens, from message sizes by role."""
 
 from mew_agent.context.policy import Policy, Suggestion
 from mew_agent.context.policy.rules import SuggestRule
@@ -58,7 +58,7 @@ class SavingSuggestions:
         self._last_seq = -1
 
     def refresh(self) -> tuple[Suggestion, ...]:
-        """Count what entered or left since the last time. Returns what is suggested now."""
+        """Count messages added or removed since the last time. Returns the present suggestions."""
         if not self._counted.rules:
             return ()
         history, ledger = self._tracker.history, self._tracker.ledger

@@ -131,7 +131,7 @@ class Tracker:
         return None
 
     def call_ended(self, usage: Usage | None, amount: float | None, currency: str | None) -> None:
-        """Add any model call to the spending. `usage` is what its provider reported, `amount` what it cost."""
+        """Add any model call to the spending. `usage` is as its provider reported it, `amount` its cost."""
         self.spending = with_call(self.spending, usage, amount, currency)
 
     def reply_added(self, item: Item, counted_tokens: int | None = None, units: Units | None = None) -> None:
@@ -415,7 +415,7 @@ class Tracker:
 
     @property
     def is_truncated_by_server(self) -> bool:
-        """Whether the newest report shows that the server left out part of what was sent."""
+        """Whether the newest report shows that the server left out part of the request."""
         return self.basis == "reported" and self.drift is not None and self.drift.truncated_by_server
 
     def size_of_summary(self, summary: Summary) -> int:
@@ -457,7 +457,7 @@ class Tracker:
         return self.ledger.preamble.summary_tokens
 
     def _record_freed(self, held_before: int, next_before: int) -> int:
-        """Subtract what the books lost from `tokens`. Returns it; if `tokens` is unknown, what the next prompt lost."""
+        """Subtract the loss of the accounts from `tokens`. Returns it: of the next prompt if `tokens` is unknown."""
         self.measurement.trend.interrupt()
         self.suggestions = ()
         if self.tokens is None:

@@ -1,1 +1,1 @@
-"""The `Model` interface, its implementation for OpenAI-compatible servers, and what servers report and write."""
+"""The `Model` interface, its implementation for OpenAI-compatible servers, and the usage that servers report."""

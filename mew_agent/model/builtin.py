@@ -23,7 +23,7 @@ DEFAULT_WINDOW_TOKENS: Final = 8192
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """Options of `mew model serve`. `serves` is what `BuiltinModel.serves` returned.
+    """Options of `mew model serve`. `serves` is the result of `BuiltinModel.serves`.
 
     `name` is the model's name for clients (default: its own). `reply_tokens` ends a reply whose request has no limit
     (default: that of the model). `threads` 0 is half of the cores. `chunk_delay_seconds` slows the rehearsal model.
@@ -42,7 +42,7 @@ class ServeOptions:
 
 @dataclass(frozen=True, slots=True)
 class ServerAddress:
-    """A running model server: what it is, the name of its model, and its base URL."""
+    """A running model server: its description, the name of its model, and its base URL."""
 
     description: str
     name: str
@@ -59,7 +59,7 @@ class BuiltinModel:
     loads_slowly: ClassVar[bool] = False
 
     def serves(self, model: str, where: str) -> str:
-        """Return what the server has to serve, such as a file. Raises `ConfigError` and `MissingExtra`."""
+        """Return the object to serve, such as a file. Raises `ConfigError` and `MissingExtra`."""
         raise NotImplementedError
 
     def described(self, serves: str) -> str:

@@ -1,4 +1,4 @@
-"""A model whose server runs inside this process: started at the first call, stopped with its owner.
+"""A model on a server inside this process: started at the first call, stopped with its owner.
 
 Owns when the server runs. Does not know which server it is.
 """

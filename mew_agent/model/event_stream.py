@@ -113,7 +113,7 @@ def _decoded(data: bytes) -> Any:
 
 
 def _error(value: bytes) -> Any:
-    """Return what an error line says: its JSON, else its text."""
+    """Return the JSON of an error line, else its text."""
     try:
         return _decoded(value)
     except ValueError:

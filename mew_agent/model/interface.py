@@ -1,4 +1,4 @@
-"""[pure] What an agent sends to a language model and what it gets back.
+"""[pure] Requests to a language model, and its replies.
 
 Owns the request and reply types and the `Model` protocol. Does not know any vendor, the agent's history, or token
 policies. `openai_client` implements the protocol for every OpenAI-compatible server.
@@ -80,7 +80,7 @@ class ToolSpec:
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """One model call: the whole conversation, not only what is new.
+    """One model call: the whole conversation, not only its new part.
 
     `max_output_tokens` limits the reply; None leaves the limit to the server. `response_format` has the shape of
     OpenAI's parameter of that name.

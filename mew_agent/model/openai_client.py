@@ -1,4 +1,4 @@
-"""The client for model servers: any OpenAI-compatible endpoint behind the `Model` interface.
+"""The client for model servers: the `Model` interface on any OpenAI-compatible endpoint.
 
 Owns the openai package, the course of a request, and the translation of its errors into a `ModelError`.
 Keeps no history and makes no policy decisions.

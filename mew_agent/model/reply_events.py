@@ -97,7 +97,7 @@ class ReplyEvents:
 
     @property
     def backend(self) -> str | None:
-        """What the provider says of the machine that answered; None if it says nothing."""
+        """The machine that answered, as the provider names it; None if it does not."""
         return " ".join(self._backend[key] for key in _BACKEND if key in self._backend) or None
 
     def _read_body(self, body: Json) -> None:

@@ -1,4 +1,4 @@
-"""[pure] Token usage as a provider reported it for one call: the only place that knows what usage objects mean.
+"""[pure] Token usage as a provider reported it for one call: the only place that reads usage objects.
 
 Owns their keys, those of the libraries' own classes, which report of a stream counts, and what fills the context of a
 reply that took several calls. Does not know which call it was, nor what is plausible; see `plausibility`.
@@ -160,7 +160,7 @@ def _attributes(value: object) -> Mapping[Any, object]:
 
 
 def _of_inner_calls(calls: Sequence[Mapping[str, object]]) -> Usage | None:
-    """Read the usage of a reply whose inner calls are reported one by one; the last message fills the context."""
+    """Read the usage of a reply with inner calls reported one by one; the last message fills the context."""
     each = [(call.get("type"), normalise({**call, "iterations": None})) for call in calls]
     known = [one for _, one in each if one is not None]
     filling = next(one for kind, one in reversed(each) if kind == "message")

@@ -140,7 +140,7 @@ def _counts(text: str) -> tuple[int, ...]:
 
 
 class Calibration(NamedTuple):
-    """What was learnt about one model: the factor k, the feature weights, and the overhead per message."""
+    """The calibration of one model: the factor k, the feature weights, and the overhead per message."""
 
     observed: float = 0.0  # decayed sum of tokens
     counted: float = 0.0  # decayed sum of feature units; their ratio is k
@@ -159,7 +159,7 @@ class Calibration(NamedTuple):
         return _within(self.observed / self.counted, 1.0)
 
     def observe(self, tokens: float, feature_units: float, *, noise: float = 1.0) -> "Calibration":
-        """Learn from text whose tokens were reported. `noise` is the figure's noise relative to an interval."""
+        """Learn from text with a reported size. `noise` is the figure's noise relative to an interval."""
         if tokens <= 0 or feature_units < _MIN_OBSERVED_FEATURES:
             return self
         # A figure that no tokenizer produces shows that a server left something out, or added something.
@@ -172,7 +172,7 @@ class Calibration(NamedTuple):
 
     @property
     def counts_fit(self) -> bool:
-        """Whether to trust a tokenizer's counts: those of a wrong tokenizer soon have larger errors than features."""
+        """Whether to trust a tokenizer's counts: a wrong tokenizer soon has larger errors than features."""
         return self.count_miss <= self.feature_miss + _MISS_TOKENS
 
     @property
@@ -181,7 +181,7 @@ class Calibration(NamedTuple):
         return self.learnt_overhead if not self.wrapped or self.counts_fit else MESSAGE_OVERHEAD_TOKENS
 
     def observe_counted(self, tokens: int, counted_tokens: int, messages: int, projected_tokens: int) -> "Calibration":
-        """Learn the template's overhead from an interval whose texts were all counted."""
+        """Learn the template's overhead from an interval of counted texts."""
         overhead, most = tokens - counted_tokens, MOST_OVERHEAD_TOKENS * messages
         possible = min(most, max(0, overhead))
         expected = self.learnt_overhead * messages if self.wrapped else possible
@@ -200,7 +200,7 @@ class Calibration(NamedTuple):
         return self.k * feature_units
 
     def spread(self, feature_units: float) -> float:
-        """Standard deviation of `tokens`: large for features whose weight no report of the model has taught."""
+        """Standard deviation of `tokens`: large for features that no report of the model has taught."""
         if not isinstance(feature_units, Units):
             return 0.0
         counts = feature_units.counts
@@ -211,7 +211,7 @@ class Calibration(NamedTuple):
         return round(self.tokens(feature_units) + self.overhead_tokens * messages)
 
     def wrap(self, text_tokens: int) -> int:
-        """Return the tokens for a message whose text has this size."""
+        """Return the tokens of a message with a text of this size."""
         return text_tokens + round(self.overhead_tokens)
 
     def saved(self) -> tuple[float, ...]:

@@ -28,7 +28,7 @@ class Decision(NamedTuple):
 def decide(
     policy: Policy, state: PolicyState, snapshot: ContextSnapshot, phase: r.Phase, flags: GenerationFlags = NO_FLAGS
 ) -> Decision:
-    """Decide what to do now. Of the interventions, only the first rule that applies acts."""
+    """Return the actions for this moment. Of the interventions, only the first rule that applies acts."""
     if snapshot.limit_tokens is None and policy.limit_missing == "error":
         return Decision(state, (acts.ErrorAction(f"{policy.name} cannot work without a known context window"),))
     deciding = _Deciding(policy, _begin_request(state, phase, flags), _trusted(policy, snapshot), phase)

@@ -65,7 +65,7 @@ NO_FLAGS = GenerationFlags()
 
 @dataclass(frozen=True, slots=True)
 class PolicyState:
-    """What a policy remembers of one conversation between decisions."""
+    """The memory of a policy for one conversation, between decisions."""
 
     armed: bool = True
     announced_at_seconds: float | None = None  # for the cooldown of near_limit; a finished compaction counts too

@@ -119,7 +119,7 @@ def _row(outcome: StepOutcome, width: int) -> str:
 
 
 def _beside(figures: str, actions: str, width: int) -> str:
-    """The actions behind the figures, or below them if the line is too long."""
+    """The actions next to the figures, or below them if the line is too long."""
     row = f"{figures}  {actions}".rstrip()
     return row if len(row) <= width or not actions else f"{figures.rstrip()}\n{_ACTIONS_INDENT}{actions}"
 

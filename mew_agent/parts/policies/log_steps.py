@@ -36,7 +36,7 @@ MOST_TOKENS = 10**15  # upper bound of counts, far beyond any window; a larger n
 
 
 class BadStep(ValueError):
-    """An invalid line; the text says what was expected."""
+    """An invalid line; the text names the expected value."""
 
 
 @dataclass(frozen=True, slots=True)
