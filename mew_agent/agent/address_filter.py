@@ -53,7 +53,7 @@ class AddressFilter:
         purpose: str = "",
         ask_seconds: float = ASK_SECONDS,
     ) -> None:
-        """`purpose` tells the model what the agent is for. Only the mode `model` needs `calls`."""
+        """`purpose` describes the agent to the model. Only the mode `model` needs `calls`."""
         self._id, self._name, self._mode = names[-1], names[0], mode
         self._calls = calls
         self._tools = tools

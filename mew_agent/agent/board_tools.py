@@ -9,6 +9,7 @@ from typing import Final
 
 import anyio
 from mew_protocol import kinds
+from mew_protocol.context_report import ContextReport
 from mew_protocol.envelope import unix_seconds
 from mew_protocol.figure_age import old_figure, span
 from mew_protocol.payloads.participant import CompactDone, Status, basis_words
@@ -122,38 +123,44 @@ def headroom_tokens(context: PeerContext) -> int | None:
 
 
 def context_words(context: PeerContext, now: datetime | None = None) -> str:
-    """Return a context report in one line: tokens, limit, basis, level and what happens next.
+    """Return a context report in one line: tokens, limit, basis, level and next compaction.
 
     With `now`, the age of a figure that is not of the last turn is in it.
     """
-    report = context.report
-    if context.tokens is None:
-        why = report.reason.replace("_", " ") if report is not None and report.reason else "not reported"
-        last = report.last_reported if report is not None else None
-        words = [
-            f"size unknown ({why})",
-            *([f"last reported {last.tokens:,}{_ago(last.measured_at, now)}"] if last else []),
-        ]
-        words += [f"limit {context.max_tokens:,} tokens"] if context.max_tokens else []
-    else:
-        of = f" of {context.max_tokens:,}" if context.max_tokens else ""
-        words = [f"{context.tokens:,}{of} tokens ({basis_words(context.basis_label)})"]
+    report, words = context.report, _size_words(context, now)
     if context.outdated is not None:
         words.append(old_figure(context.outdated, _age(context.at, now)))
     elif report is not None and report.stale_messages:
         words.append(f"{report.stale_messages:,} more items since{_ago(report.measured_at, now)}")
     if report is not None:
-        if report.level != "unknown":
-            words.append(report.level.replace("_", " "))
-        if report.compact_at_tokens is not None:
-            words.append(f"compacts at {report.compact_at_tokens:,}")
-        if report.turns_to_compaction is not None and context.outdated is None:
-            words.append(f"in about {report.turns_to_compaction} turns")
-        if report.last_compaction is not None and report.last_compaction.freed_tokens is not None:
-            words.append(f"last compaction freed {report.last_compaction.freed_tokens:,}")
+        words += _outlook_words(report, is_current=context.outdated is None)
     if context.status not in ("", "active"):
         words.append(context.word.word.replace("_", " "))
     return one_line(", ".join(words))  # a level or a status of a peer is no second line
+
+
+def _size_words(context: PeerContext, now: datetime | None) -> list[str]:
+    if context.tokens is not None:
+        of = f" of {context.max_tokens:,}" if context.max_tokens else ""
+        return [f"{context.tokens:,}{of} tokens ({basis_words(context.basis_label)})"]
+    report = context.report
+    why = report.reason.replace("_", " ") if report is not None and report.reason else "not reported"
+    last = report.last_reported if report is not None else None
+    words = [f"size unknown ({why})"]
+    words += [f"last reported {last.tokens:,}{_ago(last.measured_at, now)}"] if last else []
+    words += [f"limit {context.max_tokens:,} tokens"] if context.max_tokens else []
+    return words
+
+
+def _outlook_words(report: ContextReport, *, is_current: bool) -> list[str]:
+    words = [] if report.level == "unknown" else [report.level.replace("_", " ")]
+    if report.compact_at_tokens is not None:
+        words.append(f"compacts at {report.compact_at_tokens:,}")
+    if report.turns_to_compaction is not None and is_current:
+        words.append(f"in about {report.turns_to_compaction} turns")
+    if report.last_compaction is not None and report.last_compaction.freed_tokens is not None:
+        words.append(f"last compaction freed {report.last_compaction.freed_tokens:,}")
+    return words
 
 
 def _age(at: str | None, now: datetime | None) -> str | None:

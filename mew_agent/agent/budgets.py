@@ -1,4 +1,4 @@
-"""What an agent spends for each sender within an hour, and which senders it does not answer until an hour has room.
+"""Budgets of senders: tokens spent for each within an hour, and refusals until the hour has room.
 
 Owns the sums, the limit and their file, so that a restart forgets nothing. Counts tokens as providers or programs
 report them; a call without a report is counted apart, never as 0. Makes no call and sends nothing.
@@ -50,7 +50,7 @@ class SenderBudgets:
         self._spent: BoundedDict[str, _Minutes] = BoundedDict(MAX_SENDERS)
 
     async def load(self) -> None:
-        """Load what an earlier process spent."""
+        """Load the spending of an earlier process."""
         if self._path is None:
             return
         try:
@@ -63,7 +63,7 @@ class SenderBudgets:
             logger.warning("budgets of senders not loaded: %s", error)
 
     async def record(self, sender: str, tokens: int, unreported_calls: int = 0) -> None:
-        """Add what was spent for a sender now."""
+        """Add tokens spent for a sender now."""
         if not tokens and not unreported_calls:
             return
         minutes, now = self._minutes(sender), self._minute()
@@ -104,7 +104,7 @@ class SenderBudgets:
 
     @property
     def reported(self) -> tuple[SenderSpending, ...]:
-        """What was spent within the last hour, the senders with the most tokens first."""
+        """The spending of the last hour, the senders with the most tokens first."""
         sums = {sender: self._sums(sender) for sender in self._spent}
         most = sorted((one for one in sums.items() if any(one[1])), key=lambda one: one[1], reverse=True)
         return tuple(
@@ -122,7 +122,7 @@ class SenderBudgets:
         return int(self._clock() // 60)
 
     def _minutes(self, sender: str) -> _Minutes:
-        """Return the sums of the last hour. Those of a time to come count as now: the clock was set back."""
+        """Return the sums of the last hour. Sums of a future time count as now: the clock was set back."""
         now, kept = self._minute(), dict[int, tuple[int, int]]()
         for minute, (tokens, calls) in sorted(self._spent.get(sender, {}).items()):
             if minute > now - HOUR_MINUTES:

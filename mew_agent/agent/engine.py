@@ -1,4 +1,4 @@
-"""What answers the chats of an agent: our own conversation, a third-party program, or a program's functions.
+"""Engines, which answer the chats of an agent: our own conversation, a third-party program, a library.
 
 Owns the interface between an agent and its engine. Inbox, addressing, turns, loop guard, budgets, approvals,
 staggering, held chats and status belong to the agent (see `AgentRuntime`). An engine answers, compacts, clears, and
@@ -28,7 +28,7 @@ SizeBasis = Literal["tokenizer", "projected", "heuristic"]
 
 
 def tokens_of(size: Size, calibration: Calibration) -> int:
-    """Return what a chat of this size adds to a context, in tokens."""
+    """Return the tokens that a chat of this size adds to a context."""
     return calibration.wrap(size.tokens(calibration))
 
 
@@ -40,7 +40,7 @@ def basis_of(sizes: Sequence[Size], calibration: Calibration) -> SizeBasis:
 
 
 class CompactsItself(Protocol):
-    """What compacts without a request; it calls `may_compact` first."""
+    """Compacts without a request; calls `may_compact` first."""
 
     may_compact: Callable[[], Awaitable[bool]]
     waits_to_compact: bool
@@ -138,7 +138,7 @@ class Answering:
         return False
 
     async def prepare(self) -> None:
-        """Do what an answer has to wait for."""
+        """Wait for peers and servers that the answer needs."""
 
     async def begin(self, question: StoredChat, *, was_begun: bool) -> tuple[int, int]:
         """Begin the turn, or continue one of an earlier process. Returns its number and its first item's `seq`."""
@@ -157,62 +157,63 @@ class Answering:
         raise error
 
     async def end(self) -> None:
-        """Clean up after `make`, whatever happened; not cancelled."""
+        """Clean up after `make`, also after a failure; not cancelled."""
 
     async def report(self, question: StoredChat) -> dict[str, Any]:
         """Return further keys of the answer's payload."""
         return {}
 
     async def finish(self, *, is_idle: bool) -> None:
-        """Do what follows the confirmed answer. `is_idle`: no other chat waits."""
+        """Work after the confirmed answer, such as a compaction. `is_idle`: no other chat waits."""
 
     def cancel(self) -> None:
         """Note that the turn was cancelled: nothing that follows the answer is needed."""
 
 
 class Engine:
-    """Answers for one agent. The methods here are those of an engine whose context is kept elsewhere."""
+    """Answers for one agent. The defaults fit an engine with an `ExternalContext`."""
 
     deliveries: Sequence[Delivery] = ("anyway", "cancel")
     """How it can read a chat that does not fit."""
 
     def __init__(self, me: Participant, compact_at_percent: int | None = None) -> None:
-        self.external = me.external_context
+        self._me, self.external = me, me.external_context
         self.external.compact_at_percent = compact_at_percent
         self.sizes = Sizes()
         self.compactions = ExternalCompactions(me, compact_at_percent)
 
     @property
     def compacts(self) -> CompactsItself:
-        """What compacts without a request."""
+        """Compacts without a request."""
         return self.compactions
 
     # -- lifetime ----------------------------------------------------------------------------------------
 
     async def load(self) -> None:
-        """Load what an earlier process left; called before joining."""
+        """Load the state of an earlier process; called before joining."""
 
     async def run(self) -> None:
         """Work while the agent is joined; called after the first welcome."""
 
     def joined(self, facts: SpaceFacts) -> StatusWord | None:
-        """Read what the space says to all agents. Returns the status to announce; None: the usual one."""
+        """Read the space's words to all agents. Returns the status to announce; None: the usual one."""
+        self.external.restart_after(self._me.peers.last_context(self._me.id))
         return None
 
     async def aclose(self) -> None:
-        """Close what `load` and `run` opened."""
+        """Close stores and programs."""
 
     # -- answers -----------------------------------------------------------------------------------------
 
     async def answering(self, question: StoredChat, reasoning: Reasoning) -> Answering:
-        """Return what makes the answer to a chat; `reasoning` shows the work to peers."""
+        """Return the maker of the answer to a chat; `reasoning` shows the work to peers."""
         raise NotImplementedError
 
     # -- figures -----------------------------------------------------------------------------------------
 
     @property
     def calibration(self) -> Calibration:
-        """What is known of the model's tokens."""
+        """How the tokens of a text follow from its size."""
         return _UNCALIBRATED
 
     def fit(self, size: Size) -> Fit:
@@ -235,7 +236,7 @@ class Engine:
         queued: QueuedMessages | None = None,
         spent_for: tuple[SenderSpending, ...] | None = None,
     ) -> None:
-        """Set what reports say of the agent; None: unchanged."""
+        """Set waits, queue and spending in reports; None: unchanged."""
         context = self.external
         context.waiting = context.waiting if waiting is None else waiting
         context.queued = queued or context.queued
@@ -243,7 +244,7 @@ class Engine:
 
     @property
     def waiting(self) -> tuple[Waiting, ...]:
-        """What reports say that the agent waits for."""
+        """The waits in reports."""
         return self.external.waiting
 
 

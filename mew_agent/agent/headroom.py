@@ -115,7 +115,7 @@ class HeadroomCheck:
             await self.release()
 
     async def _ask_sender(self, held: StoredChat, fit: Fit) -> None:
-        """Ask in words what to do with a chat that no compaction makes room for, so that any client can answer."""
+        """Ask in words how to deliver a chat that no compaction makes room for, so that any client can answer."""
         payload = {
             "text": NOTICE.format(fit=fit, choices=choices_text(self._engine.deliveries)),
             "needs_reply": False,

@@ -55,7 +55,7 @@ _NAMESPACE = UUID("5f0f3c3e-55a0-4c55-9d5c-0d6f6f0a4c0b")
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """What happened to a chat that arrived.
+    """The outcome for a chat that arrived.
 
     `next`: it is answered as soon as possible; `queued`: after others; `held`: once there is room; `kept`: as context,
     or until a person speaks; `ignored`: it is for others; `refused`: its sender gets no answer, because of `problem`.
@@ -91,7 +91,7 @@ class Inbox:
     # -- restarts ----------------------------------------------------------------------------------------
 
     async def load(self) -> str | None:
-        """Load what an earlier process left. Returns the position it had reached, None if it stored none."""
+        """Load the chats of an earlier process. Returns the position it had reached, None if it stored none."""
         stored = await self._store.load_inbox()
         # Those begun come first: the history ends in the middle of one.
         chats = sorted(stored.chats, key=lambda chat: (chat.state == "queued", chat.number))
@@ -168,26 +168,18 @@ class Inbox:
         text = chat.body.get("text")
         if not isinstance(text, str) or not text:
             return Admission("ignored")
-        is_full = self._is_full(chat.sender, *QUEUED)
         is_for_us = False if verdict == "context" and refusal is None else self.is_for_us(chat)
-        if is_for_us is None and is_full:  # not addressed to us by name, so no sender waits for a refusal
-            is_for_us = False
+        if is_for_us is None and self._is_full(chat.sender, *QUEUED):
+            is_for_us = False  # not addressed to us by name, so no sender waits for a refusal
         if is_for_us is False and not chat.is_for(self._agent_id):
             return Admission("ignored")
-        if is_for_us is not False and verdict == "answer" and is_full:
-            refusal = f"{self._count(chat.sender, *QUEUED)} of your chats are waiting already"
-        elif is_for_us is not False and verdict == "no_room" and self._is_full(chat.sender, "no_room"):
-            refusal = f"{self._count(chat.sender, 'no_room')} of your chats are held already"
+        if is_for_us is not False:
+            refusal = self._limit_reached(chat.sender, verdict) or refusal
         if refusal is not None:
             # The position moves on: after a restart, the chat would come again although its sender has the refusal.
             await self._change(position=position)
             return Admission("refused", refusal)
-        place = None if position is None else str(position)
-        weight = 1 + len(chat.encode()) // CHAT_BYTES
-        stored = StoredChat(self._next_number, chat, position=place, sent_at=time.time() - age_seconds, weight=weight)
-        self._next_number += 1
-        if is_past:
-            self._restored.add(stored.number)
+        stored = self._stored(chat, position, age_seconds, is_past=is_past)
         if is_for_us is False:
             await self._put(stored, "overheard", position)
             return Admission("kept")
@@ -196,9 +188,8 @@ class Inbox:
             return Admission("held")
         if verdict == "hold":
             await self._put(stored, "held", position)
-            for oldest in [one for one in self._in_state("held") if one.envelope.sender == chat.sender][
-                :-MAX_HELD_CHATS
-            ]:
+            of_sender = [one for one in self._in_state("held") if one.envelope.sender == chat.sender]
+            for oldest in of_sender[:-MAX_HELD_CHATS]:
                 await self._put(oldest, "overheard")
             return Admission("kept")
         await self._change(stored, position=position)
@@ -206,6 +197,23 @@ class Inbox:
         self._chats[stored.number] = stored
         self._arrived.set()
         return Admission("queued" if is_for_us and has_to_wait else "next")
+
+    def _limit_reached(self, sender: str, verdict: Verdict) -> str | None:
+        """Return why no further chat of this sender may wait; None if one may."""
+        if verdict == "answer" and self._is_full(sender, *QUEUED):
+            return f"{self._count(sender, *QUEUED)} of your chats are waiting already"
+        if verdict == "no_room" and self._is_full(sender, "no_room"):
+            return f"{self._count(sender, 'no_room')} of your chats are held already"
+        return None
+
+    def _stored(self, chat: Envelope, position: Position | None, age_seconds: float, *, is_past: bool) -> StoredChat:
+        """Return a chat with the next number."""
+        place, weight = None if position is None else str(position), 1 + len(chat.encode()) // CHAT_BYTES
+        stored = StoredChat(self._next_number, chat, position=place, sent_at=time.time() - age_seconds, weight=weight)
+        self._next_number += 1
+        if is_past:
+            self._restored.add(stored.number)
+        return stored
 
     async def cancel(self, cancel: Envelope, *, position: Position | None = None) -> None:
         """Remove the queued chats that a `chat/cancel` refers to, and mark the one being answered as cancelled."""
@@ -407,7 +415,7 @@ class Inbox:
 
 
 def _owners(chat: StoredChat) -> tuple[tuple[str, ...], ...]:
-    """Return who takes turns: the sender, and the client of the sender that the session is for."""
+    """Return the owners that take turns: the sender, and the client named by its session."""
     asked = chat.envelope
     return (asked.sender,), (asked.sender, client_of(asked.body.get("session")))
 

@@ -172,17 +172,20 @@ class LoopGuard:
         if is_agent and sender in self.stopped:
             return "hold"
         seen = self._chats.get(chat.id)
-        reason = None
-        if is_agent and seen is not None and seen.hops >= self.limits.hops:
-            reason = f"{seen.hops} messages between agents since a person spoke"
-        elif at_seconds is not None and self._is_rate_reached(sender, at_seconds):
-            reason = f"{self.limits.exchanges_per_minute} exchanges within a minute"
-        if reason is not None:
+        if (reason := self._limit_reached(sender, seen, at_seconds)) is not None:
             self.stopped.setdefault(sender, StoppedTalk(reason, chat.ts, seen.origin if seen is not None else None))
             return "hold"
         if at_seconds is not None:
             self._answered_at.setdefault(sender, deque()).append(at_seconds)
         return "answer"
+
+    def _limit_reached(self, sender: str, seen: _Chat | None, at_seconds: float | None) -> str | None:
+        """Return the limit that a chat has reached; None if it may be answered."""
+        if sender in self._agents and seen is not None and seen.hops >= self.limits.hops:
+            return f"{seen.hops} messages between agents since a person spoke"
+        if at_seconds is not None and self._is_rate_reached(sender, at_seconds):
+            return f"{self.limits.exchanges_per_minute} exchanges within a minute"
+        return None
 
     def restore(self, held: Iterable[Envelope]) -> None:
         """Stop talking with the senders of chats that an earlier process held."""

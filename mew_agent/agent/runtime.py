@@ -1,4 +1,4 @@
-"""What belongs to every agent, whatever engine answers: its chats, their order, and what others learn of it.
+"""The part of an agent that all engines share: chats and their order, waits, and announcements.
 
 Owns what happens with each envelope that arrives, the one decision about each chat, the loop that answers one chat
 after another, the announcement of a loop, and what a restarted process catches up with. `Inbox`, `AddressFilter`,
@@ -186,7 +186,7 @@ LOOP_STOPPED: Final = (
 
 
 class AgentRuntime(Hooks):
-    """The agent of one participant, whose hooks it becomes. `store` keeps the inbox, `budgets` what senders spent."""
+    """Receives and answers chats for one participant. `store` keeps the inbox, `budgets` the spending by sender."""
 
     def __init__(
         self,
@@ -219,7 +219,7 @@ class AgentRuntime(Hooks):
     # -- lifetime ----------------------------------------------------------------------------------------
 
     async def before_join(self) -> None:
-        """Load what an earlier process left; joining then delivers what was sent since."""
+        """Load the state of an earlier process; joining then delivers everything since."""
         await self._engine.load()
         position, client = await self.inbox.load(), self._me.session.client
         self._loops.restore(self.inbox.held)
@@ -237,7 +237,7 @@ class AgentRuntime(Hooks):
         self._me.start_soon(self._me.session.run_until_ended, self._answer_chats)
 
     async def after_leave(self) -> None:
-        """Close what the engine opened."""
+        """Close the engine."""
         with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_SECONDS):
             await self._engine.aclose()
 
@@ -285,7 +285,7 @@ class AgentRuntime(Hooks):
         return (*me.mcp.waits, *self._loops.waits, *self.headroom.waits, *me.tool_waits, *self._budgets.waits)
 
     def waits_changed(self) -> None:
-        """Report what the agent waits for, if that changed."""
+        """Report the agent's waits, if they changed."""
         if not self._me.session.ended.is_set():
             self._me.start_soon(self._report_waits)
 
@@ -296,7 +296,7 @@ class AgentRuntime(Hooks):
             await self._me.control.announce()
 
     def _budget_news(self) -> None:
-        """Show what was spent, and when a sender is answered again."""
+        """Show the spending, and when a sender is answered again."""
         self._engine.show(spent_for=self._budgets.reported)
         self.waits_changed()
         if not self._is_freeing and self._budgets.seconds_until_next() is not None:
@@ -312,7 +312,7 @@ class AgentRuntime(Hooks):
     # -- answers -----------------------------------------------------------------------------------------
 
     async def _answer_chats(self) -> None:
-        """Answer chats until cancelled. A chat whose answer fails is logged and does not end the others."""
+        """Answer chats until cancelled. A failed answer is logged and does not end the loop."""
         # Do not begin a question that a later missed envelope cancels or answers.
         await self._me.session.client.caught_up.wait()
         self._budget_news()
@@ -350,7 +350,7 @@ class AgentRuntime(Hooks):
     # -- what arrives ------------------------------------------------------------------------------------
 
     async def receive(self, envelope: Envelope) -> None:
-        """Queue chats, and cancel what a participant cancels."""
+        """Queue chats, and carry out cancellations."""
         position, turn = self._me.session.client.arrived.position, self.turn
         self.staggered.receive(envelope)
         self._loops.observe(envelope)
@@ -463,7 +463,7 @@ class AgentRuntime(Hooks):
 
 
 def _facts_in(welcome: Envelope) -> SpaceFacts:
-    """Return what the space says to all agents; nothing if that cannot be read."""
+    """Return the space's words to all agents; empty if they cannot be read."""
     try:
         return SpaceFacts.model_validate(welcome.body.get("space") or {})
     except ValidationError as error:

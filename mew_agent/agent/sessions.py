@@ -63,7 +63,7 @@ CLOSE_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class AgentResources:
-    """What one agent opened. `summariser` None: the model itself writes summaries."""
+    """The model and store that one agent opened. `summariser` None: the model itself writes summaries."""
 
     model: Model
     store: Store
@@ -79,12 +79,12 @@ class AgentResources:
 
 
 def store_limits(config: AgentConfig) -> StoreLimits:
-    """Return what a session may keep of what has left the context."""
+    """Return the limits of a session's archive."""
     return StoreLimits(config.store_max_days, config.store_max_megabytes * 1024 * 1024, config.store_max_compactions)
 
 
 def open_resources(config: AgentConfig, model: Model | None = None) -> AgentResources:
-    """Open what a configuration names; `model` replaces its model.
+    """Open the model and store of a configuration; `model` replaces its model.
 
     A name as `base_url`, such as `rehearsal`, is a model in this process.
     """
@@ -139,7 +139,7 @@ MAX_WINDOW_RETRIES = 2
 
 @dataclass(frozen=True, slots=True)
 class ModelParts:
-    """What the model calls of all conversations of an agent use. `summariser` None: the model writes summaries."""
+    """The model of all conversations of an agent. `summariser` None: the model writes summaries."""
 
     model: Model
     summariser: Model | None = None
@@ -163,7 +163,7 @@ class ConversationEngine(Engine):
         reserved_names: Callable[[], Collection[str]],
         on_tools_left_out: Callable[[Mapping[str, str]], object],
     ) -> None:
-        """`store` is that of the agent's own conversation, `main`, which `run` and `aclose` leave open.
+        """`store` keeps the agent's own conversation, `main`.
 
         Every conversation offers `own_tools` before the tools over its context, then `other_tools` and those of peers,
         which may not have `reserved_names`. For `on_tools_left_out` of `main`, see `PeerTools`. Raises `ConfigError`.
@@ -215,7 +215,7 @@ class ConversationEngine(Engine):
         self.main.conversation.pins.configure(SPACE_ORIGIN, pins_of_space(facts, self._config.id))
 
     async def answering(self, question: StoredChat, reasoning: Reasoning) -> ConversationAnswer:
-        """Return what makes the answer to a chat, in the session that it names."""
+        """Return the maker of the answer to a chat, in the session that it names."""
         asked = question.envelope
         session = await self.session_for(asked.sender, asked.body.get("session"))
         return ConversationAnswer(self._me, self._config, session, question, reasoning, self.discover_window_again)

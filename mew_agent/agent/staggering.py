@@ -78,7 +78,7 @@ class CompactionLine:
 
 
 class StaggeredCompactions:
-    """The compactions of one agent among those of its peers. `most` may run at once; None: half of the agents."""
+    """Staggers the compactions of one agent and its peers. `most` may run at once; None: half of the agents."""
 
     def __init__(self, me: Participant, conversation: CompactsItself, most: int | None) -> None:
         self._me = me
@@ -95,7 +95,7 @@ class StaggeredCompactions:
         self._line.restart(statuses, at_seconds=anyio.current_time())
 
     def receive(self, envelope: Envelope) -> None:
-        """Follow the statuses of all agents, including its own, and who leaves."""
+        """Follow the statuses of all agents, including its own, and departures."""
         if envelope.kind == kinds.PARTICIPANT_STATUS and not envelope.to:
             self._line.observe(envelope.sender, str(envelope.body.get("status")), at_seconds=anyio.current_time())
         elif envelope.kind == kinds.SYSTEM_PRESENCE and envelope.body.get("event") == "leave":

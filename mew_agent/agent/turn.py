@@ -254,7 +254,7 @@ class ConversationAnswer(Answering):
             self._question_seq = (await add_question(self.conversation.state, self._question, self._prefix)).seq
 
     async def _run_tools(self, reply: ModelReply) -> None:
-        """Run the calls of one reply concurrently. Their results enter in the order of the calls, whatever fails."""
+        """Run the calls of one reply concurrently. Their results enter in the order of the calls."""
         results: dict[str, ToolResult] = {}
         context = CallContext(self._chat.id, self._reasoning.id)
 
@@ -286,7 +286,7 @@ class ConversationAnswer(Answering):
         await self.conversation.emit_status(status_word("tool_failed", f"{call.name}: {short}"))
 
     async def failed(self, error: Exception) -> str:
-        """Announce a failure in the status. Returns what the sender of the chat reads."""
+        """Announce a failure in the status. Returns the text for the sender of the chat."""
         conversation = self.conversation
         self.failure = type(error).__name__
         self._problem = str(error) if isinstance(error, MewAgentError) else type(error).__name__
@@ -374,7 +374,7 @@ async def _do_nothing(_event: ModelEvent | None = None) -> None:
 
 
 def turn_report(calls: Sequence[CallRecord], session: str, status: Status) -> TurnReport:
-    """Return what the calls of a turn cost. Failed calls are not counted: they have no usage, and most cost nothing."""
+    """Return the cost of a turn's calls. Failed calls do not count: they have no usage, and most cost nothing."""
     calls = [call for call in calls if call.failed is None and call.role in ("main", "summary")]
     usages = [call.usage for call in calls if call.usage is not None]
     last = next((call.usage for call in reversed(calls) if call.role == "main"), None)

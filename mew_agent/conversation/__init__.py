@@ -1,4 +1,4 @@
-"""An agent's conversation with its model: what is in context, the calls, and what the policy does about it.
+"""An agent's conversation with its model: the context, the calls, and the actions of the policy.
 
 Three objects:
 

@@ -94,7 +94,7 @@ class ContextArchive(Archive):
         )
 
     async def _find(self, request: compactions.Undo) -> ArchivedCompaction | compactions.UndoDone:
-        """Return what to undo, or the refusal."""
+        """Return the change to undo, or the refusal."""
         state = self._state
         try:
             entries = await state.store.compactions()

@@ -1,4 +1,4 @@
-"""Compactions: what is asked before one, its plan, the summary call, the change of the context, and the answer.
+"""Compactions: approval, plan, summary call, change of the context, and answer.
 
 Owns when a compaction may not wait. The caller of `run_compaction` holds the lock of the calls. Does not know who
 decides about a compaction (see `agent.compaction_approval`), nor why the policy wants one.

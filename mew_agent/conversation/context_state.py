@@ -1,4 +1,4 @@
-"""What is in an agent's context, how much it takes, and what survives a restart.
+"""The context of an agent: its history, its size, and its stored state.
 
 Every change is counted and stored in the same step, so that they never disagree. Calls no model, takes no decision, and
 does not wait for a running call (see `ModelCalls.between_calls`).
@@ -58,7 +58,7 @@ class ContextState:
         sizes: Sizes | None = None,
         shared_pins: ContextPins | None = None,
     ) -> None:
-        """`shared_pins` are those of another conversation, which stores them."""
+        """`shared_pins` belong to another conversation, which stores them."""
         self.tracker, self.history = tracker, tracker.history
         self.store = store
         self.events = events
@@ -99,7 +99,7 @@ class ContextState:
         await self.close_open_calls(RESTARTED_RESULT)
 
     def _restore(self, persisted: PersistedState) -> None:
-        """Restore what the policy decided; after a change of policy only pins and the agent's own reminders remain."""
+        """Restore the decisions of the policy; after a change of policy only pins and own reminders remain."""
         pins, made = persisted.pins, persisted.pins_made
         if persisted.policy not in (None, self.tracker.policy.name):
             own = tuple(reminder for reminder in persisted.reminders if reminder.owner is None)
@@ -113,7 +113,7 @@ class ContextState:
 
     @property
     def persisted(self) -> PersistedState:
-        """What survives a restart in addition to the history and its accounts."""
+        """The stored state in addition to the history and its accounts."""
         return PersistedState(
             reminders=self.reminders.all,
             reminders_made=self.reminders.made,
@@ -142,7 +142,7 @@ class ContextState:
         return number
 
     async def save_decisions(self) -> None:
-        """Store what the policy decided, unless it is stored already."""
+        """Store the decisions of the policy, unless they are stored already."""
         if self._stored_decisions != (self.tracker.policy_state, self.persisted):
             await self.save()
 
@@ -170,7 +170,7 @@ class ContextState:
         inbox: InboxChange = UNCHANGED,
         whole: tuple[str, str] | None = None,
     ) -> Item:
-        """Add what a participant said, and store the change of the inbox with it.
+        """Add the words of a participant, and store the change of the inbox with them.
 
         `whole` is the id and the complete text if `text` only refers to it; the store keeps both.
         """
@@ -387,7 +387,7 @@ class ContextState:
         return await self.save(SessionChange(restored=(*back.returned, *back.replaced), compaction=undo)) or 0, outcome
 
     def _leaving(self, span: tuple[int, int] | None, stub_seqs: Sequence[int] = ()) -> LeavingItems:
-        """Return what a removal of this span, and of these tool results, takes."""
+        """Return the items that a removal of this span, and of these tool results, takes."""
         (first, last), stubs = span or (0, -1), set(stub_seqs)
         items = tuple(item for item in self.history.items if first <= item.seq <= last or item.seq in stubs)
         return LeavingItems(items, self.history.summary, self.tracker.restore_point([item.seq for item in items]))
@@ -395,7 +395,7 @@ class ContextState:
     # -- sizes and room ----------------------------------------------------------------------------------
 
     def project(self, text: str) -> int:
-        """Return the tokens that a text will probably take, by what was learnt about the model."""
+        """Return the projected tokens of a text for this model."""
         return self.sizes.project(text, self.tracker.ledger.calibration)
 
     def room(self) -> Room:
@@ -405,7 +405,7 @@ class ContextState:
         return Room(self.tracker.window.max_tokens, *free_tokens)
 
     async def _shortened(self, result: str, limit_tokens: int, item_id: str) -> str | None:
-        """Return what enters instead of a result that is too long; None if it is not."""
+        """Return the shortened form of a result that is too long; None if it fits."""
         project = partial(self.sizes.project, calibration=self.tracker.ledger.calibration)
         shorten = partial(self.result_bound.bounded, result, limit_tokens, project, kept_as=item_id)
         return shorten() if len(result) <= INLINE_CHARS else await anyio.to_thread.run_sync(shorten)
@@ -427,7 +427,7 @@ class ContextState:
         spent_for: tuple[SenderSpending, ...] | None = None,
         is_window_awaited: bool | None = None,
     ) -> None:
-        """Set what reports add to the context: waits, chats outside it, contexts of sessions. None: unchanged.
+        """Set further keys of reports: waits, chats outside the context, contexts of sessions. None: unchanged.
 
         `is_window_awaited` says whether the server has not answered yet how large its window is.
         """
@@ -458,7 +458,7 @@ class ContextState:
         used_tokens: int | None = None,
         tool_result_tokens: int | None = None,
     ) -> Sequence[Action]:
-        """Ask the policy what to do now, and keep its state; see `Tracker.decide`."""
+        """Ask the policy for its decision, and keep its state; see `Tracker.decide`."""
         tracker, now = self.tracker, time.time()
         if phase in ("after_call", "message_added", "task_end"):
             tracker.suggestions = self._suggestions.refresh()

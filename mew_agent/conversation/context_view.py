@@ -56,11 +56,11 @@ class ContextView:
 
     @property
     def suggestions(self) -> tuple[Suggestion, ...]:
-        """What the policy suggests in order to save tokens; the savings are projected."""
+        """The policy's suggestions to save tokens; the savings are projected."""
         return self._tracker.suggestions
 
     async def past(self, newest: int = PAST_CALLS) -> list[UsagePoint]:
-        """Return what the newest main calls reported, oldest first, including calls before a restart or a clear."""
+        """Return the reports of the newest main calls, oldest first, including calls before a restart or a clear."""
         calls = await self._conversation.state.store.calls(newest)
         return [
             UsagePoint(call.at, call.usage.total_tokens, call.level, call.limit_tokens)

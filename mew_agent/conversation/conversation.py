@@ -1,4 +1,4 @@
-"""An agent's conversation with its model: turns, calls, controls, and what its policy decides.
+"""An agent's conversation with its model: turns, calls, controls, and the decisions of its policy.
 
 Owns the order in which they happen. Does not know chats, reasoning envelopes or who sent a control.
 """
@@ -82,7 +82,7 @@ class ReplyWatch:
         self._counts_left = MAX_COUNTS
 
     async def receive(self, event: ModelEvent) -> None:
-        """Pass an event on, and follow its text. Raises what `decide` raises."""
+        """Pass an event on, and follow its text. Raises the errors of `decide`."""
         await self._listener(event)
         if not isinstance(event, TextDelta | ReasoningDelta):
             return
@@ -116,7 +116,7 @@ class ReplyWatch:
 
 @dataclass
 class PendingActions:
-    """What remains of a decision: status words to announce, in order, and at most one intervention."""
+    """The rest of a decision: status words to announce, in order, and at most one intervention."""
 
     words: list[StatusWord] = field(default_factory=list)
     compact: acts.CompactAction | None = None
@@ -140,7 +140,7 @@ class ReplyStopped(MewAgentError):
 async def carry_out(  # noqa: C901 - one case for each action
     actions: Sequence[acts.Action], state: ContextState
 ) -> PendingActions:
-    """Change reminders, prompts and plans, emit events, and return what remains to be done."""
+    """Change reminders, prompts and plans, emit events, and return the rest of the decision."""
     pending, happened = PendingActions(revision=state.history.revision), list[ConversationEvent]()
     for action in actions:
         match action:
@@ -472,7 +472,7 @@ class Conversation:
         await make_room_for_results(calls, results, self.state, self._compact)
 
     async def apply_pending(self) -> None:
-        """Carry out what the policy decided after the last call: before the next one, or when the agent is idle."""
+        """Carry out the policy's decision after the last call: before the next one, or when the agent is idle."""
         if self._is_task_over and self.state.answering_turn is None:
             await self._look_ahead()
         reason = self.state.planned_clear

@@ -1,4 +1,4 @@
-"""What happens in a conversation, as typed events, and their delivery to listeners in the same process.
+"""The events of a conversation, and their delivery to listeners in the same process.
 
 Does not know any listener. Peers learn the same facts from `participant/status`.
 """
@@ -17,7 +17,7 @@ from mew_agent.context.policy import Suggestion
 
 @dataclass(frozen=True, slots=True)
 class LevelChanged:
-    """The context has a new level, possibly `unknown`. Tokens are those of the report, None if not known."""
+    """The context has a new level, possibly `unknown`. Tokens are as reported, None if not known."""
 
     before: str
     after: str
@@ -92,7 +92,7 @@ class ResultCut:
 
 @dataclass(frozen=True, slots=True)
 class ReplyNotice:
-    """A notice for people who watch a reply: its context is compacted, it stops, or how full the context gets.
+    """A notice about a running reply, for people: a compaction, its end, or the size of the context.
 
     The kind `size` has figures and no text; `basis` says how `tokens` are known.
     """

@@ -1,4 +1,4 @@
-"""An agent's calls to its model: what they send, one at a time, and a record of each.
+"""An agent's calls to its model, one at a time, with a record of each.
 
 Owns the request, the fingerprint of everything sent besides the items, the window of a fallback model, and the lock.
 Does not know when to call, nor what a reply means.
@@ -211,7 +211,7 @@ class ModelCalls:
     async def _made(
         self, model: Model, request: ModelRequest, role: CallRole, listener: ReplyListener | None
     ) -> tuple[ModelReply, CallRecord]:
-        """Make a call. Returns its record too; that of a call without a reply is stored before the error is raised."""
+        """Make a call. Returns its record too; without a reply, stores the record and raises the error."""
         tracker, prices, started = self._state.tracker, self.options.prices, anyio.current_time()
         record = CallRecord(str(uuid4()), role, timestamp(), model.identity.model, self._state.history.revision)
         is_compacted = tracker.last_compaction is not None
@@ -261,7 +261,7 @@ class ModelCalls:
     # -- requests ----------------------------------------------------------------------------------------
 
     def describe_prefix(self) -> _Prefix:
-        """Update the size of what is sent besides the items. Do not call it during a call, which has sent its own."""
+        """Update the size of the request without its items. Do not call it during a call."""
         tools, reminders, texts = self._prefix()
         self._state.tracker.next_prompt.describe_prefix(texts[0].text, "".join([one.text for one in texts[1:]]))
         return tools, reminders, texts
@@ -275,7 +275,7 @@ class ModelCalls:
                 self._state.tracker.next_prompt.set_server_count(tokens)
 
     async def _unless_changed(self, counting: Awaitable[_Counted | None]) -> _Counted | None:
-        """Return what is counted of the next request; None if that request changed meanwhile."""
+        """Return the count of the next request; None if that request changed meanwhile."""
         key = self._state.tracker.next_prompt.key
         counted = await counting
         return counted if self._state.tracker.next_prompt.key == key else None
@@ -400,7 +400,7 @@ class ModelCalls:
         return replace(request, messages=(*request.messages, _ANY_QUESTION)) if has_question else request
 
     def _request(self, of: History | None = None) -> tuple[ModelRequest, str]:
-        """Return the next main request, of this history if given, and the fingerprint of what it sends besides."""
+        """Return the next main request, of this history if given, and its fingerprint."""
         # An empty history is falsy.
         history, system_prompt = self._state.history if of is None else of, self.options.system_prompt
         tools, reminders, texts = self.describe_prefix()
@@ -409,7 +409,7 @@ class ModelCalls:
         return request, _fingerprint([*(one.text for one in texts), *(pin.text for pin in history.pins)])
 
     def prefix_texts(self) -> tuple[PrefixText, ...]:
-        """Return what the next request sends before the items, text by text."""
+        """Return the texts before the items of the next request."""
         return self._prefix()[2]
 
     def _prefix(self) -> _Prefix:
@@ -474,7 +474,7 @@ def _ends_in_reply(history: History) -> bool:
 
 
 def _fingerprint(texts: Sequence[str]) -> str:
-    """Return a digest of everything sent besides the items; prompts with different digests are not comparable."""
+    """Return a digest of the request without its items; prompts with different digests are not comparable."""
     digest = hashlib.blake2b(digest_size=16)
     for text in texts:
         digest.update(len(text).to_bytes(8, "big"))

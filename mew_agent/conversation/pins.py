@@ -1,4 +1,4 @@
-"""The pins of one agent: texts that every request contains verbatim, and who may add and remove them.
+"""The pins of one agent: texts that every request contains verbatim, and the right to change them.
 
 Owns their ids, their bounds and the tools with which a model pins. Removing history never removes a pin. Does not know
 envelopes; see `Control`.
@@ -125,7 +125,7 @@ class ContextPins(PinKeeper):
 
 
 def pins_of_space(facts: SpaceFacts, me: str) -> dict[str, str]:
-    """Return what the space says to agent `me`, by pin id: standing instructions, its own role, and its teammates."""
+    """Return the space's texts for agent `me`, by pin id: standing instructions, its own role, its teammates."""
     pins: dict[str, str] = {}
     if facts.instructions:
         pins["instructions"] = facts.instructions[:MAX_PIN_CHARS]

@@ -104,7 +104,7 @@ REMINDER_INJECTION: Final = Injection(kind="reminder", text="every request remin
 
 
 def prompt_injection(level: str, remaining: int | None) -> Injection:
-    """Return what reports say while the prompts of a level are in force."""
+    """Return the injection in reports while the prompts of a level are in force."""
     if remaining is None:
         text = f"at {level} the agent is asked to update its reminders and to clear its mind"
         return Injection(kind="prompt", text=text)

@@ -61,7 +61,7 @@ class TryLater(OSError):
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What joining takes: the gateway's URL, the space, the participant's id, and its token (never shown).
+    """Credentials to join: the gateway's URL, the space, the participant's id, and its token (never shown).
 
     `gateway` may name several gateways of the space, separated by commas, and may use http(s)://; anything else raises
     `ConfigError`. `ca_file`: certificates to trust.
@@ -180,7 +180,7 @@ class Client:
         return self._closing or self._over
 
     async def run(self, receive: Receive) -> None:
-        """Stay joined until closed. Raises a `GatewayError` when that is not possible, and what `receive` raises."""
+        """Stay joined until closed. Raises a `GatewayError` when that is not possible, and errors of `receive`."""
         inbox, arrivals = anyio.create_memory_object_stream[Arrived](INBOX_MESSAGES)
         failures: list[Exception] = []
 
@@ -398,7 +398,7 @@ class Client:
                 await socket.close()
 
     async def _join(self, socket: ClientConnection, wait_seconds: float) -> None:
-        """Send the join frame and wait for our welcome; what arrives before it is passed on."""
+        """Send the join frame and wait for our welcome; passes on earlier messages."""
         mine, wanted = self.credentials, self.first_delivery
         if self.delivery.position is not None:
             wanted = replace(wanted, since=str(self.delivery.position))
@@ -415,7 +415,7 @@ class Client:
             await self._go_live(socket)
 
     async def _go_live(self, socket: ClientConnection) -> None:
-        """Repeat what is undecided, in order, then let other envelopes pass: everything missed has arrived."""
+        """Repeat undecided envelopes, in order, then let other envelopes pass: everything missed has arrived."""
         await self._put(Arrived(position=self.delivery.position))
         if self.delivery.is_numbered:
             # Before new ones may pass, so that members see them in the order in which they were sent.
@@ -486,7 +486,7 @@ def _check_size(size_bytes: int) -> None:
 
 
 def _read(raw: bytes | str) -> Envelope | StreamFrame | None:
-    """Decode what the gateway sent; what cannot be decoded is logged and skipped."""
+    """Decode a message of the gateway; logs and skips an unreadable one."""
     try:
         message = decode(raw)
     except DecodeError as error:

@@ -73,14 +73,14 @@ class PinKeeper:
 
 
 class Archive:
-    """What left a conversation. This class archives nothing, for a conversation that is kept elsewhere."""
+    """The archive of a conversation. This class archives nothing, for a conversation that is kept elsewhere."""
 
     async def history(self, request: compactions.RequestHistory) -> compactions.CompactionHistory:
         """List past compactions, or show one; failures are in the answer."""
         return compactions.CompactionHistory(error=NO_CONTEXT if request.number is not None else None)
 
     async def recall(self, request: compactions.Recall) -> compactions.RecallDone:
-        """Search what left; failures are in the answer."""
+        """Search the archive; failures are in the answer."""
         return compactions.RecallDone()
 
 
@@ -102,7 +102,7 @@ class Controllable(Protocol):
 
     @property
     def archive(self) -> Archive:
-        """What left the conversation."""
+        """The archive of the conversation."""
         ...
 
     def asks_first(self, requester: str) -> bool:
@@ -131,7 +131,7 @@ class Controllable(Protocol):
         ...
 
     async def prefix(self) -> tuple[PrefixPart, ...] | None:
-        """Return what every request contains before the history, part by part; None if that is not known."""
+        """Return the parts of every request before the history; None if they are not known."""
         return None
 
     async def undo(self, request: compactions.Undo, asked_by: str | None = None) -> compactions.UndoDone:
@@ -167,7 +167,7 @@ class Control(Subscriber):
             self._messenger.session.start_soon(self.obey, envelope)
 
     async def obey(self, envelope: Envelope) -> None:
-        """Carry out one control and answer it. Never raises, whatever the envelope contains."""
+        """Carry out one control and answer it. Never raises."""
         try:
             request = read_payload(envelope, CONTROLS[envelope.kind])
             if (refusal := self.conversation.refusal(request)) is not None:

@@ -69,7 +69,7 @@ class Arrived:
 
 
 class Arrival(Enum):
-    """What to do with an envelope that has arrived."""
+    """The handling of an envelope that has arrived."""
 
     PASS_ON = auto()
     SKIP = auto()

@@ -1,4 +1,4 @@
-"""Discovers what peers offer: asks each peer when it joins, and again when the answer may have changed.
+"""Discovers the offers of peers: asks each peer when it joins, and again when the answer may have changed.
 
 Owns when a peer is asked, how often, and what a missing answer means. Tools are asked for automatically, other lists on
 demand. A list that a peer sends to another participant is used, too, so that a large space is not flooded with
@@ -146,7 +146,7 @@ class Discovery(Subscriber):
             inquiry.tried.set()
 
     async def discover(self, peer: str) -> Peer:
-        """Ask a peer for all its lists now. Raises what `Participant.request` raises if it does not list its tools."""
+        """Ask a peer for all its lists now. Raises the errors of `Participant.request` without a list of tools."""
         if peer not in self._peers:
             raise PeerAbsent(peer)
         inquiry = self._inquiries.setdefault(peer, _Inquiry())
@@ -160,7 +160,7 @@ class Discovery(Subscriber):
         return self._peers[peer]
 
     async def resources(self, peer: str) -> tuple[PeerResource, ...]:
-        """Ask a peer for its resources and templates now. Raises what `Participant.request` raises."""
+        """Ask a peer for its resources and templates now. Raises the errors of `Participant.request`."""
         resources: tuple[PeerResource, ...] = (await self.fetch(peer, "resources")).offers
         try:
             templates = (await self.fetch(peer, "resourceTemplates")).offers

@@ -30,14 +30,14 @@ PEER_RETURN_SECONDS = 10.0
 
 
 class _UnreadableWelcome(GatewayError):
-    """The gateway's first welcome does not say what we may send."""
+    """The gateway's first welcome lacks our capabilities."""
 
 
 class Subscriber:
-    """A part of a participant that follows what arrives. All methods return at once; work that waits runs as a task."""
+    """A part of a participant that follows envelopes. All methods return at once; work that waits runs as a task."""
 
     def receive(self, envelope: Envelope, changes: PeerChanges) -> None:
-        """Handle an envelope. `changes` is what it changed in the known peers, which are up to date already."""
+        """Handle an envelope. `changes` are its changes of the known peers, which are up to date already."""
 
     def receive_frame(self, frame: StreamFrame) -> None:
         """Handle a stream frame."""
@@ -53,13 +53,13 @@ class Hooks:
     """
 
     async def before_join(self) -> None:
-        """Hook: load what was stored, before joining."""
+        """Hook: load stored state, before joining."""
 
     async def entered(self) -> None:
-        """Hook: joining is complete; start what runs until we leave."""
+        """Hook: joining is complete; start tasks that run until we leave."""
 
     async def after_leave(self) -> None:
-        """Hook: close what the subclass keeps open, after leaving or when joining failed."""
+        """Hook: close resources, after leaving or when joining failed."""
 
     async def receive(self, envelope: Envelope) -> None:
         """Hook: an envelope arrived. Called in order of arrival; must return soon."""
@@ -74,14 +74,14 @@ class Hooks:
         """Hook: the gateway welcomed us, on the first or a later connection."""
 
     def waits_changed(self) -> None:
-        """Hook: what we wait for has changed, such as the decision about a proposal."""
+        """Hook: our waits have changed, such as the decision about a proposal."""
 
     async def close_streams(self, reason: str) -> None:
         """Hook: close the streams that the subclass owns."""
 
 
 class Dispatcher:
-    """Dispatches what arrives: to the known peers, the pending requests, `parts` in order, the hooks, then `events`."""
+    """Dispatches envelopes to the known peers, the pending requests, `parts` in order, the hooks, then `events`."""
 
     def __init__(self, messenger: Messenger, parts: Sequence[Subscriber], hooks: Hooks, events: Subscriber) -> None:
         self._messenger = messenger

@@ -1,4 +1,4 @@
-"""What happens in a space, as typed events that also let a program react.
+"""The events of a space, which also let a program react.
 
 Owns the event classes, how they are read from envelopes, and which proposals are still undecided. Does not know who
 listens.
@@ -36,7 +36,7 @@ HowClosed = Literal["fulfilled", "rejected", "withdrawn", "left"]
 
 @dataclass(frozen=True, slots=True)
 class ChatReceived(SpaceEvent):
-    """Another participant sent a chat. Everyone in a space receives every chat; `is_to_me` tells who it is for."""
+    """Another participant sent a chat. Everyone in a space receives every chat; `is_to_me` marks ours."""
 
     text: str
     sender: str
@@ -74,7 +74,7 @@ class PeerJoined(SpaceEvent):
 
 @dataclass(frozen=True, slots=True)
 class PeerLeft(SpaceEvent):
-    """A peer left; `peer` is what was known about it."""
+    """A peer left; `peer` is its last known state."""
 
     peer: Peer
 
@@ -137,7 +137,7 @@ class ProposalMade(SpaceEvent):
 
     @property
     def subjects(self) -> tuple[str, ...]:
-        """`PEER/TOOL`, or `PEER/METHOD` for other methods, for each addressee; what a `FulfillerPolicy` matches."""
+        """`PEER/TOOL`, or `PEER/METHOD` for other methods, for each addressee; a `FulfillerPolicy` matches these."""
         return tuple(f"{peer}/{self.tool or self.method}" for peer in self.peers or ("",))
 
     def __str__(self) -> str:
@@ -247,7 +247,7 @@ _CLOSING_KINDS: Mapping[str, HowClosed] = {
 
 
 class EventEmitter(Subscriber):
-    """Reads events from what arrives and emits them to the program's handlers."""
+    """Reads events from envelopes and emits them to the program's handlers."""
 
     def __init__(self, messenger: Messenger, listeners: Listeners) -> None:
         self._messenger = messenger
@@ -289,7 +289,7 @@ class EventEmitter(Subscriber):
             yield from self._proposed(envelope)
 
     def _proposed(self, envelope: Envelope) -> Iterator[ProposalMade]:
-        """Yield a proposal of another participant, once: a welcome lists it, and what was missed brings it again."""
+        """Yield a proposal of another participant, once: a welcome lists it, and missed envelopes bring it again."""
         if envelope.sender == self._messenger.id or self._proposals.is_same(envelope):
             return
         arguments = arguments_of(envelope.body)

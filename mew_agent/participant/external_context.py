@@ -1,4 +1,4 @@
-"""The context of a participant whose conversation is kept elsewhere: the figures it reports, and its handlers.
+"""The context of a participant with its conversation outside of this package: reported figures, and handlers.
 
 Owns which reports are accepted, what is known while a compaction runs and after it, and that a control without a
 handler is answered `not_supported`. Does not know where the figures come from, and sends nothing.
@@ -180,44 +180,64 @@ class ExternalContext(Controllable):
 
         `usage` is a usage object as `usage_from` reads it. A sum over several calls is `provisional`.
         """
-        previous = self.figures
-        known_window = window
-        if window is None:
-            known_window = self.window if previous is None else previous.window
-        read = _checked_usage(usage, known_window)
-        if read is not None and not read.is_plain:
-            basis = "provisional"
-        if tokens is None:
-            if read is None:
-                raise InvalidReport("tokens", "neither `tokens` nor `usage` was given", "one of them, or `unknown`")
-            tokens = read.total_tokens
-        if measured_at is None:  # a clock that was set back makes no report an older one
-            measured_at = max(now, previous.measured_at, key=_time) if previous is not None else now
-        elif previous is not None and _time(measured_at) < _time(previous.measured_at):
-            raise InvalidReport("measured_at", f"{measured_at} is older than the last report", previous.measured_at)
-        if previous is not None:
-            messages = previous.messages if messages is None else messages
-            model = model or previous.model
-        figures = Figures(tokens, basis, measured_at, read, known_window, messages, model)
-        if previous is not None and (known_window or 0) > (previous.window or 0):
+        figures = self._figures(tokens, usage, basis, now, measured_at, window, messages, model)
+        if self.figures is not None and (figures.window or 0) > (self.figures.window or 0):
             self._policy_state = replace(self._policy_state, stalls=0)
-        last = self._last_compaction
-        if self._unknown == "compacted" and last is not None and last.freed_tokens is None and last.tokens_before:
-            freed = max(0, last.tokens_before - figures.tokens)
-            # The next turn is in the new size, so this is the least that was freed.
-            self._last_compaction = last.model_copy(
-                update={"tokens_after": figures.tokens, "freed_tokens": freed, "basis": "projected"}
-            )
-        if self._is_unjudged and self._compacting is None and last is not None:
-            self._judge_compaction(progressed=last.tokens_before is None or figures.tokens < last.tokens_before)
+        self._measure_last_compaction(figures.tokens)
         self.note_size(figures.tokens)
         if self._compacting is None:
             self._unknown = None
         self.figures = figures
         self._revision += 1
 
+    def _figures(
+        self,
+        tokens: int | None,
+        usage: object,
+        basis: ReportedBasis,
+        now: str,
+        measured_at: str | None,
+        window: int | None,
+        messages: int | None,
+        model: str | None,
+    ) -> Figures:
+        """Return the arguments of `report`, completed from the report before. Raises `InvalidReport`."""
+        previous = self.figures
+        if window is None:
+            window = self.window if previous is None else previous.window
+        read = _checked_usage(usage, window)
+        if read is not None and not read.is_plain:
+            basis = "provisional"
+        if tokens is None and read is None:
+            raise InvalidReport("tokens", "neither `tokens` nor `usage` was given", "one of them, or `unknown`")
+        if tokens is None and read is not None:
+            tokens = read.total_tokens
+        assert tokens is not None
+        if previous is None:
+            return Figures(tokens, basis, measured_at or now, read, window, messages, model)
+        if measured_at is None:  # a clock that was set back makes no report an older one
+            measured_at = max(now, previous.measured_at, key=_time)
+        elif _time(measured_at) < _time(previous.measured_at):
+            raise InvalidReport("measured_at", f"{measured_at} is older than the last report", previous.measured_at)
+        messages = previous.messages if messages is None else messages
+        return Figures(tokens, basis, measured_at, read, window, messages, model or previous.model)
+
+    def _measure_last_compaction(self, tokens: int) -> None:
+        """Complete the last compaction with the size after it."""
+        last = self._last_compaction
+        if last is None:
+            return
+        if self._unknown == "compacted" and last.freed_tokens is None and last.tokens_before:
+            freed = max(0, last.tokens_before - tokens)
+            # The next turn is in the new size, so this is the least that was freed.
+            self._last_compaction = last.model_copy(
+                update={"tokens_after": tokens, "freed_tokens": freed, "basis": "projected"}
+            )
+        if self._is_unjudged and self._compacting is None:
+            self._judge_compaction(progressed=last.tokens_before is None or tokens < last.tokens_before)
+
     def restart_after(self, last: PeerContext | None) -> bool:
-        """Continue after an earlier process of this participant, whose last context this is; None without one.
+        """Continue after an earlier process of this participant with this last context; None without one.
 
         Returns whether there is something to announce: that the size is not known, with the earlier figure.
         """
@@ -366,26 +386,29 @@ class ExternalContext(Controllable):
             "spending": self.spending,
             "spent_for": self.spent_for or None,
         }
-        if figures is not None:
-            known["measured_at"], known["model"] = figures.measured_at, figures.model
-            known["max_tokens_basis"] = None if figures.window is None else "agent_reported"
-            if figures.window is not None and self.compact_at_percent is not None:
-                known["compact_at_tokens"] = figures.window * self.compact_at_percent // 100
-        if figures is None or reason is not None:
-            last = self._last_reported
-            if figures is not None:
-                last = LastReported(tokens=figures.tokens, measured_at=figures.measured_at)
-            elif self.window is not None:
-                known["max_tokens_basis"] = "agent_reported"
-            return ContextReport(basis="unknown", reason=reason or "no_call_yet", last_reported=last, **known)
-        if figures.usage is not None:
-            usage = figures.usage
-            known["prompt_tokens"], known["completion_tokens"] = usage.prompt_tokens, usage.completion_tokens
-            known["reasoning_tokens"], known["cached_tokens"] = usage.reasoning_tokens, usage.cached_tokens
+        if figures is None:
+            known["max_tokens_basis"] = None if self.window is None else "agent_reported"
+            return ContextReport(
+                basis="unknown", reason=reason or "no_call_yet", last_reported=self._last_reported, **known
+            )
+        known["measured_at"], known["model"] = figures.measured_at, figures.model
+        known["max_tokens_basis"] = None if figures.window is None else "agent_reported"
+        if figures.window is not None and self.compact_at_percent is not None:
+            known["compact_at_tokens"] = figures.window * self.compact_at_percent // 100
+        if reason is not None:
+            last = LastReported(tokens=figures.tokens, measured_at=figures.measured_at)
+            return ContextReport(basis="unknown", reason=reason, last_reported=last, **known)
+        return ContextReport(basis=figures.basis, **known, **self._keys_of(figures))
+
+    def _keys_of(self, figures: Figures) -> dict[str, Any]:
+        """Return the keys of a report that hold only while the figures do."""
+        keys: dict[str, Any] = {}
+        if (usage := figures.usage) is not None:
+            keys["prompt_tokens"], keys["completion_tokens"] = usage.prompt_tokens, usage.completion_tokens
+            keys["reasoning_tokens"], keys["cached_tokens"] = usage.reasoning_tokens, usage.cached_tokens
         if self.reply_tokens is not None:
-            known["next_prompt_tokens"] = figures.tokens + self.reply_tokens
-            known["next_prompt_basis"] = "heuristic"
+            keys |= {"next_prompt_tokens": figures.tokens + self.reply_tokens, "next_prompt_basis": "heuristic"}
         if self.policy is not None:
             level, severity = level_of(self.policy, ContextSnapshot(figures.tokens, figures.basis, figures.window))
-            known["level"], known["severity"] = level, "unknown" if severity is None else severity
-        return ContextReport(basis=figures.basis, **known)
+            keys |= {"level": level, "severity": "unknown" if severity is None else severity}
+        return keys

@@ -1,4 +1,4 @@
-"""[pure] What a program misses, as events: a lost connection, envelopes that never reach it, and frames of streams.
+"""[pure] Gaps as events: a lost connection, envelopes that never arrive, and lost frames of streams.
 
 Owns the base of all events, and the counts of received stream frames from which gaps follow. Does not know the
 connection.

@@ -73,7 +73,7 @@ class Listeners:
             self._queue.send_nowait((None, (HistoryGap("handlers_too_slow"),)))
 
     async def run(self, log_failure: LogFailure, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Call the handlers until cancelled. `log_failure` logs what they raise."""
+        """Call the handlers until cancelled. `log_failure` logs their errors."""
         self._queue, arrivals = anyio.create_memory_object_stream[Emitted](EVENT_BUFFER + 1)
         task_status.started()
         try:
@@ -97,7 +97,7 @@ class Listeners:
     def _calls(
         self, envelope: Envelope | None, events: tuple[object, ...]
     ) -> Iterator[tuple[Handler, Callable[[], tuple[Any, ...] | None]]]:
-        """Yield the handlers of an arrival, each with what returns its arguments."""
+        """Yield the handlers of an arrival, each with the function that returns its arguments."""
         if envelope is not None:
             for handler, arguments in (*self._by_kind.get(envelope.kind, ()), *self._by_kind.get(None, ())):
                 yield handler, partial(arguments, envelope)
@@ -108,5 +108,5 @@ class Listeners:
 
 
 async def call_handler(handler: Handler, *arguments: object) -> None:
-    """Call a handler of either kind and wait until it is done. Raises what it raises."""
+    """Call a handler of either kind and wait until it is done. Raises its errors."""
     await run_function(partial(handler, *arguments), {})

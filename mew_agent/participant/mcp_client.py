@@ -57,7 +57,7 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True)
 class PeerCall:
-    """An MCP request to a peer, before it is sent or proposed. Its envelope refers to what it is `made_for`, if any."""
+    """An MCP request to a peer, before it is sent or proposed. Its envelope refers to `made_for`, if given."""
 
     peer: str
     method: str
@@ -66,7 +66,7 @@ class PeerCall:
 
     @property
     def payload(self) -> dict[str, Any]:
-        """What the payloads of a request and of a proposal have in common."""
+        """The common part of the payloads of a request and of a proposal."""
         return {"method": self.method} if self.params is None else {"method": self.method, "params": dict(self.params)}
 
 
@@ -220,7 +220,7 @@ class McpClient:
             return proposal.decision
 
     def decision_before(self, request: Envelope) -> Envelope | None:
-        """Return what decided about our proposal to ourselves to which a request refers: perhaps this request."""
+        """Return the decision about our proposal to ourselves to which a request refers: perhaps this request."""
         known = (self._approvals.get(name) for name in request.correlation_ids)
         return next((one.decision for one in known if one is not None), None)
 

@@ -1,4 +1,4 @@
-"""The MCP requests of peers: answers them from what the participant offers.
+"""Answers the MCP requests of peers from the participant's offers.
 
 Owns the JSON-RPC shape of answers, which requests are in progress so that their senders can cancel them, and when peers
 are notified that a list changed. Does not know what is offered; that is `Offers`.
@@ -119,7 +119,7 @@ class McpServer(Subscriber):
         return {"jsonrpc": "2.0", **_id(request.id), "result": result}
 
     def _cancel(self, notification: Envelope) -> None:
-        """Stop what the sender of a notification cancels; it refers to the envelope, or its `requestId` names it."""
+        """Stop the request that a notification cancels; it refers to the envelope, or its `requestId` names it."""
         named = value_at(notification.body, "params", "requestId")
         for scope, request in tuple(self._in_progress.items()):
             if notification.correlation_ids:

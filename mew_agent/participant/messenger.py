@@ -72,7 +72,7 @@ class SpaceSession:
     async def close(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        """Leave, and end all tasks. Takes and returns what `__aexit__` takes and returns."""
+        """Leave, and end all tasks. The arguments and the result are as for `__aexit__`."""
         with anyio.CancelScope(shield=True), anyio.move_on_after(LEAVE_SECONDS):
             await self.client.aclose()
         assert self._tasks is not None
@@ -90,7 +90,7 @@ class SpaceSession:
             raise self._failure
 
     async def run_until_ended(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Run what a program is for until the connection ends for good. `run_forever` raises a failure of it."""
+        """Run the main work of a program until the connection ends for good. `run_forever` raises its failure."""
         async with anyio.create_task_group() as tasks:
 
             async def end_with_connection() -> None:
@@ -119,7 +119,7 @@ class SpaceSession:
             logger.exception("background task failed")
 
     def log_failure(self, error: Exception, what: str = "", *, traceback: bool = False) -> None:
-        """Log a failure of background work: `what` failed, if given.
+        """Log a failure of background work, which `what` names, if given.
 
         At the end of a session envelopes in flight stay unconfirmed and peers stay silent. That is logged for debugging
         only: a program that ends does not wait for its background work.
@@ -148,7 +148,7 @@ MAX_ANSWERED: Final = 1_000
 
 
 class Messenger:
-    """What the parts of a participant know of the whole."""
+    """The shared state of a participant's parts, and their sending."""
 
     def __init__(self, id: str, session: SpaceSession) -> None:  # noqa: A002 - the wire's word
         self.id = id
@@ -229,7 +229,7 @@ class Messenger:
     async def send_envelope(
         self, envelope: Envelope, *, wait_seconds: float = SEND_TIMEOUT_SECONDS, confirm: bool = True
     ) -> None:
-        """Send an envelope made by `draft`. Raises what `Participant.send` raises."""
+        """Send an envelope made by `draft`. Raises the errors of `Participant.send`."""
         self._check_permission(envelope)
         if envelope.kind not in kinds.ALLOWED_WHILE_PAUSED:
             await self.until_active()
@@ -260,14 +260,14 @@ class Messenger:
         return request.reply_or_raise(timeout_seconds)
 
     async def send_and_wait(self, request: PendingRequest, timeout_seconds: float) -> None:
-        """Send a request and wait until it is done, or the time is over. Raises what `sent_request` raises."""
+        """Send a request and wait until it is done, or the time is over. Raises the errors of `sent_request`."""
         with anyio.move_on_after(timeout_seconds):
             async with self.sent_request(request):
                 await request.done.wait()
 
     @asynccontextmanager
     async def sent_request(self, request: PendingRequest) -> AsyncIterator[None]:
-        """Send a request, and match what arrives with it while the block runs.
+        """Send a request, and match envelopes with it while the block runs.
 
         Raises `NotPermitted`, `PeerAbsent` if the peer is not here, and `NotConnected`.
         """

@@ -186,7 +186,7 @@ MAX_REASON_CHARS: Final = 300
 
 @dataclass(eq=False)
 class HandlerFailures:
-    """Follows what the handlers of one participant return or raise. `answers_chats` is false if other code does."""
+    """Follows the failures of one participant's handlers. `answers_chats` is false if other code does."""
 
     messenger: Messenger
     control: Control
@@ -195,7 +195,7 @@ class HandlerFailures:
     _failing: dict[int, StatusWord] = field(default_factory=dict)  # by the id of the handler, which may not be hashable
 
     def handled(self, envelope: Envelope | None, outcomes: Sequence[tuple[Handler, Exception | None]]) -> None:
-        """Note what the handlers of one arrival did, in the order in which they were called."""
+        """Note the outcomes of the handlers of one arrival, in the order of the calls."""
         if self.messenger.session.client.is_ending:
             return
         errors = [one for _, one in outcomes if one is not None]
@@ -341,7 +341,7 @@ class Participant(PeerControls, Subscriptions, Hooks):
             await self.hooks.after_leave()
 
     def use_hooks(self, hooks: Hooks) -> None:
-        """Let another object follow our lifetime and what arrives; call it before joining."""
+        """Let another object follow our lifetime and all envelopes; call it before joining."""
         self.hooks = self.dispatcher.hooks = self.control.hooks = hooks
 
     async def take_part(self) -> None:
@@ -357,7 +357,7 @@ class Participant(PeerControls, Subscriptions, Hooks):
         await self.session.run_forever()
 
     async def until_ended(self) -> None:
-        """Wait until the connection has ended for good, whatever the cause."""
+        """Wait until the connection has ended for good."""
         await self.session.ended.wait()
 
     async def aclose(self) -> None:
@@ -383,7 +383,7 @@ class Participant(PeerControls, Subscriptions, Hooks):
         measured_at: str | None = None,
         unknown: UnknownReason | None = None,
     ) -> None:
-        """Announce how full our context is; for a program whose conversation is kept elsewhere.
+        """Announce how full our context is; for a program with a conversation of its own library.
 
         `usage` is the usage object of the newest call as your library has it, of a class or a mapping; `tokens` is its
         total. A sum over several calls is announced as `provisional`. `window` is the size of the window, `messages`
@@ -426,7 +426,7 @@ class Participant(PeerControls, Subscriptions, Hooks):
 
     @property
     def capabilities(self) -> CapabilitySet:
-        """What we may send, as the gateway said last."""
+        """Our capabilities, as the gateway said last."""
         return self.messenger.capabilities
 
     def show_tools_left_out(self, left_out: Mapping[str, str]) -> None:
@@ -477,7 +477,7 @@ class Participant(PeerControls, Subscriptions, Hooks):
     def resource(
         self, uri: str, *, name: str | None = None, description: str | None = None, mime_type: str | None = None
     ) -> Callable[[ResourceFunction], ResourceFunction]:
-        """Decorator: offer what a function returns (text, bytes, or any JSON value) for peers to read.
+        """Decorator: offer the result of a function (text, bytes, or any JSON value) for peers to read.
 
         `uri` may have `{placeholders}` for the function's arguments; a plain name becomes `resource:///name`.
         """
@@ -533,7 +533,7 @@ class Participant(PeerControls, Subscriptions, Hooks):
     async def chat(
         self, text: str, *, to: tuple[str, ...] | list[str] | str = (), correlation_id: tuple[str, ...] = ()
     ) -> Envelope:
-        """Send a chat to the participants in `to`, or to everyone. Raises what `send` raises."""
+        """Send a chat to the participants in `to`, or to everyone. Raises the errors of `send`."""
         return await self.send(kinds.CHAT, {"text": text}, to=to, correlation_id=correlation_id)
 
     async def ask(
@@ -625,7 +625,7 @@ class Participant(PeerControls, Subscriptions, Hooks):
         return request.ended
 
     async def discover(self, peer: str) -> Peer:
-        """Ask a peer what it offers, and return it with its `tools`, `resources` and `prompts`.
+        """Ask a peer for its offers, and return it with its `tools`, `resources` and `prompts`.
 
         Raises what `request` raises if it does not list its tools.
         """

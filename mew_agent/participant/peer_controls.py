@@ -71,11 +71,11 @@ class PeerControls:
         return found
 
     async def unpin(self, peer: str, pin: str, *, timeout_seconds: float = 30.0) -> None:
-        """Remove a pin by its id or its whole text. Raises what `pin` raises."""
+        """Remove a pin by its id or its whole text. Raises the errors of `pin`."""
         await self._ask(peer, kinds.PARTICIPANT_UNPIN, UnpinRequest(pin=pin), Status, timeout_seconds)
 
     async def pins(self, peer: str, *, timeout_seconds: float = 30.0) -> tuple[PinnedText, ...]:
-        """Ask a peer for its pins with their texts. Raises what `ask` raises, and `BadAnswer`."""
+        """Ask a peer for its pins with their texts. Raises the errors of `ask`, and `BadAnswer`."""
         request = RequestStatus(fields=("pins",))
         kind = kinds.PARTICIPANT_REQUEST_STATUS
         return (await self._ask(peer, kind, request, Status, timeout_seconds)).pins or ()
@@ -97,7 +97,7 @@ class PeerControls:
         return fit_in(context.as_status(), text, basis, as_of=context.at or None, outdated=context.outdated)
 
     async def deliver(self, peer: str, chat_id: str, how: Delivery) -> Envelope:
-        """Say how a peer is to deliver our chat that it holds because it does not fit. Raises what `send` raises.
+        """Choose the delivery of our chat that a peer holds because it does not fit. Raises the errors of `send`.
 
         As `reference` it reads parts of the text with a tool, as `digest` the sentences that matter most; `anyway`
         delivers all of it, and `cancel` none.
@@ -105,7 +105,7 @@ class PeerControls:
         return await self.messenger.send(kinds.CHAT, {"text": how, "deliver": how}, to=peer, correlation_id=(chat_id,))
 
     async def request_status(self, peer: str, *, timeout_seconds: float = 30.0) -> Status:
-        """Ask a peer for its current status. Raises what `ask` raises, and `BadAnswer`."""
+        """Ask a peer for its current status. Raises the errors of `ask`, and `BadAnswer`."""
         return await self._ask(peer, kinds.PARTICIPANT_REQUEST_STATUS, RequestStatus(), Status, timeout_seconds)
 
     # -- past compactions --------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ class PeerControls:
     async def compaction_history(
         self, peer: str, *, timeout_seconds: float = ARCHIVE_SECONDS
     ) -> compactions.CompactionHistory:
-        """List a peer's compactions, oldest first: trigger, sizes, cost and who asked. `dropped` are not kept."""
+        """List a peer's compactions, oldest first: trigger, sizes, cost and requester. `dropped` are not kept."""
         return await self._page(peer, compactions.RequestHistory(), timeout_seconds)
 
     async def show_compaction(
@@ -150,7 +150,7 @@ class PeerControls:
     async def recall(
         self, peer: str, words: str, *, limit: int = 10, timeout_seconds: float = ARCHIVE_SECONDS
     ) -> tuple[compactions.ArchivedItem, ...]:
-        """Search what left a peer's context: an extract of each item that matches, the best match first.
+        """Search a peer's archive: an extract of each item that matches, the best match first.
 
         Raises `ControlRefused` if its archive cannot be searched.
         """
@@ -172,7 +172,7 @@ class PeerControls:
     async def _ask(
         self, peer: str, kind: str, payload: BaseModel, model: type[Answer], timeout_seconds: float
     ) -> Answer:
-        """Send a control and read its answer. Raises `ControlRefused`, `BadAnswer`, and what `ask` raises."""
+        """Send a control and read its answer. Raises `ControlRefused`, `BadAnswer`, and the errors of `ask`."""
         answer = compactions.ARCHIVE_ANSWERS.get(kind, kinds.PARTICIPANT_STATUS)
         request = ControlRequest(self.messenger.draft(kind, payload, to=(peer,)), peer, answer)
         await self.messenger.send_and_wait(request, timeout_seconds)

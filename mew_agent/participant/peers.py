@@ -1,4 +1,4 @@
-"""[pure] What a participant knows of its peers: who is here, what they may send and offer, their contexts and streams.
+"""[pure] The peers of a participant: presence, capabilities, offers, contexts and streams.
 
 Reads welcomes, presences and statuses, and stores what discovery found out. Sends nothing.
 """
@@ -150,13 +150,13 @@ class Peer:
 
 @lru_cache(maxsize=256)
 def _announced(capabilities: str) -> CapabilitySet:
-    """Compile capabilities in JSON. Most peers have those of one role, and each joins in sight of every other."""
+    """Compile capabilities in JSON. Most peers share the capabilities of one role."""
     return CapabilitySet(json.loads(capabilities))
 
 
 @dataclass(frozen=True, slots=True)
 class PeerChanges:
-    """What one envelope changed in the known peers, and what was missed before it."""
+    """The changes of the known peers by one envelope, and the gap before it."""
 
     joined: tuple[Peer, ...] = ()
     rejoined: tuple[Peer, ...] = ()
@@ -207,12 +207,12 @@ class Peers(Mapping[str, Peer]):
         return self._contexts.get(participant)
 
     def set_offers(self, participant: str, **offers: tuple[Any, ...] | int | None) -> None:
-        """Store what a peer offers (`tools`, `resources`, `prompts`), unless it has left."""
+        """Store the offers of a peer (`tools`, `resources`, `prompts`), unless it has left."""
         if participant in self._by_id:
             self._by_id[participant] = replace(self._by_id[participant], **offers)  # type: ignore[arg-type]
 
     def receive(self, envelope: Envelope) -> PeerChanges:
-        """Read an envelope and return what it changed. An unreadable one changes nothing."""
+        """Read an envelope and return its changes. An unreadable one changes nothing."""
         with suppress(ValidationError):
             match envelope.kind:
                 case kinds.SYSTEM_WELCOME if envelope.is_for(self.me):
@@ -284,13 +284,13 @@ class Peers(Mapping[str, Peer]):
 
 
 class StreamOwners:
-    """The owners of streams, as the gateway says. A frame names what it is about itself; only its owner is believed."""
+    """The owners of streams, as the gateway says. A frame names its own subject; only its owner is believed."""
 
     def __init__(self) -> None:
         self._owners: dict[str, str] = {}
 
     def receive(self, envelope: Envelope) -> None:
-        """Follow what an envelope says about streams."""
+        """Follow the opening and the closing of streams."""
         match envelope.kind:
             case kinds.SYSTEM_WELCOME if envelope.sender in GATEWAY_IDS:
                 self._owners = dict(_owners_in(envelope.body.get("active_streams")))

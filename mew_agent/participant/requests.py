@@ -105,7 +105,7 @@ class CompactionRequest(PendingRequest):
         return super().receive(envelope)
 
     def outcome(self, waited_seconds: float) -> CompactDone:
-        """Return the outcome. Raises what `reply_or_raise` raises, and `BadAnswer`."""
+        """Return the outcome. Raises the errors of `reply_or_raise`, and `BadAnswer`."""
         answer = self.reply_or_raise(waited_seconds)
         if answer.kind == kinds.PARTICIPANT_COMPACT_DONE:
             return read_answer(answer, CompactDone)
@@ -113,7 +113,7 @@ class CompactionRequest(PendingRequest):
 
 
 class ControlRequest(PendingRequest):
-    """A control; a peer that does not carry it out refuses it in a status, whatever the kind of the answer."""
+    """A control; a peer that does not carry it out refuses it in a status."""
 
     def receive(self, envelope: Envelope) -> str | None:
         """See `PendingRequest.receive`."""
@@ -124,7 +124,7 @@ class ControlRequest(PendingRequest):
 
 
 class RevocationRequest(PendingRequest):
-    """A `capability/revoke`, which is done when it comes back. The gateway says before what else ended."""
+    """A `capability/revoke`, which is done when it comes back. The gateway lists the ended rights before."""
 
     def __init__(self, sent: Envelope) -> None:
         super().__init__(sent, GATEWAY, kinds.CAPABILITY_REVOKE)
@@ -143,7 +143,7 @@ class RevocationRequest(PendingRequest):
 
 
 class PendingRequests:
-    """All pending requests of one participant, by the ids of the envelopes whose answers belong to them."""
+    """All pending requests of one participant, by the ids of their envelopes."""
 
     def __init__(self, me: str) -> None:
         self._me = me
@@ -151,7 +151,7 @@ class PendingRequests:
 
     @contextmanager
     def tracking(self, request: PendingRequest) -> Iterator[None]:
-        """Match what arrives with the request while the block runs."""
+        """Match envelopes with the request while the block runs."""
         self._by_id[request.sent.id] = request
         try:
             yield
@@ -178,13 +178,13 @@ class PendingRequests:
                     request.fail(PeerAbsent(request.peer, had_been_asked=True))
 
     def connected(self) -> None:
-        """Fail what was sent on an earlier connection and not relayed by the gateway: it may be lost."""
+        """Fail requests of an earlier connection that the gateway did not relay: they may be lost."""
         for request in self._open():
             if request.is_sent and not request.is_echoed:
                 request.fail(AnswerLost(request.peer, request.sent.kind))
 
     def fail_absent(self, present: Collection[str], requests: Collection[PendingRequest]) -> None:
-        """Fail those of `requests` that are still open and whose peer is not `present`."""
+        """Fail the open ones of `requests` to peers that are not `present`."""
         for request in self._open():
             if request in requests and request.peer not in present:
                 request.fail(PeerAbsent(request.peer, had_been_asked=True))

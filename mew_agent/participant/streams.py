@@ -185,7 +185,7 @@ class Reasoning:
             await self.send(kind, payload, OPTIONAL_SECONDS, **headers)
 
     async def send(self, kind: str, payload: Mapping[str, Any], wait_seconds: float, **headers: Any) -> None:
-        """Send an envelope about the chat. Raises what `Participant.send` raises."""
+        """Send an envelope about the chat. Raises the errors of `Participant.send`."""
         await self._messenger.send(kind, payload, correlation_id=self._about, wait_seconds=wait_seconds, **headers)
 
     async def _send_conclusion(self, name: str, payload: dict[str, Any]) -> None:

@@ -1,1 +1,1 @@
-"""Tools and resources: our own functions, their results, names and size limits, and what peers offer."""
+"""Tools and resources: our own functions, their results, names and size limits, and the offers of peers."""

@@ -42,7 +42,7 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class ResultBound:
-    """The size limit of a single result, and what happens to longer ones. None: limited by the room only."""
+    """The size limit of a single result, and the treatment of longer ones. None: limited by the room only."""
 
     max_tokens: int | None = None
     on_long: OnLong = "cut"
@@ -52,7 +52,7 @@ class ResultBound:
         return fair_shares(sizes, room.for_results, least=MIN_RESULT_TOKENS, most=self.max_tokens)
 
     def bounded(self, text: str, limit_tokens: int, project: Project, *, kept_as: str) -> str | None:
-        """Return what replaces a result that exceeds the limit; None if it fits. `kept_as` is the original's id."""
+        """Return the replacement of a result that exceeds the limit; None if it fits. `kept_as`: its id."""
         tokens = project(text)
         if tokens <= limit_tokens:
             return None
@@ -62,7 +62,7 @@ class ResultBound:
 
 
 def fair_shares(sizes: Mapping[str, int], room: int, *, least: int = 0, most: int | None = None) -> dict[str, int]:
-    """Divide room among several, by key: equally, but what a small one does not need is for the larger ones.
+    """Divide room among several, by key: equally, but the larger ones get the unused room of small ones.
 
     None gets less than `least` or more than `most`.
     """

@@ -47,7 +47,7 @@ class BadArguments(MewAgentError):
 
 
 class ToolCallFailed(MewAgentError):
-    """A tool cannot do what a call asks, or ended without a result; the text says why."""
+    """A tool cannot carry out a call, or ended without a result; the text says why."""
 
 
 class _Untitled(GenerateJsonSchema):
@@ -125,7 +125,7 @@ class Tool:
         return {**entry, **{key: value for key, value in more.items() if value}}
 
     async def call(self, arguments: Mapping[str, Any]) -> Any:
-        """Check the arguments and run the function. Raises `BadArguments`, and what `run_function` raises."""
+        """Check the arguments and run the function. Raises `BadArguments`, and the errors of `run_function`."""
         try:
             checked = self.arguments.model_validate(dict(arguments))
         except ValidationError as error:
@@ -179,14 +179,14 @@ class Toolbox(Watched):
         return tuple(ToolSpec(tool.name, tool.description, tool.schema) for tool in self.tools.values())
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> Any:
-        """Run one tool. Raises `UnknownTool`, `BadArguments`, or what the tool raises."""
+        """Run one tool. Raises `UnknownTool`, `BadArguments`, or the tool's error."""
         tool = self.tools.get(name)
         if tool is None:
             raise UnknownTool(name, tuple(self.tools))
         return await tool.call(arguments)
 
     async def run(self, name: str, arguments_json: str) -> ToolResult:
-        """Run one tool for a model. Never raises: the result of a failed call says what went wrong."""
+        """Run one tool for a model. Never raises: the result of a failed call contains the error."""
         try:
             return ToolResult.from_value(await self.call(name, read_arguments(name, arguments_json)))
         except Exception as error:

@@ -27,7 +27,7 @@ LIST_CHANGED: Final = {name: f"notifications/{name}/list_changed" for name in ("
 
 
 class InvalidList(ValueError):
-    """An answer that is not a list. The message names what it is instead."""
+    """An answer that is not a list. The message names its type."""
 
 
 @dataclass(frozen=True, slots=True)

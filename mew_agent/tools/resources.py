@@ -35,7 +35,7 @@ class NoSuchResource(MewAgentError):
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A resource whose content is what its function returns at each read.
+    """A resource: each read calls its function for the content.
 
     Text is sent as text, bytes as a blob, everything else as JSON. `mime_type` overrides the type derived from that.
     """
@@ -94,7 +94,7 @@ class Resource:
         return {key: self.uri, "name": self.name, **{key: value for key, value in more.items() if value}}
 
     async def read(self, uri: str, arguments: Mapping[str, str]) -> dict[str, Any]:
-        """Return the result of `resources/read`. Raises what the function raises, and what `run_function` raises."""
+        """Return the result of `resources/read`. Raises the errors of the function and of `run_function`."""
         value = await run_function(self.function, arguments)
         return {"contents": [{"uri": uri, **_content(value, self.mime_type)}]}
 
@@ -129,7 +129,7 @@ class Resources(Watched):
         return [resource.listed() for resource in self.resources.values() if resource.is_template]
 
     async def read(self, uri: str) -> dict[str, Any]:
-        """Read a resource. An exact URI wins over templates. Raises `NoSuchResource`, or what the function raises."""
+        """Read a resource. An exact URI wins over templates. Raises `NoSuchResource`, or the function's error."""
         exact = [self.resources[uri]] if uri in self.resources else []
         for resource in [*exact, *self.resources.values()]:
             arguments = resource.arguments_in(uri)

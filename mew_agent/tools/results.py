@@ -62,7 +62,7 @@ class ToolResult:
 
     @property
     def prompt_text(self) -> str:
-        """What enters the model's context. A failure starts with "Error: ", and no result is empty."""
+        """The text for the model. A failure starts with "Error: ", and no result is empty."""
         text = self.text or NO_OUTPUT
         return f"{ERROR_PREFIX}{text}" if self.is_error and not text.startswith(ERROR_PREFIX) else text
 
@@ -91,7 +91,7 @@ class ToolResult:
 
 
 def is_mcp_result(value: Any) -> bool:
-    """Return whether a value is an MCP tool result: a mapping with a `content` whose parts all have a type."""
+    """Return whether a value is an MCP tool result: a mapping with a `content` of typed parts."""
     content = value_at(value, "content")
     return isinstance(content, list | tuple) and all(
         isinstance(part, Mapping) and isinstance(part.get("type"), str) for part in content

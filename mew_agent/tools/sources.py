@@ -81,7 +81,7 @@ class ToolNames:
 
 @dataclass(frozen=True, slots=True)
 class CallContext:
-    """What a tool is called for: the id of the chat being answered, and of the reasoning that peers see, if any."""
+    """The purpose of a tool call: the ids of the chat being answered, and of the reasoning that peers see, if any."""
 
     chat_id: str
     reasoning_id: str | None = None
@@ -104,7 +104,7 @@ def _method_tool(method: ToolFunction) -> Tool:
 
 
 class FunctionTools:
-    """A source whose tools are methods of its own."""
+    """A source that offers its own methods as tools."""
 
     def __init__(self, *functions: ToolFunction) -> None:
         self._toolbox = Toolbox()

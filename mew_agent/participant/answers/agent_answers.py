@@ -109,7 +109,7 @@ class Exchange:
         changed.set()
 
     def update_session(self, context: PeerContext) -> None:
-        """Read the status of the session, and add what it announces."""
+        """Read the status of the session, and add its notice."""
         self.context = context
         if (note := self._notes.update(context)) is not None:
             self.extend_deadline()
@@ -187,7 +187,7 @@ class AnswerRouter:
     # -- exchanges ---------------------------------------------------------------------------------------
 
     def add(self, exchange: Exchange) -> None:
-        """Open an exchange. It begins with notices about what the agent is doing, or did since the last question."""
+        """Open an exchange. It begins with notices about the agent's work now, or since the last question."""
         agent = exchange.agent
         self.exchanges[exchange.chat_id] = exchange
         if exchange.has_own_session:
@@ -205,7 +205,7 @@ class AnswerRouter:
             exchange.add(exchange.answer.add_notice(PAUSED_TEXT))
 
     def abandon(self, exchange: Exchange) -> None:
-        """Remember a question whose sender stopped waiting before the agent began; see `receive`."""
+        """Remember a question that was given up before the agent began; see `receive`."""
         self._abandoned[exchange.chat_id] = exchange.agent
 
     def fail_all(self, code: str, problem: str) -> None:

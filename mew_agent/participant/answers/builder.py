@@ -1,4 +1,4 @@
-"""[pure] Builds one answer, event by event, from what an agent streams while it works.
+"""[pure] Builds one answer, event by event, from an agent's stream.
 
 Owns the answer events, their order, and the rule that no text comes twice: what the model streams is passed on at once;
 text that it wrote before a tool call is thinking, not answer; the final chat decides what the answer is, and adds what
@@ -24,7 +24,7 @@ _LONGEST_ARGUMENTS: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Thinking:
-    """A piece of what the agent thinks, or writes before it calls a tool. Not part of the answer."""
+    """A piece of the agent's thinking, or of its text before a tool call. Not part of the answer."""
 
     text: str
 

@@ -1,4 +1,4 @@
-"""[pure] What a reader of an answer learns of the agent's context: notices, usage, and the size at the end.
+"""[pure] The agent's context for readers of an answer: notices, usage, and the size at the end.
 
 Owns the notices' texts and order, and how a context report becomes OpenAI's `usage` and the `mew` key. Unknown figures
 are left out, never 0, and a figure that the provider did not report is labelled with its basis.
@@ -25,7 +25,7 @@ _COPIED_KEYS = (
 
 @dataclass(frozen=True, slots=True)
 class ContextNote:
-    """One notice for the reader, and what it announces."""
+    """One notice for the reader, and its stage."""
 
     stage: Stage
     text: str
@@ -35,7 +35,7 @@ class ContextNotes:
     """Derives the notices about one agent from its whole statuses, in order."""
 
     def __init__(self, known: PeerContext | None = None) -> None:
-        """`known` is the agent's last status; what happened before it is not announced."""
+        """`known` is the agent's last status; earlier events are not announced."""
         self.is_compacting = known is not None and known.status == "compacting"
         self._context = known or PeerContext()
 
@@ -80,7 +80,7 @@ class ContextNotes:
 
 
 def approval_text(context: PeerContext) -> str:
-    """Return the notice that proposals of the agent need a decision, and whose."""
+    """Return the notice that proposals of the agent need a decision, with the participants who can decide."""
     waits = [one for one in (context.report.waiting if context.report else None) or () if one.kind == "approval"]
     texts = (f"{one.what} ({', '.join(one.who_may_answer) or 'no connected participant'} can decide)" for one in waits)
     return f"waiting for {'; '.join(texts) or 'approval'}"
@@ -170,7 +170,7 @@ def context_key(
 
 
 def _ended_text(before: PeerContext, after: PeerContext) -> str:
-    """Return what a compaction freed, and the size after it."""
+    """Return the tokens that a compaction freed, and the size after it."""
     last = after.report.last_compaction if after.report else None
     earlier = before.report.last_compaction if before.report else None
     now = _now(after)

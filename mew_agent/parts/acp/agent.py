@@ -83,7 +83,7 @@ class AcpEngine(Engine):
     def __init__(self, me: Participant, settings: AcpConfig, first_delay_seconds: float) -> None:
         context = me.external_context
         super().__init__(me, settings.compact_at_percent)
-        self._me, self.settings = me, settings
+        self.settings = settings
         self.mcp_servers: Sequence[Mapping[str, Any]] = ()
         """The MCP servers of its session, as `session/new` has them."""
         self.profile: AcpProfile = UNKNOWN

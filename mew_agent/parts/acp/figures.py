@@ -36,7 +36,7 @@ class AgentUsage:
 
 
 def usage_in(update: Mapping[str, Any], profile: AcpProfile) -> AgentUsage | None:
-    """Return the usage in a `session/update`; None without one. A 0 is what agents send before any call."""
+    """Return the usage in a `session/update`; None without one. Agents send 0 before any call."""
     if update.get("sessionUpdate") == "usage_update":
         tokens, size = positive_count(update.get("used")), positive_count(update.get("size"))
         window = None if not size else round(size * 100 / profile.window_percent)

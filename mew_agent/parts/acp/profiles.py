@@ -1,4 +1,4 @@
-"""[pure] What is known of each ACP agent: how it is started, what its figures mean, and how it is asked to compact.
+"""[pure] Facts about each ACP agent: its command, the meaning of its figures, and how to ask it to compact.
 
 Owns the facts, measured with the versions in docs/reference/acp-agents.md. Other packages add theirs by entry points of
 the group `mew_agent.acp_profiles`. An agent without a profile gets `UNKNOWN`:

@@ -94,7 +94,7 @@ class AcpConfig(AcpSettings):
         return installed_command(PROFILES[self.agent or ""], self.env.get("PATH"))
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """Return the environment of the program: the inherited part of `environ`, what makes it ask, and `env`."""
+        """Return the environment of the program: the inherited part of `environ`, asking variables, and `env`."""
         return {**inherited(environ), **self._asking_environment, **self.env}
 
     @property
@@ -117,7 +117,7 @@ def installed_command(profile: AcpProfile, path: str | None = None) -> tuple[str
 
 
 class KeptSession(BaseModel):
-    """What a restart needs to continue an agent's session: its id, and its last figure.
+    """The stored part of an agent's session, for a restart: its id, and its last figure.
 
     `program` and `cwd` are those that it was opened with: another agent cannot load it.
     """

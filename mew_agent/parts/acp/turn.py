@@ -57,7 +57,7 @@ class AcpAnswer(Answering):
 
     @property
     def spent(self) -> tuple[int, int]:
-        """See `Answering`: of this turn; one whose program reported no tokens counts as one call."""
+        """See `Answering`: of this turn; without reported tokens it counts as one call."""
         tokens = self._turn_tokens or self._call_tokens
         return tokens, int(self._was_prompted and not tokens)
 

@@ -59,7 +59,7 @@ class LibraryEngine(Engine):
     ) -> None:
         super().__init__(me)
         self.history: list[Any] = []
-        self._me, self._ask, self._read, self._window, self._model = me, ask, read, window, model
+        self._ask, self._read, self._window, self._model = ask, read, window, model
         self._last_turn = 0
         self._turn = anyio.Lock()
         me.on_compact(self._compact)
