@@ -204,7 +204,7 @@ async def test_a_dense_reply_stops_at_nine_tenths_of_the_window(start_agent: Sta
 async def test_o11_three_restarts_and_then_an_error(
     start_agent: StartAgent, text: Text, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "mew_agent.policy")
+    caplog.set_level(logging.INFO, "mew_agent.conversation")
     script = [{"text": text(2400)} for _ in range(5)]
     async with start_agent(agent=lmstudio(2048), script=script) as s, watching(s) as viewer:
         answer = await s.ask("Tell me everything.")
