@@ -59,17 +59,10 @@ def composition_lines(status: Status, prefix: Sequence[PrefixPart], *, width: in
 
     If `width` columns are too few, the basis is left out and names are cut.
     """
-    parts, window = composition(status), status.max_tokens
-    if prefix and not any(one.part == "prefix" for one in parts):  # no call yet
-        parts.insert(0, Share("prefix", sum(one.tokens for one in prefix), "projected"))
-    named: list[tuple[str, Share]] = []
-    for one in parts:
-        named.append((PART_NAMES.get(one.part, words.words(one.part)), one))
-        if one.part == "prefix":
-            named += [(f"  {prefix_name(part)}", Share(part.part, part.tokens, part.basis)) for part in prefix]
+    window = status.max_tokens
     rows = [
         (name, one.amount, f"{100 * one.tokens / window:.1f}%" if window else "", words.words(one.basis))
-        for name, one in named
+        for name, one in _named_parts(composition(status), prefix)
     ]
     widths = [max((words.cells(row[column]) for row in rows), default=0) for column in range(4)]
     has_basis = sum(widths) + 6 <= width
@@ -79,3 +72,13 @@ def composition_lines(status: Status, prefix: Sequence[PrefixPart], *, width: in
         shown = words.clip(name, widths[0])
         padded = shown + " " * (widths[0] - words.cells(shown))
         yield f"{padded}  {tokens:>{widths[1]}}  {share:>{widths[2]}}{f'  {basis}' if has_basis else ''}"
+
+
+def _named_parts(parts: list[Share], prefix: Sequence[PrefixPart]) -> Iterator[tuple[str, Share]]:
+    """Yield each part with its name, and the parts of the prefix below the prefix."""
+    if prefix and not any(one.part == "prefix" for one in parts):  # no call yet
+        parts.insert(0, Share("prefix", sum(one.tokens for one in prefix), "projected"))
+    for one in parts:
+        yield PART_NAMES.get(one.part, words.words(one.part)), one
+        if one.part == "prefix":
+            yield from ((f"  {prefix_name(part)}", Share(part.part, part.tokens, part.basis)) for part in prefix)

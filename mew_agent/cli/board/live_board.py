@@ -25,38 +25,41 @@ def apply_event(board: Board | None, name: str, body: Any) -> tuple[Board | None
         return _with_outdated(board, body), None
     if name != "envelope":
         return board, None
-    payload = object_at(body, "payload")
-    at = str(body.get("ts") or board.at)
     match body.get("kind"):
-        case kinds.PARTICIPANT_STATUS if _is_whole(body):
-            try:
-                status = Status.model_validate(payload)
-            except ValidationError:
-                return board, None
-            sender = str(body.get("from"))
-            change = {"status": status, "status_id": body.get("id"), "received_at": at, "age_seconds": 0.0}
-            change |= {"figure_at": None, "outdated": None}
-            change["seconds_to_compaction"] = None  # the gateway projects it, from more than this status
-            return _with_change(board, sender, at, {"connected": True, **change}), sender
-        case kinds.SYSTEM_PRESENCE if payload.get("event") in ("join", "leave"):
-            member_id = str(value_at(payload, "participant", "id") or "")
-            if not member_id:
-                return board, None
-            return _with_change(board, member_id, at, {"connected": payload["event"] == "join"}), member_id
+        case kinds.PARTICIPANT_STATUS:
+            return _with_status(board, body)
+        case kinds.SYSTEM_PRESENCE:
+            return _with_presence(board, body)
         case _:
             return board, None
+
+
+def _with_status(board: Board, body: Mapping[str, Any]) -> tuple[Board, str | None]:
+    try:
+        if not is_whole_status(Draft.model_validate(body)):
+            return board, None
+        status = Status.model_validate(object_at(body, "payload"))
+    except ValidationError:
+        return board, None
+    sender, at = str(body.get("from")), str(body.get("ts") or board.at)
+    change = {"status": status, "status_id": body.get("id"), "received_at": at, "age_seconds": 0.0}
+    change |= {"figure_at": None, "outdated": None}
+    change["seconds_to_compaction"] = None  # the gateway projects it, from more than this status
+    return _with_change(board, sender, at, {"connected": True, **change}), sender
+
+
+def _with_presence(board: Board, body: Mapping[str, Any]) -> tuple[Board, str | None]:
+    event = value_at(body, "payload", "event")
+    member_id = str(value_at(body, "payload", "participant", "id") or "")
+    if event not in ("join", "leave") or not member_id:
+        return board, None
+    at = str(body.get("ts") or board.at)
+    return _with_change(board, member_id, at, {"connected": event == "join"}), member_id
 
 
 def entry_of(board: Board, participant: str) -> BoardEntry | None:
     """The participant's entry on the board."""
     return next((entry for entry in board.participants if entry.id == participant), None)
-
-
-def _is_whole(body: Mapping[str, Any]) -> bool:
-    try:
-        return is_whole_status(Draft.model_validate(body))
-    except ValidationError:
-        return False
 
 
 def _with_outdated(board: Board, outdated: Mapping[str, Any]) -> Board:

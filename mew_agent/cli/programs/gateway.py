@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -79,13 +79,8 @@ def start(
         HostedSpace(in_mode(on_backplane(load_space(path), backplane), compat), state)
         for path, state in zip(configs, states, strict=True)
     )
-    if (tls_cert is None) != (tls_key is None):
-        raise ConfigError("--tls-cert, --tls-key", "one is missing", "both, or neither")
-    try:
-        TrustedProxies(trusted_proxy or ())
-    except ValueError as error:
-        raise ConfigError("--trusted-proxy", str(error), "an address or a network like 10.0.0.0/8") from None
-    tls = TlsFiles(tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None
+    _check_proxies(trusted_proxy or ())
+    tls = _tls_of(tls_cert, tls_key)
     if any(one.config.is_reference for one in (first, *others)):
         terminal.warn(REFERENCE_NOTICE)
     if auto_start:
@@ -172,6 +167,19 @@ def _process_in(path: Path) -> tuple[int, str] | None:
 def serve_for_tests(space: str | Path) -> AbstractAsyncContextManager[RunningGateway]:
     """The gateway of a space, given as the text or the path of its space.yaml, on a free port; it writes no files."""
     return serve_gateway(load_space(space) if isinstance(space, Path) else parse_space(space))
+
+
+def _check_proxies(networks: Sequence[str]) -> None:
+    try:
+        TrustedProxies(networks)
+    except ValueError as error:
+        raise ConfigError("--trusted-proxy", str(error), "an address or a network like 10.0.0.0/8") from None
+
+
+def _tls_of(certificate: Path | None, key: Path | None) -> TlsFiles | None:
+    if (certificate is None) != (key is None):
+        raise ConfigError("--tls-cert, --tls-key", "one is missing", "both, or neither")
+    return TlsFiles(certificate, key) if certificate is not None and key is not None else None
 
 
 def _refuse_shared_folders(configs: list[Path], states: list[Path]) -> None:

@@ -8,14 +8,14 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import anyio
 import anyio.to_thread
-from mew_spaces.config.loading import SpaceConfig, load_space
+from mew_spaces.config.loading import ParticipantConfig, SpaceConfig, load_space
 from mew_spaces.config.participant_types import participant_types
 from mew_spaces.errors import SpacesError
 from mew_spaces.gateway.auth import space_folder
@@ -154,21 +154,30 @@ def known_secrets(state: Path, config: SpaceConfig, environ: Mapping[str, str]) 
     found += [value for name, value in environ.items() if _SECRET_NAME.search(name)]
     for participant in config.participants.values():
         found += participant.tokens
-        named = [*participant.env.items()]
-        if participant.type_key is not None:
-            section = participant.section(participant.type_key).model_dump(mode="json", exclude_none=True)
-            keys = participant_types()[participant.type_key].with_variables
-            named += (pair for key in keys if isinstance(section.get(key), dict) for pair in section[key].items())
-        for name, value in named:
+        for name, value in _variables(participant):
             if _SECRET_NAME.search(name):
                 whole = substitute(value, environ)
                 found += [whole, whole.rpartition(" ")[2]]  # `Bearer KEY`
-        agent = participant.section(AGENT_KEY)
-        if agent is not None:
-            found += [environ.get(one.api_key_env or "", "") for one in (agent, agent.summariser) if one is not None]
-            if agent.summariser is not None and agent.summariser.api_key is not None:
-                found.append(agent.summariser.api_key.get_secret_value())
+        found += _model_keys(participant, environ)
     return sorted({one for one in found if len(one) >= _SHORTEST_SECRET}, key=len, reverse=True)
+
+
+def _variables(participant: ParticipantConfig) -> Iterator[tuple[str, str]]:
+    """Yield the variables and headers of a participant's programs."""
+    yield from participant.env.items()
+    if (key := participant.type_key) is not None:
+        section = participant.section(key).model_dump(mode="json", exclude_none=True)
+        found = (section.get(one) for one in participant_types()[key].with_variables)
+        yield from (pair for one in found if isinstance(one, dict) for pair in one.items())
+
+
+def _model_keys(participant: ParticipantConfig, environ: Mapping[str, str]) -> Iterator[str]:
+    """Yield the API keys of an agent's models."""
+    agent = participant.section(AGENT_KEY)
+    for one in () if agent is None else (agent, agent.summariser or agent):
+        yield environ.get(one.api_key_env or "", "")
+        if (key := getattr(one, "api_key", None)) is not None:
+            yield key.get_secret_value()
 
 
 def hide_secrets(text: str, secrets: Iterable[str]) -> str:

@@ -9,7 +9,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -81,10 +81,8 @@ def show_history(
     for message in newest:
         if as_json:
             terminal.print_json(message)
-        elif as_markdown:
-            terminal.print_line(_markdown(message))
         else:
-            terminal.print_line(_message_line(message, datetime.now(UTC).astimezone()))
+            terminal.print_line(_markdown(message) if as_markdown else _message_line(message, terminal.now()))
     if newest:
         return
     if target is not None:
@@ -193,10 +191,8 @@ def _ask_for_tools(
             body = events.next(deadline=deadline).body
         except TimeoutError:
             break
-        if value_at(body, "kind") != kinds.MCP_RESPONSE:
-            continue
-        request = next((one for one in body.get("correlation_id") or () if one in open_requests), None)
-        if request is None or body.get("from") != open_requests[request]:
+        request = _answered(body, open_requests)
+        if request is None:
             continue
         name, result = open_requests.pop(request), object_at(body, "payload", "result")
         pages[name].add(ListPage(tuple(objects_at(result, "tools"))))
@@ -207,6 +203,14 @@ def _ask_for_tools(
             if pages[name].left_out:
                 terminal.warn(f"{name} lists more tools; showing {len(found[name]):,}")
     return found
+
+
+def _answered(body: Any, open_requests: Mapping[str, str]) -> str | None:
+    """Return the id of the open request that an event answers; None if it answers none."""
+    if value_at(body, "kind") != kinds.MCP_RESPONSE:
+        return None
+    sender = body.get("from")
+    return next((one for one in body.get("correlation_id") or () if open_requests.get(one) == sender), None)
 
 
 def _print_tools(name: str, tools: list[Mapping[str, Any]], *, as_json: bool) -> None:

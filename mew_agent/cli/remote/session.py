@@ -78,12 +78,10 @@ def find_identity(
     connection: ConnectionOptions, *, participant: str | None = None, token: str | None = None
 ) -> Identity:
     """Find gateway, space, participant and token, the last two with defaults. Raises `ConfigError`, `NotConnected`."""
-    gateway = connection.gateway or os.environ.get("MEW_GATEWAY")
     path, run = find_run(connection.folder) or (None, None)
-    if gateway is not None and run is not None and not is_same_gateway(gateway, run.gateway):
+    gateway = connection.gateway or os.environ.get("MEW_GATEWAY") or _running_gateway(path, run, connection.folder)
+    if run is not None and not is_same_gateway(gateway, run.gateway):
         path, run = None, None
-    if gateway is None:
-        gateway = _running_gateway(path, run, connection.folder)
     space = connection.space or os.environ.get("MEW_SPACE") or (run.space if run else None)
     if space is None:
         raise ConfigError("--space", "is missing", "the space's id, as in space.yaml")
@@ -92,14 +90,18 @@ def find_identity(
     )
     if chosen is None:
         raise ConfigError("--participant", which_person(configuration_at(path)))
-    stored = connection.token or _stored_token(chosen, path)
-    known = token if stored is None else stored
+    known = connection.token or _stored_token(chosen, path) or token
     if known is None:
-        config = configuration_at(path)
-        if config is not None and chosen not in config.participants:
-            raise not_in_space("--participant", chosen, config, f"space '{space}'")
-        raise ConfigError("--token", f"no token of '{chosen}' found", "--token, MEW_TOKEN or a file in .mew/tokens")
+        raise _no_token(chosen, space, path)
     return Identity(gateway, space, chosen, known, path)
+
+
+def _no_token(participant: str, space: str, run_path: Path | None) -> ConfigError:
+    """Return the error for a participant without a known token."""
+    config = configuration_at(run_path)
+    if config is not None and participant not in config.participants:
+        return not_in_space("--participant", participant, config, f"space '{space}'")
+    return ConfigError("--token", f"no token of '{participant}' found", "--token, MEW_TOKEN or a file in .mew/tokens")
 
 
 def require_person(who: Identity, config: SpaceConfig | None = None) -> None:

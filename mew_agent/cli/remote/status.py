@@ -48,9 +48,7 @@ def show_status(
     if watch and not (as_json or plain) and _opens_full_screen(connection, bell=bell):
         return
     api = find_gateway(connection)
-    run = api.run()
-    if run is not None and run.pids.supervisor is not None and not run.is_running(run.pids.supervisor):
-        terminal.warn("`mew up` of this space was killed, so programs are not restarted; `mew down` stops the rest")
+    _warn_of_killed_supervisor(api)
     if history is not None:
         _print_history(api, history, as_json=as_json)
     elif not watch:
@@ -59,6 +57,12 @@ def show_status(
         _redraw(api, bell=bell)
     else:
         _print_changes(api, bell=bell, as_json=as_json)
+
+
+def _warn_of_killed_supervisor(api: GatewayApi) -> None:
+    run = api.run()
+    if run is not None and run.pids.supervisor is not None and not run.is_running(run.pids.supervisor):
+        terminal.warn("`mew up` of this space was killed, so programs are not restarted; `mew down` stops the rest")
 
 
 def _opens_full_screen(connection: ConnectionOptions, *, bell: bool) -> bool:

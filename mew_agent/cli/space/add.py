@@ -30,6 +30,7 @@ from mew_agent.cli.board.live_board import entry_of
 from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.cli.remote.permissions import read_capabilities, warn_of_unknown_kinds
 from mew_agent.cli.remote.session import find_gateway
+from mew_agent.cli.space.agent_type import AGENT_KEY
 from mew_agent.cli.space.plan import check_new_participant
 from mew_agent.cli.space.restart import start_program, supervisor_of
 from mew_agent.cli.space.up import RELOAD_SIGNAL
@@ -82,23 +83,8 @@ class NewParticipant:
 
     def settings(self) -> dict[str, Any]:
         """The participant's section of space.yaml. Raises `ConfigError`."""
-        section: dict[str, Any] = {}
-        types = participant_types()
-        options = {key: (types[key].add_option or ("",))[0].split()[0] for key in self.of_types.given()}
-        given_kinds = [*options.values()]
-        given_kinds += [flag for flag, value in (("--command", self.command), ("--person", self.is_person)) if value]
-        given = {"--model": self.model, "--base-url": self.base_url, "--prompt": self.system_prompt}
-        of_an_agent = [flag for flag, value in given.items() if value is not None]
-        if len(given_kinds) > 1 or (given_kinds and of_an_agent):
-            raise ConfigError(given_kinds[0], f"cannot be combined with {(given_kinds[1:] + of_an_agent)[0]}")
-        for key, text in self.of_types.given().items():
-            section = {key: types[key].section_from(text)}
-        if self.command is not None:
-            program, *arguments = shlex.split(self.command) or [""]
-            section = {"command": program, "args": arguments}
-        elif not given_kinds and self.role in (None, "agent"):
-            keys = ("model", "base_url", "api_key_env", "system_prompt")
-            section = {"agent": {key: value for key in keys if (value := getattr(self, key)) is not None}}
+        self._refuse_two_kinds()
+        section = self._program_section()
         if section:
             section["auto_start"] = self.starts
         if self.role is not None or self.capabilities is None:
@@ -107,6 +93,28 @@ class NewParticipant:
             section["capabilities"] = read_capabilities("--capabilities", self.capabilities)
             warn_of_unknown_kinds(section["capabilities"])
         return section
+
+    def _refuse_two_kinds(self) -> None:
+        """Raise `ConfigError` for options of two kinds of participants."""
+        types = participant_types()
+        kinds_given = [(types[key].add_option or ("",))[0].split()[0] for key in self.of_types.given()]
+        kinds_given += [flag for flag, value in (("--command", self.command), ("--person", self.is_person)) if value]
+        of_agents = {"--model": self.model, "--base-url": self.base_url, "--prompt": self.system_prompt}
+        given = kinds_given + [flag for flag, value in of_agents.items() if value is not None]
+        if kinds_given and len(given) > 1:
+            raise ConfigError(given[0], f"cannot be combined with {given[1]}")
+
+    def _program_section(self) -> dict[str, Any]:
+        """Return the part of the section that names a program; empty for a person."""
+        for key, text in self.of_types.given().items():
+            return {key: participant_types()[key].section_from(text)}
+        if self.command is not None:
+            program, *arguments = shlex.split(self.command) or [""]
+            return {"command": program, "args": arguments}
+        if self.is_person or self.role not in (None, "agent"):
+            return {}
+        keys = ("model", "base_url", "api_key_env", "system_prompt")
+        return {AGENT_KEY: {key: value for key in keys if (value := getattr(self, key)) is not None}}
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,10 +52,8 @@ def clean(
     is_running = found is not None and found[1].is_alive
     files = list(_files(folder, state, selection))
     if not dry_run:
-        if is_running and selection.everything:
-            raise ConfigError(str(folder), "the space is running; stop it with `mew down` before --all")
-        if is_running and not force:
-            raise ConfigError(str(folder), "the space is running; --force empties its logs and keeps its FIFOs")
+        if is_running:
+            _refuse_running(folder, selection, force=force)
         if files and selection.everything and not force and not _is_confirmed(files):
             return
         files = [path for path in files if _remove(path, is_running=is_running)]
@@ -65,6 +63,13 @@ def clean(
     count = f"{words.count_of(len(names), 'file')} {'to clean' if dry_run else 'cleaned'}"
     text = "\n".join([*lines, count if names else "nothing to clean"])
     terminal.print_outcome(text, {"files": names, "dry_run": dry_run}, as_json=as_json)
+
+
+def _refuse_running(folder: Path, selection: CleanSelection, *, force: bool) -> None:
+    if selection.everything:
+        raise ConfigError(str(folder), "the space is running; stop it with `mew down` before --all")
+    if not force:
+        raise ConfigError(str(folder), "the space is running; --force empties its logs and keeps its FIFOs")
 
 
 def _files(folder: Path, state: Path, selection: CleanSelection) -> Iterator[Path]:

@@ -7,6 +7,7 @@ import getpass
 import os
 import shutil
 import sys
+from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Final
@@ -74,15 +75,11 @@ def init(
         raise ConfigError("--template", f"excludes TEMPLATE '{template}'")
     if as_json and not list_templates and template_info is None:
         raise ConfigError("--json", "requires --list-templates or --template-info")
-    if list_templates and as_json:
-        rows = [{"name": one.name, "origin": one.origin, "description": _headline(one)} for one in templates.values()]
-        terminal.print_json(rows)
-    elif list_templates:
-        width = max(len(one) for one in templates)
-        terminal.print_lines(f"{one.name:<{width}}  {one.origin:<8}  {_headline(one)}" for one in templates.values())
-    elif template_info is not None:
+    if list_templates:
+        _list(templates, as_json=as_json)
+        return
+    if template_info is not None:
         _describe(_chosen(template_info, templates), as_json=as_json)
-    if list_templates or template_info is not None:
         return
     _refuse_to_overwrite(folder, force=force)
     if port is not None:
@@ -91,6 +88,15 @@ def init(
     asks = terminal.is_terminal(sys.stdin) and terminal.is_terminal(sys.stdout)
     chosen = _chosen(template or template_option or _ask_which(templates, asks=asks), templates)
     _create(chosen, folder, {key: value for key, value in given.items() if value}, asks=asks)
+
+
+def _list(templates: Mapping[str, Template], *, as_json: bool) -> None:
+    if as_json:
+        rows = [{"name": one.name, "origin": one.origin, "description": _headline(one)} for one in templates.values()]
+        terminal.print_json(rows)
+        return
+    width = max(len(one) for one in templates)
+    terminal.print_lines(f"{one.name:<{width}}  {one.origin:<8}  {_headline(one)}" for one in templates.values())
 
 
 def _create(template: Template, folder: Path, given: dict[str, str], *, asks: bool) -> None:

@@ -65,20 +65,10 @@ def _restart_participant(name: str, path: Path, run: RunFile, *, as_json: bool) 
     supervisor = supervisor_of(run)
     if supervisor is None:
         raise ConfigError(run.space, "its `mew up` has ended; use `mew restart` without a participant")
-    connection = ConnectionOptions(name, gateway=run.gateway, space=run.space, folder=path.parent.parent)
     is_first = name not in run.pids.participants and name not in run.exits
-    try:
-        api = find_gateway(connection)  # reads as the participant itself, whose token every space has
-        entry = _entry(api, name)
-    except (ConfigError, Unauthorized):
-        if not is_first:
-            raise
-        text = (
-            f"'{name}' was added to {run.config} by hand; `mew restart` without a participant makes the gateway read it"
-        )
-        raise ConfigError("PARTICIPANT", text) from None
+    api, is_connected = _access(name, path, run, is_first=is_first)
     if is_first:
-        if entry.connected:
+        if is_connected:
             raise ConfigError("PARTICIPANT", f"the program of '{name}' was not started by `mew up`; stop it first")
         for notice in check_new_participant(name, config, Path(run.config), has_model_server=bool(run.pids.model)):
             terminal.warn(notice)
@@ -91,6 +81,20 @@ def _restart_participant(name: str, path: Path, run: RunFile, *, as_json: bool) 
     outcome = {"participant": name, "restarted": fault is None, "fault": fault, "text": text}
     terminal.print_outcome(f"{name}: {text}", outcome, as_json=as_json)
     return ExitCode.DONE if fault is None else ExitCode.FAILED
+
+
+def _access(name: str, path: Path, run: RunFile, *, is_first: bool) -> tuple[GatewayApi, bool]:
+    """Return access as the participant itself, because every space has its token, and if it is connected."""
+    connection = ConnectionOptions(name, gateway=run.gateway, space=run.space, folder=path.parent.parent)
+    try:
+        api = find_gateway(connection)
+        return api, _entry(api, name).connected
+    except (ConfigError, Unauthorized):
+        if not is_first:
+            raise
+        by_hand = f"'{name}' was added to {run.config} by hand"
+        advice = "`mew restart` without a participant makes the gateway read it"
+        raise ConfigError("PARTICIPANT", f"{by_hand}; {advice}") from None
 
 
 def supervisor_of(run: RunFile) -> int | None:

@@ -121,16 +121,7 @@ def details(about: ParticipantDetails, *, now: datetime, width: int, style: Term
     """The participant in full, section by section."""
     view = ParticipantView(about.entry, now, about.ended)
     status = view.status
-    lines: list[Line] = [((words.clip(view.name, width), "bold"),)]
-    if status is None or not view.has_context:
-        lines.append(((words.NO_CONTEXT, "dim"),))
-    else:
-        severity = fill_style(status)
-        lines += [((f"{view.figure} tokens", severity),), ((view.known, "dim"),)]
-        if view.percent is not None:
-            drawn = gauge(status, max(4, width - 5), style, with_limit=True)
-            lines.append(((f"{drawn} {view.percent:>3}%", severity),))
-    lines += [((words.clip(one, width), ""),) for one in view.remarks]
+    lines = [*_heading(view, width, style), *(((words.clip(one, width), ""),) for one in view.remarks)]
     for proposal in about.proposals:
         title, *more = whole([f"Proposes {call_text(proposal)}"], width)
         lines += _section(title, [*more, *whole(argument_lines(proposal.body), width)])
@@ -145,6 +136,20 @@ def details(about: ParticipantDetails, *, now: datetime, width: int, style: Term
     if about.tools:
         lines += _section("Tools", (words.clip(words.clean(name), width) for name in about.tools))
     return lines
+
+
+def _heading(view: ParticipantView, width: int, style: TerminalStyle) -> Iterator[Line]:
+    """Yield its name, its figure and its gauge."""
+    yield ((words.clip(view.name, width), "bold"),)
+    if view.status is None or not view.has_context:
+        yield ((words.NO_CONTEXT, "dim"),)
+        return
+    severity = fill_style(view.status)
+    yield ((f"{view.figure} tokens", severity),)
+    yield ((view.known, "dim"),)
+    if view.percent is not None:
+        drawn = gauge(view.status, max(4, width - 5), style, with_limit=True)
+        yield ((f"{drawn} {view.percent:>3}%", severity),)
 
 
 def _facts(report: ContextReport, view: ParticipantView, width: int) -> Iterator[Line]:
