@@ -32,7 +32,7 @@ TABLE = "mew_agent.policies"
 
 @cache
 def presets() -> Mapping[str, Policy]:
-    """Return all policies that have a name: `mew`, and those of the table. Raises `BrokenPlugin`."""
+    """Return all policies that have a name: `mew`, and those of the table."""
     return {MEW.name: MEW, **load_table(TABLE)}
 
 

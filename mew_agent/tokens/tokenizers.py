@@ -65,7 +65,7 @@ class Tokenizer:
 
 @cache
 def tokenizers() -> Mapping[str, Tokenizer]:
-    """Return all tokenizers by name. Raises `BrokenPlugin` if one cannot be loaded."""
+    """Return all tokenizers by name."""
     return load_table(TABLE)
 
 
