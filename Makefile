@@ -15,7 +15,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 # The tests start hundreds of processes; without their bytecode each would compile its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-local test test-agents test-meter test-frameworks test-local test-long test-lowest test-llama test-reference dist check lint types coverage audit sbom vendor screens schema docs bench clean faults faults-several fuzz fuzz-night
+.PHONY: demo demo-local quick test test-agents test-meter test-frameworks test-local test-long test-lowest test-llama test-reference dist check lint types coverage audit sbom vendor screens schema docs bench clean faults faults-several fuzz fuzz-night
 
 demo: $(PACKAGE)
 	$(BIN)/mew demo
@@ -26,6 +26,12 @@ demo-local: $(VENV)/.local-installed
 
 test: $(COMPILED)
 	$(PYTEST)
+
+# Before each commit: format, lint, strict types, and the tests of the core, in less than two minutes on two cores.
+CORE_TESTS := tests/house tests/protocol tests/spaces/core tests/spaces/log tests/mew_agent --ignore tests/mew_agent/cli \
+  --ignore tests/mew_agent/templates --deselect tests/house/test_removed_parts.py --deselect tests/house/test_audit.py
+quick: $(COMPILED) lint types
+	$(PYTEST) $(CORE_TESTS)
 
 # Pytest rewrites the assertions of a module the first time it loads it, and stores the result. In a fresh clone each worker
 # would rewrite all modules, which takes as long as a tenth of the tests.
@@ -69,6 +75,7 @@ test-long: $(STAMP)
 	$(PYTEST) -m hypothesis --hypothesis-profile=long
 	MEW_TASKS=1000 $(BIN)/python -m pytest tests/mew_agent/conversation/test_work_goes_on.py
 	MEW_COMPACTIONS=1000 $(BIN)/python -m pytest -s tests/parts/acp/test_compaction_requests.py
+	MEW_ALL_PARTS=1 $(BIN)/python -m pytest -n 2 tests/house/test_removed_parts.py
 	MEW_LEADERS=10 $(BIN)/python -m pytest tests/spaces/backplane/test_trouble.py
 	MEW_KILLS=100 MEW_SEED=$(SEED) $(BIN)/python -m pytest tests/interaction/test_agent_kills.py
 
@@ -173,6 +180,7 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks.fanout
 	$(BIN)/python -m benchmarks.reads
 	$(BIN)/python -m benchmarks.decisions
+	$(BIN)/python -m benchmarks.imports
 	$(BIN)/python -m benchmarks.projection --conversations 2
 
 $(PACKAGE): pyproject.toml

@@ -109,12 +109,16 @@ async def test_a_flood_of_idle_connections_leaves_members_in_the_space(
 def few_descriptors(left: int) -> Iterator[None]:
     """Lower the limit of this process, so that it can open only a few more files. The others stay open."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    used = max(int(one.name) for one in Path("/dev/fd").iterdir())
-    resource.setrlimit(resource.RLIMIT_NOFILE, (used + 1 + left, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    with ExitStack() as fillers:
+        used = max(int(one.name) for one in Path("/dev/fd").iterdir())
+        while (filler := os.dup(0)) < used:  # earlier tests leave gaps among the numbers
+            fillers.callback(os.close, filler)
+        os.close(filler)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (used + 1 + left, before[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 async def test_a_connection_without_strangers_to_replace_is_refused() -> None:
