@@ -3,6 +3,10 @@
 import gc
 import os
 import signal
+import sqlite3
+import sys
+import warnings
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -15,6 +19,26 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The collected tests and what they import stay for the whole run: the garbage collector need not look at them often.
 gc.set_threshold(50_000, 20, 20)
+
+
+class WarningConnection(sqlite3.Connection):
+    """Warns like Python 3.13 if it is not closed before it is deleted."""
+
+    is_closed = False
+
+    def close(self) -> None:
+        self.is_closed = True
+        super().close()
+
+    def __del__(self) -> None:
+        if not self.is_closed:
+            warnings.warn(f"unclosed database in {self!r}", ResourceWarning, stacklevel=1, source=self)
+
+
+_connect: Any = sqlite3.connect
+if sys.version_info < (3, 13):
+    warning: Any = lambda *args, **options: _connect(*args, **{"factory": WarningConnection, **options})  # noqa: E731
+    sqlite3.connect = warning
 
 # The same examples in every run, and no limit on their time: a busy machine must not turn a property into a failure.
 settings.register_profile("short", deadline=None, derandomize=True, max_examples=20, stateful_step_count=30)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
+from weakref import finalize
 
 import anyio
 import anyio.to_thread
@@ -242,6 +243,7 @@ class MemoryStore(SqliteStore):
     def _open(self) -> sqlite3.Connection:
         if self._connection is None:
             self._connection = open_session_in_memory()
+            finalize(self, self._connection.close)  # it ends with the store, which nobody has to close
         return self._connection
 
 

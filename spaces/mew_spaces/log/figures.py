@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final
+from weakref import finalize
 
 import anyio
 from anyio import to_thread
@@ -114,6 +115,7 @@ class FigureStore:
             except (sqlite3.Error, OSError) as error:
                 log.warning("%s: cannot be used, so figures are kept in memory: %s", self._path, error)
                 self._opened = _open(None)
+            finalize(self, self._opened.close)  # of a space that nobody closes
         return self._opened
 
     @property
