@@ -322,7 +322,7 @@ class Inbox:
 
     def take_overheard(self) -> Iterator[StoredChat]:
         """Remove and return the overheard chats, oldest first. They stay in the store."""
-        while (chat := self._first("overheard")) is not None:
+        while (chat := next(iter(self._in_state("overheard")), None)) is not None:
             yield self._chats.pop(chat.number)
 
     async def forget_overheard(self, chat: StoredChat) -> None:
@@ -371,9 +371,6 @@ class Inbox:
         for chat in self._in_state(*states):
             weights[chat.envelope.sender] += chat.weight
         return weights[sender] >= max(1, min(MAX_QUEUED_CHATS, MAX_ALL_CHATS // max(1, len(weights))))
-
-    def _first(self, *states: ChatState) -> StoredChat | None:
-        return next((chat for chat in self._chats.values() if chat.state in states), None)
 
     async def _put(self, chat: StoredChat, state: ChatState, position: Position | None = None) -> None:
         """Make a chat the last one in this state. Forgets the oldest overheard chats beyond the limit."""

@@ -428,7 +428,8 @@ class AgentRuntime(Hooks):
         if fit is not None and is_answered and admission.outcome != "refused":
             warn = partial(self.headroom.warn, chat, fit, is_held=admission.outcome == "held")
             self._me.start_soon(warn)
-        self._me.start_soon(self._acknowledge, chat, admission)
+        if admission.outcome in ("queued", "refused"):
+            self._me.start_soon(self._acknowledge, chat, admission)
         if self._loops.stopped.keys() - stopped:
             self.waits_changed()
             self._me.start_soon(self._announce_loop, chat)
@@ -436,7 +437,7 @@ class AgentRuntime(Hooks):
     async def _acknowledge(self, chat: Envelope, admission: Admission) -> None:
         if admission.outcome == "refused":
             await self._me.messenger.refuse_chat(chat, admission.problem)
-        elif admission.outcome == "queued" and self._me.may_send(kinds.CHAT_ACKNOWLEDGE):
+        elif self._me.may_send(kinds.CHAT_ACKNOWLEDGE):
             payload = {"status": "queued"}
             await self._me.send(kinds.CHAT_ACKNOWLEDGE, payload, to=(chat.sender,), correlation_id=(chat.id,))
 

@@ -286,6 +286,8 @@ class Participant(PeerControls, Subscriptions, Hooks):
         client = Client(Credentials(gateway, space, id, token, ca_file), first_connect_seconds=first_connect_seconds)
         self.session = SpaceSession(client, self.listeners)
         super().__init__(Messenger(id, self.session))
+        self.peers: Peers = self.messenger.peers
+        """Everyone else in the space, by id."""
         self.events = EventEmitter(self.messenger, self.listeners)
         self.external_context = ExternalContext()
         self._reports_context = reports_context
@@ -418,11 +420,6 @@ class Participant(PeerControls, Subscriptions, Hooks):
     def is_joined(self) -> bool:
         """Whether there is a joined connection right now; without one, sending waits for the next."""
         return self.session.client.is_joined
-
-    @property
-    def peers(self) -> Peers:
-        """Everyone else in the space, by id."""
-        return self.messenger.peers
 
     @property
     def capabilities(self) -> CapabilitySet:

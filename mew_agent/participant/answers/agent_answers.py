@@ -224,6 +224,9 @@ class AnswerRouter:
 
         After a gap in the history, an answer may be lost and is not waited for.
         """
+        self._streams.receive(envelope)
+        if not (self.exchanges or self._asked or self._abandoned):
+            return False  # nothing was asked
         for peer in changes.left:
             self._notes.pop(peer.id, None)
             for exchange in self._open_with(peer.id):
@@ -233,7 +236,6 @@ class AnswerRouter:
                 exchange.extend_deadline()  # an agent that returns continues with the questions in its inbox
         if changes.gap is not None:
             self.fail_all("connection_lost", "the connection to the space was lost during the answer")
-        self._streams.receive(envelope)
         match envelope.kind:
             case kinds.SYSTEM_ERROR if is_refusal(envelope):
                 self._receive_refusal(envelope)
@@ -332,7 +334,7 @@ class AnswerRouter:
 
     def receive_frame(self, frame: StreamFrame) -> None:
         """Route a frame of an agent's reasoning stream. Frames of streams that the agent does not own are ignored."""
-        exchanges = self._open_with(self._streams.owner(frame.stream_id))
+        exchanges = self._open_with(self._streams.owner(frame.stream_id)) if self.exchanges else ()
         if not exchanges:
             return
         try:
