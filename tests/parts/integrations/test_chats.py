@@ -10,6 +10,7 @@ from mew_agent import Participant
 from mew_agent.errors import ChatRefused
 from mew_agent.model.usage import usage_from
 from mew_agent.parts.integrations import LibraryReply, answer_chats
+from tests.support.agents import EnvelopeRecorder
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 Joined = Callable[..., Participant]
@@ -116,3 +117,21 @@ async def test_a_failed_turn_is_answered_and_changes_nothing(joined: Joined) -> 
         engine.failure = None
         await said(ada, "three")
         assert len(history) == 4
+
+
+async def test_a_chat_that_waits_is_acknowledged_and_can_be_cancelled(joined: Joined) -> None:
+    engine, bob = CountingEngine(), joined("bob")
+    answer_chats(bob, engine.ask, engine.read)
+    async with joined("ada") as ada, bob:
+        recorder = EnvelopeRecorder(ada)
+        engine.free = anyio.Event()
+        first = await ada.chat("one", to="bob")
+        await until(lambda: engine.seen == [0])
+        second = await ada.chat("two", to="bob")
+        waiting = await recorder.first("bob", "chat/acknowledge", about=second)
+        assert waiting.body["status"] == "queued"
+        await ada.send("chat/cancel", {}, to="bob", correlation_id=(second.id,))
+        engine.free.set()
+        await recorder.first("bob", "chat", about=first)
+        assert await said(ada, "three") == "you said three"
+        assert recorder.sent_by("bob", "chat", about=second) == []
