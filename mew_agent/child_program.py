@@ -76,7 +76,7 @@ class Restarts:
 
 @dataclass
 class ChildProgram:
-    """A running child process. `failure` is the class of what it raises."""
+    """A running child process. `failure` is the class of its errors."""
 
     name: str
     process: Process
@@ -170,7 +170,7 @@ async def end_process(process: Process) -> None:
 
 
 def group_exists(process: Process) -> bool:
-    """Return whether the process, or a program that it started, still runs.
+    """Return True if the process, or a program that it started, still runs.
 
     Zombies do not count: they have ended, but the first process of a container may never reap them.
     """
@@ -180,7 +180,7 @@ def group_exists(process: Process) -> bool:
 
 
 async def _is_gone(process: Process) -> bool:
-    """Return whether the process and its group exit in time. `wait` is no help: it also waits for inherited pipes."""
+    """Return True if the process and its group exit in time. `wait` is no help: it also waits for inherited pipes."""
     with anyio.move_on_after(CLOSE_SECONDS):
         while group_exists(process):  # noqa: ASYNC110 - a process group has no exit event
             await anyio.sleep(_POLL_SECONDS)

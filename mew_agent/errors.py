@@ -167,7 +167,7 @@ class PolicyStopped(MewAgentError):
 
 @dataclass(eq=False)
 class PinRefused(MewAgentError):
-    """A text cannot be pinned or unpinned; `problem` names the field, what is wrong and what is expected."""
+    """A text cannot be pinned or unpinned; `problem` names the field, the mistake and the expected value."""
 
     problem: str
 

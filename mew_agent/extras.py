@@ -1,4 +1,4 @@
-"""Whether the packages of an extra are installed, and the error that names the command which installs them."""
+"""Check for the packages of an extra, and raise the error that names the command which installs them."""
 
 from importlib.util import find_spec
 from typing import Final
@@ -12,7 +12,7 @@ _PACKAGES: Final = {"mcp": "mcp_types", "local": "xllamacpp", "space": SPACE_PAC
 
 
 def has_extra(extra: str) -> bool:
-    """Return whether the package of an extra is installed."""
+    """Return True if the package of an extra is installed."""
     return find_spec(_PACKAGES.get(extra, extra)) is not None
 
 

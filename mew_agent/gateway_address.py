@@ -1,4 +1,4 @@
-"""The URLs of gateways in either scheme, and whether their certificates are trusted.
+"""The URLs of gateways in either scheme, and trust in their certificates.
 
 A space may have several gateways: where a gateway is expected, a list of URLs separated by commas is one, too.
 
@@ -41,12 +41,12 @@ def websocket_url(gateways: str, where: str = "gateway") -> str:
 
 
 def addresses(gateways: str) -> tuple[str, ...]:
-    """Return the single URLs of what `http_url` or `websocket_url` returned."""
+    """Return the single URLs of a result of `http_url` or `websocket_url`."""
     return tuple(gateways.split(","))
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host is a loopback name or address, which neither other machines nor proxies can reach."""
+    """Return True if a host is a loopback name or address, which neither other machines nor proxies can reach."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -67,7 +67,7 @@ def _http_url(gateway: str, where: str) -> str:
 
 
 def trust(ca_file: str | Path | None = None) -> ssl.SSLContext:
-    """Return a context that accepts what the system trusts, and what is in `ca_file` or the file in `MEW_CA_FILE`.
+    """Return a context that accepts the system's certificates and those in `ca_file` or `MEW_CA_FILE`.
 
     The file may hold a certificate authority or the gateway's own certificate, so a self-signed one needs no authority.
     Raises `ConfigError` if it cannot be read.
@@ -88,7 +88,7 @@ def trust(ca_file: str | Path | None = None) -> ssl.SSLContext:
 
 
 def tls_failure(gateway: str, error: Exception) -> CertificateRejected | NotConnected | None:
-    """Return what a failed TLS handshake means for the user; None if TLS is not the cause."""
+    """Return the cause of a failed TLS handshake in plain words; None if TLS is not the cause."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return CertificateRejected(gateway, *_rejection(error, urlsplit(gateway).hostname or ""))
     if isinstance(error, ssl.SSLError) and error.reason in _NOT_TLS:
@@ -97,7 +97,7 @@ def tls_failure(gateway: str, error: Exception) -> CertificateRejected | NotConn
 
 
 def cause_of(error: Exception) -> str:
-    """Return why a connection failed, in plain words; for a refused WebSocket handshake, what the gateway says."""
+    """Return the cause of a failed connection in plain words; for a refused handshake, the gateway's answer."""
     body = getattr(getattr(error, "response", None), "body", None)
     with contextlib.suppress(ValueError, LookupError, TypeError):
         return str(json.loads(body or b"")["message"])
@@ -123,7 +123,7 @@ def cause_of(error: Exception) -> str:
 
 
 def _rejection(error: ssl.SSLCertVerificationError, host: str) -> tuple[str, str]:
-    """Return what is wrong with a certificate, and what to do."""
+    """Return the problem with a certificate, and the remedy."""
     if error.verify_code == _EXPIRED:
         return "has expired", "renew it on the gateway, or check this machine's clock"
     if error.verify_code == _NOT_YET_VALID:

@@ -149,7 +149,7 @@ def request_span(
 
 
 def approval_span(proposal: Draft, peer: str, method: str, tool: str | None) -> AbstractContextManager[ActiveSpan]:
-    """Open the span in which a proposal waits for its decision; facts `decision` and `by` say what it was."""
+    """Open the span in which a proposal waits for its decision; set `decision` and `by` when it comes."""
     return _span("approval", {"proposal_id": proposal.id}, peer=peer, method=method, tool=tool)
 
 

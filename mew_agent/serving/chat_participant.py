@@ -1,4 +1,4 @@
-"""A person of the space who forwards messages of API clients to participants, and returns the answers.
+"""Forward messages of API clients to participants as a person of the space, and return the answers.
 
 Owns which agents are offered, how many requests may be open, and the error for a missing answer. Does not know HTTP, an
 API, or how an answer is assembled; see `mew_agent.participant.answers`.
@@ -74,7 +74,7 @@ class AgentQuestion:
 
 
 class ChatParticipant(Participant):
-    """A person of the space who acts for API clients."""
+    """Acts for API clients as a person of the space."""
 
     def __init__(
         self,

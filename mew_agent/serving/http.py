@@ -1,4 +1,4 @@
-"""What the HTTP servers of a space's participants share: API keys, health, spans, and responses to failures.
+"""Common parts of HTTP servers for participants: API keys, health, spans, and responses to failures.
 
 Does not know which API is served.
 """

@@ -260,7 +260,7 @@ class _Exchange:
             await self._send({"type": "http.response.body", "body": held, "more_body": True})
 
     async def _release(self) -> None:
-        """End the call if what it waits for does not follow soon."""
+        """End the call unless its usage follows soon."""
         await anyio.sleep(AFTER_DONE_SECONDS)
         self._end_call()
         await self._send_held()
@@ -278,7 +278,7 @@ class _Exchange:
 
 
 def _end_to_end(headers: Sequence[tuple[bytes, bytes]]) -> Headers:
-    """Return the headers for the other end, without those of this connection."""
+    """Return the headers for the other end, without hop-by-hop headers."""
     named = {
         one.strip().lower() for name, value in headers if name.lower() == b"connection" for one in value.split(b",")
     }

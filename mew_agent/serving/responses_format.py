@@ -75,7 +75,7 @@ class ResponseWriter:
         ]
 
     def call(self, item: Json, pieces: Iterable[str]) -> list[Json]:
-        """Write a function call; `pieces` are those of its arguments."""
+        """Write a function call; its arguments come in `pieces`."""
         events = [*self.close(), self._add({**item, "arguments": "", "status": "in_progress"})]
         place = {"item_id": item["id"], "output_index": len(self.output) - 1}
         events += [self._event("response.function_call_arguments.delta", **place, delta=piece) for piece in pieces]

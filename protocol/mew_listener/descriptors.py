@@ -44,7 +44,7 @@ def raise_limit() -> None:
 
 
 class DescriptorBudget:
-    """Whether the process may have one more connection."""
+    """True if the process may have one more connection."""
 
     def __init__(self, connections: Callable[[], int]) -> None:
         """`connections` returns how many the server has, so that they are known without counting all descriptors."""
@@ -55,7 +55,7 @@ class DescriptorBudget:
         self._limit = _connection_limit()
 
     def is_full(self) -> bool:
-        """Return whether the descriptors that connections may use are used up."""
+        """Return True if no descriptor is left for connections."""
         if self._limit is None:
             return False
         now = time.monotonic()

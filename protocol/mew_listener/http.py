@@ -251,7 +251,7 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def waits_for_continue(self) -> bool:
-        """Whether the client sends the body only once it is told to."""
+        """True if the client waits for `100 Continue` before it sends the body."""
         return self._h11.they_are_waiting_for_100_continue
 
     def write(self, event: h11.Event) -> None:
@@ -296,7 +296,7 @@ class HttpConnection(asyncio.Protocol):
         self.server.unjoined.hold(self, self.address, held)
 
     def _count_for(self, address: str) -> None:
-        """Count the connection for the client whose request a proxy forwards."""
+        """Count the connection for the client that a proxy names."""
         if address != self.address:
             self.server.unjoined.leave(self, self.address)
             self.address = address
@@ -383,7 +383,7 @@ class HttpExchange:
         self.keeps_alive = True
 
     def has(self, key: str) -> bool:
-        """Return whether the application has set a key of the request's state."""
+        """Return True if the application has set a key of the request's state."""
         return bool(self._scope["state"].get(key))
 
     @property

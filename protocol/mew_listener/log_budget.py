@@ -47,7 +47,7 @@ class LogBudget(logging.Filter):
         self._windows: dict[str, _Window] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether the record is logged."""
+        """Return True to log the record."""
         if record.levelno < self._least_level:
             return True
         now, kind = self._clock(), str(record.msg)

@@ -1,4 +1,4 @@
-"""[pure] Who the client behind a reverse proxy is.
+"""[pure] Find the client of a request that a reverse proxy forwards.
 
 Owns which proxies are trusted, and how `X-Forwarded-For`, `-Proto`, `-Host` and `Forwarded` are read. From any other
 address these headers have no effect, because every client can send them.
@@ -17,7 +17,7 @@ _PROXY_HEADERS = (b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host",
 
 @dataclass(frozen=True, slots=True)
 class Forwarded:
-    """What a trusted proxy says of a request. `scheme` and `host` are None if it does not say."""
+    """The headers of a trusted proxy for a request. `scheme` and `host` are None if they are missing."""
 
     client: str
     scheme: str | None = None
@@ -25,19 +25,19 @@ class Forwarded:
 
 
 class TrustedProxies:
-    """The proxies whose headers count."""
+    """The proxies that are trusted to name clients."""
 
     def __init__(self, networks: Iterable[str] = ()) -> None:
         """`networks` are addresses or CIDR networks. Raises ValueError."""
         self._networks = tuple(ipaddress.ip_network(one) for one in networks)
 
     def trusts(self, address: str) -> bool:
-        """Return whether this is the address of a trusted proxy."""
+        """Return True if this is the address of a trusted proxy."""
         parsed = _parsed(address) if self._networks else None
         return parsed is not None and any(parsed in network for network in self._networks)
 
     def read(self, peer: str, headers: Headers) -> Forwarded | None:
-        """Return what a proxy says of a request that came from `peer`; None if `peer` is not trusted or says nothing.
+        """Return the origin of a request of `peer` by its headers; None if `peer` is not trusted or names none.
 
         The client is the last address that is not a trusted proxy: the client itself may have written those before it.
         A proxy sets one of the two forms and passes the other on as the client sent it, so if they name two clients,

@@ -1,4 +1,4 @@
-"""Looks at a request before anything else does: who sent it, and whether a page of another site made a browser send it.
+"""Check the sender of each request first: refuse foreign hosts, and requests of other sites' pages.
 
 Owns which `Host` and `Origin` headers are accepted. A page of another site may not use a server (`Origin`), and a
 name that an attacker points at this machine is not the server's name (`Host`, against DNS rebinding). Clients that
@@ -36,7 +36,7 @@ def describe_error(code: str, message: str) -> bytes:
 
 @dataclass(frozen=True)
 class Allowed:
-    """Host names that a server accepts besides its own, and origins of foreign pages that may use it; `*` is all."""
+    """Further host names that a server accepts, and origins of foreign pages that may use it; `*` is all."""
 
     hosts: Sequence[str] = ()
     origins: Sequence[str] = ()
@@ -66,7 +66,7 @@ class RequestGuard:
         advice: Advice | None = None,
         describe_error: DescribeError = describe_error,
     ) -> None:
-        """`hosts` are accepted names besides `localhost` and IP addresses; `origins` accepted foreign origins.
+        """`hosts` are further names, next to `localhost` and IP addresses; `origins` accepted foreign origins.
 
         The origin `*` accepts all of them.
         """
@@ -95,7 +95,7 @@ class RequestGuard:
         await self._app(scope, receive, send)
 
     def examine(self, client: str, raw_headers: RawHeaders) -> tuple[str | None, Forwarded | None]:
-        """Return why a request is refused, if it is, and what a trusted proxy says of it. `client` is its address."""
+        """Return the reason to refuse a request, or None, and its origin by a trusted proxy. `client` is its IP."""
         headers = Headers(raw=list(raw_headers))
         hosts, origin = [headers.get("host", "")], headers.get("origin", "")
         forwarded = self._proxies.read(client, raw_headers)

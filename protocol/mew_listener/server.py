@@ -43,7 +43,7 @@ _STOP_POLL_SECONDS = 0.005
 
 @dataclass(frozen=True)
 class ListenerOptions:
-    """In what servers differ. Times are in seconds."""
+    """Options of one server. Times are in seconds."""
 
     connections: int = 1024
     """Connections of strangers in all. A further one replaces the oldest of the address that has most."""
@@ -115,7 +115,7 @@ class Server:
         self.unjoined.enter(connection, address, is_shared=self.options.proxies.trusts(address))
 
     def client_of(self, peer: tuple[str, int] | None, headers: Headers) -> str:
-        """Return the address that a request counts for: the client's behind a trusted proxy, else the peer's."""
+        """Return the address that a request counts for: the client's by a trusted proxy, else the peer's."""
         address = peer[0] if peer else ""
         forwarded = self.options.proxies.read(address, headers)
         return address if forwarded is None else forwarded.client

@@ -57,7 +57,7 @@ class UnjoinedConnections:
         self._add(address, CONNECTION_BYTES)
 
     def hold(self, peer: UnjoinedPeer, address: str, size: int) -> None:
-        """Set how many bytes a connection holds besides its own cost."""
+        """Set the number of bytes that a connection holds, without its own cost."""
         held = self._held.get(address, {})
         if peer in held:
             self._add(address, CONNECTION_BYTES + size - held[peer])
@@ -89,7 +89,7 @@ class UnjoinedConnections:
         return False
 
     def _evict(self, address: str, cause: str) -> bool:
-        """Close the oldest connection of an address whose client has not authenticated."""
+        """Close the oldest connection of an address that has not authenticated."""
         while self._held.get(address):
             peer = next(iter(self._held[address]))
             self.leave(peer, address)

@@ -82,7 +82,7 @@ class WebSocketChannel(Protocol):
 
 @dataclass(frozen=True)
 class WebSocketRequest:
-    """The handshake of a connection. `headers` have names in lower case; `client` is the address behind a proxy."""
+    """The handshake of a connection. `headers` have names in lower case; `client` is the address that a proxy names."""
 
     query: str
     headers: Mapping[str, str]
@@ -163,7 +163,7 @@ class WebSocketConnection(asyncio.Protocol):
 
     @property
     def is_closing(self) -> bool:
-        """Whether a close frame was sent or received, or the connection is lost."""
+        """True after a close frame was sent or received, or the connection was lost."""
         return self._is_over or self.transport.is_closing()
 
     def admit(self) -> None:
@@ -299,7 +299,7 @@ class WebSocketConnection(asyncio.Protocol):
             self.transport.resume_reading()
 
     def _parse_frame(self, data: bytes, offset: int, size: int) -> int:
-        """Hand the frame that starts at `offset` to the parser. Returns the offset behind it."""
+        """Hand the frame that starts at `offset` to the parser. Returns the offset of the next one."""
         header, length = _header_of(data, offset, size)
         if size - offset < header:
             self._partial_header = data[offset:]
@@ -388,7 +388,7 @@ class WebSocketConnection(asyncio.Protocol):
             self._loop.call_soon(self.channel.disconnected)
 
     def _write(self) -> None:
-        """Write what the protocol has prepared."""
+        """Write the bytes that the protocol has prepared."""
         data = b"".join(self._protocol.data_to_send())
         if data and not self.transport.is_closing():
             self.transport.write(data)

@@ -1,4 +1,4 @@
-"""[pure] What in a space needs a person: which participant, why, since when, and what can be done about it.
+"""[pure] List items that need a person: the participant, the reason, the time, and possible actions.
 
 Owns the kinds, their order, their words and their actions, so that the dashboard, the terminal, `mew status` and
 webhooks show the same list. An item changes only when its cause does: ages are left to readers. Does not know who
@@ -74,7 +74,7 @@ _NAMES: Final = 5
 
 
 class AttentionAction(Payload):
-    """What can be done about an item.
+    """A possible action on an item.
 
     `command` does it in a terminal. `envelope` is what it sends: kind, `to`, payload, `correlation_id`; absent if only
     a command does it. `capability` is the kind that the sender needs. `allowed` says whether the reader may send it;
@@ -108,7 +108,7 @@ class AttentionItem(Payload):
 
 
 class Attention(Payload):
-    """`GET /spaces/{id}/attention`: what needs a person, the most urgent first."""
+    """`GET /spaces/{id}/attention`: items that need a person, the most urgent first."""
 
     space: str
     at: str
@@ -197,7 +197,7 @@ def _always(allowed: AlwaysAllow) -> AttentionAction:
 def entry_items(
     entry: BoardEntry, *, now: datetime, is_expected: bool = False, fault: str | None = None
 ) -> tuple[AttentionItem, ...]:
-    """Return what the status of one participant asks a person to do; its proposals are left to `approval_item`.
+    """Return the items that follow from one participant's status; `approval_item` makes those of proposals.
 
     `is_expected` and `fault` as in `attention`, for this participant.
     """

@@ -106,7 +106,7 @@ class Shares(Generic[K]):
 
 
 class FairDict(MutableMapping[K, V]):
-    """Keeps at most `limit` entries, in the order in which they were set last; see `Shares.surplus` for who loses one.
+    """Keeps at most `limit` entries, in the order in which they were set last; `Shares.surplus` chooses the loser.
 
     `owner` returns the owner of an entry. `own_limit` is the limit of one owner.
     """

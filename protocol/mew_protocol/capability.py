@@ -68,7 +68,7 @@ def normalise(patterns: Iterable[object]) -> tuple[dict[str, Any], ...]:
 
 
 def has_kind(pattern: CapabilityPattern) -> bool:
-    """Return whether a pattern has a kind, without which it matches nothing."""
+    """Return True if a pattern has a kind, without which it matches nothing."""
     kind = pattern.get("kind")
     if isinstance(kind, str):
         return bool(kind)
@@ -76,7 +76,7 @@ def has_kind(pattern: CapabilityPattern) -> bool:
 
 
 def may_approve(pattern: CapabilityPattern) -> bool:
-    """Return whether a pattern also allows to approve the proposals of others."""
+    """Return True if a pattern also allows to approve the proposals of others."""
     return pattern.get("approve") is not False
 
 
@@ -152,7 +152,7 @@ def advertised(patterns: Iterable[CapabilityPattern]) -> tuple[dict[str, Any], .
 
 
 class CapabilitySet:
-    """What one participant may send. Patterns are compiled once; the candidates for each kind are cached."""
+    """The capabilities of one participant. Patterns are compiled once; the candidates for each kind are cached."""
 
     def __init__(self, patterns: Iterable[CapabilityPattern] = ()) -> None:
         self.patterns: tuple[CapabilityPattern, ...] = tuple(patterns)
@@ -160,7 +160,7 @@ class CapabilitySet:
         self._candidates_of_kind: dict[str, tuple[_Compiled, ...]] = {}
 
     def allows(self, draft: Draft, *, ignore_to: bool = False, approving: bool = False) -> bool:
-        """Return whether any pattern matches this envelope. `ignore_to` ignores `to` in patterns.
+        """Return True if any pattern matches this envelope. `ignore_to` ignores `to` in patterns.
 
         `approving` says that the envelope approves another's proposal.
         """
@@ -207,7 +207,7 @@ class CapabilitySet:
         )
 
     def _candidates(self, kind: str, steps: Steps) -> tuple["_Compiled", ...]:
-        """Return the patterns whose kind matches, up to the first one that has no other condition."""
+        """Return the patterns that match the kind, up to the first one without another condition."""
         found: list[_Compiled] = []
         for compiled in self._compiled:
             if any(test(kind, steps) for test in compiled.kind):
@@ -247,7 +247,7 @@ class _Compiled:
             return _Compiled(pattern, ())
 
     def matches(self, draft: Draft, steps: Steps, *, ignore_to: bool) -> bool:
-        """Return whether payload and addressees match; the kind is known to match. Raises `Undecidable`."""
+        """Return True if payload and addressees match; the kind is known to match. Raises `Undecidable`."""
         try:
             if self.to is not None and not ignore_to:
                 addressees = draft.addressees
@@ -269,7 +269,7 @@ def _without_parts(value: Any, parts: Collection[str]) -> Any:
 
 
 def _may_select(key: str, parts: Collection[str]) -> bool:
-    """Return whether a key of a pattern (plain, a glob, `**`, or a JSONPath) could select one of these keys."""
+    """Return True if a key of a pattern (plain, a glob, `**`, or a JSONPath) could select one of these keys."""
     if key.startswith("$"):
         return ".." in key or "*" in key or any(name in key for name in parts)
     return any(fnmatchcase(name, key) for name in parts)
@@ -342,7 +342,7 @@ def _compile_entry(key: str, pattern: object) -> _ValueTest:
 
 
 def is_same_value(value: object, expected: object, steps: Steps) -> bool:
-    """Return whether two values are equal as JSON: true is not 1, 1 is 1.0, a string is never a number.
+    """Return True if two values are equal as JSON: true is not 1, 1 is 1.0, a string is never a number.
 
     Raises `Undecidable` if the comparison is too expensive.
     """

@@ -182,7 +182,7 @@ def _too_deep(max_depth: int) -> DecodeError:
 
 
 def _has_infinity(value: object) -> bool:
-    """Return whether a parsed value holds a number that became infinite. Its depth is bounded by the parser."""
+    """Return True if a parsed value holds a number that became infinite. Its depth is bounded by the parser."""
     if isinstance(value, dict):
         return any(map(_has_infinity, value.values()))
     if isinstance(value, list):
@@ -191,7 +191,7 @@ def _has_infinity(value: object) -> bool:
 
 
 def _is_deeper_than(value: object, levels: int) -> bool:
-    """Return whether lists and objects nest deeper than this many levels."""
+    """Return True if lists and objects nest deeper than this many levels."""
     level: list[object] = [value]
     for _ in range(levels):
         level = [

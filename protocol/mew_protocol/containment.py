@@ -1,4 +1,4 @@
-"""[pure] Whether one capability pattern is contained in another: a participant passes on only what it has.
+"""[pure] Decide if one capability pattern contains another: a participant passes on only its own rights.
 
 A pattern is contained in another if each part of it equals the other's part, or is literal and matches it. This is
 stricter than true containment: of two globs that nest, neither contains the other unless they are spelled the same.
@@ -28,7 +28,7 @@ def covers(
     ignore_to: bool = False,
     steps: Steps | None = None,
 ) -> bool:
-    """Return whether `wanted` is contained in these patterns; see `covering`."""
+    """Return True if `wanted` is contained in these patterns; see `covering`."""
     return covering(patterns, wanted, ignore_to=ignore_to, steps=steps) is not None
 
 
@@ -76,7 +76,7 @@ def _contained(kind: str, wanted: CapabilityPattern, held: CapabilityPattern, st
 
 
 def _object_within(wanted: object, held: Mapping[str, Any], steps: Steps) -> bool:
-    """Return whether `wanted` has every condition of `held`, at least as strict."""
+    """Return True if `wanted` has every condition of `held`, at least as strict."""
     return isinstance(wanted, Mapping) and all(
         key in wanted
         and (_within(wanted[key], held[key], steps) if _is_plain(key) else is_same_value(wanted[key], held[key], steps))
@@ -113,7 +113,7 @@ def _may_match(pattern: str, text: str) -> bool:
 
 
 def _compilation_steps(held: object) -> int:
-    """Return what compiling a payload pattern costs. Its depth is bounded where it was given."""
+    """Return the cost of compiling a payload pattern. Its depth was bounded before."""
     if isinstance(held, Mapping):
         return sum(_compilation_steps(key) + _compilation_steps(value) for key, value in held.items())
     if isinstance(held, list | tuple):
@@ -131,7 +131,7 @@ def _text_within(wanted: str, held: str, steps: Steps, *, in_kind: bool = False)
 
 
 def is_literal(text: str) -> bool:
-    """Return whether a text of a pattern matches only itself."""
+    """Return True if a text of a pattern matches only itself."""
     return not (text.startswith("!") or has_wildcard(text) or (len(text) > 2 and text[0] == "/" == text[-1]))
 
 

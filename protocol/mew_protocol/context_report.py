@@ -96,7 +96,7 @@ SummaryWriter = Literal["model", "extract"]
 
 
 class CallCosts(_Part):
-    """Tokens and money of model calls: sums of what the provider reported for each.
+    """Tokens and money of model calls: sums of the provider's reports.
 
     Tokens are absent if no call reported them, `cached_tokens` unless each did, and `amount` unless the price of each
     is configured.
@@ -143,7 +143,7 @@ class Spending(CallCosts):
 
 
 class CompactionCost(CallCosts):
-    """What a compaction cost: the calls that summarise and measure.
+    """The cost of a compaction: the calls that summarise and measure.
 
     Tokens are absent without a call, and if a call reported none. `freed_per_token` is the net freed tokens for each
     token of these calls. `cache_lost_tokens` of the last call were read from the provider's cache and cannot be any
@@ -160,7 +160,7 @@ class CompactionCost(CallCosts):
 
 
 class LastCompaction(_Part):
-    """What the last compaction did. Counts are in tokens; `freed_tokens` is net: before minus after, absent if unknown.
+    """The last compaction. Counts are in tokens; `freed_tokens` is net: before minus after, absent if unknown.
 
     `basis` says how `freed_tokens` is known, `freed_gross_basis` how what left is known, without the new summary.
     `summary_by` is absent if the compaction wrote no summary; `summary_problem` says why no model wrote it.
@@ -212,7 +212,7 @@ def pin_hash(text: str) -> str:
 
 
 class SavingSuggestion(_Part):
-    """A way to save tokens: what to do, the projected saving, and how much of the context's value is lost."""
+    """A way to save tokens: the action, the projected saving, and the lost share of the context's value."""
 
     text: str
     tokens_saved: int = Field(ge=0)
@@ -220,7 +220,7 @@ class SavingSuggestion(_Part):
 
 
 class Waiting(_Part):
-    """What an agent waits for, and since when.
+    """The reason for which an agent waits, and since when.
 
     `approval`: its proposal `proposal` to `peer` is undecided; `tool` and `arguments` are those proposed, without
     arguments that are too long to report. `loop`: it does not answer the agent `peer` until a person or a program
@@ -269,7 +269,7 @@ class Progress(_Part):
 
 
 class SenderSpending(_Part):
-    """What an agent spent to answer one sender within the hour before `at`.
+    """Tokens spent to answer one sender within the hour before `at`.
 
     `tokens` is the sum of what was reported, absent if nothing was; `unreported_calls` (of some agents, turns) reported
     no tokens. From `budget_tokens` on the agent does not answer the sender.

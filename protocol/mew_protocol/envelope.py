@@ -70,7 +70,7 @@ class Draft(BaseModel):
         return self.correlation_id or ()
 
     def refers_to(self, envelope_id: str) -> bool:
-        """Return whether `correlation_id` names this envelope: the only link from an answer to its request.
+        """Return True if `correlation_id` names this envelope: the only link from an answer to its request.
 
         A sender may write any id there, so a reader also has to check who sent the answer.
         """
@@ -103,7 +103,7 @@ class Envelope(Draft):
 
     @staticmethod
     def complete(draft: Draft, *, id: str, ts: str, sender: str) -> "Envelope":  # noqa: A002 - the name on the wire
-        """Return a draft with its missing headers filled in. What the sender wrote stays; a null header is left out."""
+        """Return a draft with its missing headers filled in. Written headers stay; a null header is left out."""
         if isinstance(draft, Envelope):
             return draft
         values: dict[str, Any] = {
@@ -147,11 +147,11 @@ class Envelope(Draft):
         return Envelope.model_construct(protocol=PROTOCOL, id=id, ts=ts, sender=sender, kind=kind, **present)
 
     def is_for(self, participant: str) -> bool:
-        """Return whether it addresses this participant by name or everyone. Delivery never depends on it."""
+        """Return True if it addresses this participant by name or everyone. Delivery never depends on it."""
         return not self.to or participant in self.to
 
     def names(self, participant: str) -> bool:
-        """Return whether it addresses this participant by name."""
+        """Return True if it addresses this participant by name."""
         return participant in self.addressees
 
 
@@ -159,7 +159,7 @@ _DRAFTS, _ENVELOPES = TypeAdapter(Draft), TypeAdapter(Envelope)
 
 
 def is_complete(value: Mapping[str, Any]) -> bool:
-    """Return whether a JSON object has every header that an envelope needs, and no null value."""
+    """Return True if a JSON object has every header that an envelope needs, and no null value."""
     try:
         return all(_required(value)) and None not in value.values()
     except KeyError:

@@ -54,7 +54,7 @@ CLOSE_LIMIT: Final = 4429
 
 
 class ProtocolError(Exception):
-    """Base of errors in what a peer sent."""
+    """Base of errors in a peer's messages."""
 
 
 @dataclass(eq=False)
@@ -75,7 +75,7 @@ class DecodeError(ProtocolError):
 
 @dataclass(eq=False)
 class PayloadError(ProtocolError):
-    """A payload that does not fit its kind. `field` is a dotted path, `problem` says what is wrong there."""
+    """A payload that does not fit its kind. `field` is a dotted path, `problem` the mistake there."""
 
     kind: str
     field: str

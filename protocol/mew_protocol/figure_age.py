@@ -14,7 +14,7 @@ only when it is asked."""
 
 
 def reports_only_when_asked(tokens: int | None, report: ContextReport | None) -> bool:
-    """Return whether a figure is from a participant that does not report each change by itself."""
+    """Return True if a figure is from a participant that does not report each change by itself."""
     return tokens is not None and report is None
 
 

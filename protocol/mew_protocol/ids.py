@@ -28,7 +28,7 @@ _INVISIBLE = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
 def id_problem(text: str, *, max_length: int = MAX_ID_LENGTH) -> str | None:
-    """Return what is wrong with a participant or space id, or None.
+    """Return the problem with a participant or space id, or None.
 
     Ids become file names (`.mew/tokens/<id>.token`) and parts of URLs, so separators and `..` are refused, and so are
     invisible characters. Names under `system:` belong to the gateway.
@@ -50,14 +50,14 @@ def id_problem(text: str, *, max_length: int = MAX_ID_LENGTH) -> str | None:
 
 
 def checked_id(text: str) -> str:
-    """Return a participant or space id, for models. Raises `ValueError` with what is wrong with it."""
+    """Return a participant or space id, for models. Raises `ValueError` that names its problem."""
     if problem := id_problem(text):
         raise ValueError(problem)
     return text
 
 
 def invited_id_problem(text: str, *, max_length: int = MAX_ID_LENGTH) -> str | None:
-    """Return what is wrong with an id that a participant chooses for a new one, or None.
+    """Return the problem with an id that a participant chooses for a new one, or None.
 
     Stricter than `id_problem`: the id must not look like a sender and the begin of a text.
     """
@@ -68,7 +68,7 @@ def invited_id_problem(text: str, *, max_length: int = MAX_ID_LENGTH) -> str | N
 
 
 def new_id_problem(text: str) -> str | None:
-    """Return what is wrong with an id that a person chooses for a new participant, or None.
+    """Return the problem with an id that a person chooses for a new participant, or None.
 
     Stricter than `id_problem`, because people type these ids in commands and in messages.
     """

@@ -19,7 +19,7 @@ then does not join it by its bearer header, without the requests in that frame."
 
 @dataclass(frozen=True, slots=True)
 class DeliveryRequest:
-    """What a client wants delivered first: envelopes after `since`, else the newest `last` ones, else none.
+    """The envelopes that a client wants first: those after `since`, else the newest `last` ones, else none.
 
     `batches_presence`: it takes several presences in one `system/presence-batch`.
     """
@@ -31,7 +31,7 @@ class DeliveryRequest:
 
 @dataclass(frozen=True, slots=True)
 class JoinRequest:
-    """Who wants to join which space. What the client left out is None; the gateway decides what that means."""
+    """A request to join a space. Values that the client left out are None; the gateway chooses defaults."""
 
     participant: str | None = None
     space: str | None = None

@@ -1,4 +1,4 @@
-"""[pure] Read decoded JSON whose shape is not known, and write it in one canonical form.
+"""[pure] Read decoded JSON of unknown shape, and write it in one canonical form.
 
 A part that is missing or of another type reads as empty.
 """
@@ -19,7 +19,7 @@ def as_list(value: object) -> object:
 
 
 def value_at(value: object, *keys: str) -> Any:
-    """Return what a path of keys leads to, or the value itself without keys; None if the path leads nowhere."""
+    """Return the value at a path of keys, or the value itself without keys; None if the path leads nowhere."""
     for key in keys:
         value = value.get(key) if isinstance(value, Mapping) else None
     return value

@@ -1,4 +1,4 @@
-"""[pure] The kinds of the wire. A kind says what an envelope means; `payloads` says what it contains."""
+"""[pure] The kinds of the wire. A kind is the meaning of an envelope; `payloads` defines its content."""
 
 from typing import Final
 

@@ -52,12 +52,12 @@ TextTest = Callable[[str, Steps], bool]
 
 
 def is_everything(pattern: str) -> bool:
-    """Return whether a pattern is `*` or `**` alone, which matches any value, text or not."""
+    """Return True if a pattern is `*` or `**` alone, which matches any value, text or not."""
     return pattern in ("*", "**")
 
 
 def has_wildcard(pattern: str) -> bool:
-    """Return whether a text is a glob."""
+    """Return True if a text is a glob."""
     return "*" in pattern or "?" in pattern
 
 

@@ -24,13 +24,13 @@ _SUBJECT_CHARS: Final = 100
 
 
 def is_compaction(proposal: Envelope) -> bool:
-    """Return whether an agent proposes to compact its own context."""
+    """Return True if an agent proposes to compact its own context."""
     is_own = proposal.addressees == (proposal.sender,)
     return is_own and CallSubject.read(proposal.body).tool == COMPACT_CONTEXT
 
 
 def call_text(proposal: Envelope) -> str:
-    """Return what is called, and on whom: `write on files`."""
+    """Return the call and its target: `write on files`."""
     method, tool = CallSubject.read(proposal.body)
     where = f" on {', '.join(proposal.addressees)}" if proposal.addressees else " on any participant"
     return visible(f"{tool or method}") + visible(where)
@@ -73,13 +73,13 @@ def arguments_in_short(body: Mapping[str, Any], most: int) -> str:
 
 
 def proposed(proposal: Envelope, most: int) -> str:
-    """Return what is proposed in one line: `write on files: {"path": "a"}`."""
+    """Return a proposed call in one line: `write on files: {"path": "a"}`."""
     arguments = arguments_in_short(proposal.body, most)
     return f"{shortened(call_text(proposal), _SUBJECT_CHARS, ALL_SHOWN)}{f': {arguments}' if arguments else ''}"
 
 
 class AlwaysAllow(NamedTuple):
-    """What lets a proposer make a proposed call without asking: a `capability/grant`, and what that means in words."""
+    """The `capability/grant` that lets a proposer make a call without asking, and its meaning in words."""
 
     grant: dict[str, Any]
     meaning: str

@@ -38,7 +38,7 @@ def one_line(text: str) -> str:
 
 
 def indented(text: str, margin: str = "  ") -> str:
-    """Return an entry of plain text whose further lines begin with `margin`, so that none looks like another entry."""
+    """Return plain text with `margin` before its further lines, so that none looks like another entry."""
     return f"\n{margin}".join(clean(line.expandtabs(4)) for line in text.splitlines())
 
 
@@ -66,7 +66,7 @@ def markdown_line(text: str) -> str:
 
 
 def markdown_block(text: str, language: str = "") -> str:
-    """Return a text as a code block of Markdown, whose fence is longer than any in the text."""
+    """Return a text as a code block of Markdown, with a fence longer than any in the text."""
     fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", text))])
     return "\n".join((f"{fence}{language}", *(clean(line.expandtabs(4)) for line in text.splitlines()), fence))
 

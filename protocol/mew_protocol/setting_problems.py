@@ -1,4 +1,4 @@
-"""[pure] The words for a mistake in a value: what is valid, what was found, and which name was probably meant.
+"""[pure] Describe a mistake in a value: the valid values, the found one, and the name that was probably meant.
 
 Values of settings, options, messages and arguments of tools are worded in the same way.
 """
@@ -48,7 +48,7 @@ _VALID: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def matching(pattern: str, problem: str) -> AfterValidator:
-    """Return a check of whole texts for models; its error says what is valid instead of showing the pattern."""
+    """Return a check of whole texts for models; its error describes valid texts instead of showing the pattern."""
 
     def check(text: str) -> str:
         if re.fullmatch(pattern, text) is None:
@@ -89,7 +89,7 @@ def problem_at(place: str, detail: ErrorDetails) -> str:
 
 
 def expectation(detail: ErrorDetails, *, shows_found: bool = True) -> str:
-    """Return what a value must be, in the terms of YAML, and what was found there."""
+    """Return the valid values in the terms of YAML, and the found value."""
     kind, found = detail["type"], detail["input"]
     limits = {key: _shown(key, limit) for key, limit in detail.get("ctx", {}).items()}
     limits["discriminator"] = limits.get("discriminator", "").strip("'")

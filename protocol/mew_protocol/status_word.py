@@ -23,7 +23,7 @@ WORDS: Final[Mapping[str, frozenset[Mark]]] = {
 
 @dataclass(frozen=True, slots=True)
 class StatusWord:
-    """One status. `detail` is exactly what follows the first colon, empty without one."""
+    """One status. `detail` is the text after the first colon, empty without one."""
 
     word: str = ""
     detail: str = ""
@@ -40,7 +40,7 @@ class StatusWord:
         return " ".join(self.detail.split())
 
     def has(self, *marks: Mark) -> bool:
-        """Return whether the word has one of these marks."""
+        """Return True if the word has one of these marks."""
         return not WORDS.get(self.word, frozenset()).isdisjoint(marks)
 
     def __str__(self) -> str:

@@ -32,7 +32,7 @@ def visible(text: str, *, lines: bool = False) -> str:
 
 
 def is_invisible(character: str) -> bool:
-    """Return whether a character cannot be seen, looks like a space, or changes how others are shown."""
+    """Return True if a character cannot be seen, looks like a space, or changes how others are shown."""
     return character in _BLANK or unicodedata.category(character) in _INVISIBLE
 
 

@@ -1,4 +1,4 @@
-"""What the commands of servers for other programs share: the agents that they offer, and how long they run."""
+"""Common parts of commands that serve other programs: the offered agents, and running to the end."""
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -22,7 +22,7 @@ async def run_server(
     address: str,
     announce: Callable[[str, list[str]], None],
 ) -> None:
-    """Run a server until the connection to the space ends for good, and raise what ended it.
+    """Run a server until the connection to the space ends for good, and raise its error.
 
     `announce` is called with the base URL and the agents. Raises `ConfigError` if the port of `address` is taken, and
     `NotPermitted` if the participant may chat with none of the agents.

@@ -55,7 +55,7 @@ VERSIONS: Final = ("1.0", "0.3")
 
 
 def _is_worth_a_line(record: logging.LogRecord) -> bool:
-    """Return False for what the SDK logs about a client's invalid request, with a traceback: the client is told."""
+    """Return False for the SDK's logged tracebacks of invalid requests: the client gets the error."""
     return not str(record.msg).startswith(("Failed to validate base", "Failed to parse request", "Request Error"))
 
 

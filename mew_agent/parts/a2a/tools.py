@@ -76,7 +76,7 @@ def extension_of(tools: Iterable[PeerTool]) -> AgentExtension:
 
 
 def offer_of(name: str, tools: Sequence[PeerTool]) -> list[Part]:
-    """Return what a participant that only has tools answers to a text: what it offers."""
+    """Return the answer to a text of a participant that only has tools: the list of them."""
     lines = [f"- {tool.name}: {tool.description}".rstrip(": ") for tool in tools]
     text = f"'{name}' only runs tools. Send one data part {CALL}. Its tools:\n"
     return [new_text_part(text + "\n".join(lines)), new_data_part(_listing(tools))]

@@ -93,7 +93,7 @@ class MessageRun:
         self._message, self._count = None, 0
 
     def follow(self, update: Mapping[str, Any]) -> bool:
-        """Return whether this update is the first one after a compaction."""
+        """Return True if this update is the first one after a compaction."""
         match update.get("sessionUpdate"):
             case "tool_call":
                 self._count = 0

@@ -31,7 +31,7 @@ class ProjectFiles:
         """As `clientCapabilities.fs` declares them."""
 
     def allows(self, method: str) -> bool:
-        """Return whether the agent may make requests of this method."""
+        """Return True if the agent may make requests of this method."""
         declared = {READ: "readTextFile", WRITE: "writeTextFile"}
         return method in declared and self.capabilities[declared[method]]
 

@@ -376,7 +376,7 @@ async def open_session(
 
 
 def _can_use(capabilities: Mapping[str, Any], server: Mapping[str, Any]) -> bool:
-    """Return whether the agent can reach an MCP server; every agent supports standard input and output."""
+    """Return True if the agent can reach an MCP server; every agent supports standard input and output."""
     kind = server.get("type", "stdio")
     return kind == "stdio" or bool(value_at(capabilities, "mcpCapabilities", kind))
 

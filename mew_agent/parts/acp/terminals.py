@@ -116,7 +116,7 @@ class Terminals:
         self._numbers = count(1)
 
     def allows(self, method: str) -> bool:
-        """Return whether the agent may make requests of this method."""
+        """Return True if the agent may make requests of this method."""
         return self._is_on and method.startswith(PREFIX)
 
     async def request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:

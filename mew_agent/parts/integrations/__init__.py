@@ -1,4 +1,4 @@
-"""Programs whose agent runs in another library: LangGraph, openai-agents, pydantic-ai, CrewAI.
+"""Connect agents of other libraries: LangGraph, openai-agents, pydantic-ai, CrewAI.
 
 `from_...` read the library's result, and `answer_chats` makes a participant of it. None of them imports the library.
 """

@@ -1,4 +1,4 @@
-"""Let a participant answer chats with another library's agent, and report and carry out what its context needs.
+"""Let a participant answer chats with another library's agent, report its context, and compact it.
 
 Owns the engine: one turn of the library, the report of its figures, and compactions between turns. The library itself
 is called by `ask`, and a function of `results` reads what it returned.
@@ -47,7 +47,7 @@ def answer_chats(
 
 
 class LibraryEngine(Engine):
-    """Answers with another library, whose messages it keeps in `history`."""
+    """Answers with another library and keeps the messages in `history`."""
 
     def __init__(
         self,

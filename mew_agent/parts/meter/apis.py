@@ -21,11 +21,11 @@ _TOOL_CALLS: Final = frozenset(
 
 @dataclass(slots=True)
 class _ItemEvents(ReplyEvents):
-    """A reply in items or blocks, which ends with an event of its own, whether usage was reported or not."""
+    """A reply in items or blocks. It ends with an event of its own, with or without usage."""
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing that matters can follow."""
+        """True if no usage can follow."""
         return self.is_complete and self.is_done
 
     def _read_items(self, items: list[Json]) -> None:

@@ -28,7 +28,7 @@ class CallObserver(Protocol):
     """Receives the model calls that pass."""
 
     def begin(self, facts: CallFacts) -> MeteredCall:
-        """Add a call whose request was read."""
+        """Add a call by the facts of its request."""
         ...
 
     def end(self, call: MeteredCall, reply: Reply | None) -> None:

@@ -1,4 +1,4 @@
-"""[pure] What a meter keeps of one request to a model: digests of its messages and tools, and its session.
+"""[pure] Read one request to a model for a meter: digests of its messages and tools, and its session.
 
 Owns how the three APIs write messages, and which parts of a message may change from call to call. Keeps no text. Does
 not know which calls belong together.
@@ -127,7 +127,7 @@ def _stable(value: Any) -> Any:
 
 
 def _answered(messages: list[Any]) -> Iterator[str]:
-    """Yield the ids of tool calls whose results are among the messages."""
+    """Yield the ids of the tool calls that the messages answer."""
     for message in objects_at(messages):
         blocks = objects_at(message, "content")
         own = message.get("call_id") if str(message.get("type")).endswith("_output") else message.get("tool_call_id")

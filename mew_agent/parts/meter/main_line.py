@@ -34,7 +34,7 @@ Verdict = Literal["running", "main", "provisional", "aside", "failed"]
 
 @dataclass(eq=False, slots=True)
 class MeteredCall:
-    """One call: what it is, and why it is aside. `number` counts from 1. `facts` has the last digest only."""
+    """One call, its verdict and the reason. `number` counts from 1. `facts` has the last digest only."""
 
     number: int
     facts: CallFacts
@@ -48,7 +48,7 @@ class MeteredCall:
 
     @property
     def usage(self) -> Usage | None:
-        """What the provider reported for this call."""
+        """The provider's usage for this call."""
         return None if self.reply is None else self.reply.usage
 
     @property
@@ -85,7 +85,7 @@ class _Line:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether its agent is in the middle of a turn."""
+        """True while its agent is in the middle of a turn."""
         awaits = self.tip is not None and self.tip.reply is not None and bool(self.tip.reply.tool_calls)
         return self.running > 0 or (awaits and not self.is_released)
 
@@ -102,11 +102,11 @@ class MainLine:
 
     @property
     def newest(self) -> MeteredCall | None:
-        """The call whose usage is the agent's: `provisional`, or `main` if a later call continued it."""
+        """The newest call of the agent's own line: `provisional`, or `main` if a later call continued it."""
         return None if self._main is None else self._main.tip
 
     def begin(self, facts: CallFacts) -> MeteredCall:
-        """Add a call whose request was read."""
+        """Add a call by the facts of its request."""
         self._calls += 1
         last_only = replace(facts, prefix=facts.prefix[-1:], answered_calls=frozenset())
         call = MeteredCall(self._calls, last_only, len(facts.prefix))
@@ -212,7 +212,7 @@ class MainLine:
             self._main.is_released |= _extends(facts, tip) and _answers(facts, tip)
 
     def _goes_on(self, line: _Line) -> bool:
-        """Return whether a continued line that is not the main one takes over (rules 5 and 6)."""
+        """Return True if a continued line replaces the main one (rules 5 and 6)."""
         main = self._main
         if main is None:
             return True
@@ -231,10 +231,10 @@ class MainLine:
 
 
 def _extends(facts: CallFacts, earlier: MeteredCall) -> bool:
-    """Return whether the messages begin with those of an earlier call."""
+    """Return True if the messages of an earlier call are the first of this one."""
     return bool(earlier.facts.prefix) and earlier.facts.prefix[-1] in facts.prefix[:-1]
 
 
 def _answers(facts: CallFacts, earlier: MeteredCall) -> bool:
-    """Return whether the messages hold the result of a tool call of an earlier one."""
+    """Return True if the messages hold the result of an earlier tool call."""
     return earlier.reply is not None and bool(earlier.reply.tool_calls & facts.answered_calls)

@@ -33,7 +33,7 @@ class Reply:
 
 @dataclass(slots=True)
 class ReplyReader:
-    """Reads one reply while its bytes pass. `feed` never raises: what cannot be read leaves the usage unknown."""
+    """Reads one reply while its bytes pass. `feed` never raises: bytes that cannot be read leave the usage unknown."""
 
     api: Api
     encoding: str = "identity"
@@ -50,17 +50,17 @@ class ReplyReader:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the reply is not streamed, as far as is known."""
+        """True unless the reply is known to be streamed."""
         return self._is_readable and self._decoder.is_whole is not False
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing of interest can follow. Only a stream marks its own end."""
+        """True after the mark that ends a stream, when no usage can follow."""
         return self._events.has_ended
 
     @property
     def awaits_usage(self) -> bool:
-        """Whether the stream has ended without its usage, which may follow."""
+        """True if the stream has ended, and its usage may still follow."""
         return self._events.is_done and not self.has_ended
 
     def feed(self, chunk: bytes) -> None:

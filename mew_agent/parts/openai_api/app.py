@@ -1,4 +1,4 @@
-"""The HTTP side of the API: `/v1/models`, `/v1/chat/completions`, `/v1/responses`, and what monitoring reads.
+"""The HTTP side of the API: `/v1/models`, `/v1/chat/completions`, `/v1/responses`, metrics and health.
 
 Owns the routes, the API key check, the streams of server-sent events, and the server. A client that disconnects cancels
 its request. Does not know how agents are asked (see `questions`) or sessions chosen (see `sessions`).
@@ -72,7 +72,7 @@ def create_app(
     write_metrics: WriteMetrics | None = None,
     keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
 ) -> Starlette:
-    """Return the ASGI application. `api_key` may be several keys by name, whose clients never share a session.
+    """Return the ASGI application. `api_key` may be several keys by name; their clients never share a session.
 
     Without `write_metrics` there is no `/metrics`.
     """
@@ -211,7 +211,7 @@ class _Answers:
             await response.finish(answer)
 
     async def _follow(self, exchange: Exchange, response: "_Response") -> ApiAnswer:
-        """Read the answer to its end, and stream it. Returns what the client was shown of it."""
+        """Read the answer to its end, and stream it. Returns the text that the client saw."""
         text, reasoning = list[str](), list[str]()
         while True:
             piece = None

@@ -130,7 +130,7 @@ async def serve_until_ended(
     *,
     generated_key: str | None,
 ) -> None:
-    """Serve until the connection to the space ends for good. Prints a generated key. Raises what `run_server` does."""
+    """Serve until the connection to the space ends for good. Prints a generated key. Raises as `run_server` does."""
 
     def announce(base_url: str, agents: list[str]) -> None:
         terminal.print_line(f"agents of '{participant.space}' at {base_url}; clients act as {participant.id}")

@@ -36,7 +36,7 @@ class ReplyFormat(Protocol):
         """Return the first events of a stream."""
 
     def piece(self, text: str, *, is_reasoning: bool) -> list[bytes]:
-        """Return the events for a piece of the answer, or of what precedes it."""
+        """Return the events for a piece of the answer, or of its reasoning."""
 
     def end(self, answer: ApiAnswer) -> list[bytes]:
         """Return the last events of a stream."""
@@ -90,7 +90,7 @@ class CompletionFormat:
 
 
 def invalid_body(where: str, problem: str, expected: str) -> AnswerFailed:
-    """Return the error for an invalid request body: where, what is wrong, what was expected."""
+    """Return the error for an invalid request body: the place, the problem and the expected value."""
     return AnswerFailed(
         HTTPStatus.BAD_REQUEST, "invalid_request", f"{where}: {problem} (expected {expected})", param=where
     )

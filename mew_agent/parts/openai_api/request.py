@@ -182,7 +182,7 @@ def _kind(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BackgroundAnswer:
-    """The answer to a background prompt. `task` is what the client requested, for example `title`."""
+    """The answer to a background prompt. `task` is the client's request, for example `title`."""
 
     task: str
     text: str

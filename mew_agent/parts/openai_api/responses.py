@@ -123,6 +123,6 @@ def _encoded(events: Iterable[Json]) -> list[bytes]:
 
 
 def _outcome(answer: ApiAnswer) -> Json:
-    """Return what is known of an answer at its end. Details of its usage that were not reported are null, not 0."""
+    """Return the outcome of an answer. Details of its usage that were not reported are null, not 0."""
     usage = None if answer.usage is None else usage_in_responses(answer.usage, None)
     return {"usage": usage, "mew": answer.mew}

@@ -106,7 +106,7 @@ def _session_of(key: str, *parts: str) -> str:
 
 
 def with_transcript(request: ApiRequest) -> tuple[str, bool]:
-    """Return the text for an agent that does not know the earlier messages, and whether some were left out."""
+    """Return the text for an agent that lacks the earlier messages, and True if some did not fit."""
     lines = [f"{role}: {text}" for role, text in request.earlier]
     while True:
         text = _TRANSCRIPT.format(earlier="\n\n".join(lines), text=request.text) if lines else request.text

@@ -1,4 +1,4 @@
-"""[pure] Plan what the rehearsal model replies, as a function of the request alone.
+"""[pure] Plan the reply of the rehearsal model, as a function of the request alone.
 
 Answers quote the request: other text gives another answer. Does not know HTTP or how replies are cut to length.
 """

@@ -64,7 +64,7 @@ class _Statement:
 
 
 def is_summary_request(messages: Sequence[Message]) -> bool:
-    """Return whether the messages request a summary rather than an answer."""
+    """Return True if the messages request a summary."""
     return _request_at(messages) is not None
 
 
@@ -131,7 +131,7 @@ def _is_request(text: str) -> bool:
 
 
 def _source(messages: Sequence[Message], request_at: int) -> list[_Turn]:
-    """Return what to summarise: the other messages, or else the blocks or the long text of the request itself.
+    """Return the text to summarise: the other messages, or else the blocks or the long text of the request.
 
     Messages whose beginnings the request lists with an id, as `[id] author: beginning`, have that id.
     """

@@ -71,7 +71,7 @@ def identifiers(texts: Iterable[str]) -> list[str]:
 
 
 def has_number(sentence: str) -> bool:
-    """Return whether a sentence contains a number."""
+    """Return True if a sentence contains a number."""
     return _NUMBER.search(sentence) is not None
 
 

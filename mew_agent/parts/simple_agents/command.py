@@ -100,7 +100,7 @@ async def fulfilling(me: Participant, policy: FulfillerPolicy | None) -> AsyncIt
 
 
 def ask_at_terminal(lines: MemoryObjectReceiveStream[str]) -> Decide:
-    """Ask the person who types these lines. Lines typed before a question do not answer it; their end means no."""
+    """Ask at the terminal. Ignores lines typed before a question. End of input means no."""
 
     async def decide(proposal: ProposalMade) -> str | None:
         try:

@@ -1,4 +1,4 @@
-"""[pure] What a fulfiller does with a proposal: patterns to allow and deny, and how a person's answer is read.
+"""[pure] Decide about a proposal: patterns to allow and deny, and a person's yes or no.
 
 Owns the keys of the policy and their meaning. Sends nothing.
 """
@@ -31,7 +31,7 @@ Patterns = tuple[Annotated[str, AfterValidator(_check_pattern)], ...]
 
 
 class FulfillerPolicy(BaseModel):
-    """Decides what to do with a proposal: `deny` is checked first, then `allow`, then `otherwise` applies.
+    """Decides about a proposal: `deny` is checked first, then `allow`, then `otherwise` applies.
 
     Patterns are `PEER/TOOL`, or `PEER/METHOD` for methods other than `tools/call`; `*` matches anything. `ask` names
     the participant to ask, or is `terminal`; no answer within `ask_seconds` counts as a no. `proposers` are patterns of
@@ -63,12 +63,12 @@ class FulfillerPolicy(BaseModel):
         return self.otherwise or ("ask" if self.ask is not None else "fulfil")
 
     def applies_to(self, proposer: str) -> bool:
-        """Return whether proposals of this participant are decided."""
+        """Return True if proposals of this participant are decided."""
         return any(fnmatchcase(proposer, pattern) for pattern in self.proposers)
 
 
 def is_answer(text: str) -> bool:
-    """Return whether a text is a yes or a no."""
+    """Return True if a text is a yes or a no."""
     return _ANSWER.match(text) is not None
 
 

@@ -39,7 +39,7 @@ class EndedRights(Payload):
 
 
 class Ended(Payload, kind=kinds.CAPABILITY_ENDED):
-    """The gateway's word on what ended together with a revoked right or a removed participant.
+    """The rights that ended together with a revoked right or a removed participant.
 
     `omitted` is the number of capabilities that a long list leaves out.
     """

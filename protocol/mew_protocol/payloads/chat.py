@@ -20,7 +20,7 @@ SESSION_NAME = r"^[A-Za-z0-9._:%@~-]{1,48}$"
 
 
 def client_of(session: object) -> str:
-    """Return the client that the name of a session names: what precedes its colon. Empty for any other value."""
+    """Return the client part of a session's name, before its colon. Empty for any other value."""
     client, separator, _ = session.partition(":") if isinstance(session, str) else ("", "", "")
     return client if separator else ""
 
@@ -46,7 +46,7 @@ class TokenUsage(Payload):
 
 
 class TurnReport(Payload):
-    """What an answer cost, and the context it leaves.
+    """The cost of an answer, and the context it leaves.
 
     `usage` adds up all `calls` of the turn, summaries included; it is absent unless the provider reported each of them.
     `last_call` is the usage of the newest main call. `is_new` says that the session began with this turn. `problem` is

@@ -1,4 +1,4 @@
-"""[pure] `participant/*` about past compactions: list and show them, undo one, and search what left the context.
+"""[pure] `participant/*` about past compactions: list and show them, undo one, and search removed messages.
 
 Owns the requests and their answers. A request without its answer would wait: an agent that lacks the capability for the
 answer refuses with a `participant/status` to the sender.
@@ -52,7 +52,7 @@ class ArchivedItem(Payload):
 
 
 class RequestHistory(Payload, kind=kinds.PARTICIPANT_REQUEST_HISTORY):
-    """List the compactions, or show the one with this `number`: its summary, and what it replaced.
+    """List the compactions, or show the one with this `number`: its summary and the replaced messages.
 
     The items of an answer are those after the seq `after`; an answer whose `next` is set has more.
     """

@@ -12,7 +12,7 @@ KEPT_SECONDS: Final = 90 * 86_400
 
 
 class FigureSample(Payload):
-    """What one status reported: tokens, the window, how the tokens are known, and the level of the policy."""
+    """Figures of one status: tokens, their basis, the window, and the level of the policy."""
 
     at: str
     tokens: int | None = None
@@ -23,7 +23,7 @@ class FigureSample(Payload):
 
 
 class RecordedCompaction(Payload):
-    """One compaction. Figures are those of `LastCompaction`; `spent_tokens` are the reported tokens of its calls.
+    """One compaction with the figures of `LastCompaction`; `spent_tokens` are the reported tokens of its calls.
 
     `asked_by` is the participant that requested it; absent if the agent compacted by itself, or if that is not known.
     `summary` is its text, if the agent has shown it to a participant since.

@@ -1,4 +1,4 @@
-"""[pure] Whether a text fits into an agent's context window, as far as reports tell.
+"""[pure] Decide if a text fits into an agent's context window, as far as reports tell.
 
 Owns the arithmetic and its labels: an unknown figure is never 0, and what cannot be known neither fits nor overflows.
 Does not measure texts; their size comes as an argument.
@@ -30,7 +30,7 @@ WouldFit = Literal["off", "warn", "hold"]
 
 
 class Fit(Payload):
-    """Whether a text of `tokens` fits: `fits` is absent if that is not known, and `reason` says why.
+    """The answer for a text of `tokens`: `fits` is absent if it is not known, and `reason` says why.
 
     `headroom_tokens` are what is free: `max_tokens` minus `context_tokens` (the next request), `queued_tokens` (chats
     that wait at the agent) and `reserve_tokens` (room for the answer); negative if these are more than the window.
@@ -77,7 +77,7 @@ def fit_in(
     as_of: str | None = None,
     outdated: Outdated | None = None,
 ) -> Fit:
-    """Whether a text fits into the context of the participant that sent this status at the time `as_of`.
+    """Compare a text with the context of the sender of this status, at the time `as_of`.
 
     It is not known by a figure that is `outdated`.
     """
@@ -105,7 +105,7 @@ def fit_in(
 
 
 def decided(known: Fit) -> Fit:
-    """The same figures with what follows from them: reserve, headroom, and whether the text fits."""
+    """Return the figures with derived ones: reserve, headroom, and `fits`."""
     context, window = known.context_tokens, known.max_tokens
     if window is None or context is None:
         return known.model_copy(update={"reason": known.reason if window is not None else "limit_unavailable"})

@@ -87,7 +87,7 @@ class UndecidedProposal(Envelope):
         return UndecidedProposal.model_validate(sent)
 
     def is_named(self, name: str) -> bool:
-        """Return whether a name that a person typed means this proposal: its id, or a beginning that is long enough."""
+        """Return True if a typed name means this proposal: its id, or a beginning that is long enough."""
         shortest = self.id[:KEPT_SHORT] if self.short_id is None else self.short_id
         return self.id.startswith(name) and name.startswith(shortest)
 
@@ -142,7 +142,7 @@ def proposals_in(welcome: Mapping[str, Any]) -> tuple[Envelope, ...]:
 
 
 class CallSubject(NamedTuple):
-    """What a request or a proposal asks for, without the arguments. `tool` is None except for `tools/call`."""
+    """The subject of a request or a proposal, without arguments. `tool` is None except for `tools/call`."""
 
     method: str
     tool: str | None
@@ -156,12 +156,12 @@ class CallSubject(NamedTuple):
 
 
 def arguments_of(body: Mapping[str, Any]) -> Any:
-    """Return what a request or a proposal passes: the arguments of a tool call, the parameters of another method."""
+    """Return the arguments of a tool call, or the parameters of another method."""
     return body.get("params") if CallSubject.read(body).tool is None else value_at(body, "params", "arguments")
 
 
 def fulfils(request: Envelope, proposal: Envelope) -> bool:
-    """Return whether a request that refers to a proposal asks the proposed peers for the proposed call.
+    """Return True if a request that refers to a proposal asks the proposed peers for the proposed call.
 
     The arguments may differ: a fulfiller may correct them. A proposal without addressees is for any peer.
     """

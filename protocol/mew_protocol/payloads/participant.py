@@ -1,4 +1,4 @@
-"""[pure] `participant/*`: the status of a participant, and the controls that change what it does.
+"""[pure] `participant/*`: the status of a participant, and its controls.
 
 Owns what a control contains and which participants it is for. Participants carry a control out; the gateway enforces
 pauses and shutdowns.
@@ -38,7 +38,7 @@ MAX_PREFIX_PARTS: Final = 100
 
 
 class PrefixPart(Payload):
-    """One part of what every request of an agent contains before its history, in tokens.
+    """One part of an agent's prompt before its history, in tokens.
 
     `tool` has the `name` of a tool. `other_tools` are `count` smaller ones together.
     """
@@ -51,7 +51,7 @@ class PrefixPart(Payload):
 
 
 class Status(Payload, kind=kinds.PARTICIPANT_STATUS):
-    """`participant/status`: what a participant reports of itself.
+    """`participant/status`: a participant's report of itself.
 
     `messages_in_context` counts history items without system prompt and pins. `tokens` is present only if it is known;
     `context.basis` says how. `pins` and `prefix` are present only if they were requested. Further metrics in snake_case
@@ -135,7 +135,7 @@ def refusal_in(status: object) -> str | None:
 
 
 def is_whole_status(status: Draft) -> bool:
-    """Return whether a `participant/status` may replace the sender's last one.
+    """Return True if a `participant/status` may replace the sender's last one.
 
     A status for one asker may hold only the fields that were asked for. It is whole if nothing that its own `context`
     implies is missing next to it. The word `refused` is about one request.
@@ -352,7 +352,7 @@ def read_control(draft: Draft) -> Control | None:
 
 
 def is_control_for(envelope: Envelope, participant: str) -> bool:
-    """Return whether a participant has to carry out this control. A control to everyone excludes its sender."""
+    """Return True if a participant has to carry out this control. A control to everyone excludes its sender."""
     if envelope.kind in MAY_ADDRESS_EVERYBODY:
         return envelope.is_for(participant) and envelope.sender != participant
     return envelope.kind in CONTROLS and envelope.names(participant)

@@ -22,7 +22,7 @@ class Member(Payload):
 
 
 class ActiveStream(Payload):
-    """An open stream, as late joiners get it. Further keys are those of its request."""
+    """An open stream, as late joiners get it, with the further keys of its request."""
 
     stream_id: str
     owner: str
@@ -70,7 +70,7 @@ class DeliveryStart(Payload):
 
 
 class SpaceFacts(Payload):
-    """What the space says to its agents: standing instructions, and what each described participant is for.
+    """Texts for agents: standing instructions, and the purpose of each described participant.
 
     `would_fit` is what they do with chats that do not fit into their context (default: `warn`).
     """
@@ -81,7 +81,7 @@ class SpaceFacts(Payload):
 
 
 class Welcome(Payload, kind=kinds.SYSTEM_WELCOME):
-    """What a joiner gets.
+    """The first message to a new member.
 
     Extensions: `board`, the last status of every participant, `proposals`, those that need a decision, and `space`.
     """
