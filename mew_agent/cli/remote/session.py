@@ -82,12 +82,11 @@ def find_identity(
     gateway = connection.gateway or os.environ.get("MEW_GATEWAY") or _running_gateway(path, run, connection.folder)
     if run is not None and not is_same_gateway(gateway, run.gateway):
         path, run = None, None
-    space = connection.space or os.environ.get("MEW_SPACE") or (run.space if run else None)
+    of_run = (None, None) if run is None else (run.space, run.person)
+    space = connection.space or os.environ.get("MEW_SPACE") or of_run[0]
     if space is None:
         raise ConfigError("--space", "is missing", "the space's id, as in space.yaml")
-    chosen = (
-        connection.participant or os.environ.get("MEW_PARTICIPANT_ID") or participant or (run.person if run else None)
-    )
+    chosen = connection.participant or os.environ.get("MEW_PARTICIPANT_ID") or participant or of_run[1]
     if chosen is None:
         raise ConfigError("--participant", which_person(configuration_at(path)))
     known = connection.token or _stored_token(chosen, path) or token
