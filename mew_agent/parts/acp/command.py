@@ -49,20 +49,7 @@ def start(
 
     ACP is the Agent Client Protocol. `mew up` passes the settings of `acp:` in MEW_ACP_CONFIG.
     """
-    passed, more = os.environ.get(ACP_CONFIG), ", or --command"
-    try:
-        if profile is not None or command:
-            program, *arguments = command or (None,)
-            settings = AcpConfig(agent=profile, command=program, args=tuple(arguments), cwd=cwd)
-        elif passed is not None:
-            settings = AcpConfig.model_validate_json(passed)
-        else:
-            raise unknown_name("--profile", "no agent given", "", PROFILES, more)
-    except ValidationError as error:
-        raise ConfigError(ACP_CONFIG if passed else "mew acp start", first_problem(error)) from None
-    if settings.command is None and settings.agent not in PROFILES:
-        agent = settings.agent or ""
-        raise unknown_name("--profile", f"no agent '{agent}' is known", agent, PROFILES, more)
+    settings = _settings(profile, command or [], cwd)
     who = find_identity(connection)
     require_extra("acp", "an ACP agent")
     terminal.configure_logging(log_level)
@@ -85,6 +72,25 @@ def start(
     for noisy in ("acp", "mcp"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     run_until_signal(run)
+
+
+def _settings(profile: str | None, command: list[str], cwd: str) -> AcpConfig:
+    """Return the settings of the options, else those that `mew up` passed. Raises `ConfigError`."""
+    passed, more = os.environ.get(ACP_CONFIG), ", or --command"
+    try:
+        if profile is not None or command:
+            program, *arguments = command or (None,)
+            settings = AcpConfig(agent=profile, command=program, args=tuple(arguments), cwd=cwd)
+        elif passed is not None:
+            settings = AcpConfig.model_validate_json(passed)
+        else:
+            raise unknown_name("--profile", "no agent given", "", PROFILES, more)
+    except ValidationError as error:
+        raise ConfigError(ACP_CONFIG if passed else "mew acp start", first_problem(error)) from None
+    if settings.command is None and settings.agent not in PROFILES:
+        agent = settings.agent or ""
+        raise unknown_name("--profile", f"no agent '{agent}' is known", agent, PROFILES, more)
+    return settings
 
 
 @with_option_groups

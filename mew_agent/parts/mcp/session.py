@@ -91,29 +91,32 @@ class ServerSession:
             return {}
         if method not in METHODS:
             raise RequestFailed(METHOD_NOT_FOUND, f"method '{method}' is not offered here")
-        if (header := tracing.traceparent()) is not None and method == "tools/call":
+        if method == "tools/call" and (header := tracing.traceparent()) is not None:
             params = {**params, "_meta": {tracing.TRACEPARENT: header, **(params.get("_meta") or {})}}
-        request = types.Request[Any, str](method=method, params=dict(params) or None)
+        result = await self._answer(types.Request[Any, str](method=method, params=dict(params) or None))
+        size = len(to_json(result))
+        if size > MAX_RESULT_BYTES:
+            problem = f"the answer of {size:,} bytes exceeds the limit of {MAX_RESULT_BYTES:,}"
+            raise RequestFailed(INTERNAL_ERROR, problem)
+        return result
+
+    async def _answer(self, request: types.Request[Any, str]) -> dict[str, Any]:
+        """Return the server's result; a list of tools also names its other lists. Raises `RequestFailed`."""
+        lists = self._other_lists() if request.method == "tools/list" else []
         try:
             answer = await self._session.send_request(request, _AnyResult, self.timeout_seconds)
         except MCPError as error:
             if error.code == types.CONNECTION_CLOSED or error.message == _SESSION_GONE:
                 self.ended.set()
                 raise RequestFailed(UNAVAILABLE, f"the MCP server '{self.name}' closed the connection") from None
-            if method == "tools/list" and error.code == METHOD_NOT_FOUND and self._other_lists():
-                return with_other_lists({"tools": []}, self._other_lists())
+            if lists and error.code == METHOD_NOT_FOUND:
+                return with_other_lists({"tools": []}, lists)
             raise RequestFailed(error.code, error.message, error.error.data) from None
         except ValidationError as error:
             problem = f"invalid answer of the MCP server: {first_problem(error)}"
             raise RequestFailed(INTERNAL_ERROR, problem) from None
         result = answer.model_extra or {}
-        if method == "tools/list":
-            result = with_other_lists(result, self._other_lists())
-        size = len(to_json(result))
-        if size > MAX_RESULT_BYTES:
-            problem = f"the answer of {size:,} bytes exceeds the limit of {MAX_RESULT_BYTES:,}"
-            raise RequestFailed(INTERNAL_ERROR, problem)
-        return result
+        return with_other_lists(result, lists) if request.method == "tools/list" else result
 
     def _other_lists(self) -> list[str]:
         """The lists other than tools that the server announced in the handshake."""
