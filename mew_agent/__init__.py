@@ -55,6 +55,7 @@ if TYPE_CHECKING:  # `X as X` makes a name public for type checkers
     from mew_protocol.payloads.participant import PinnedText as PinnedText
     from mew_protocol.payloads.participant import PrefixPart as PrefixPart
     from mew_protocol.payloads.participant import Status as Status
+    from mew_protocol.status_word import StatusWord as StatusWord
     from mew_settings.model_facts import ModelFacts as ModelFacts
     from mew_settings.model_facts import ModelPrice as ModelPrice
 
@@ -150,8 +151,6 @@ if TYPE_CHECKING:  # `X as X` makes a name public for type checkers
     from mew_agent.participant.peers import Peer as Peer
     from mew_agent.participant.peers import PeerContext as PeerContext
     from mew_agent.participant.peers import Peers as Peers
-    from mew_agent.parts.simple_agents.fulfiller import Fulfiller as Fulfiller
-    from mew_agent.parts.simple_agents.fulfiller_policy import FulfillerPolicy as FulfillerPolicy
     from mew_agent.program import run as run
     from mew_agent.settings import CompactionSettings as CompactionSettings
     from mew_agent.settings import LoopLimits as LoopLimits
@@ -201,8 +200,6 @@ _NAMES_OF = {
         "ContextCleared ContextCompacted ContextEvent LevelChanged RedlineApproached RedlineCrossed SavingSuggested"
     ),
     "mew_agent.conversation.context_view": "ContextView UsagePoint",
-    "mew_agent.parts.simple_agents.fulfiller": "Fulfiller",
-    "mew_agent.parts.simple_agents.fulfiller_policy": "FulfillerPolicy",
     "mew_agent.context.sqlite_store": "MemoryStore SqliteStore",
     "mew_agent.context.store": "Store StoreLimits",
     "mew_agent.context.policy.actions": "Suggestion",
@@ -218,6 +215,7 @@ _NAMES_OF = {
     "mew_protocol.envelope": "Envelope",
     "mew_protocol.payloads.capability": "EndedRights",
     "mew_protocol.payloads.fit": "Fit",
+    "mew_protocol.status_word": "StatusWord",
     "mew_protocol.payloads.participant": "CompactDone PinnedText PrefixPart Status",
 }
 _HOMES = {name: home for home, names in _NAMES_OF.items() for name in names.split()}

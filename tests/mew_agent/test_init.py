@@ -21,7 +21,7 @@ STORES = {"MemoryStore", "SqliteStore", "Store"}
 """Classes that programs pass on without calling them."""
 
 INTERNAL = {
-    *("AgentAnswers", "Draft", "ExternalContext", "Fraction", "Listeners", "Messenger", "PeerChanges"),
+    *("AgentAnswers", "Draft", "ExternalContext", "Fraction", "Hooks", "Listeners", "Messenger", "PeerChanges"),
     "TokenizerSettings",
 }
 """Classes in members that only the package itself uses."""

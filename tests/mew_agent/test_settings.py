@@ -32,7 +32,6 @@ def test_a_summariser_may_be_given_by_name_alone() -> None:
         {"context_token_limit": 0},
         {"base_url": "localhost:1234"},
         {"policy_settings": {"critical_max_tokens": True}},
-        {"tokenizer": "bpe"},
         {"modle": "x"},
     ],
 )
