@@ -259,7 +259,9 @@ class Intervals:
         if interval.kind != "measured":
             pool = self.exact if interval.kind == "exact" else self.lumps
         self._exact_ones += pool is self.exact
-        interval.messages, interval.tools = pool.messages.join(interval.messages), pool.tools.join(interval.tools)
+        interval.messages = pool.messages.join(interval.messages)
+        if interval.tools:  # most intervals have no tool result
+            interval.tools = pool.tools.join(interval.tools)
         self._all.append(interval)
 
     def _divide(self) -> None:

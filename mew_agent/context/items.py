@@ -74,14 +74,14 @@ class Items:
 
     def send(self, last_seq: int, calibration: Calibration) -> tuple[list[Measure], int]:
         """Treat all items up to `last_seq` as sent. Returns the new ones among them, and their projected size."""
-        first, tokens = self._sent, self.unsent_tokens
-        if not self.has_unsent or self.measures[-1].seq <= last_seq:  # the usual case: everything was sent
-            self._sent = len(self.measures)
+        measures, first, tokens = self.measures, self._sent, self.unsent_tokens
+        if first == len(measures) or measures[-1].seq <= last_seq:  # the usual case: everything was sent
+            self._sent = len(measures)
             self.unsent_tokens = self._projected = self._counted = 0
-            return self.measures[first:], tokens
-        self._sent = max(first, bisect_right(self.measures, last_seq, key=_SEQ))
+            return measures[first:], tokens
+        self._sent = max(first, bisect_right(measures, last_seq, key=_SEQ))
         self.project(calibration)
-        return self.measures[first : self._sent], tokens - self.unsent_tokens
+        return measures[first : self._sent], tokens - self.unsent_tokens
 
     def set(self, measures: Sequence[Measure], sent_until: int, calibration: Calibration) -> None:
         """Replace all items; those up to `sent_until` were sent."""

@@ -125,13 +125,11 @@ class Ledger:
     # -- reports -----------------------------------------------------------------------------------------
 
     def _report(self, fact: Reported) -> None:
-        seen = self._compared(fact)
-        is_doubtful = seen.is_in_doubt(self.calibration)
-        self.evidence.observe(
-            seen, fact.terms, self.calibration, thinking=self.items.thinking, unsteady=self.items.unsteady
-        )
+        seen, calibration = self._compared(fact), self.models.calibration
+        is_doubtful = seen.is_in_doubt(calibration)
+        self.evidence.observe(seen, fact.terms, calibration, thinking=self.items.thinking, unsteady=self.items.unsteady)
         # A prompt that only grows cannot fall: something left it.
-        if is_doubtful or seen.has_fallen or not seen.is_comparable:
+        if is_doubtful or not seen.is_comparable or seen.has_fallen:
             self.intervals.doubt_all()
         if not seen.same_model:
             self.models.switch(fact.terms.model)
@@ -140,41 +138,45 @@ class Ledger:
         else:
             self._book_whole(seen)
         if self.items.has_unsent:
-            self.items.project(self.calibration)
+            self.items.project(self.models.calibration)
         self.preamble.sent = self.preamble.texts
         self.models.keep(fact.terms.model)
         self.prompt_tokens, self.terms, self.removal = fact.prompt_tokens, fact.terms, Removal.NOTHING
 
     def _compared(self, fact: Reported) -> Comparison:
         """Compare a report with the last one, and with its prediction."""
-        sent, projected = self.items.send(fact.last_seq, self.calibration)
-        before, terms, drift = self.prompt_tokens, fact.terms, None
-        if before is not None:
-            drift = drift_of(before + sum(self._prefix_growth) + projected, fact.prompt_tokens)
+        reported, terms, last_seq = fact.prompt_tokens, fact.terms, fact.last_seq
+        sent, projected = self.items.send(last_seq, self.models.calibration)
+        before, last = self.prompt_tokens, self.terms
+        drift = None if before is None else drift_of(before + self._fixed_growth + projected, reported)
+        is_comparable = before is not None and terms == last
+        # By position, as every call makes one: ten keywords take twice the time.
         return Comparison(
-            reported=fact.prompt_tokens,
-            grown_tokens=fact.prompt_tokens - (before or 0),
-            sent=sent,
-            projected_tokens=projected,
-            drift=drift,
-            is_comparable=before is not None and terms == self.terms,
-            same_model=terms.model == self.terms.model,
-            same_fingerprint=terms.fingerprint == self.terms.fingerprint,
-            removal=self.removal,
-            last_seq=fact.last_seq,
+            reported,
+            reported - (before or 0),
+            sent,
+            projected,
+            drift,
+            is_comparable,
+            is_comparable or terms.model == last.model,
+            is_comparable or terms.fingerprint == last.fingerprint,
+            self.removal,
+            last_seq,
         )
 
     def _book_interval(self, seen: Comparison, *, is_doubtful: bool) -> None:
         """Book the growth of the prompt as the price of the items sent."""
         units = _units_of(seen.sent)
-        self.models.calibration = learnt = learn_from_interval(self.calibration, seen.grown_tokens, seen.sent, units)
+        learnt = learn_from_interval(self.models.calibration, seen.grown_tokens, seen.sent, units)
+        self.models.calibration = learnt
         may_return = self.items.measures[0].seq <= self.evidence.fallen_until
         is_measured = is_doubtful or may_return or self.removal is not Removal.NOTHING or self.items.unsteady > 0
         kind: Literal["exact", "measured"] = "exact"
         if is_measured or not self.evidence.is_backend_steady:
             kind = "measured"
         self.intervals.append(seen.sent, seen.grown_tokens, kind, units, learnt)
-        self.preamble.review(self.intervals, learnt)
+        if self.preamble.reviews_left:
+            self.preamble.review(self.intervals, learnt)
 
     def _book_whole(self, seen: Comparison) -> None:
         """Book the items sent as a lump, and divide the whole prompt among its parts."""
@@ -327,15 +329,16 @@ class Ledger:
         """Projected size of the next request if nothing else is added."""
         # After a report the parts sum to the prompt, so there is no need to add them up.
         booked = self._booked_tokens if self.prompt_tokens is None else self.prompt_tokens
-        return booked + sum(self._prefix_growth) + self.items.unsent_tokens
+        return booked + self._fixed_growth + self.items.unsent_tokens
 
     @property
     def next_prompt_basis(self) -> Literal["tokenizer", "projected", "heuristic"]:
         """Basis of `next_prompt_tokens`: `heuristic` before the first report, then how all changes since are known."""
         if self.prompt_tokens is None:
             return "heuristic"
-        is_changed = self.removal is Removal.OTHERS or any(self._prefix_growth)
-        return "tokenizer" if self.items.is_unsent_counted and not is_changed else "projected"
+        if self.removal is Removal.OTHERS or not self.items.is_unsent_counted:
+            return "projected"
+        return "projected" if any(self._prefix_growth) else "tokenizer"
 
     @property
     def prefix_growth_tokens(self) -> int:
@@ -382,7 +385,12 @@ class Ledger:
 
     @property
     def _prefix_growth(self) -> FixedTokens:
-        return NO_GROWTH if self.prompt_tokens is None else self.preamble.growth(self.calibration)
+        return NO_GROWTH if self.prompt_tokens is None else self.preamble.growth(self.models.calibration)
+
+    @property
+    def _fixed_growth(self) -> int:
+        growth = self._prefix_growth
+        return growth.prefix + growth.pins if growth is not NO_GROWTH else 0
 
     def _savings(self, new: Mapping[int, Measure]) -> dict[int, int]:
         """Return by seq the tokens that replacing items by these frees."""

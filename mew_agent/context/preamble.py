@@ -99,8 +99,6 @@ class Preamble:
 
     def review(self, intervals: Intervals, calibration: Calibration) -> None:
         """Divide lumps again within their reported total: the first intervals of a model teach how they divide."""
-        if not self.reviews_left:
-            return
         self.reviews_left -= 1
         lumps, projected = intervals.lumps, self.project(calibration)
         prefix = self.tokens.prefix if self.is_held else projected.prefix

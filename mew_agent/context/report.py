@@ -7,7 +7,7 @@ import math
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from mew_protocol.context_report import Basis, BreakdownPart, ContextReport, PinReport, SavingSuggestion, pin_hash
+from mew_protocol.context_report import Basis, ContextReport, PinReport, SavingSuggestion, pin_hash
 
 from mew_agent.context.history import pin_line
 from mew_agent.context.policy import Policy, compact_at_tokens, level_of
@@ -22,7 +22,7 @@ def report_of(tracker: "Tracker") -> ContextReport:
     snapshot, policy, measurement = tracker.snapshot(), tracker.policy, tracker.measurement
     basis, reason = tracker.shown_basis
     level, severity = level_of(policy, snapshot)
-    limit_tokens = tracker.shown_limit_tokens
+    limit_tokens, model_wait = tracker.shown_limit_tokens, tracker.model_wait
     known: dict[str, Any] = {
         "basis": basis,
         "reason": reason,
@@ -38,7 +38,7 @@ def report_of(tracker: "Tracker") -> ContextReport:
         "compactions": tracker.compactions,
         "last_compaction": tracker.last_compaction,
         "injection": tracker.injection,
-        "waiting": (*tracker.waiting, *filter(None, (tracker.model_wait,))) or None,
+        "waiting": (tracker.waiting if model_wait is None else (*tracker.waiting, model_wait)) or None,
         "progress": tracker.progress,
         "spending": tracker.spending,
         "spent_for": tracker.spent_for or None,
@@ -47,8 +47,8 @@ def report_of(tracker: "Tracker") -> ContextReport:
         "pins": pin_reports(tracker) if tracker.history.pins else None,
         "model": tracker.model,
     }
-    if tracker.drift is not None:
-        known["drift_tokens"] = tracker.drift.tokens
+    if (drift := tracker.drift) is not None:
+        known["drift_tokens"] = drift.tokens
     if snapshot.next_prompt_tokens:
         known["next_prompt_tokens"] = snapshot.next_prompt_tokens
         known["next_prompt_basis"] = tracker.next_prompt.basis
@@ -59,7 +59,8 @@ def report_of(tracker: "Tracker") -> ContextReport:
         )
     _add_usage(known, tracker, basis)
     _add_outlook(known, tracker, snapshot.used_tokens, limit_tokens)
-    return ContextReport(**{key: value for key, value in known.items() if value is not None})
+    # One validation of the whole: a report follows every call, and building each part on its own costs twice as much.
+    return ContextReport.model_validate(known)
 
 
 def _add_usage(known: dict[str, Any], tracker: "Tracker", basis: Basis) -> None:
@@ -118,8 +119,8 @@ def _budget_tokens(policy: Policy) -> int | None:
     return min((tokens for tokens in marks if tokens is not None), default=None)
 
 
-def _breakdown(tracker: "Tracker", tokens: int) -> tuple[BreakdownPart, ...] | None:
-    """Return the parts of `tokens`; None if the books do not explain them."""
+def _breakdown(tracker: "Tracker", tokens: int) -> tuple[dict[str, Any], ...] | None:
+    """Return the parts of `tokens`, as `BreakdownPart` has them; None if the books do not explain them."""
     prompt_tokens = tracker.ledger.prompt_tokens
     if prompt_tokens is None or tokens < prompt_tokens:
         return None
@@ -133,4 +134,4 @@ def _breakdown(tracker: "Tracker", tokens: int) -> tuple[BreakdownPart, ...] | N
         ("reply", tokens - prompt_tokens, "reported" if tracker.basis == "reported" else "projected"),
         ("unsent", tracker.unsent_besides_reply_tokens if sizes.unsent else 0, "projected"),
     )
-    return tuple([BreakdownPart(part=part, tokens=size, basis=basis) for part, size, basis in rows if size])
+    return tuple([{"part": part, "tokens": size, "basis": basis} for part, size, basis in rows if size])
