@@ -76,7 +76,7 @@ test-long: $(STAMP)
 	MEW_TASKS=1000 $(BIN)/python -m pytest tests/mew_agent/conversation/test_work_goes_on.py
 	MEW_COMPACTIONS=1000 $(BIN)/python -m pytest -s tests/parts/acp/test_compaction_requests.py
 	MEW_ALL_PARTS=1 $(BIN)/python -m pytest -n 2 tests/house/test_removed_parts.py
-	MEW_LEADERS=10 $(BIN)/python -m pytest tests/spaces/backplane/test_trouble.py
+	MEW_LEADERS=10 $(BIN)/python -m pytest tests/spaces/parts/jetstream/test_trouble.py
 	MEW_KILLS=100 MEW_SEED=$(SEED) $(BIN)/python -m pytest tests/interaction/test_agent_kills.py
 
 # The same tests with the lowest version of each dependency that pyproject.toml allows.

@@ -19,13 +19,14 @@ from collections.abc import Callable
 from typing import Any
 
 from mew_listener.websocket import WebSocketConnection
+from mew_spaces.core.ordered_space import OrderedSpace
 from mew_spaces.core.space import Space
 from mew_spaces.gateway import connection
 from mew_spaces.gateway.audit import AuditLog
 from mew_spaces.gateway.outbound import Fanout
-from mew_spaces.gateway.outbox import Outbox
 from mew_spaces.gateway.performer import EffectPerformer
 from mew_spaces.gateway.service import SpaceService
+from mew_spaces.gateway.storage import LocalStorage
 from mew_spaces.log.memory import SpaceLog
 
 from benchmarks.fanout import Bare, Bench, keep_to_core, run_server
@@ -36,9 +37,11 @@ PARTS: tuple[tuple[str, object, str], ...] = (
     ("phase of the connection", connection.Connection, "receive"),
     ("decode and encode", connection, "decode_complete"),
     ("clock, duplicates, receipt", SpaceService, "receive"),
-    ("rules and permissions", Space, "receive"),
+    ("rules and permissions", Space, "decide"),
     ("queue for the logs", AuditLog, "log_accepted"),
-    ("order of effects", Outbox, "broadcast"),
+    ("order of events", LocalStorage, "submit"),
+    ("apply", OrderedSpace, "apply"),
+    ("complete", SpaceService, "complete"),
     ("history", SpaceLog, "append"),
     ("frame and collect", EffectPerformer, "write_broadcast"),
     ("write to the members", Fanout, "flush"),

@@ -36,11 +36,12 @@ from typing import Any, Final
 
 import anyio
 import psutil
-from mew_spaces.backplane.jetstream import connect_jetstream
-from mew_spaces.backplane.nats_server import NatsServer
 from mew_spaces.config.backplane_options import BackplaneOptions
 from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.gateway import has_uvloop, serve_gateway
+from mew_spaces.parts.jetstream.jetstream import connect_jetstream
+from mew_spaces.parts.jetstream.nats_server import NatsServer
+from mew_spaces.parts.jetstream.storage import on_backplane
 
 from benchmarks.fanout import SPACE, Members, masked, message, space_of
 from benchmarks.server_process import answer_requests, ask, server_process
@@ -69,7 +70,11 @@ def run_gateway(control: Any, members: int, address: str | None, prefix: str) ->
                         BackplaneOptions(servers=(address,), prefix=prefix), SPACE, folder=Path(), kept_bytes=KEPT_BYTES
                     )
                 )
-            serving = serve_gateway(config, tokens=TokenBook.generate(config), backplane=backplane)
+            serving = serve_gateway(
+                config,
+                tokens=TokenBook.generate(config),
+                storage=None if backplane is None else on_backplane(backplane),
+            )
             control.send((await stack.enter_async_context(serving)).port)
             await anyio.sleep_forever()
 

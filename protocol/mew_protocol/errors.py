@@ -43,6 +43,7 @@ LIMIT_EXCEEDED: Final = "limit_exceeded"
 RATE_LIMITED: Final = "rate_limited"
 REMOVED: Final = "removed"
 NOT_STORED: Final = "not_stored"
+OUTCOME_UNKNOWN: Final = "outcome_unknown"
 INTERNAL_ERROR: Final = "internal_error"
 UNAUTHORIZED_STREAM_WRITE: Final = "unauthorized_stream_write"
 

@@ -14,7 +14,7 @@ import anyio
 import anyio.to_thread
 import nats
 import nats.errors
-from mew_spaces.backplane.nats_server import NatsServer
+from mew_spaces.parts.jetstream.nats_server import NatsServer
 from nats.aio.msg import Msg
 
 from mew_agent.errors import GatewayError

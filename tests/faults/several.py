@@ -22,7 +22,7 @@ import nats
 import nats.errors
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
-from mew_spaces.backplane.nats_server import NatsServer
+from mew_spaces.parts.jetstream.nats_server import NatsServer
 
 from mew_agent.errors import GatewayError
 from mew_agent.participant.gaps import HistoryGap

@@ -13,8 +13,8 @@ from mew_protocol.line_reader import LineReader
 from mew_protocol.patterns import BudgetExceeded, Steps, compile_text
 from mew_protocol.payloads.participant import Board, BoardEntry, Status
 from mew_protocol.setting_problems import did_you_mean
-from mew_spaces.backplane.jetstream import _sequences, _split
 from mew_spaces.launch.launch import substitute
+from mew_spaces.parts.jetstream.jetstream import _sequences, _split
 
 from mew_agent.agent.address_filter import AddressFilter
 from mew_agent.agent.loop_guard import asks_something
@@ -146,8 +146,8 @@ EXAMPLES: Final[Mapping[str, Callable[[str], object]]] = {
     "mew_agent.parts.simple_agents.fulfiller_policy.FulfillerPolicy.decide": lambda text: _POLICY.decide(
         [f"ada/{text}"]
     ),
-    "mew_spaces.backplane.jetstream._sequences": lambda text: _sequences(text, before=9),
-    "mew_spaces.backplane.jetstream._split": lambda text: list(_split(text.encode("utf-8", "replace"), 1_000)),
+    "mew_spaces.parts.jetstream.jetstream._sequences": lambda text: _sequences(text, before=9),
+    "mew_spaces.parts.jetstream.jetstream._split": lambda text: list(_split(text.encode("utf-8", "replace"), 1_000)),
     "mew_spaces.launch.launch.substitute": lambda text: substitute(text, {"A": "b"}),
     "mew_agent.cli.chat.slash.mentioned": lambda text: mentioned(text, ["ada", "bob"]),
     "mew_agent.cli.programs.program_control.hide_secrets": lambda text: hide_secrets(text, ["secret"]),
@@ -258,7 +258,7 @@ EXCUSED: Final[Mapping[str, str]] = {
     "mew_settings.plugins.load_table": "reads the metadata of installed packages",
     "mew_settings.plugins._metadata_in": "reads the metadata of installed packages",
     "mew_settings.plugins.entry_points": "reads the metadata of installed packages",
-    "mew_spaces.backplane.jetstream.JetStreamBackplane.claim": _WHOLE,
+    "mew_spaces.parts.jetstream.jetstream.JetStreamBackplane.claim": _WHOLE,
     "mew_listener.websocket.WebSocketConnection._receive": _ONE_READ,
     "mew_spaces.gateway.http._pieces": "yields each part once",
     "mew_spaces.gateway.log_writer.LogFile._write": "writes each part once",

@@ -45,7 +45,7 @@ VENDOR_DOORS: dict[str, tuple[str, ...]] = {
     "opentelemetry": ("mew_agent/parts/tracing/spans.py",),
     "psutil": ("spaces/mew_spaces/launch/processes.py", "mew_agent/child_program.py"),
     "sqlite3": ("mew_agent/context/sqlite_", "spaces/mew_spaces/log/"),
-    "nats": ("spaces/mew_spaces/backplane/",),
+    "nats": ("spaces/mew_spaces/parts/jetstream/",),
     "uvloop": ("spaces/", "mew_agent/cli/", "mew_agent/parts/"),
     "tiktoken": ("mew_agent/parts/tokenizers/",),
     "tiktoken_ext": ("mew_agent/parts/tokenizers/",),

@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 from anyio import to_thread
-from mew_spaces.backplane.nats_server import NatsServer
+from mew_spaces.parts.jetstream.nats_server import NatsServer
 
 from mew_agent.participant.events import ChatReceived
 from mew_agent.participant.participant import Participant

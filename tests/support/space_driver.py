@@ -18,6 +18,7 @@ from mew_spaces.core.effects import (
     Deliver,
     Dismiss,
     Effect,
+    Greet,
     Receipt,
     Relay,
     RevokeTokens,
@@ -70,8 +71,22 @@ class SpaceDriver:
         """Send an envelope over a connection, or over HTTP if `number` is None."""
         draft = read_draft({"kind": kind, "payload": payload, **headers})
         connection = None if number is None else ConnectionId(number)
-        receipt = self.space.receive(draft, sender=ParticipantId(name), connection=connection, now=self.now)
-        self.perform(receipt.effects)
+        about: Any = {"sender": ParticipantId(name), "connection": connection, "now": self.now}
+        receipt = self.space.check(draft, **about)
+        if receipt is None:
+            before = self.space.state.model_copy(deep=True)
+            receipt = self.space.decide(draft, **about)
+            assert self.space.state == before, "a decision changed the state"
+            follows = self.space.apply(receipt, now=self.now)
+            self.perform(
+                (
+                    *(one for one in receipt.effects if isinstance(one, StateChanged)),
+                    *follows,
+                    *(one for one in receipt.effects if not isinstance(one, StateChanged)),
+                )
+            )
+        else:
+            self.perform(receipt.effects)
         return receipt
 
     def write(self, number: int, name: str, stream: str, data: str = "data") -> None:
@@ -93,16 +108,9 @@ class SpaceDriver:
                 case StateChanged(changes):
                     assert not announced, "a change is announced before it is stored"
                     self._store(changes)
-                case Broadcast(envelope, without):
+                case Broadcast() | Deliver() | Greet():
                     announced = True
-                    self.history.append(envelope)
-                    for connection in self.admitted:
-                        if connection not in without:
-                            self.inbox[connection].append(envelope)
-                case Deliver(envelope, connections, _):
-                    announced = True
-                    for connection in connections:
-                        self.inbox.setdefault(connection, []).append(envelope)
+                    self._announce(effect)
                 case Relay(frame, connections):
                     for connection in self.admitted if connections is None else connections:
                         self.inbox[connection].append(frame)
@@ -111,6 +119,16 @@ class SpaceDriver:
                 case AddToken() | RevokeTokens() | AuditNote():
                     self._change_membership(effect)
         assert self.stored == self.space.state, "the stored state differs from the state of the space"
+
+    def _announce(self, effect: Broadcast | Deliver | Greet) -> None:
+        if isinstance(effect, Broadcast):
+            self.history.append(effect.envelope)
+            to = [one for one in self.admitted if one not in effect.without]
+        else:
+            effect = self.space.welcome(effect, now=self.now) if isinstance(effect, Greet) else effect
+            to = list(effect.connections)
+        for connection in to:
+            self.inbox.setdefault(connection, []).append(effect.envelope)
 
     def _store(self, changes: tuple[Change, ...]) -> None:
         assert changes, "an effect without changes"

@@ -16,7 +16,6 @@ from mew_protocol.json_values import value_at
 from mew_protocol.payloads.base import read_payload
 from mew_protocol.payloads.participant import BoardEntry, Status, check_new_status, is_whole_status
 
-from mew_spaces.core.effects import StateChanged
 from mew_spaces.core.state import Change, ReportedStatus, SpaceState
 from mew_spaces.core.status_requests import StatusRequests
 
@@ -133,46 +132,40 @@ class StatusBoard:
         self.outdated = dict(outdated)
         self._find_asked_only()
 
-    def post(self, envelope: Envelope, *, at: datetime) -> StateChanged | None:
-        """Keep a `participant/status` of its sender, and return what changed; None if the board stays as it is.
+    def read(self, envelope: Envelope, *, at: datetime) -> Change | None:
+        """Return the change that keeps a `participant/status` of its sender; None if the board stays as it is.
 
         A status with only some requested fields never replaces a whole one. Raises `PayloadError` for one that is
         no valid `Status`, or whose figures are older than those that its sender reported before.
         """
-        sender = envelope.sender
         if not is_whole_status(envelope):
-            if envelope.names(GATEWAY) and value_at(envelope.body, "context") is None:
-                self.requests.reported(sender, only_when_asked=False)  # it has no context to report
             return None
-        status = read_payload(envelope, Status)
-        trend, newest = self.trends.get(sender), self.measured_at.get(sender)
-        outdated, known = self.outdated.get(sender), self._state.statuses.get(sender)
-        measured_at = check_new_status(status, newest)
+        sender, status = envelope.sender, read_payload(envelope, Status)
+        check_new_status(status, self.measured_at.get(sender))
+        self._parsed[sender] = (envelope.id, status)
+        figure_at = _figure_at(status, self._state.statuses.get(sender), at)
+        reported = ReportedStatus(
+            status=dict(envelope.body), envelope_id=envelope.id, received_at=at, figure_at=figure_at
+        )
+        return Change("statuses", sender, reported)
+
+    def follow(self, envelope: Envelope, reported: ReportedStatus | None) -> None:
+        """Note an accepted `participant/status`, and what it reported if that is kept now."""
+        sender = envelope.sender
+        if reported is None:
+            if envelope.names(GATEWAY) and value_at(envelope.body, "context") is None and not is_whole_status(envelope):
+                self.requests.reported(sender, only_when_asked=False)  # it has no context to report
+            return
+        status, at = self._status_of(sender, reported), reported.received_at
+        measured_at = check_new_status(status)
         if measured_at is not None:  # a sender whose clock is ahead may set it right
             self.measured_at[sender] = max(_EARLIEST, min(measured_at, at))
-        reported = ReportedStatus(
-            status=dict(envelope.body), envelope_id=envelope.id, received_at=at, figure_at=_figure_at(status, known, at)
-        )
-        change = self._state.apply(Change("statuses", sender, reported))
-        self._parsed[sender] = (envelope.id, status)
+        self.trends[sender] = _extended(self.trends.get(sender, ()), at.timestamp(), status.tokens)
         self._written.pop(sender, None)
-        self.trends[sender] = _extended(trend or (), at.timestamp(), status.tokens)
         self.outdated.pop(sender, None)
         is_asked_only = reports_only_when_asked(status.tokens, status.context)
         (self._asked_only.add if is_asked_only else self._asked_only.discard)(sender)
         self.requests.reported(sender, only_when_asked=is_asked_only)
-
-        def restore() -> None:
-            self.trends.pop(sender, None)
-            if trend is not None:
-                self.trends[sender] = trend
-            self.measured_at.pop(sender, None)
-            if newest is not None:
-                self.measured_at[sender] = newest
-            if outdated is not None:
-                self.outdated[sender] = outdated
-
-        return StateChanged((change,), restore)
 
     def entry(self, participant: str, *, connected: bool, now: datetime) -> BoardEntry:
         """Return one line of the board; `status` is absent until the participant sends one."""

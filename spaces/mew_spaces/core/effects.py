@@ -3,8 +3,8 @@
 Connections appear as numbers only; the service knows which socket or file is behind a number.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple, NewType
 
@@ -21,13 +21,9 @@ ConnectionId = NewType("ConnectionId", int)
 
 @dataclass(frozen=True, slots=True)
 class StateChanged:
-    """The durable state changed. Comes before the effects that announce the change, so it can be stored first.
-
-    `restore` sets back what an envelope changed besides the durable state, if there is any.
-    """
+    """Change the durable state. Comes before the effects that announce the change."""
 
     changes: Changes
-    restore: Callable[[], None] | None = field(default=None, compare=False)
 
 
 class Broadcast(NamedTuple):
@@ -51,6 +47,14 @@ class Relay(NamedTuple):
 
     frame: StreamFrame
     connections: tuple[ConnectionId, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Greet:
+    """Send connections of a participant a welcome: a picture of the space when this effect is performed."""
+
+    participant: ParticipantId
+    connections: tuple[ConnectionId, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +90,7 @@ class AddToken:
 
 @dataclass(frozen=True, slots=True)
 class RevokeTokens:
-    """Accept no token of a participant any more, and close every socket it has left."""
+    """Remove a participant: accept no token of it any more, and close every socket it has left."""
 
     participant: ParticipantId
 
@@ -108,7 +112,17 @@ class AuditNote:
 
 
 Effect = (
-    StateChanged | Broadcast | Deliver | Relay | Admit | Dismiss | CloseConnection | AddToken | RevokeTokens | AuditNote
+    StateChanged
+    | Broadcast
+    | Deliver
+    | Greet
+    | Relay
+    | Admit
+    | Dismiss
+    | CloseConnection
+    | AddToken
+    | RevokeTokens
+    | AuditNote
 )
 
 

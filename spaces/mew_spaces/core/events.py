@@ -1,7 +1,7 @@
-"""[pure] What may change the shared state of a space, as data: the gateways of a space apply the same events in order.
+"""[pure] What may change the state of a space, as data. A space takes its events in one order.
 
-An event contains all that the core must not generate itself. Its batch adds the time and a secret seed, from which
-every gateway derives the same ids and tokens. Owns the form of batches as bytes. Does not know what an event does.
+Where several gateways share the order, a batch of events adds the time and a secret seed, from which every gateway
+derives the same ids and tokens. Owns the form of batches as bytes. Does not know the effect of an event.
 """
 
 from base64 import urlsafe_b64encode
@@ -11,16 +11,17 @@ from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
+from mew_protocol.codec import StreamFrame
 from mew_protocol.envelope import Draft
 from mew_protocol.ids import ParticipantId
 from pydantic_core import from_json, to_json
 
 from mew_spaces.core.effects import ConnectionId
 
-RULES_VERSION = 7
+RULES_VERSION = 8
 """Changes with the form of the events, and with whatever the core makes of them."""
 
-EARLIER_RULES = frozenset({4, 5, 6})
+EARLIER_RULES = frozenset({4, 5, 6, 7})
 """Versions whose events have the same form. The state of the space is brought on from them at an upgrade."""
 
 SEED_BYTES = 16
@@ -47,18 +48,39 @@ class ConnectionLeaves(NamedTuple):
 
 
 class EnvelopeArrives(NamedTuple):
-    """An envelope of a participant, whose form its gateway has checked; without a connection it came by HTTP.
+    """An envelope of a participant in a checked form; without a connection it came by HTTP.
 
-    `may_repeat` says that the sender sends an envelope again when it learns of no outcome. `envelope` is what `data`
-    encodes, if this gateway has read it as it came; it crosses no network.
+    `may_repeat`: the sender sends an envelope again when it learns of no outcome. `data` are the bytes of `draft` if
+    its `encode` returns the same; one of the two is enough. An event from another gateway has `data` alone.
     """
 
     connection: ConnectionId | None
     sender: ParticipantId
     token_checked_at: int
     may_repeat: bool
-    data: bytes
-    envelope: Draft | None = None
+    data: bytes | None
+    draft: Draft | None = None
+
+
+class LogFileJoins(NamedTuple):
+    """The log file of a participant begins to receive."""
+
+    connection: ConnectionId
+    participant: ParticipantId
+
+
+class FrameArrives(NamedTuple):
+    """A stream frame of a member. It stays behind the envelopes that its sender sent before, and is never stored."""
+
+    connection: ConnectionId
+    sender: ParticipantId
+    frame: StreamFrame
+
+
+class ClockJumps(NamedTuple):
+    """The wall clock of the only gateway was set: all deadlines move along."""
+
+    by: timedelta
 
 
 class TimePasses(NamedTuple):
@@ -75,11 +97,22 @@ class GatewayIsGone(NamedTuple):
     gateway: int
 
 
-SpaceEvent = ConnectionJoins | ConnectionLeaves | EnvelopeArrives | TimePasses | GatewayStarts | GatewayIsGone
+SpaceEvent = (
+    ConnectionJoins
+    | ConnectionLeaves
+    | EnvelopeArrives
+    | LogFileJoins
+    | FrameArrives
+    | ClockJumps
+    | TimePasses
+    | GatewayStarts
+    | GatewayIsGone
+)
 
 _BY_NAME: dict[str, Callable[..., SpaceEvent]] = {
     "join": ConnectionJoins,
     "leave": ConnectionLeaves,
+    "log": LogFileJoins,
     "send": EnvelopeArrives,
     "time": TimePasses,
     "start": GatewayStarts,
@@ -88,6 +121,7 @@ _BY_NAME: dict[str, Callable[..., SpaceEvent]] = {
 _FIELDS: dict[str, tuple[str, ...]] = {
     "join": ("number", "name", "number"),
     "leave": ("number", "name"),
+    "log": ("number", "name"),
     "send": ("connection", "name", "number", "flag", "number"),
     "time": (),
     "start": (),
@@ -120,7 +154,8 @@ def encode_event(event: SpaceEvent) -> bytes:
     """Return an event as one line of JSON, behind which an envelope follows as it is."""
     name = _NAMES[type(event)]
     if isinstance(event, EnvelopeArrives):
-        return b"%s\n%s\n" % (to_json((name, *event[:4], len(event.data))), event.data)
+        data = event.data or (event.draft or Draft()).encode()
+        return b"%s\n%s\n" % (to_json((name, *event[:4], len(data))), data)
     return to_json((name, *event)) + b"\n"
 
 

@@ -1,11 +1,11 @@
 """[pure] Who may be in a space, who is in it, and what each participant may send now.
 
-Combines space.yaml with the durable state: invitations, removals, grants, pauses, shutdowns and proposals. Every
-method that changes the state applies the changes and returns them. `membership_rules` decides which changes an
-envelope may cause. Does not know tokens, sockets or files.
+Combines space.yaml with the durable state: invitations, removals, grants, pauses, shutdowns and proposals. Methods that
+name a change return it; only `apply` changes the state. `membership_rules` decides which changes an envelope may
+cause. Does not know tokens, sockets or files.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -57,15 +57,15 @@ _MAX_PAUSE_SECONDS = 10 * 365 * 24 * 3600.0
 
 @dataclass(slots=True)
 class MemberConnections:
-    """The connections of one member. `virtual` is a connection that only writes a log file."""
+    """The connections of one member. Those in `logs` only write log files, one of each gateway."""
 
     sockets: list[ConnectionId] = field(default_factory=list)
-    virtual: ConnectionId | None = None
+    logs: list[ConnectionId] = field(default_factory=list)
 
     @property
     def all(self) -> tuple[ConnectionId, ...]:
         """Every connection that receives what members receive."""
-        return tuple(self.sockets) if self.virtual is None else (self.virtual, *self.sockets)
+        return (*self.logs, *self.sockets)
 
 
 class Membership:
@@ -126,7 +126,7 @@ class Membership:
         if participant in self._config.participants:
             invitation = invitation.model_copy(update={"above_configured": True})
         lifted = (Change("removed", participant),) if participant in self.state.removed else ()
-        return self.apply(Change("invited", participant, invitation), *lifted)
+        return Change("invited", participant, invitation), *lifted
 
     def remove(self, participant: str) -> tuple[Changes, tuple[EndedRights, ...]]:
         """Remove a participant with everything it was given, until it is invited again.
@@ -139,9 +139,10 @@ class Membership:
         changes: list[Change] = [] if is_temporary else [Change("removed", participant, value=True)]
         if participant in self.state.invited:
             changes.append(Change("invited", participant))
-        applied = self.apply(*changes, *self.state.without(participant))
-        settled, ended = self._settle(Rights(self.state, self._rules, [participant]))
-        return (*applied, *settled), ended
+        changes += self.state.without(participant)
+        after = self.after(tuple(changes))
+        settled, ended = _settle(Rights(after.state, after._rules, [participant]))
+        return (*changes, *settled), ended
 
     # Who is in the space
 
@@ -180,7 +181,7 @@ class Membership:
 
     def grant(self, recipient: str, grant: CapabilityGrant) -> Changes:
         """Add a grant; earlier grants stay."""
-        return self.apply(Change("grants", recipient, (*self.state.grants.get(recipient, ()), grant)))
+        return (Change("grants", recipient, (*self.state.grants.get(recipient, ()), grant)),)
 
     def sources(
         self, giver: str, patterns: Iterable[CapabilityPattern], recipient: str
@@ -222,7 +223,7 @@ class Membership:
             recipient,
             keep_passed_on=keep_passed_on,
         )
-        return self._settle(rights) if is_changed else ((), ())
+        return _settle(rights) if is_changed else ((), ())
 
     def drop_grants(self, participants: Iterable[str]) -> Changes:
         """End all grants of participants that are away. What they have passed on stays."""
@@ -233,15 +234,11 @@ class Membership:
         rights = Rights(self.state, self._rules, granted)
         for name in granted:
             rights.lapse(name)
-        return self._settle(rights)[0]
+        return _settle(rights)[0]
 
     def end_unfounded(self) -> tuple[Changes, tuple[EndedRights, ...]]:
         """End the rights that no longer come from space.yaml: it changed, or an earlier version kept them."""
-        return self._settle(Rights(self.state, self._rules), Steps(_ALL_STEPS))
-
-    def _settle(self, rights: Rights, steps: Steps | None = None) -> tuple[Changes, tuple[EndedRights, ...]]:
-        rights.settle(steps or Steps(COMPARISON_STEPS))
-        return self.apply(*rights.changes()), rights.no_longer_held()
+        return _settle(Rights(self.state, self._rules), Steps(_ALL_STEPS))
 
     def _patterns_of_its_own(self, participant: str) -> tuple[dict[str, Any], ...] | None:
         if not self.has(participant):
@@ -273,19 +270,18 @@ class Membership:
         seconds = pause.timeout_seconds
         until = None if seconds is None else now + timedelta(seconds=min(float(seconds), _MAX_PAUSE_SECONDS))
         value = ActivePause(until=until, reason=pause.reason, envelope_id=envelope_id)
-        return self.apply(*(Change("pauses", name, value) for name in participants))
+        return tuple(Change("pauses", name, value) for name in participants)
 
     def shift_pauses(self, by: timedelta) -> Changes:
         """Move the end of every pause: the wall clock was set, and the time that is left stays."""
         limited = [(name, pause, pause.until) for name, pause in self.state.pauses.items() if pause.until is not None]
-        return self.apply(
-            *(Change("pauses", name, pause.model_copy(update={"until": end + by})) for name, pause, end in limited)
+        return tuple(
+            Change("pauses", name, pause.model_copy(update={"until": end + by})) for name, pause, end in limited
         )
 
     def resume(self, participants: Iterable[str]) -> Changes:
         """End the pauses of these participants."""
-        paused = (name for name in participants if name in self.state.pauses)
-        return self.apply(*[Change("pauses", name) for name in paused])
+        return tuple(Change("pauses", name) for name in participants if name in self.state.pauses)
 
     def expired_pauses(self, *, now: datetime) -> dict[str, ActivePause]:
         """Return the pauses that have timed out, by participant."""
@@ -293,19 +289,18 @@ class Membership:
 
     def shut_down(self, participants: Iterable[str]) -> Changes:
         """Silence participants until they join again."""
-        return self.apply(*(Change("shut_down", name, value=True) for name in participants))
+        return tuple(Change("shut_down", name, value=True) for name in participants)
 
     def end_shutdown(self, participant: str) -> Changes:
         """Let a participant that joined again send."""
-        shut_down = participant in self.state.shut_down
-        return self.apply(Change("shut_down", participant)) if shut_down else ()
+        return (Change("shut_down", participant),) if participant in self.state.shut_down else ()
 
     # Who proposed what
 
     def add_proposal(self, proposal: Envelope, *, now: datetime, max_bytes: int = 64 * 1024) -> Changes:
-        """Remember who proposed what, and to which peers, and keep it for those who join until it is decided.
+        """Remember who proposed what, and to which peers, and keep it for late joiners until it is decided.
 
-        A proposal of more than `max_bytes` is kept without its parameters.
+        A proposal of more than `max_bytes` is kept without its parameters. `apply_surplus` keeps the limits.
         """
         proposer, peers = proposal.sender, proposal.addressees
         subject = CallSubject.read(proposal.body)
@@ -321,13 +316,19 @@ class Membership:
             truncated=is_too_large,
             proposed_at=now,
         )
-        applied = self.apply(Change("proposals", proposal.id, value))
+        return (Change("proposals", proposal.id, value),)
+
+    def apply_surplus(self) -> Changes:
+        """Remove or close the proposals above the limits, after one was added. Returns the changes."""
+        changes: list[Change] = []
         while (oldest := self._remembered.surplus(MAX_PROPOSALS, MAX_PROPOSALS_OF_ONE)) is not None:
-            applied = (*applied, *self.apply(Change("proposals", oldest)))
+            changes.append(Change("proposals", oldest))
+            self.apply(changes[-1])
         # Closed, not forgotten: a late decision is still checked against the proposer and the addressee.
         while (oldest := self._undecided.surplus(MAX_UNDECIDED_BYTES, MAX_UNDECIDED)) is not None:
-            applied = (*applied, *self._close_proposals(oldest, lambda _: True))
-        return applied
+            changes.append(self._closed(oldest))
+            self.apply(changes[-1])
+        return tuple(changes)
 
     def proposal_problem(self, proposal: Envelope, *, now: datetime) -> tuple[str, str] | None:
         """Return why a new proposal may not be made, as an error code and a sentence, or None."""
@@ -378,21 +379,20 @@ class Membership:
                     rejected = {decision.sender, one.proposer, *one.rejected_by}
                     return one.proposer == decision.sender or rejected.issuperset(self.may_fulfil(one))
 
-        undecided = [name for name in decision.correlation_ids if name in self._undecided]
-        if decision.kind == kinds.MCP_REJECT:
-            undecided = [name for name in undecided if decision.sender not in self.state.proposals[name].rejected_by]
-        changes = tuple(change for name in undecided for change in self._close_proposals(name, is_decided, decision))
-        if decision.kind == kinds.MCP_REJECT:
-            left = ((name, self.state.proposals[name]) for name in undecided if name in self._undecided)
-            changes += self.apply(
-                *(
-                    Change(
-                        "proposals", name, one.model_copy(update={"rejected_by": (*one.rejected_by, decision.sender)})
-                    )
-                    for name, one in left
-                )
-            )
-        return changes
+        changes: list[Change] = []
+        for name in dict.fromkeys(decision.correlation_ids):
+            one = self.state.proposals.get(name)
+            if one is None or name not in self._undecided:
+                continue
+            is_reject = decision.kind == kinds.MCP_REJECT
+            if is_reject and decision.sender in one.rejected_by:
+                continue
+            if is_decided(one):
+                changes.append(self._closed(name, decision.sender))
+            elif is_reject:
+                rejected = one.model_copy(update={"rejected_by": (*one.rejected_by, decision.sender)})
+                changes.append(Change("proposals", name, rejected))
+        return tuple(changes)
 
     def may_fulfil(self, proposal: OpenProposal) -> list[str]:
         """Return the participants that may send the proposed request."""
@@ -412,22 +412,13 @@ class Membership:
 
     def close_proposals_of(self, proposer: str) -> Changes:
         """Close the undecided proposals of a participant that left."""
-        return tuple(
-            change
-            for name in tuple(self._undecided)
-            for change in self._close_proposals(name, lambda one: one.proposer == proposer)
-        )
+        made = (name for name in self._undecided if self.state.proposals[name].proposer == proposer)
+        return tuple(self._closed(name) for name in made)
 
-    def _close_proposals(
-        self, proposal_id: str, is_closed: Callable[[OpenProposal], bool], decision: Envelope | None = None
-    ) -> Changes:
-        before = self.state.proposals[proposal_id]
-        if not is_closed(before):
-            return ()
-        closed: dict[str, Any] = {"envelope": None, "truncated": False}
-        if decision is not None:
-            closed["decided_by"] = decision.sender
-        return self.apply(Change("proposals", proposal_id, before.model_copy(update=closed)))
+    def _closed(self, name: str, decided_by: str | None = None) -> Change:
+        before = self.state.proposals[name]
+        closed = {"envelope": None, "truncated": False, "decided_by": decided_by or before.decided_by}
+        return Change("proposals", name, before.model_copy(update=closed))
 
     def _index_proposal(self, name: str) -> None:
         # One that stays keeps its place, so that the order follows from the state alone.
@@ -484,22 +475,29 @@ class Membership:
             return errors.PROPOSAL_DIFFERS, text
         return None
 
-    def apply(self, *changes: Change) -> Changes:
-        """Change the state, and return the changes with what they replaced."""
-        applied = []
+    def apply(self, *changes: Change) -> None:
+        """Change the state."""
         for change in changes:
-            applied.append(self.state.apply(change))
+            self.state.apply(change)
             if change.table in ("invited", "removed", "grants"):
                 self._permissions.pop(change.key, None)
             if change.table == "proposals":
                 self._index_proposal(change.key)
-        return tuple(applied)
+
+    def after(self, changes: Changes) -> "Membership":
+        """Return the membership as it will be after changes."""
+        return Membership(self._config, self.state.after(changes))
 
     def _invitation_of(self, participant: str) -> Invitation | None:
         """Return the invitation that counts: space.yaml comes first, unless the participant was removed since."""
         invitation = self.state.invited.get(participant)
         is_configured = participant in self._config.participants
         return invitation if invitation is not None and (invitation.above_configured or not is_configured) else None
+
+
+def _settle(rights: Rights, steps: Steps | None = None) -> tuple[Changes, tuple[EndedRights, ...]]:
+    rights.settle(steps or Steps(COMPARISON_STEPS))
+    return tuple(rights.changes()), rights.no_longer_held()
 
 
 def _shared_chars(one: str, other: str) -> int:

@@ -33,6 +33,7 @@ from mew_spaces.core.effects import (
     ConnectionId,
     Deliver,
     Effect,
+    Greet,
     Receipt,
     accept,
     refuse,
@@ -63,7 +64,7 @@ class MembershipRules:
         try:
             match envelope.kind:
                 case kinds.CAPABILITY_GRANT:
-                    return self._grant(envelope, now)
+                    return self._grant(envelope)
                 case kinds.CAPABILITY_REVOKE:
                     return self._revoke(envelope, now)
                 case kinds.SPACE_INVITE:
@@ -88,7 +89,7 @@ class MembershipRules:
             error = errors.INVALID_REQUEST if envelope.kind == kinds.SPACE_INVITE else errors.INVALID_PAYLOAD
             return refuse(error, str(problem), code=errors.VALIDATION_ERROR)
 
-    def _grant(self, envelope: Envelope, now: datetime) -> Receipt:
+    def _grant(self, envelope: Envelope) -> Receipt:
         payload = read_payload(envelope, Grant)
         refused = _invalid_patterns(envelope.kind, "capabilities", payload.capabilities)
         if refused is not None:
@@ -108,7 +109,7 @@ class MembershipRules:
         grant = CapabilityGrant(names=names, granter=envelope.sender, patterns=payload.capabilities, through=through)
         changes = self._membership.grant(recipient, grant)
         note = AuditNote(envelope, recipient, payload.reason, payload.capabilities, payload.grant_id or envelope.id)
-        return accept(envelope, *state_changed(changes), note, *self._welcomes((recipient,), now))
+        return accept(envelope, *state_changed(changes), note, *self._welcomes((recipient,)))
 
     def _revoke(self, envelope: Envelope, now: datetime) -> Receipt | None:
         payload = read_payload(envelope, Revoke)
@@ -131,14 +132,14 @@ class MembershipRules:
         others = tuple(one for one in ended if one.participant != recipient)
         note = AuditNote(envelope, recipient, payload.reason, revoked, payload.grant_id)
         effects, listed = self._end_others(envelope, others, payload.reason, now)
-        welcomes = self._welcomes((recipient,), now) if revoked else ()
+        welcomes = self._welcomes((recipient,)) if revoked else ()
         answer = {"revoked": list(revoked), **listed}
         return accept(envelope, *state_changed(changes), note, *welcomes, *effects, answer=answer)
 
-    def _welcomes(self, participants: Iterable[str], now: datetime) -> tuple[Effect, ...]:
+    def _welcomes(self, participants: Iterable[str]) -> tuple[Effect, ...]:
         """Tell participants what they may send now, before all others learn of the change."""
         connections = {name: self._membership.connections_of((name,)) for name in dict.fromkeys(participants)}
-        return tuple(self._space.welcome(ParticipantId(name), to, now=now) for name, to in connections.items() if to)
+        return tuple(Greet(ParticipantId(name), to) for name, to in connections.items() if to)
 
     def _end_others(
         self, cause: Envelope, ended: tuple[EndedRights, ...], reason: str | None, now: datetime
@@ -156,7 +157,7 @@ class MembershipRules:
         payload = Ended(ended=tuple(listed), omitted=omitted or None).model_dump(mode="json", exclude_none=True)
         message = self._messages.compose(kinds.CAPABILITY_ENDED, payload, now=now, correlation_id=(cause.id,))
         notes = (AuditNote(cause, one.participant, reason, one.capabilities) for one in ended)
-        return (*notes, *self._welcomes((one.participant for one in ended), now), Broadcast(message)), payload
+        return (*notes, *self._welcomes(one.participant for one in ended), Broadcast(message)), payload
 
     def _invite(self, envelope: Envelope, reply_to: tuple[ConnectionId, ...], now: datetime) -> Receipt:
         payload = read_payload(envelope, Invite)
@@ -197,7 +198,7 @@ class MembershipRules:
         ack = InviteAck(status="created", participant_id=name, token=token, connection_url=self._space.connection_url)
         presence = Presence(
             event="invited",
-            participant=Member(id=name, capabilities=self._membership.permissions_of(name).patterns),
+            participant=Member(id=name, capabilities=self._membership.after(changes).permissions_of(name).patterns),
             invited_by=envelope.sender,
             reason=payload.reason,
         )
@@ -240,11 +241,11 @@ class MembershipRules:
         if participant is None:
             return _not_found(payload.participant_id)
         note = AuditNote(envelope, participant, payload.reason)
-        changed, effects, ended = self._space.remove(participant, now=now)
+        changes, effects, ended = self._space.remove(participant, now=now)
         others, listed = self._end_others(envelope, ended, payload.reason, now)
         # The broadcast comes before its disconnection: the removed participant, too, learns who removed it and why.
         return Receipt(
-            (changed, note, *others, Broadcast(envelope), *effects),
+            (*state_changed(changes), note, *others, Broadcast(envelope), *effects),
             accepted=envelope,
             answer={"participant_id": participant, **listed},
         )

@@ -1,6 +1,7 @@
 """[pure] One space: members, permissions, streams and the status board. Events in, effects out.
 
-Every method is one event. Time and ids come in as arguments, and no method raises on what a client wrote.
+What connections do is a fact that holds at once. An envelope is decided first, which changes nothing; `apply` makes it
+true once it is stored. Time and ids come in as arguments, and no method raises on what a client wrote.
 
 Delivery: every accepted envelope goes to every member, its sender included, whatever `to` says. A refusal goes to the
 sender alone.
@@ -12,7 +13,7 @@ this rule: it neither supersedes nor is superseded.
 What the envelopes of one namespace do is decided in `membership_rules` and `streams`.
 """
 
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -40,6 +41,7 @@ from mew_spaces.core.effects import (
     Deliver,
     Dismiss,
     Effect,
+    Greet,
     Receipt,
     Relay,
     RevokeTokens,
@@ -48,10 +50,11 @@ from mew_spaces.core.effects import (
     refuse,
     state_changed,
 )
+from mew_spaces.core.events import gateway_of
 from mew_spaces.core.membership import MemberConnections, Membership
 from mew_spaces.core.membership_rules import MembershipRules
 from mew_spaces.core.permissions import PermissionDecision, Permissions
-from mew_spaces.core.state import Change, Changes, SpaceState
+from mew_spaces.core.state import Changes, SpaceState
 from mew_spaces.core.streams import StreamRules
 from mew_spaces.core.system_messages import NewId, SystemMessages
 
@@ -61,7 +64,7 @@ OWNER_GRACE = timedelta(seconds=5)
 _KEPT_KINDS = frozenset({kinds.STREAM_REQUEST, kinds.CAPABILITY_GRANT, kinds.SPACE_INVITE})
 """Kinds whose payloads the space keeps for late joiners."""
 
-_ONLY_PASSED_ON = frozenset(
+ONLY_PASSED_ON = frozenset(
     {
         kinds.CHAT,
         kinds.CHAT_ACKNOWLEDGE,
@@ -147,12 +150,12 @@ class Space:
         """Let a participant in whose token was checked. Joining again on the same connection repeats the welcome."""
         member = self.members.get(participant)
         if member is not None and connection in member.sockets:
-            return (self.welcome(participant, (connection,), now=now),)
+            return (Greet(participant, (connection,)),)
         permissions = self.membership.permissions_of(participant)
         problem = self._limit_reached(member, permissions)
         if problem:
             return self.reject_connection(connection, errors.LIMIT_EXCEEDED, problem, errors.CLOSE_LIMIT, now=now)
-        effects: list[Effect] = [*state_changed(self.membership.end_shutdown(participant))]
+        effects = list(self._change(self.membership.end_shutdown(participant)))
         is_new = member is None or not member.sockets
         if member is None:
             member = self.members[participant] = MemberConnections()
@@ -162,7 +165,7 @@ class Space:
         member.sockets.append(connection)
         self.absent_since.pop(participant, None)
         # Admitted first: the welcome is a picture of the space, and what changes it from here on must arrive after it.
-        effects += [Admit(connection), self.welcome(participant, (connection,), now=now)]
+        effects += [Admit(connection), Greet(participant, (connection,))]
         if is_new:
             self.board.joined(participant, now=now, is_asked=not permissions.several_connections)
             joined = Member(id=participant, capabilities=permissions.patterns)
@@ -175,15 +178,13 @@ class Space:
             effects.append(Deliver(message, (connection,)))
         return tuple(effects)
 
-    def join_virtually(
-        self, connection: ConnectionId, participant: ParticipantId, *, now: datetime
-    ) -> tuple[Effect, ...]:
+    def join_virtually(self, connection: ConnectionId, participant: ParticipantId) -> tuple[Effect, ...]:
         """Let a log file receive as a participant. The participant becomes a member; no presence is sent."""
         member = self.members.setdefault(participant, MemberConnections())
-        if member.virtual is not None:
+        if any(gateway_of(one) == gateway_of(connection) for one in member.logs):
             return ()
-        member.virtual = connection
-        return Admit(connection), self.welcome(participant, (connection,), now=now)
+        member.logs.append(connection)
+        return Admit(connection), Greet(participant, (connection,))
 
     def leave(self, connection: ConnectionId, participant: ParticipantId, *, now: datetime) -> tuple[Effect, ...]:
         """Handle a closed connection. One that was superseded or never joined changes nothing."""
@@ -193,7 +194,7 @@ class Space:
         member.sockets.remove(connection)
         if member.sockets:
             return (Dismiss(connection),)
-        if member.virtual is None:
+        if not member.logs:
             del self.members[participant]
         self.board.requests.left(participant)
         # Its streams and grants stay for OWNER_GRACE: most who leave only reconnect (docs/reference/wire.md, row 14).
@@ -202,28 +203,22 @@ class Space:
 
     def leave_all(self, is_closed: Callable[[ConnectionId], bool], *, now: datetime) -> tuple[Effect, ...]:
         """Handle all closed connections of members at once."""
+        for name, member in tuple(self.members.items()):
+            member.logs = [one for one in member.logs if not is_closed(one)]
+            if not member.all:
+                del self.members[name]
         connections = [(one, name) for name, member in self.members.items() for one in member.sockets]
         closed = [(one, name) for one, name in connections if is_closed(one)]
         return tuple(effect for connection, name in closed for effect in self.leave(connection, name, now=now))
 
     def remove(
         self, participant: ParticipantId, *, now: datetime
-    ) -> tuple[StateChanged, tuple[Effect, ...], tuple[EndedRights, ...]]:
-        """Remove a participant for good: its connections, its tokens, its streams and its right to write to others.
+    ) -> tuple[Changes, tuple[Effect, ...], tuple[EndedRights, ...]]:
+        """Return how a participant is removed for good, with its connections, tokens, streams and rights to write.
 
-        Returns the change, what follows, and the rights of others that ended with its own.
+        These are the changes, what follows them, and the rights of others that end with its own.
         """
-        member = self.members.pop(participant, None)
-        absent_since = self.absent_since.pop(participant, None)
-
-        def restore() -> None:
-            if absent_since is not None:
-                self.absent_since[participant] = absent_since
-            if member is not None:
-                joined_since = self.members.get(participant, MemberConnections())
-                self.members[participant] = MemberConnections([*member.sockets, *joined_since.sockets], member.virtual)
-
-        self.board.requests.left(participant)
+        member = self.members.get(participant)
         effects: list[Effect] = []
         for connection in () if member is None else member.all:
             effects += [Dismiss(connection), CloseConnection(connection, errors.CLOSE_REMOVED, errors.REMOVED)]
@@ -233,7 +228,7 @@ class Space:
         removed, ended = self.membership.remove(participant)
         changes = (*removed, *self.membership.close_proposals_of(participant))
         stream_changes, stream_effects = self._streams.end_streams_of(participant, now=now)
-        return StateChanged((*changes, *stream_changes), restore), (*effects, *stream_effects), ended
+        return (*changes, *stream_changes), (*effects, *stream_effects), ended
 
     def reject_connection(
         self,
@@ -260,17 +255,20 @@ class Space:
             self.absent_since.setdefault(ParticipantId(proposer), now)
         self.not_back_yet.clear()
         expired = self.membership.expired_pauses(now=now)
-        changes = [*self.membership.resume(expired)]
-        effects: list[Effect] = [self._resumed(name, pause.envelope_id, now) for name, pause in expired.items()]
         gone = [name for name, since in self.absent_since.items() if now - since >= OWNER_GRACE]
-        changes += self.membership.drop_grants(gone)
+        changed = [*self._change((*self.membership.resume(expired), *self.membership.drop_grants(gone)))]
+        effects: list[Effect] = [self._resumed(name, pause.envelope_id, now) for name, pause in expired.items()]
         for participant in gone:
             del self.absent_since[participant]
-            changes += self.membership.close_proposals_of(participant)
-            stream_changes, stream_effects = self._streams.end_streams_of(participant, now=now)
-            changes += stream_changes
+            changes, stream_effects = self._streams.end_streams_of(participant, now=now)
+            changed += self._change((*self.membership.close_proposals_of(participant), *changes))
             effects += stream_effects
-        return (*state_changed(tuple(changes)), *effects, *self._request_statuses(now))
+        return (*changed, *effects, *self._request_statuses(now))
+
+    def _change(self, changes: Changes) -> tuple[Effect, ...]:
+        """Apply the changes of a fact, and return the effect that stores them."""
+        self.membership.apply(*changes)
+        return state_changed(changes)
 
     def _request_statuses(self, now: datetime) -> Iterator[Deliver]:
         """Ask for the figures that are old, the participants alone: nobody else has to act on it."""
@@ -303,42 +301,7 @@ class Space:
         """Shift every deadline: the wall clock was set by this much."""
         self.absent_since = {name: since + by for name, since in self.absent_since.items()}
         self.board.shift(by)
-        return state_changed(self.membership.shift_pauses(by))
-
-    # What could not be stored
-
-    def roll_back(
-        self,
-        refused: Sequence[StateChanged],
-        kept: Sequence[StateChanged],
-        open_connections: Container[ConnectionId],
-        *,
-        now: datetime,
-    ) -> tuple[Changes, tuple[Effect, ...]]:
-        """Undo what envelopes changed that could not be stored, and return the changes that do so and what follows.
-
-        `refused` and `kept` are in the order in which they were made. `kept` are changes that the gateway itself made
-        in between: what these removed stays removed. A removed member is back, but it leaves if its connections were
-        closed meanwhile.
-        """
-        undone: list[Change] = []
-        for effect in reversed(refused):
-            undone += self.membership.apply(*(change.inverse for change in reversed(effect.changes)))
-            if effect.restore is not None:
-                effect.restore()
-        for effect in kept:
-            undone += self.membership.apply(*(change for change in effect.changes if change.value is None))
-        return tuple(undone), self.leave_all(lambda one: one not in open_connections, now=now)
-
-    def update_greeting(self, message: Deliver, *, now: datetime) -> Deliver | None:
-        """Return what tells a participant that joins how the space is, as it is now; any other message unchanged."""
-        match message.envelope.kind:
-            case kinds.SYSTEM_WELCOME:
-                return self.welcome(ParticipantId(message.envelope.addressees[0]), message.connections, now=now)
-            case kinds.PARTICIPANT_PAUSE if self.membership.pause_of(message.envelope.addressees[0], now=now) is None:
-                return None
-            case _:
-                return message
+        return self._change(self.membership.shift_pauses(by))
 
     # Envelopes and stream frames
 
@@ -347,34 +310,22 @@ class Space:
     ) -> Receipt | None:
         """Return the refusal of an envelope that is above the rate limit or malformed; no shared state decides that."""
         refused = self._above_rate_limit(sender) or malformed(draft, sender, self._limits.name_chars, self._may_open)
-        return None if refused is None else self._refuse(refused, draft, sender, connection, now=now)
+        return None if refused is None else self.refuse(refused, draft, sender, connection, now=now)
 
-    def receive(
-        self,
-        draft: Draft,
-        *,
-        sender: ParticipantId,
-        now: datetime,
-        connection: ConnectionId | None = None,
-        is_checked: bool = False,
+    def decide(
+        self, draft: Draft, *, sender: ParticipantId, now: datetime, connection: ConnectionId | None = None
     ) -> Receipt:
-        """Handle an envelope of a participant, from one of its connections or, without one, from HTTP.
+        """Decide an envelope that `check` let pass, from one of its sender's connections or, without one, from HTTP.
 
-        `is_checked` says that `check` found no refusal.
+        Changes nothing: `apply` does, once the envelope is stored.
         """
         # Between two broadcasts, the kernel's work for each socket empties the CPU's caches. What the usual envelope
         # costs here is mostly the number of functions it goes through.
-        refused = None
-        if not is_checked:
-            refused = self._above_rate_limit(sender) or malformed(
-                draft, sender, self._limits.name_chars, self._may_open
-            )
-        if refused is None and connection is not None:
-            refused = self._superseded(sender, connection)
+        refused = None if connection is None else self._superseded(sender, connection)
         if refused is None and (self.state.pauses or self.state.shut_down):
             refused = self._silenced(draft, sender, now)
         if refused is not None:
-            return self._refuse(refused, draft, sender, connection, now=now)
+            return self.refuse(refused, draft, sender, connection, now=now)
         kind = draft.kind or ""
         permissions = self.membership.permissions_of(sender)
         if kind == kinds.SYSTEM_HEARTBEAT:
@@ -388,21 +339,42 @@ class Space:
                 attempted_kind=kind,
                 your_capabilities=permissions.patterns,
             )
-            return self._refuse(violation, draft, sender, connection, now=now, decision=decision)
+            return self.refuse(violation, draft, sender, connection, now=now, decision=decision)
         envelope = draft if isinstance(draft, Envelope) else self._complete(draft, sender, now)
-        if kind == kinds.CHAT:
-            self.board.chatted(envelope, now=now)
-        elif kind == kinds.REASONING_START or (
-            kind == kinds.CHAT_ACKNOWLEDGE and envelope.body.get("status") == "processing"
-        ):
-            self.board.worked(sender, now=now)
-        receipt = None if kind in _ONLY_PASSED_ON else self._handle(envelope, connection, now)
+        receipt = None if kind in ONLY_PASSED_ON else self._handle(envelope, connection, now)
         if receipt is None:
             return Receipt((Broadcast(envelope),), envelope, None, NO_ANSWER, decision)
         if receipt.refused is not None and not receipt.effects:
-            refused_receipt = self._refuse(receipt.refused, draft, sender, connection, now=now, decision=decision)
+            refused_receipt = self.refuse(receipt.refused, draft, sender, connection, now=now, decision=decision)
             return refused_receipt._replace(answer=receipt.answer)
         return receipt._replace(decision=decision)
+
+    def apply(self, receipt: Receipt, *, now: datetime) -> tuple[Effect, ...]:
+        """Make the decision about an envelope true, now that it is stored. Returns what follows besides its effects."""
+        envelope = receipt.accepted
+        if envelope is None:
+            return ()
+        kind = envelope.kind
+        if kind == kinds.CHAT:
+            self.board.chatted(envelope, now=now)
+        elif kind in ONLY_PASSED_ON:
+            if kind == kinds.REASONING_START or envelope.body.get("status") == "processing":
+                self.board.worked(envelope.sender, now=now)
+        else:
+            for effect in receipt.effects:
+                if isinstance(effect, StateChanged):
+                    self.membership.apply(*effect.changes)
+                elif isinstance(effect, RevokeTokens):
+                    self.members.pop(effect.participant, None)
+                    self.absent_since.pop(effect.participant, None)
+                    self.board.requests.left(effect.participant)
+            if kind == kinds.PARTICIPANT_STATUS:
+                reported = self.state.statuses.get(envelope.sender)
+                is_kept = reported is not None and reported.envelope_id == envelope.id and len(receipt.effects) > 1
+                self.board.follow(envelope, reported if is_kept else None)
+            elif kind == kinds.MCP_PROPOSAL:
+                return state_changed(self.membership.apply_surplus())
+        return ()
 
     def relay(
         self, frame: StreamFrame, *, sender: ParticipantId, connection: ConnectionId, now: datetime
@@ -440,12 +412,12 @@ class Space:
         if self._is_too_large_to_keep(envelope):
             return None  # passed on like any envelope: its size is within the limit, only the board cannot hold it
         try:
-            changed = self.board.post(envelope, at=now)
+            change = self.board.read(envelope, at=now)
         except PayloadError as error:
             # Without figures it is not misleading: simple clients say only what they do.
             has_figures = not {"tokens", "max_tokens", "messages_in_context", "context"}.isdisjoint(envelope.body)
             return refuse(errors.INVALID_PAYLOAD, str(error), code=errors.VALIDATION_ERROR) if has_figures else None
-        return None if changed is None else accept(envelope, changed)
+        return None if change is None else accept(envelope, StateChanged((change,)))
 
     def _is_too_large_to_keep(self, envelope: Envelope) -> bool:
         return len(to_json(envelope.payload)) > self._limits.kept_payload_bytes
@@ -473,7 +445,7 @@ class Space:
         """Return the connection that was used, else (over HTTP) all connections of the sender."""
         return self.membership.connections_of((sender,)) if connection is None else (connection,)
 
-    def _refuse(
+    def refuse(
         self,
         payload: ErrorPayload,
         draft: Draft,
@@ -483,6 +455,7 @@ class Space:
         now: datetime,
         decision: PermissionDecision | None = None,
     ) -> Receipt:
+        """Return the refusal of an envelope. Its error goes to the connection it came by, else to all of the sender."""
         reply_to = self._reply_to(sender, connection)
         error = self.messages.compose_error(payload, sender, now=now, envelope_id=draft.id)
         return Receipt((Deliver(error, reply_to),) if reply_to else (), refused=payload, decision=decision)
@@ -506,8 +479,9 @@ class Space:
             return f"you already have {limits.sockets_per_member} connections, which is the limit; close one first"
         return None
 
-    def welcome(self, participant: ParticipantId, connections: tuple[ConnectionId, ...], *, now: datetime) -> Deliver:
+    def welcome(self, greet: Greet, *, now: datetime) -> Deliver:
         """Tell connections of a participant how the space is."""
+        participant = greet.participant
         # Written without models: when all members of a large space return at once, each of them gets all others.
         others = (name for name in self.members if name != participant)
         statuses = self.state.statuses
@@ -527,7 +501,7 @@ class Space:
         if self._facts:
             payload["space"] = self._facts
         message = self.messages.compose(kinds.SYSTEM_WELCOME, payload, now=now, to=(participant,))
-        return Deliver(message, connections)
+        return Deliver(message, greet.connections)
 
     def _left(self, participant: ParticipantId, *, now: datetime) -> Broadcast:
         presence = {"event": "leave", "participant": {"id": participant}}

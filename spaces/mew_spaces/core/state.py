@@ -2,14 +2,15 @@
 
 Owns everything about a space that has to survive a restart: invitations, removals, grants, pauses, shutdowns, open
 proposals, open streams and the last status of each participant. `SpaceState` has all of it and serialises as one JSON
-object. It changes only through `Change` values, each of which sets or removes one entry. The core returns every change
-in a `StateChanged` effect, ahead of the messages that announce it, so a store can write it first.
+object. It changes only through `Change` values, each of which sets or removes one entry. The core returns the changes
+of an envelope in a `StateChanged` effect, and applies them once they are stored.
 
 Does not know why a change was made, who is connected, or where the state is stored.
 """
 
+from copy import copy
 from datetime import datetime
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple, get_args
 
 from mew_protocol.ids import ParticipantId
 from mew_protocol.payloads.mcp import GATEWAY_KEYS
@@ -152,24 +153,15 @@ Value = Invitation | tuple[CapabilityGrant, ...] | ActivePause | OpenProposal | 
 
 
 class Change(NamedTuple):
-    """Sets the entry `key` of a table to `value`, or removes it if that is None.
-
-    `before` is the value that it replaced, known once the change is applied.
-    """
+    """Sets the entry `key` of a table to `value`, or removes it if that is None."""
 
     table: Table
     key: str
     value: Value | None = None
-    before: Value | None = None
-
-    @property
-    def inverse(self) -> "Change":
-        """The change that undoes this one."""
-        return Change(self.table, self.key, self.before)
 
     def encode(self) -> bytes:
-        """Return the change as JSON, without what it replaced."""
-        return to_json(_WrittenChange(self.table, self.key, self.value)._asdict())
+        """Return the change as JSON."""
+        return to_json(self._asdict())
 
     @staticmethod
     def decode(data: bytes) -> "Change":
@@ -215,23 +207,21 @@ class SpaceState(BaseModel):
         tables: tuple[Table, ...] = ("grants", "pauses", "shut_down", "statuses")
         return [Change(table, participant) for table in tables if participant in getattr(self, table)]
 
-    def apply(self, change: Change) -> Change:
-        """Set or remove one entry, and return the change with the value that it replaced.
-
-        Applying the same changes in the same order always gives the same state. The inverse of a removal puts the entry
-        behind all others.
-        """
+    def apply(self, change: Change) -> None:
+        """Set or remove one entry. The same changes in the same order always give the same state."""
         entries = getattr(self, change.table)
-        before: Value | None
         if isinstance(entries, set):
-            before = True if change.key in entries else None
             entries.discard(change.key) if change.value is None else entries.add(change.key)
+        elif change.value is None:
+            entries.pop(change.key, None)
         else:
-            before = entries.get(change.key)
-            if change.value is None:
-                entries.pop(change.key, None)
-            else:
-                entries[change.key] = change.value
+            entries[change.key] = change.value
         if isinstance(change.value, Stream):
             self.streams_opened = max(self.streams_opened, change.value.number)
-        return change._replace(before=before)
+
+    def after(self, changes: Changes) -> "SpaceState":
+        """Return a copy to which changes were applied."""
+        copied = self.model_copy(update={table: copy(getattr(self, table)) for table in get_args(Table)})
+        for change in changes:
+            copied.apply(change)
+        return copied

@@ -53,21 +53,22 @@ class StreamRules:
             return refuse(errors.INVALID_PAYLOAD, str(problem), code=errors.VALIDATION_ERROR)
 
     def end_streams_of(self, participant: ParticipantId, *, now: datetime) -> tuple[Changes, tuple[Effect, ...]]:
-        """Close the streams of a participant that is gone, and end its right to write to others."""
+        """Return how the streams of a participant that is gone close, and how its right to write to others ends."""
+        to = tuple(name for name in self._connected if name != participant)
         changes: list[Change] = []
         effects: list[Effect] = []
         for stream in tuple(self._state.streams.values()):
             if stream.owner == participant:
-                changes.append(self._state.apply(Change("streams", stream.id)))
+                changes.append(Change("streams", stream.id))
                 payload = {"stream_id": stream.id, "reason": "owner_disconnected"}
                 # Readers that know the stream only by its request or its opening find it by these ids.
                 correlation_id = (*sorted(stream.names), stream.id)
-                effects.append(Broadcast(self._compose(kinds.STREAM_CLOSE, payload, now, correlation_id)))
+                effects.append(Broadcast(self._compose(kinds.STREAM_CLOSE, payload, now, correlation_id, to=to)))
             elif participant in stream.writers:
                 kept = stream.model_copy(update={"writers": _without(stream.writers, participant)})
-                changes.append(self._state.apply(Change("streams", stream.id, kept)))
+                changes.append(Change("streams", stream.id, kept))
                 about = {"participant_id": participant, "reason": "participant_disconnected"}
-                effects.append(Broadcast(self._writers_changed(kinds.STREAM_WRITE_REVOKED, kept, about, now)))
+                effects.append(Broadcast(self._writers_changed(kinds.STREAM_WRITE_REVOKED, kept, about, now, to=to)))
         return tuple(changes), tuple(effects)
 
     def _open(self, envelope: Envelope, now: datetime) -> Receipt:
@@ -102,7 +103,7 @@ class StreamRules:
             metadata={key: value for key, value in envelope.body.items() if key not in _GATEWAY_KEYS},
             names=frozenset({envelope.id, opened.id}),
         )
-        change = self._state.apply(Change("streams", stream.id, stream))
+        change = Change("streams", stream.id, stream)
         return accept(
             envelope,
             StateChanged((change,)),
@@ -118,7 +119,7 @@ class StreamRules:
         if envelope.sender not in (stream.owner, *stream.writers):
             text = f"only the owner and the writers of '{stream.id}' may close it"
             return refuse(errors.UNAUTHORIZED, text, stream_id=stream.id)
-        return accept(envelope, StateChanged((self._state.apply(Change("streams", stream.id)),)))
+        return accept(envelope, StateChanged((Change("streams", stream.id),)))
 
     def _change_writers(self, envelope: Envelope, now: datetime) -> Receipt:
         payload = read_payload(envelope, WriteGrant)
@@ -166,8 +167,8 @@ class StreamRules:
     def _change(
         self, envelope: Envelope, changed: Stream, kind: str, status: str, about: dict[str, Any], now: datetime
     ) -> Receipt:
-        """Store a changed stream. Broadcasts the acknowledgement, not the request, as the TypeScript gateway does."""
-        change = self._state.apply(Change("streams", changed.id, changed))
+        """Change a stream. Broadcasts the acknowledgement, not the request, as the TypeScript gateway does."""
+        change = Change("streams", changed.id, changed)
         reason = {} if envelope.body.get("reason") is None else {"reason": envelope.body["reason"]}
         acknowledgement = self._writers_changed(kind, changed, {**about, **reason}, now, (envelope.id,))
         told = {key: value for key, value in acknowledgement.body.items() if key not in ("participant_id", "reason")}
@@ -181,10 +182,12 @@ class StreamRules:
         about: Mapping[str, Any],
         now: datetime,
         correlation_id: tuple[str, ...] | None = None,
+        *,
+        to: tuple[str, ...] | None = None,
     ) -> Envelope:
         """Compose the announcement of who may write to a stream now."""
         payload = {"stream_id": changed.id, **about, "authorized_writers": list(changed.writers)}
-        return self._compose(kind, payload, now, correlation_id or (*sorted(changed.names), changed.id))
+        return self._compose(kind, payload, now, correlation_id or (*sorted(changed.names), changed.id), to=to)
 
     def _find(self, names: Iterable[object]) -> Stream | None:
         """Return the open stream that one of these names: its id, the id of its opening or of its request."""
@@ -202,14 +205,14 @@ class StreamRules:
         now: datetime,
         correlation_id: tuple[str, ...],
         *,
-        to: tuple[str, ...] = (),
+        to: tuple[str, ...] | None = None,
     ) -> Envelope:
         """Compose a stream message. It addresses every member by name, as the TypeScript gateway does."""
         return self._messages.compose(
             kind,
             payload,
             now=now,
-            to=to or tuple(self._connected),
+            to=tuple(self._connected) if to is None else to,
             correlation_id=correlation_id,
             sender=STREAM_GATEWAY,
         )

@@ -27,6 +27,7 @@ from mew_protocol.payloads.mcp import UndecidedProposal
 
 from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.space import Space
+from mew_spaces.gateway.storage import Storage
 from mew_spaces.gateway.webhook import AttentionWebhook
 from mew_spaces.log.memory import SpaceLog
 
@@ -57,10 +58,7 @@ class AttentionWatch:
     clock: Callable[[], datetime]
     started_at: datetime
     webhook: AttentionWebhook | None
-    is_storing: Callable[[], bool]
-    """Whether envelopes can be stored."""
-    posts: Callable[[], bool]
-    """Whether this gateway posts to the webhook."""
+    storage: Storage
     single: _Items = ()
     """One item for each cause."""
     items: _Items = ()
@@ -87,7 +85,7 @@ class AttentionWatch:
                     if self.refresh():
                         announce()
                     if self.webhook is not None:
-                        self.webhook.observe(self.items, posts=self.posts())
+                        self.webhook.observe(self.items, posts=self.storage.is_leader)
                 except Exception:  # what a participant reported must not end the other tasks of the gateway
                     log.exception("failed to find what needs a person")
                 took = anyio.current_time() - begun
@@ -95,7 +93,7 @@ class AttentionWatch:
     def refresh(self) -> bool:
         """Look at the space now. Returns whether anything changed."""
         now = self.clock()
-        found = [] if self.is_storing() else [not_stored_item()]
+        found = [] if self.storage.is_storing else [not_stored_item()]
         proposals = (one.describe(now) for one in self.space.membership.undecided_proposals)
         found += [approval_item(UndecidedProposal.model_validate(one), now=now) for one in proposals]
         names = self.space.names

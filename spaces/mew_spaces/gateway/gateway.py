@@ -9,7 +9,7 @@ import math
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError
@@ -31,8 +31,6 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 
-from mew_spaces.backplane.interface import Backplane
-from mew_spaces.backplane.opening import open_backplane
 from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.errors import SpacesError
 from mew_spaces.gateway.audit import AuditLog, logging_options
@@ -43,10 +41,8 @@ from mew_spaces.gateway.http import HttpApi
 from mew_spaces.gateway.http_bodies import describe_error, respond_to_error
 from mew_spaces.gateway.log_writer import LogWriter
 from mew_spaces.gateway.registry import SpaceRegistry
-from mew_spaces.gateway.replica import ReplicaService
-from mew_spaces.gateway.replica_store import ReplicaOptions
 from mew_spaces.gateway.server import bound_socket, listener_options
-from mew_spaces.gateway.service import SpaceService, history_bounds
+from mew_spaces.gateway.service import OpenStorage, SpaceService, history_bounds, open_shared
 from mew_spaces.log.figures import FigureStore
 from mew_spaces.log.memory import NotStored, SpaceLog
 from mew_spaces.log.sqlite import SqliteLog, lock_path
@@ -73,13 +69,13 @@ _IS_HELD = "another gateway serves this space; stop it, or start all of them wit
 class HostedSpace:
     """A further space of a gateway. Tokens come from its state folder, else they are generated for this run.
 
-    With a `backplane`, other gateways serve it, too.
+    `storage` replaces the one that a gateway has alone.
     """
 
     config: SpaceConfig
     state: Path | None = None
     tokens: TokenBook | None = None
-    backplane: Backplane | None = None
+    storage: OpenStorage | None = None
 
 
 def create_app(registry: SpaceRegistry) -> Starlette:
@@ -152,7 +148,7 @@ class RunningGateway:
 
         Returns when the last one has gone, or after `seconds`; at once if there is no other gateway.
         """
-        shared = [one for one in self.registry if isinstance(one, ReplicaService) and one.has_other_gateways]
+        shared = [one for one in self.registry if one.storage.has_others]
         if not shared:
             return
         self.server.stop_listening()
@@ -197,16 +193,14 @@ async def serve_gateway(
     others: Sequence[HostedSpace] = (),
     tls: TlsFiles | None = None,
     trusted_proxies: Sequence[str] = (),
-    backplane: Backplane | None = None,
-    replica: ReplicaOptions | None = None,
+    storage: OpenStorage | None = None,
 ) -> AsyncIterator[RunningGateway]:
     """Run a gateway in this event loop while the block runs; port 0 picks a free port.
 
     `tls` replaces the certificate that the configuration names, and `trusted_proxies` adds to its proxies. Tokens come
     from `tokens`, else from the state folder, else they are generated for this run. `others` are further spaces; a
-    client selects one by name or by its token. Installs no signal handlers. With a `backplane`, the space is shared
-    with the other gateways on it, within the bounds of `replica`; history and figures are kept in memory then, and the
-    caller closes the backplane. Raises `PortInUse`, `TokenError`, and `SpacesError` if the address, the certificate or
+    client selects one by name or by its token. Installs no signal handlers. `storage` replaces the
+    one that a gateway has alone. Raises `PortInUse`, `TokenError`, and `SpacesError` if the address, the certificate or
     the backplane cannot be used or stored state cannot be read.
     """
     raise_limit()
@@ -214,10 +208,10 @@ async def serve_gateway(
     context = tls.context() if tls is not None else None
     with _plain_errors(), bounded_logs("mew_spaces"), bound_socket(host, port) as listener, ExitStack() as opened:
         port = listener.getsockname()[1]
-        hosted = [HostedSpace(config, state, tokens, backplane), *others]
+        hosted = [HostedSpace(config, state, tokens, storage), *others]
         services: list[SpaceService] = []
         for one in hosted:
-            services.append(_open_space(one, port, replica))
+            services.append(_open_space(one, port))
             opened.callback(services[-1].close)  # also if the start fails or is cancelled
         registry = SpaceRegistry(services)
         named = (one for service in registry for one in service.config.gateway.trusted_proxies)
@@ -231,7 +225,7 @@ async def serve_gateway(
         server = Server(_guard(registry, host, proxies), listener_options(registry, proxies=proxies, tls=context))
         async with AsyncExitStack() as stack:
             for service in registry:
-                await stack.enter_async_context(service.running())
+                await stack.enter_async_context(service.storage.running())
             await stack.enter_async_context(_running_tasks(registry))
             await stack.enter_async_context(server.running(listener))
             stack.callback(registry.close)
@@ -247,7 +241,7 @@ async def serve_gateway(
             )
 
 
-def _open_space(space: HostedSpace, port: int, replica: ReplicaOptions | None) -> SpaceService:
+def _open_space(space: HostedSpace, port: int) -> SpaceService:
     """Open a space with what its state folder holds: tokens, logs, invitations, removals. Raises `SpacesError`.
 
     Gateways that share a space may share its folder, too: each has its own logs there, named by its port, and all
@@ -260,7 +254,7 @@ def _open_space(space: HostedSpace, port: int, replica: ReplicaOptions | None) -
         tokens = TokenBook.generate(config) if state is None else TokenBook.load(config, state)
     audit = None
     if state is not None:
-        logs = state / "logs" if space.backplane is None else state / "logs" / f"gateway-{port}"
+        logs = state / "logs" if space.storage is None else state / "logs" / f"gateway-{port}"
         try:
             audit = AuditLog(logs, config.space.id, logging_options(config.gateway_logging), writer)
         except OSError as error:
@@ -268,18 +262,25 @@ def _open_space(space: HostedSpace, port: int, replica: ReplicaOptions | None) -
                 f"{logs}: cannot write logs: {error}; make it writable, or set gateway_logging.enabled to false"
             ) from None
     audit = audit if audit is not None and audit.is_on else None
-    if space.backplane is not None:
-        folder = None if state is None else space_folder(state)
-        return ReplicaService(
-            config, tokens, space.backplane, folder=folder, writer=writer, audit=audit, options=replica
-        )
+    is_shared = space.storage is not None
     if state is None:
-        return SpaceService(config, tokens, writer=writer)
-    space_log = open_log(config, state)
-    figures = FigureStore(None if config.history.durability == "memory" else figures_path(config, state))
+        return SpaceService(config, tokens, writer=writer, open_storage=space.storage)
+    space_log = open_log(config, state, is_shared=is_shared)
+    figures = FigureStore(None if not isinstance(space_log, SqliteLog) else _figures_of(space_log.path))
+    is_first = not isinstance(space_log, SqliteLog) or space_log.path == history_path(config, state)
     try:
         return SpaceService(
-            config, tokens, space_log=space_log, figures=figures, state=state, writer=writer, audit=audit
+            config,
+            tokens,
+            space_log=space_log,
+            figures=figures,
+            state=None if is_shared else state,
+            folder=space_folder(state),
+            writer=writer,
+            audit=audit,
+            open_storage=space.storage,
+            former=state if is_first else None,
+            folder_is_held=not is_first,
         )
     except BaseException:
         if space_log is not None:
@@ -294,17 +295,31 @@ def history_path(config: SpaceConfig, state: Path) -> Path:
 
 def figures_path(config: SpaceConfig, state: Path) -> Path:
     """Return the file of a space's context figures over time."""
-    return state / f"{history_path(config, state).name}-figures"
+    return _figures_of(history_path(config, state))
 
 
-def open_log(config: SpaceConfig, state: Path) -> SpaceLog | None:
-    """Open the stored log of a space; None if its history is kept in memory. Raises `SpacesError`."""
+def _figures_of(history: Path) -> Path:
+    return history.with_name(f"{history.name}-figures")
+
+
+def open_log(config: SpaceConfig, state: Path, *, is_shared: bool = False) -> SpaceLog | None:
+    """Open the stored log of a space; None if its history is kept in memory. Raises `SpacesError`.
+
+    Of several gateways that share a space and its folder, each has a file of its own. What these accept is synced
+    where they share it.
+    """
     durability = config.history.durability
     if durability == "memory":
         return None
-    path = history_path(config, state)
+    path, bounds, number = history_path(config, state), history_bounds(config), 1
     try:
-        return SqliteLog(path, bounds=history_bounds(config), durability=durability)
+        if not is_shared:
+            return SqliteLog(path, bounds=bounds, durability=durability)
+        while True:
+            own = path if number == 1 else path.with_name(f"{path.name}-gateway-{number}")
+            with suppress(BlockingIOError):
+                return SqliteLog(own, bounds=bounds, lock=own.with_name(f"{own.name}.gateway.lock"))
+            number += 1
     except BlockingIOError:
         raise SpacesError(f"{path}: {_IS_HELD}") from None
     except (OSError, NotStored) as error:
@@ -335,7 +350,7 @@ def run_gateway(
     async def serve(stopping: anyio.Event, started: anyio.Event) -> None:
         async with AsyncExitStack() as opened:
             first, *further = [
-                replace(one, backplane=await opened.enter_async_context(_backplane_of(one)))
+                replace(one, storage=await opened.enter_async_context(_shared_storage(one)))
                 for one in (HostedSpace(config, state), *others)
             ]
             gateway = await opened.enter_async_context(
@@ -347,7 +362,7 @@ def run_gateway(
                     others=further,
                     tls=tls,
                     trusted_proxies=trusted_proxies,
-                    backplane=first.backplane,
+                    storage=first.storage,
                 )
             )
             started.set()
@@ -387,8 +402,8 @@ def run_gateway(
 
 
 @asynccontextmanager
-async def _backplane_of(space: HostedSpace) -> AsyncIterator[Backplane | None]:
-    """Open the backplane that a configuration names, and refuse a folder whose gateway has none."""
+async def _shared_storage(space: HostedSpace) -> AsyncIterator[OpenStorage | None]:
+    """Open the storage that a configuration shares with other gateways; refuse a folder that one gateway uses alone."""
     assert space.state is not None
     path, lock = history_path(space.config, space.state), None
     if space.config.backplane is not None:
@@ -398,8 +413,8 @@ async def _backplane_of(space: HostedSpace) -> AsyncIterator[Backplane | None]:
         except BlockingIOError:
             raise SpacesError(f"{path}: {_IS_HELD}") from None
     try:
-        async with open_backplane(space.config, folder=space_folder(space.state), state=space.state) as backplane:
-            yield backplane
+        async with open_shared(space.config, folder=space_folder(space.state), state=space.state) as storage:
+            yield storage
     finally:
         if lock is not None:
             lock.release()

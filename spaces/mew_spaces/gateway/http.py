@@ -35,14 +35,13 @@ from starlette.types import Receive, Scope, Send
 
 from mew_spaces.gateway import http_bodies as bodies
 from mew_spaces.gateway import programs
-from mew_spaces.gateway.acknowledgements import NOT_STORED_MESSAGE
 from mew_spaces.gateway.context_metrics import context_metrics
 from mew_spaces.gateway.events import MAX_LAST, PAGE_BYTES, EventReader, EventResponse, newest_before
 from mew_spaces.gateway.http_bodies import ApiError
 from mew_spaces.gateway.metrics import gateway_metrics, write_metrics
 from mew_spaces.gateway.openapi import Operation, Parameter, openapi_document
 from mew_spaces.gateway.registry import SpaceRegistry
-from mew_spaces.gateway.service import SpaceService
+from mew_spaces.gateway.service import NOT_STORED_MESSAGE, OutcomeUnknown, SpaceService
 from mew_spaces.log.figures import RAW_SECONDS
 from mew_spaces.log.memory import Entry
 
@@ -237,7 +236,7 @@ class HttpApi:
         bodies.AcceptedEnvelope,
         parameters=(_SPACE,),
         body=bodies.PostedEnvelope,
-        errors=(409, 503),
+        errors=(409, 503, 504),
         is_for_owner=True,
     )
     async def _post_message(self, call: Call) -> BaseModel:
@@ -248,7 +247,10 @@ class HttpApi:
             draft = decode_envelope(await _read_body(call), max_depth=space.config.limits.json_depth)
         except DecodeError as problem:
             raise ApiError(400, problem.error, problem.detail, code=problem.code) from None
-        receipt = await space.post(sender, draft)
+        try:
+            receipt = await space.post(sender, draft)
+        except OutcomeUnknown as unknown:
+            raise ApiError(504, errors.OUTCOME_UNKNOWN, str(unknown)) from None
         if receipt.refused is not None:
             more = receipt.refused.model_dump(mode="json", exclude_none=True, exclude={"error", "message"})
             error, message = receipt.refused.error, receipt.refused.message or ""

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.membership import Membership
-from mew_spaces.core.state import Change, Invitation, ReportedStatus, SpaceState
+from mew_spaces.core.state import Change, Invitation, ReportedStatus, SpaceState, Stream
 from mew_spaces.errors import SpacesError, TokenError
 from mew_spaces.gateway.auth import (
     StoredToken,
@@ -66,7 +66,7 @@ class MembershipStore:
         self.state = SpaceState() if folder is None else _read(folder / ROSTER_FILE_NAME)
         self._folder = folder
         self._log = space_log
-        self._reserved: list[ReservedFile] = []
+        self._reserved: ReservedFile | None = None
         if space_log is not None:
             _restore(self.state, space_log.state())
         invited = self.state.invited
@@ -101,6 +101,8 @@ class MembershipStore:
         for change in changes:
             state.apply(change)
         settled, ended = Membership(config, state).end_unfounded()
+        for change in settled:
+            state.apply(change)
         for one in ended:
             log.info(
                 "%s: no longer has %d capabilities that '%s' gave",
@@ -108,7 +110,8 @@ class MembershipStore:
                 len(one.capabilities),
                 one.granted_by,
             )
-        self.store((*changes, *settled))
+        self.stage((*changes, *settled))
+        self.write_roster((*changes, *settled))
 
     def _end_overridden(self, config: SpaceConfig, overridden: Iterable[str], folder: Path) -> None:
         """End invitations of participants that are in space.yaml now. Raises `TokenError`.
@@ -140,38 +143,42 @@ class MembershipStore:
             log.error("%s: not written, so the next start replaces the same tokens again: %s", folder, error)
 
     def reserve(self, envelope_bytes: int) -> None:
-        """Reserve disk space for what an envelope of this size changes, and for undoing it. Raises `OSError`."""
+        """Reserve disk space for the change by an envelope of this size. Raises `OSError`."""
         if self._folder is not None:
             self.release()
             needed_bytes = len(self._content().encode()) + envelope_bytes + _ENTRY_BYTES
-            for _ in range(2):
-                self._reserved.append(ReservedFile(self._folder / ROSTER_FILE_NAME, needed_bytes))
+            self._reserved = ReservedFile(self._folder / ROSTER_FILE_NAME, needed_bytes)
 
     def release(self) -> None:
-        """Give reserved disk space back: every change is stored or undone."""
-        while self._reserved:
-            self._reserved.pop().release()
+        """Give reserved disk space back, if it is not used."""
+        if self._reserved is not None:
+            self._reserved.release()
+            self._reserved = None
 
-    def store(self, changes: Iterable[Change]) -> None:
-        """Store changes that were applied to `state`, with the log and, for who may join, in the roster file.
+    def stage(self, changes: Iterable[Change]) -> None:
+        """Have changes stored with the next batch of the log."""
+        if self._log is None or self._log.durability == "memory":
+            return
+        for change in changes:
+            stored = None if change.value is None else change.encode()
+            self._log.put(f"{_LOG_PREFIX}{change.table}/{change.key}", stored)
+            if isinstance(change.value, Stream):
+                opened = max(self.state.streams_opened, change.value.number)
+                self._log.put(_STREAMS_OPENED, str(opened).encode())
 
-        A roster that cannot be written is logged; its changes still hold for this run.
+    def write_roster(self, changes: Iterable[Change]) -> None:
+        """Write the roster file if changes that were applied to `state` concern it.
+
+        One that cannot be written is logged; its changes still hold for this run.
         """
-        changes = tuple(changes)
-        if self._log is not None and self._log.durability != "memory":
-            for change in changes:
-                stored = None if change.value is None else change.encode()
-                self._log.put(f"{_LOG_PREFIX}{change.table}/{change.key}", stored)
-                if change.table == "streams":
-                    self._log.put(_STREAMS_OPENED, str(self.state.streams_opened).encode())
         changed = [change.key for change in changes if change.table in _ROSTER_TABLES]
         if self._folder is None or not changed:
             return
         path = self._folder / ROSTER_FILE_NAME
         try:
-            if self._reserved:
-                self._reserved[-1].replace(self._content())
-                self._reserved.pop()
+            if self._reserved is not None:
+                self._reserved.replace(self._content())
+                self._reserved = None
             else:
                 replace_private_file(path, self._content())
         except OSError as error:

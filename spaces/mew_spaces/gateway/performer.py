@@ -1,7 +1,7 @@
 """Performs the effects of one space: writes to connections, and changes who is connected and who may connect.
 
-Owns the connections of the space: their channels and the participants they belong to. Does not decide anything, and
-does not know what has to be stored first; `service` and `outbox` do.
+Owns the connections of the space: their channels and the participants they belong to. Decides nothing, and performs
+only effects that are stored.
 """
 
 import logging
@@ -25,6 +25,7 @@ from mew_spaces.core.effects import (
     Deliver,
     Dismiss,
     Effect,
+    Greet,
     Relay,
     RevokeTokens,
     StateChanged,
@@ -35,7 +36,6 @@ from mew_spaces.gateway.audit import AuditLog
 from mew_spaces.gateway.delivery import DeliverySessions, numbered
 from mew_spaces.gateway.membership_store import MembershipStore
 from mew_spaces.gateway.outbound import Fanout, OutboundChannel, frame_json, frame_message
-from mew_spaces.gateway.outbox import EnvelopeEffects, Item, NumberedBroadcast
 from mew_spaces.log.figures import FigureStore
 from mew_spaces.log.memory import SpaceLog
 
@@ -70,31 +70,44 @@ class EffectPerformer:
         match effect:
             case Broadcast():
                 raise AssertionError("a broadcast is numbered before it is performed")
-            case Deliver(envelope, connections, is_secret):
-                data = self.sessions.welcome(connections, envelope).encode()
-                self.send(frame_json(data), connections)
-                if self.audit is not None and not is_secret:
-                    names = dict.fromkeys(self.owners[one] for one in connections if one in self.owners)
-                    about = {"type": envelope.kind}
-                    self.audit.log_delivered(envelope, data, tuple(names), now=self.clock(), metadata=about)
-            case Relay(frame, connections):
-                self.sessions.frames.add(frame.stream_id)
-                if connections is None:
-                    self.fanout.write_to_all(frame_message(frame.raw))
-                else:
-                    self.fanout.write_to(frame_message(frame.raw), connections)
-                if self.frame_readers:
-                    owners = self.owners
-                    known = {owners[one] for one in connections or () if one in owners}
-                    recipients = None if connections is None else known
-                    for receive in tuple(self.frame_readers):
-                        receive(frame, recipients)
+            case Deliver():
+                self._deliver(effect)
+            case Greet(_, connections):
+                if not self.channels.keys().isdisjoint(connections):
+                    self._deliver(self.space.welcome(effect, now=self.clock()))
+            case Relay():
+                self._relay(effect)
             case Admit() | Dismiss() | CloseConnection():
                 self._change_connection(effect)
             case StateChanged() | AddToken() | RevokeTokens() | AuditNote():
                 self._change_membership(effect)
             case _:
                 assert_never(effect)
+
+    def _deliver(self, effect: Deliver) -> None:
+        envelope, connections, is_secret = effect.envelope, effect.connections, effect.is_secret
+        if self.channels.keys().isdisjoint(connections):
+            return  # of another gateway, or closed
+        data = self.sessions.welcome(connections, envelope).encode()
+        self.send(frame_json(data), connections)
+        if self.audit is not None and not is_secret:
+            names = dict.fromkeys(self.owners[one] for one in connections if one in self.owners)
+            about = {"type": envelope.kind}
+            self.audit.log_delivered(envelope, data, tuple(names), now=self.clock(), metadata=about)
+
+    def _relay(self, effect: Relay) -> None:
+        frame, connections = effect
+        self.sessions.frames.add(frame.stream_id)
+        if connections is None:
+            self.fanout.write_to_all(frame_message(frame.raw))
+        else:
+            self.fanout.write_to(frame_message(frame.raw), connections)
+        if self.frame_readers:
+            owners = self.owners
+            known = {owners[one] for one in connections or () if one in owners}
+            recipients = None if connections is None else known
+            for receive in tuple(self.frame_readers):
+                receive(frame, recipients)
 
     def write_broadcast(self, effect: Broadcast, data: bytes, sequence: int | None, is_logged: bool) -> None:
         """Write a broadcast with the bytes `data` to the members; `sequence` is None if it could not be stored.
@@ -121,20 +134,6 @@ class EffectPerformer:
             recipients = names if len(names) <= self.audit.max_named_recipients else len(names)
             about = {"source_participant": envelope.sender}
             self.audit.log_delivered(envelope, data, recipients, now=self.clock(), metadata=about)
-
-    def roll_back(self, items: list[Item]) -> list[Item]:
-        """Undo what envelopes changed that could not be stored, and return what is to be performed or refused."""
-        envelopes = (one for one in items if isinstance(one, EnvelopeEffects))
-        refused = [one for envelope in envelopes for one in envelope.effects if isinstance(one, StateChanged)]
-        if not refused:
-            return items
-        now = self.clock()
-        kept = [one for one in items if isinstance(one, StateChanged)]
-        changes, left = self.space.roll_back(refused, kept, self.owners, now=now)
-        self.store.store(changes)
-        updated = [self.space.update_greeting(one, now=now) if isinstance(one, Deliver) else one for one in items]
-        left_unstored = [NumberedBroadcast.unstored(one) if isinstance(one, Broadcast) else one for one in left]
-        return [one for one in (*updated, *left_unstored) if one is not None]
 
     def close_all(self, participant: ParticipantId, code: int, reason: str) -> None:
         """Close the connections of a participant, except to its log file."""
@@ -169,6 +168,7 @@ class EffectPerformer:
     def _change_membership(self, effect: StateChanged | AddToken | RevokeTokens | AuditNote) -> None:
         match effect:
             case StateChanged(changes):
+                self.store.write_roster(changes)
                 self.sessions.frames.follow(changes, self.log.next_sequence - 1)
                 for change in changes:
                     if isinstance(reported := change.value, ReportedStatus):

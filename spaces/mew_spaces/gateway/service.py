@@ -1,36 +1,56 @@
 """Connects one space to its connections: events in, effects performed in order.
 
-Owns, for one space, its core, connection ids, and the clock and ids that the pure core gets as arguments. Each envelope
-is decided before the next one is read, so all members see one order. `outbox` lets `performer` perform an effect as
-soon as the envelopes ahead of it are stored. Does not know sockets or HTTP.
+Owns, for one space, its core, connection ids, and the clock and ids that the pure core gets as arguments. What happens
+to the space is an event, which its storage puts in order: it is decided, stored and completed. Does not know sockets,
+HTTP, or how an event is stored.
 """
 
+import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import datetime, timedelta
 from functools import partial
+from importlib import import_module
+from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import anyio
 from anyio import to_thread
 from mew_listener.log_budget import survived
 from mew_protocol import errors, kinds
-from mew_protocol.codec import StreamFrame
-from mew_protocol.envelope import Draft, Envelope
-from mew_protocol.ids import ParticipantId
+from mew_protocol.codec import StreamFrame, decode_envelope
+from mew_protocol.envelope import Draft, Envelope, wire_timestamp
+from mew_protocol.ids import GATEWAY, ParticipantId
 from mew_protocol.join import DeliveryRequest
 from mew_protocol.payloads.figures import ContextHistory
 from mew_protocol.payloads.participant import Board
 from mew_protocol.payloads.system import SystemError as ErrorPayload
+from mew_protocol.position import Position
+from mew_settings.installation import install_command
+from websockets.frames import CloseCode
 
 from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.effects import Broadcast, ConnectionId, Deliver, Effect, Receipt, StateChanged
+from mew_spaces.core.events import (
+    ClockJumps,
+    ConnectionJoins,
+    ConnectionLeaves,
+    DerivedIds,
+    EnvelopeArrives,
+    FrameArrives,
+    LogFileJoins,
+    SpaceEvent,
+    TimePasses,
+    first_connection,
+    gateway_of,
+)
+from mew_spaces.core.ordered_space import REMEMBERED_ENVELOPES, Decided, OrderedSpace
 from mew_spaces.core.space import Space
 from mew_spaces.core.system_messages import NewId
-from mew_spaces.gateway.acknowledgements import Acknowledgements
+from mew_spaces.errors import SpacesError
 from mew_spaces.gateway.attention import AttentionWatch
 from mew_spaces.gateway.audit import AuditLog, Transport
 from mew_spaces.gateway.auth import TokenBook, generate_token, space_folder
@@ -40,8 +60,8 @@ from mew_spaces.gateway.join_storm import JoinPace
 from mew_spaces.gateway.log_writer import LogWriter
 from mew_spaces.gateway.membership_store import MembershipStore
 from mew_spaces.gateway.outbound import Callback, Fanout, OutboundChannel, frame_json
-from mew_spaces.gateway.outbox import DuplicateReceipt, Outbox
 from mew_spaces.gateway.performer import EffectPerformer
+from mew_spaces.gateway.storage import PENDING, LocalStorage, Storage, Submission
 from mew_spaces.gateway.virtual import FileChannel
 from mew_spaces.gateway.webhook import AttentionWebhook
 from mew_spaces.log.figures import FigureStore
@@ -49,8 +69,41 @@ from mew_spaces.log.memory import Bounds, SpaceLog
 
 log = logging.getLogger("mew_spaces")
 
-_RESERVING_KINDS = (kinds.SPACE_INVITE, kinds.SPACE_KICK, kinds.CAPABILITY_REVOKE)
-"""What they change must be on the disk before they are answered."""
+NOT_STORED_MESSAGE = "the gateway could not store this envelope, so no participant received it; send it again later"
+
+REJOIN_SECONDS = 2.0
+"""When a client that could not join because nothing is stored is to try again."""
+
+ANSWER_SECONDS = 30.0
+"""How long an HTTP request waits for the outcome of its envelope."""
+
+OpenStorage = Callable[["SpaceService"], Storage]
+"""Returns the storage of a space."""
+
+SHARED_STORAGES: Final[Mapping[str, str]] = dict.fromkeys(
+    ("nats", "tls", "embedded-nats"), "mew_spaces.parts.jetstream.opening:open_storage"
+)
+"""For each scheme of an address in `backplane`, the function that opens the storage there for a while: of a
+configuration, with the folder of the space and its state folder as `folder` and `state`."""
+
+
+def open_shared(config: SpaceConfig, *, folder: Path, state: Path) -> AbstractAsyncContextManager[OpenStorage | None]:
+    """Return the storage that several gateways share, if a configuration names one. Raises `SpacesError`."""
+    if config.backplane is None:
+        return nullcontext()
+    scheme = config.backplane.servers[0].partition("://")[0]
+    module, _, name = SHARED_STORAGES[scheme].partition(":")
+    try:
+        opened = getattr(import_module(module), name)
+    except ModuleNotFoundError as error:
+        problem = f"'backplane' needs the extra 'scale': {install_command('scale')} ({error})"
+        raise SpacesError(problem) from None
+    found: AbstractAsyncContextManager[OpenStorage] = opened(config, folder=folder, state=state)
+    return found
+
+
+class OutcomeUnknown(SpacesError):
+    """Nobody can tell yet whether an envelope is stored. Its sender may send it again with the same id."""
 
 
 def history_bounds(config: SpaceConfig) -> Bounds:
@@ -87,19 +140,31 @@ class SpaceService:
         writer: LogWriter | None = None,
         audit: AuditLog | None = None,
         figures: FigureStore | None = None,
+        open_storage: OpenStorage | None = None,
+        former: Path | None = None,
+        folder_is_held: bool = False,
     ) -> None:
         """`space_log` keeps the accepted envelopes (default: in memory, with a random epoch).
 
         `state` is the state folder; without it, invitations and removals end with this run. Relative paths of the
         configuration start from `folder`, else from the folder around `state`, else from the working folder. Without a
-        `writer` there are no virtual participants. Raises `SpacesError` if the stored state cannot be read.
+        `writer` there are no virtual participants. `open_storage` replaces the storage of a gateway alone; a space
+        that no gateway has shared so far begins with what one alone left in the state folder `former`, unless
+        `folder_is_held` by another gateway. Raises `SpacesError` if the stored state cannot be read.
         """
         self.config = config
         self.tokens = tokens
+        self.former = former
+        self.folder_is_held = folder_is_held
         self.log = space_log or SpaceLog(epoch=secrets.token_hex(4), bounds=history_bounds(config))
         self.started_position = self.log.position
-        self._store = MembershipStore(config, tokens, state, self.log)
-        self.space = Space(config, new_id=new_id, new_token=new_token, clock=steady_seconds, state=self._store.state)
+        self.store = MembershipStore(config, tokens, state, self.log if open_storage is None else None)
+        ids = DerivedIds(new_id=new_id, new_token=new_token)
+        self.space = Space(
+            config, new_id=ids.new_id, new_token=ids.new_token, clock=steady_seconds, state=self.store.state
+        )
+        self.ordered = OrderedSpace(self.space, ids, self.log.epoch, self._stored_envelope)
+        self.ordered.remember((one.sender, one.id, one.sequence) for one in self.log.last(REMEMBERED_ENVELOPES))
         self._folder = folder or (Path() if state is None else space_folder(state))
         self._writer = writer
         self.started_at = clock()
@@ -109,36 +174,24 @@ class SpaceService:
         # Only the real clock is set by others; a caller's own clock jumps when the caller wants it to.
         self._wall_clock = WallClock(self._shift_deadlines) if clock is now_utc else None
         self._clock = self._wall_clock or clock
-        self.attention = AttentionWatch(
-            self.space,
-            config,
-            self.log,
-            self._clock,
-            self.started_at,
-            self.webhook,
-            is_storing=lambda: self.is_storing,
-            posts=lambda: self.posts_attention,
-        )
+        self._new_id = new_id
         self._fanout = Fanout()
-        self._sessions = DeliverySessions(
+        self.sessions = DeliverySessions(
             self.log, self._fanout, self._notify_session, self.space.state.streams, self._clock
         )
         self.figures = figures or FigureStore()
+        self._audit = audit
         self._performer = EffectPerformer(
-            self.space, self.log, self._fanout, self._sessions, self._store, audit, self._clock, self.figures
+            self.space, self.log, self._fanout, self.sessions, self.store, audit, self._clock, self.figures
         )
         self.frame_readers = self._performer.frame_readers
-        self._outbox = Outbox(
-            self.log,
-            clock=self._clock,
-            write=self._performer.write_broadcast,
-            perform=self._perform_one,
-            roll_back=self._performer.roll_back,
-            refuse=self._refuse_unstored,
-            performed=self._finish_performing,
-        )
-        self._acknowledgements = Acknowledgements(
-            self.log, self.space, self._performer.owners, clock=self._clock, new_id=new_id
+        self._deliveries: dict[ConnectionId, DeliveryRequest] = {}
+        """The requests of connections whose join is not completed yet."""
+        self.storage: Storage = LocalStorage(self.log, self.store, self) if open_storage is None else open_storage(self)
+        if self.webhook is not None:
+            self.webhook.takes_over = self.storage.is_shared
+        self.attention = AttentionWatch(
+            self.space, config, self.log, self._clock, self.started_at, self.webhook, self.storage
         )
         self._slow: list[ConnectionId] = []
         self._is_ending_slow = False
@@ -147,22 +200,21 @@ class SpaceService:
         self.join_pace = JoinPace()
         self._last_connection = 0
 
+    def _stored_envelope(self, sequence: int) -> bytes | None:
+        entry = self.log.entry(sequence)
+        return None if entry is None else entry.data
+
     def join_writes(self, call_soon: Callable[[Callback], object]) -> None:
         """Write the broadcasts of one turn of the event loop together. `call_soon` calls a function at its end."""
         self._call_soon = call_soon
         self._fanout.request_flush = partial(call_soon, self._fanout.flush)
-
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """Hold the space while the block runs. One gateway alone needs nothing for that."""
-        yield
 
     # Connections
 
     def new_connection(self) -> ConnectionId:
         """Return an id for a new connection; `attach` adds its channel."""
         self._last_connection += 1
-        return ConnectionId(self._last_connection)
+        return ConnectionId(first_connection(self.storage.gateway) + self._last_connection)
 
     def attach(self, connection: ConnectionId, channel: OutboundChannel) -> None:
         """Set the channel that writes to a connection."""
@@ -171,11 +223,23 @@ class SpaceService:
     def join(
         self, connection: ConnectionId, participant: ParticipantId, delivery: DeliveryRequest | None = None
     ) -> None:
-        """Let a connection in whose token was checked; with `delivery` it gets numbers, receipts and replay."""
+        """Let a connection in after its token was checked; with `delivery` it gets numbers, receipts and replay."""
         self._performer.owners[connection] = participant
+        if gateway_of(connection) != self.storage.gateway:  # opened before this gateway got its number
+            self.refuse_join(connection)
+            return
         if delivery is not None:
-            self._sessions.begin(connection, delivery)
-        self._perform(self.space.join(connection, participant, now=self._clock()))
+            self._deliveries.setdefault(connection, delivery)
+        self.submit(ConnectionJoins(connection, participant, self.ordered.batch))
+
+    def refuse_join(self, connection: ConnectionId) -> None:
+        """Reject a connection because its join cannot be stored."""
+        self._deliveries.pop(connection, None)
+        self.reject(connection, errors.NOT_STORED, NOT_STORED_MESSAGE, errors.CLOSE_LIMIT, REJOIN_SECONDS)
+
+    def submit(self, event: SpaceEvent) -> None:
+        """Let something happen to the space."""
+        self.storage.submit(Submission(event))
 
     def reject(
         self,
@@ -188,7 +252,7 @@ class SpaceService:
     ) -> None:
         """Send an error to a connection that may not join, then close it. `retry_after` is in seconds."""
         about = (error, message, code, retry_after, correlation_id)
-        self._perform(self.space.reject_connection(connection, *about, now=self._clock()))
+        self.perform(self.space.reject_connection(connection, *about, now=self._clock()))
 
     def send_error(
         self,
@@ -206,16 +270,25 @@ class SpaceService:
         envelope = self.space.messages.compose_error(
             payload, participant, now=self._clock(), envelope_id=correlation_id
         )
-        self._perform((Deliver(envelope, (connection,)),))
+        self._performer.perform(Deliver(envelope, (connection,)))
 
     def leave(self, connection: ConnectionId) -> None:
         """Handle a closed connection."""
         participant = self._performer.owners.pop(connection, None)
-        if participant is not None:
-            self._perform(self.space.leave(connection, participant, now=self._clock()))
+        self._deliveries.pop(connection, None)
+        if participant is not None and gateway_of(connection) == self.storage.gateway:
+            self.submit(ConnectionLeaves(connection, participant))
         self._fanout.remove(connection)
-        self._sessions.end(connection)
+        self.sessions.end(connection)
         self._performer.channels.pop(connection, None)
+
+    def close_connections(self, most: int) -> int:
+        """Ask up to `most` clients to connect again. Returns how many connections are left, these included."""
+        channels, owners = self._performer.channels, self._performer.owners
+        is_open = (one for name in owners if (one := channels.get(name)) is not None and one.is_open)
+        for channel in tuple(islice(is_open, most)):
+            channel.close(CloseCode.SERVICE_RESTART, "")
+        return len(owners)
 
     def mark_slow(self, connection: ConnectionId) -> None:
         """Disconnect a slow consumer as soon as the current effects are performed."""
@@ -232,9 +305,13 @@ class SpaceService:
             return
         if participant in self._performer.virtual or not self.tokens.knows(participant):
             return
+        if not self.storage.gateway and self.storage.is_shared:
+            return
         channel = FileChannel(self._folder, configured.output_log, self._writer, self.config.gateway_logging)
         try:
-            channel.prepare()
+            channel.prepare(is_shared=self.storage.is_shared)
+        except BlockingIOError:
+            return  # another gateway of this folder writes it
         except OSError as error:
             log.warning("output_log of %s: cannot be written, nothing is logged: %s", participant, error)
             return
@@ -242,7 +319,14 @@ class SpaceService:
         self._performer.virtual[participant] = connection
         self.attach(connection, channel)
         self._performer.owners[connection] = participant
-        self._perform(self.space.join_virtually(connection, participant, now=self._clock()))
+        self.submit(LogFileJoins(connection, participant))
+
+    def disconnect_virtual(self) -> None:
+        """Disconnect every log file; the check of timeouts connects them again."""
+        while self._performer.virtual:
+            _, connection = self._performer.virtual.popitem()
+            self._performer.channels[connection].close(CloseCode.SERVICE_RESTART, "")
+            self.leave(connection)
 
     def connect_virtual_participants(self) -> None:
         """Connect every log file with `auto_connect`."""
@@ -257,68 +341,90 @@ class SpaceService:
     ) -> Receipt:
         """Handle an envelope from a socket, or from HTTP without a connection: the same rules.
 
-        `data` is what the envelope's `encode` returns, if that is known.
+        `data` is what the envelope's `encode` returns, if that is known. The receipt is `PENDING` until it is stored.
         """
-        now = self._clock()
-        is_session = connection in self._sessions.by_connection
-        # Only sessions send an envelope again, and HTTP clients, which cannot know whether a request arrived whose
-        # answer they did not get. Others may mean something new by an id that they used before.
-        if (is_session or connection is None) and (known := self._acknowledgements.find_duplicate(sender, draft, now)):
-            if connection is not None:
-                self._outbox.put(DuplicateReceipt(connection, sender, draft.id or ""))
-            return known
-        receipt = None
-        if self._outbox.is_failing or draft.kind in _RESERVING_KINDS:
-            receipt = self._refuse_unstorable(draft, sender, connection)
-        receipt = receipt or self.space.receive(draft, sender=sender, connection=connection, now=now)
-        self._perform_receipt(draft, receipt, sender, connection, now, data, session=connection if is_session else None)
-        return receipt
+        return self._receive(connection, sender, draft, data).receipt
 
     async def post(self, sender: ParticipantId, draft: Draft) -> Receipt:
-        """Handle an envelope from HTTP, and wait until it is stored."""
+        """Handle an envelope from HTTP, and wait for its receipt. Raises `OutcomeUnknown` if it takes too long."""
         self.connect_virtual(sender)
-        receipt = self.receive(None, sender, draft)
-        if receipt.refused is None and not self._acknowledgements.is_stored(receipt, await self._outbox.stored()):
-            return self._acknowledgements.refusal(None, sender, draft)
-        return receipt
+        submission = self._receive(None, sender, draft, None, asyncio.get_running_loop().create_future())
+        if submission.receipt is not PENDING:
+            return submission.receipt
+        assert submission.answer is not None
+        await asyncio.wait((submission.answer,), timeout=ANSWER_SECONDS)
+        if not submission.answer.done():
+            raise OutcomeUnknown(
+                "the gateway does not know yet whether this envelope is stored; send it again with the same id"
+            )
+        return submission.receipt
+
+    def _receive(
+        self,
+        connection: ConnectionId | None,
+        sender: ParticipantId,
+        draft: Draft,
+        data: bytes | None,
+        answer: "asyncio.Future[Receipt] | None" = None,
+    ) -> Submission:
+        now = self._clock()
+        # Only sessions send an envelope again, and HTTP clients, which cannot know whether a request arrived whose
+        # answer they did not get. Others may mean something new by an id that they used before.
+        may_repeat = connection is None or connection in self.sessions.by_connection or connection in self._deliveries
+        submission = Submission(
+            EnvelopeArrives(connection, sender, self.ordered.batch, may_repeat, data, draft), answer
+        )
+        receipt = self.space.check(draft, sender=sender, connection=connection, now=now)
+        if receipt is None and draft.kind == kinds.SYSTEM_HEARTBEAT:
+            receipt = self.space.decide(draft, sender=sender, connection=connection, now=now)
+        if receipt is None:
+            self.storage.submit(submission)
+            return submission
+        # A refusal, or a heartbeat: nothing to store, and no other gateway has to know.
+        submission.decision = Decided(submission.event, receipt, now, draft, data)
+        self._complete_envelope(submission, submission.decision)
+        submission.resolve(receipt)
+        self._catch_up()
+        return submission
 
     async def keep_storing(self) -> None:
-        """Store accepted envelopes batch by batch until cancelled. A log in memory does not need this task."""
-        await self._outbox.run()
+        """Store what happens until cancelled. A log in memory does not need this task."""
+        await self.storage.run()
 
     async def keep_announcing(self) -> None:
         """Send collected presences until cancelled, to the sessions that take them in batches."""
         while True:
-            await self._sessions.presences.collected.wait()
-            await anyio.sleep(self._sessions.presences.pause_seconds)
-            for to, changes in self._sessions.presences.drain():
+            await self.sessions.presences.collected.wait()
+            await anyio.sleep(self.sessions.presences.pause_seconds)
+            for to, changes in self.sessions.presences.drain():
                 payload = {"changes": changes}
                 batch = self.space.messages.compose(kinds.SYSTEM_PRESENCE_BATCH, payload, now=self._clock())
                 self._performer.send(frame_json(batch.encode()), to)
 
     def relay(self, connection: ConnectionId, sender: ParticipantId, frame: StreamFrame) -> None:
         """Handle a stream frame from a socket."""
-        self._perform(self.space.relay(frame, sender=sender, connection=connection, now=self._clock()))
+        self.submit(FrameArrives(connection, sender, frame))
 
     def expire(self) -> None:
         """End what has expired, and check whether a full disk accepts data again. Call this regularly."""
         if self._wall_clock is not None:
             self._wall_clock.follow()
         with survived("the check of the disk", log):
-            self._outbox.probe()
+            self.storage.check()
         with survived("the expiry of history", log):
             self.log.expire(self._clock().timestamp())
         with survived("the refresh of tokens", log):
             for participant in self.tokens.refresh():  # a token file changed, or its time is over
                 self._performer.close_all(participant, errors.CLOSE_UNAUTHORIZED, errors.UNAUTHORIZED)
         with survived("the check of timeouts", log):
-            self._end_expired()
-
-    def _end_expired(self) -> None:
-        self._perform(self.space.expire(now=self._clock()))
+            if self.storage.is_shared:  # the gateway that wrote a log file may have ended
+                self.connect_virtual_participants()
+            if self.storage.is_leader and self.space.waits_for_time:
+                self.submit(TimePasses())
 
     def _shift_deadlines(self, by: timedelta) -> None:
-        self._perform(self.space.shift_deadlines(by))
+        if not self.storage.is_shared:  # several gateways share all deadlines, and follow the time of the events
+            self.submit(ClockJumps(by))
 
     # Questions
 
@@ -342,20 +448,15 @@ class SpaceService:
         return len(self._fanout)
 
     @property
-    def posts_attention(self) -> bool:
-        """Whether this gateway posts to the webhook."""
-        return True
-
-    @property
     def is_storing(self) -> bool:
         """Whether accepted envelopes can be stored."""
-        return not self._outbox.is_failing
+        return self.storage.is_storing
 
     def load(self) -> SpaceLoad:
         """Return how busy the space is."""
         queued_bytes = sum(channel.waiting_bytes for channel in self._performer.channels.values())
         proposals = sum(1 for _ in self.space.membership.undecided_proposals)
-        return SpaceLoad(self._fanout.deliveries, self._slow_consumers, queued_bytes, len(self._outbox), proposals)
+        return SpaceLoad(self._fanout.deliveries, self._slow_consumers, queued_bytes, self.storage.waiting, proposals)
 
     def uptime_seconds(self) -> float:
         """Return the seconds since this service was created."""
@@ -366,27 +467,151 @@ class SpaceService:
         self._fanout.request_flush = self._call_soon = None
         self._fanout.flush()
         self._catch_up()
-        self._outbox.stop()
+        self.storage.stop()
         if self._writer is not None:
             self._writer.close()
 
-    def _perform(self, effects: Sequence[Effect], accepted: Envelope | None = None) -> None:
-        """Store the effects of one event and perform them; those of an accepted envelope only if they are stored."""
-        for effect in effects:
-            if isinstance(effect, StateChanged):
-                self._store.store(effect.changes)  # in one batch with the envelopes that announce it
-        if accepted is not None and effects:
-            self._outbox.put_accepted(accepted, effects)
-        else:
-            for effect in effects:
-                self._outbox.put(effect)
-        self._finish_performing()
+    # Events in their order: see `Host` in `storage`
 
-    def _finish_performing(self) -> None:
-        self._outbox.store()
-        if self._outbox.is_idle:
-            self._store.release()
+    def decide(self, submission: Submission) -> Decided:
+        """Decide the next event of a space that has no other gateway."""
+        self.ordered.batch += 1
+        submission.decision = decision = self.ordered.decide(submission.event, now=self._clock())
+        return decision
+
+    def number(self, submission: Submission, *, at_once: bool = False) -> None:
+        """Stage the broadcasts of a decided event in the log; `at_once` stores its only one. Raises `NotStored`."""
+        decision = submission.decision
+        assert decision is not None
+        at = decision.now.timestamp()
+        if isinstance(decision.event, ConnectionJoins):
+            delivery = self._deliveries.pop(decision.event.connection, None)
+            if delivery is not None:
+                self.sessions.begin(decision.event.connection, delivery)
+        add = self.log.append if at_once else self.log.stage
+        numbered = []
+        for effect in decision.receipt.effects:
+            if isinstance(effect, Broadcast):
+                envelope = effect.envelope
+                data = decision.data if envelope is decision.draft else None
+                if data is None:
+                    data = envelope.encode()
+                numbered.append((data, add(data, sender=envelope.sender, id=envelope.id, at=at)))
+        submission.numbered = tuple(numbered)
+
+    def complete(self, submission: Submission, *, is_stored: bool, is_own: bool = True) -> None:
+        """Make a decided event true and perform its effects. One that is not stored is refused, unless it is a fact."""
+        decision = submission.decision
+        assert decision is not None
+        if decision.problem is not None:
+            log.error("failed to apply an event", exc_info=decision.problem)
+        if isinstance(decision.event, EnvelopeArrives):
+            if not is_stored and decision.receipt.accepted is not None and not decision.is_duplicate:
+                self.refuse(submission)
+                return
+            if not self.storage.is_shared:  # else it is true already
+                after = submission.numbered[0][1] - 1 if submission.numbered else self.log.position.sequence
+                follows = self.ordered.apply(decision, after=after)
+                for effect in follows:
+                    if isinstance(effect, StateChanged):
+                        self.store.stage(effect.changes)
+            self._complete_envelope(submission, decision, is_own=is_own)
+        else:
+            unstored = [(data, None) for data, _ in submission.numbered]
+            self.perform(decision.receipt.effects, submission.numbered if is_stored else unstored)
+        submission.resolve(decision.receipt)
+
+    def refuse(self, submission: Submission) -> None:
+        """Tell the sender of an event that it is not stored."""
+        event = submission.event
+        if isinstance(event, ConnectionJoins):
+            self.refuse_join(event.connection)
+        elif isinstance(event, EnvelopeArrives):
+            draft = event.draft or decode_envelope(event.data or b"")
+            payload = ErrorPayload(error=errors.NOT_STORED, message=NOT_STORED_MESSAGE, attempted_kind=draft.kind)
+            receipt = self.space.refuse(payload, draft, event.sender, event.connection, now=self._clock())
+            self.perform(receipt.effects)
+            submission.resolve(receipt)
+
+    def settle(self) -> None:
+        """Follow up when everything stored is completed: disconnect slow consumers, continue replays."""
         self._catch_up()
+
+    def perform(
+        self, effects: Sequence[Effect], numbered: Sequence[tuple[bytes, int | None]] = (), *, is_logged: bool = False
+    ) -> None:
+        """Perform effects in order, their broadcasts with these bytes and numbers."""
+        broadcasts = iter(numbered)
+        for effect in effects:
+            if isinstance(effect, Broadcast):
+                self._performer.write_broadcast(effect, *next(broadcasts), is_logged)
+            else:
+                self._performer.perform(effect)
+
+    def _complete_envelope(self, submission: Submission, decision: Decided, *, is_own: bool = True) -> None:
+        """Perform the effects of an envelope, write its lines to the logs, and answer its sender."""
+        event, receipt, draft, now = decision.event, decision.receipt, decision.draft, decision.now
+        assert isinstance(event, EnvelopeArrives)
+        connection, sender = event.connection, event.sender
+        if draft is None or decision.is_duplicate or decision.problem is not None:
+            if is_own and connection is not None:
+                self._answer(connection, sender, receipt)
+            return
+        audit = self._audit if is_own else None  # each envelope is in the logs of the gateway that it came to
+        effects, accepted, refused, _, permitted = receipt
+        logged = accepted or draft
+        is_logged = False
+        if audit is not None:
+            transport: Transport = "http" if connection is None else "websocket"
+            data = decision.data if decision.data is not None and logged is draft else None
+            if permitted is not None and accepted is not None and len(effects) == 1 and submission.numbered:
+                # Nearly every envelope. All its log lines are made in one call.
+                sent = submission.numbered[0][0]
+                audit.log_accepted(accepted, sent, sender, transport, self.space.members, permitted, now=now)
+                is_logged = True
+            else:
+                reason = refused.error if refused else None
+                sent = logged.encode() if data is None else data
+                audit.log_received(logged.id, sent, sender, transport, now=now, rejected=reason)
+                if permitted is not None:
+                    audit.log_decision(logged, sender, permitted, transport, now=now)
+        self._performer.audit = audit
+        self.perform(effects, submission.numbered, is_logged=is_logged)
+        self._performer.audit = self._audit
+        if is_own and connection is not None and event.may_repeat and accepted is not None:
+            is_echoed = any(isinstance(one, Broadcast) and one.envelope.id == accepted.id for one in effects)
+            if not is_echoed and accepted.kind != kinds.SYSTEM_HEARTBEAT:
+                self._performer.perform(self._receipt(connection, sender, accepted.id, status="accepted"))
+
+    # Answers to senders
+
+    def _answer(self, connection: ConnectionId, sender: ParticipantId, receipt: Receipt) -> None:
+        """Answer an envelope that did nothing: it could not be read, applying it failed, or it came twice."""
+        accepted, refused = receipt.accepted, receipt.refused
+        if refused is not None:
+            self.send_error(connection, refused.error, refused.message or "", code=refused.code)
+        elif accepted is not None:
+            where = {key: value for key, value in receipt.answer.items() if key == "position"}
+            self._performer.perform(self._receipt(connection, sender, accepted.id, status="duplicate", **where))
+
+    def _receipt(self, connection: ConnectionId, to: str, envelope_id: str | None, **payload: Any) -> Deliver:
+        """Return a `system/receipt` about an envelope, or without an id about a session: `live` or `gap`."""
+        envelope = Envelope.write(
+            kinds.SYSTEM_RECEIPT,
+            id=self._new_id(),
+            ts=wire_timestamp(self._clock()),
+            sender=GATEWAY,
+            payload=payload,
+            to=(to,),
+            correlation_id=() if envelope_id is None else (envelope_id,),
+        )
+        return Deliver(envelope, (connection,), is_secret=True)
+
+    def _notify_session(self, connection: ConnectionId, *, position: Position, **about: Any) -> None:
+        participant = self._performer.owners.get(connection, "")
+        self._performer.perform(self._receipt(connection, participant, None, **about, position=str(position)))
+
+    # Slow consumers and replays
 
     def _catch_up(self) -> None:
         """Disconnect slow consumers, and write on to the sessions that replay."""
@@ -396,75 +621,8 @@ class SpaceService:
                 self._end_slow(self._slow.pop())
             finally:
                 self._is_ending_slow = False
-        if self._sessions.replaying and self._outbox.is_settled:
-            self._sessions.replay()
-
-    def _perform_one(self, effect: Effect | DuplicateReceipt) -> None:
-        if isinstance(effect, DuplicateReceipt):
-            effect = self._acknowledgements.duplicate(*effect)
-        self._performer.perform(effect)
-
-    # Answers to senders
-
-    def _notify_session(self, connection: ConnectionId, **about: Any) -> None:
-        # Not through the outbox: the counts in it hold for this place among the frames that the session gets.
-        participant = self._performer.owners.get(connection, "")
-        self._performer.perform(self._acknowledgements.receipt(connection, participant, None, **about))
-
-    def _refuse_unstorable(
-        self, draft: Draft, sender: ParticipantId, connection: ConnectionId | None
-    ) -> Receipt | None:
-        """Refuse an envelope while the log cannot be written, or a change for which the disk has no room."""
-        if not self._outbox.is_failing:
-            # The roster must be written once the change is made; a full disk has to be noticed before that.
-            try:
-                self._store.reserve(len(draft.encode()))
-                return None
-            except OSError as error:
-                log.error("invitation or removal not stored: %s", error)
-        elif draft.kind == kinds.SYSTEM_HEARTBEAT:
-            return None
-        return self._acknowledgements.refusal(connection, sender, draft)
-
-    def _refuse_unstored(self, envelope: Envelope) -> None:
-        for effect in self._acknowledgements.take_back(envelope):
-            self._performer.perform(effect)
-
-    def _perform_receipt(
-        self,
-        draft: Draft,
-        receipt: Receipt,
-        sender: ParticipantId,
-        connection: ConnectionId | None,
-        now: datetime,
-        data: bytes | None,
-        *,
-        session: ConnectionId | None = None,
-    ) -> None:
-        """Perform the effects of an envelope and write its lines to the logs.
-
-        `data` are the bytes of the draft. `session` is a connection that gets a receipt if it gets no echo.
-        """
-        audit = self._performer.audit
-        transport: Transport = "http" if connection is None else "websocket"
-        effects, accepted, refused, _, decision = receipt
-        first = effects[0] if len(effects) == 1 else None
-        logged = accepted or draft
-        if data is None or logged is not draft:
-            data = logged.encode()
-        if decision is not None and isinstance(first, Broadcast) and accepted is first.envelope:
-            # Nearly every envelope. All its log lines are made in one call.
-            if audit is not None:
-                audit.log_accepted(accepted, data, sender, transport, self.space.members, decision, now=now)
-            self._outbox.broadcast(first, data, at=now.timestamp(), is_logged=True)
-            self._catch_up()
-            return
-        if audit is not None:
-            reason = refused.error if refused else None
-            audit.log_received(logged.id, data, sender, transport, now=now, rejected=reason)
-            if decision is not None:
-                audit.log_decision(logged, sender, decision, transport, now=now)
-        self._perform((*effects, *self._acknowledgements.confirm(receipt, session)), accepted)
+        if self.sessions.replaying and self.storage.is_settled:
+            self.sessions.replay()
 
     def _end_slow(self, connection: ConnectionId) -> None:
         """Tell a slow consumer why and disconnect it."""

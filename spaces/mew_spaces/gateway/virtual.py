@@ -5,6 +5,7 @@ The file is the outbound channel of a connection like any other. Its reader may 
 
 from pathlib import Path
 
+from mew_settings.private_files import FileLock
 from pydantic_core import to_json
 
 from mew_spaces.config.settings import GatewayLogging
@@ -25,13 +26,19 @@ class FileChannel(OutboundChannel):
         path = (self._folder / name).resolve()
         self._file = LogFile(path, max_bytes=sizes.max_file_bytes, kept=sizes.kept_files, follows_links=False)
         self._writer = writer
+        self._lock: FileLock | None = None
 
-    def prepare(self) -> None:
-        """Create the file, for its owner alone. Raises `OSError`, also for a file outside of the folder."""
+    def prepare(self, *, is_shared: bool = False) -> None:
+        """Create the file, for its owner alone. Raises `OSError`, also for a file outside of the folder.
+
+        Of several gateways, one writes it: raises `BlockingIOError` if another one does.
+        """
         path = self._file.path
         if not path.is_relative_to(self._folder):
             raise PermissionError(f"it is outside the space's folder, {self._folder}")
         path.parent.mkdir(parents=True, exist_ok=True)
+        if is_shared:
+            self._lock = FileLock(path.with_name(f"{path.name}.lock"))
         path.touch(mode=0o600)
         path.chmod(0o600)
 
@@ -45,6 +52,9 @@ class FileChannel(OutboundChannel):
     def close(self, _code: int, _reason: str) -> None:
         """Stop writing."""
         self.stop_writing()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
 
     def close_with_message(self, last: bytes, code: int, reason: str) -> None:
         """Write a last message, then stop."""

@@ -106,6 +106,8 @@ class FigureStore:
         self._is_failing = False
         self._path = path
         self._opened: sqlite3.Connection | None = None
+        self._stored_until: dict[str, float] = {}
+        """When the newest stored status of each participant came, as of the start: gateways apply some twice."""
 
     @property
     def _database(self) -> sqlite3.Connection:
@@ -116,6 +118,9 @@ class FigureStore:
                 log.warning("%s: cannot be used, so figures are kept in memory: %s", self._path, error)
                 self._opened = _open(None)
             finalize(self, self._opened.close)  # of a space that nobody closes
+            self._stored_until = dict(
+                self._opened.execute("SELECT participant, max(at) FROM samples GROUP BY participant")
+            )
         return self._opened
 
     @property
@@ -155,6 +160,7 @@ class FigureStore:
     def write(self) -> None:
         """Store what was observed, and thin out old figures now and then. Blocks."""
         with self._lock:
+            database = self._database
             batch = [(name, *self._statuses.pop(name)) for name in list(self._statuses)[:MAX_BATCH]]
             rows: list[tuple[Any, ...]] = []
             compactions: list[tuple[Any, ...]] = []
@@ -164,13 +170,15 @@ class FigureStore:
                 except ValidationError:
                     continue
                 figures = _figures(status)
+                if at <= self._stored_until.get(participant, 0.0):
+                    continue
                 known = self._last.get(participant)
                 if known is None or known[1] != figures or at - known[0] >= REPEAT_SECONDS:
                     self._last[participant] = (at, figures)
                     rows.append((participant, at, *figures))
                 compactions += self._compactions(participant, status, at)
             try:
-                self._store(rows, compactions)
+                self._store(database, rows, compactions)
                 self._is_failing = False
             except (sqlite3.Error, OverflowError, UnicodeError) as error:
                 if not self._is_failing:
@@ -210,17 +218,19 @@ class FigureStore:
             None,
         )
 
-    def _store(self, rows: list[tuple[Any, ...]], compactions: list[tuple[Any, ...]]) -> None:
+    def _store(
+        self, database: sqlite3.Connection, rows: list[tuple[Any, ...]], compactions: list[tuple[Any, ...]]
+    ) -> None:
         now = self._clock()
         self._inserted += len(rows)
-        with self._database as database:
+        with database:
             database.executemany(_insert("samples", "participant", *_SAMPLE_COLUMNS), rows)
             database.executemany(_insert("compactions", "participant", "ended", *_COMPACTION_COLUMNS), compactions)
             if now - self._pruned_at >= PRUNE_SECONDS or self._inserted >= MAX_SAMPLES // 4:
                 self._pruned_at, self._inserted = now, 0
                 self._prune(database, now)
         found = [self._summaries.popitem() for _ in range(len(self._summaries))]
-        with self._database as database:
+        with database:
             database.executemany(
                 "UPDATE compactions SET summary = ? WHERE participant = ? AND ended = ?",
                 # Half a surrogate pair has no UTF-8.

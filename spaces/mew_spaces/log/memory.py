@@ -1,4 +1,4 @@
-"""The log of a space: number, store, read back, recognise what came twice. In memory, it is gone with the process.
+"""The log of a space: number, store, read back. In memory, it is gone with the process.
 
 An entry goes through three steps. `stage` gives it the next number. `write` stores everything staged so far as one
 batch; where `is_slow`, callers run it in a thread. `publish` makes the batch visible to readers. An envelope must not
@@ -10,22 +10,18 @@ one. A log that lost its past starts a new epoch. `sqlite` stores each batch bef
 
 import math
 from bisect import bisect_right
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from types import MappingProxyType
-from typing import Final, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import anyio
 from mew_protocol.position import Position
 
 Durability = Literal["memory", "flushed", "synced"]
 """What accepted means: kept in memory, handed to the operating system, or written to the disk."""
-
-
-REMEMBERED_IDS: Final = 50_000
-"""How many ids are recognised when they come twice, kept entries or not."""
 
 
 class NotStored(Exception):
@@ -90,8 +86,6 @@ class SpaceLog:
         self._gone_through = 0  # the number up to which nothing can be read any more
         self._published = 0
         self._staged_through = 0
-        # Oldest first. A plain dict would be searched for its first key across the places of all that were deleted.
-        self._sequences: OrderedDict[tuple[str, str], int] = OrderedDict()
         self._staged: list[Entry] = []
         self._staged_state: dict[str, bytes | None] = {}
         self._state: dict[str, bytes] = {}
@@ -118,8 +112,8 @@ class SpaceLog:
     def stage(self, data: bytes, *, sender: str, id: str, at: float) -> int:  # noqa: A002 - the wire's word
         """Give an envelope the next number; it is stored by the next `write` and read after its `publish`."""
         self._staged_through += 1
-        self._staged.append(Entry(self._staged_through, data, sender, id, at))
-        self._remember(sender, id, self._staged_through)
+        if self._staged_through > self._published:
+            self._staged.append(Entry(self._staged_through, data, sender, id, at))
         return self._staged_through
 
     def append(self, data: bytes, *, sender: str, id: str, at: float) -> int:  # noqa: A002 - the wire's word
@@ -135,7 +129,6 @@ class SpaceLog:
         if self.durability != "memory":
             self.write(Batch((entry,)))
         self._staged_through = self._published = sequence
-        self._remember(sender, id, sequence)
         self._entries.append(entry)
         self._bytes += len(data)
         if len(self._entries) > self.bounds.entries or self._bytes > self.bounds.bytes or self.bounds.age_seconds:
@@ -143,10 +136,6 @@ class SpaceLog:
         if self._waiters:
             self._wake()
         return sequence
-
-    def sequence_of(self, sender: str, id: str) -> int | None:  # noqa: A002 - the wire's word
-        """Return the number of the envelope with this sender and id, staged or published; None if it is unknown."""
-        return self._sequences.get((sender, id))
 
     def put(self, key: str, value: bytes | None) -> None:
         """Stage a change of the state that belongs to the log; None deletes."""
@@ -156,6 +145,11 @@ class SpaceLog:
     def has_staged_state(self) -> bool:
         """Whether a `put` waits to be written."""
         return bool(self._staged_state)
+
+    @property
+    def staged_state(self) -> Mapping[str, bytes | None]:
+        """Each `put` that waits to be written, as of now."""
+        return {**self._staged_state}
 
     def state(self) -> Mapping[str, bytes]:
         """The state as last published."""
@@ -196,23 +190,11 @@ class SpaceLog:
             if self._waiters:
                 self._wake()
 
-    def discard(self, batch: Batch) -> None:
-        """Forget the entries of a batch that could not be written and those staged since; stage its state again."""
-        self._staged_state = {**batch.state, **self._staged_state}  # it is still to be written
-        entries, self._staged = [*batch.entries, *self._staged], []
-        for entry in entries:
-            if self._sequences.get((entry.sender, entry.id)) == entry.sequence:
-                del self._sequences[entry.sender, entry.id]
-
     def commit(self) -> Batch:
         """Seal, write and publish in one step; it may block. Raises `NotStored`."""
         batch = self.seal()
         if batch:
-            try:
-                self.write(batch)
-            except NotStored:
-                self.discard(batch)
-                raise
+            self.write(batch)
             self.publish(batch)
         return batch
 
@@ -270,26 +252,25 @@ class SpaceLog:
     def restore(self, entries: Sequence[Entry], state: Mapping[str, bytes]) -> None:
         """Begin with what an earlier run stored."""
         self._state = dict(state)
-        for entry in entries:
-            self._remember(entry.sender, entry.id, entry.sequence)
         if entries:
             self._gone_through = entries[0].sequence - 1
             self._extend(entries)
         self._staged_through = self._published
 
     def begin_at(self, position: Position) -> None:
-        """Forget everything, and give the next entry the number after this position."""
+        """Give the next entry the number after this position.
+
+        Entries that are known from there on are not stored again. Forgets everything if the log does not reach the
+        position, or has another epoch.
+        """
+        if self.epoch == position.epoch and position.sequence <= self._published:
+            self._staged_through = position.sequence
+            return
         self.epoch = position.epoch
         self._entries.clear()
-        self._sequences.clear()
         self._bytes = 0
         self._gone_through = self._published = self._staged_through = position.sequence
         self._wake()
-
-    def _remember(self, sender: str, id: str, sequence: int) -> None:  # noqa: A002 - the wire's word
-        self._sequences[sender, id] = sequence
-        if len(self._sequences) > REMEMBERED_IDS:
-            self._sequences.popitem(last=False)
 
     def _extend(self, entries: Sequence[Entry]) -> None:
         for entry in entries:

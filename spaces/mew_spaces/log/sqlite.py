@@ -17,6 +17,7 @@ from secrets import token_hex
 from threading import Lock
 from typing import NamedTuple
 
+from mew_protocol.position import Position
 from mew_settings.private_files import FileLock
 
 from mew_spaces.log.memory import Batch, Bounds, Durability, Entry, NotStored, SpaceLog
@@ -63,6 +64,7 @@ class SqliteLog(SpaceLog):
         durability: Durability = "flushed",
         clock: Callable[[], float] = time.time,
         new_epoch: Callable[[], str] = lambda: token_hex(4),
+        lock: Path | None = None,
     ) -> None:
         """Open or create the file, readable by its owner alone.
 
@@ -72,7 +74,7 @@ class SqliteLog(SpaceLog):
         """
         self.path = path
         self._clock = clock
-        self._lock = FileLock(lock_path(path))  # a second gateway would give its envelopes the same numbers
+        self._lock = FileLock(lock or lock_path(path))  # a second gateway would give its envelopes the same numbers
         try:
             opened = self._open_or_set_aside(durability, new_epoch)
         except BaseException as error:
@@ -128,6 +130,19 @@ class SqliteLog(SpaceLog):
                 self._unmoved.append(batch)
         except (sqlite3.Error, OSError) as error:
             raise NotStored(f"{self.path}: {error}") from error
+
+    def begin_at(self, position: Position) -> None:
+        is_continued = self.epoch == position.epoch and position.sequence <= self.position.sequence
+        super().begin_at(position)
+        if is_continued:
+            return
+        with self._tail_lock:
+            self._unmoved = []
+        self._move()
+        with self._database as database:
+            database.execute("DELETE FROM envelopes")
+            database.execute("UPDATE about SET value = ? WHERE key = 'epoch'", (position.epoch,))
+        self._stored_through = self._deleted_through = position.sequence
 
     @property
     def wants_upkeep(self) -> bool:

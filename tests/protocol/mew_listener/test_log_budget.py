@@ -4,9 +4,9 @@ import logging
 
 import pytest
 from mew_listener.log_budget import LINES_PER_WINDOW, LogBudget, bounded_logs
-from mew_spaces.backplane import nats_link
 from mew_spaces.gateway import service
 from mew_spaces.log import sqlite
+from mew_spaces.parts.jetstream import nats_link
 
 
 def record(template: str, *about: object, level: int = logging.WARNING) -> logging.LogRecord:

@@ -9,6 +9,8 @@ from mew_protocol.errors import PayloadError
 from mew_spaces.core.board import StatusBoard
 from mew_spaces.core.state import SpaceState
 
+from tests.support.live_membership import post
+
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 REPORT = {"basis": "reported", "level": "healthy", "revision": 1, "max_tokens_basis": "configured"}
 WHOLE: dict[str, Any] = {"messages_in_context": 4, "tokens": 90, "max_tokens": 100, "context": REPORT}
@@ -21,7 +23,7 @@ def status(payload: dict[str, Any], *, sender: str = "coder", to: tuple[str, ...
 def test_a_status_is_kept_with_its_age() -> None:
     state = SpaceState()
     board = StatusBoard(state)
-    assert board.post(status(WHOLE), at=NOW)
+    assert post(board, status(WHOLE), at=NOW)
     entry = board.entry("coder", connected=True, now=NOW + timedelta(seconds=3))
     assert entry.model_dump(mode="json", exclude_unset=True) == {
         "id": "coder",
@@ -42,15 +44,15 @@ def test_a_silent_participant_has_no_status() -> None:
 
 def test_an_age_is_never_negative() -> None:
     board = StatusBoard(SpaceState())
-    board.post(status(WHOLE), at=NOW)
+    post(board, status(WHOLE), at=NOW)
     assert board.entry("coder", connected=True, now=NOW - timedelta(hours=1)).age_seconds == 0
 
 
 def test_a_partial_status_never_replaces_a_whole_one() -> None:
     board = StatusBoard(SpaceState())
-    board.post(status(WHOLE), at=NOW)
-    assert not board.post(status({"messages_in_context": 9}, to=("ada",)), at=NOW)
-    assert board.post(status({**WHOLE, "tokens": 95}, to=("ada",)), at=NOW)
+    post(board, status(WHOLE), at=NOW)
+    assert not post(board, status({"messages_in_context": 9}, to=("ada",)), at=NOW)
+    assert post(board, status({**WHOLE, "tokens": 95}, to=("ada",)), at=NOW)
     kept = board.entry("coder", connected=True, now=NOW).status
     assert kept is not None
     assert kept.tokens == 95
@@ -74,9 +76,9 @@ def test_a_partial_status_never_replaces_a_whole_one() -> None:
 )
 def test_an_invalid_status_never_replaces_a_valid_one(payload: dict[str, Any]) -> None:
     board = StatusBoard(SpaceState())
-    board.post(status(WHOLE), at=NOW)
+    post(board, status(WHOLE), at=NOW)
     with pytest.raises(PayloadError, match="participant/status: payload"):
-        board.post(status(payload), at=NOW)
+        post(board, status(payload), at=NOW)
     kept = board.entry("coder", connected=True, now=NOW).status
     assert kept is not None
     assert kept.tokens == 90
@@ -84,14 +86,14 @@ def test_an_invalid_status_never_replaces_a_valid_one(payload: dict[str, Any]) -
 
 def test_a_written_entry_has_its_status_and_age() -> None:
     board = StatusBoard(SpaceState())
-    board.post(status({"messages_in_context": 1}), at=NOW)
+    post(board, status({"messages_in_context": 1}), at=NOW)
     first = board.entry_json("coder", connected=True, now=NOW)
     later = board.entry_json("coder", connected=False, now=NOW + timedelta(seconds=2))
     assert first is not None
     assert first == board.entry("coder", connected=True, now=NOW).model_dump(mode="json", exclude_unset=True)
     assert first["status"] == {"messages_in_context": 1}
     assert later == {**first, "connected": False, "age_seconds": 2.0}
-    board.post(status({"messages_in_context": 2}), at=NOW)
+    post(board, status({"messages_in_context": 2}), at=NOW)
     newer = board.entry_json("coder", connected=True, now=NOW)
     assert newer is not None
     assert newer["status"] == {"messages_in_context": 2}
@@ -105,7 +107,7 @@ def test_the_time_to_compaction_follows_the_growth_of_the_last_hour() -> None:
         now = NOW + timedelta(seconds=seconds)
         if tokens is not None:
             report = {**WHOLE, "tokens": tokens, "max_tokens": 1_000, "context": {**REPORT, "compact_at_tokens": 900}}
-            board.post(status(report), at=now)
+            post(board, status(report), at=now)
         return board.entry("coder", connected=connected, now=now).seconds_to_compaction
 
     assert left(0, 100) is None
@@ -127,13 +129,13 @@ def test_figures_that_are_too_large_are_not_projected() -> None:
     huge = 10**400
     for seconds, tokens, window in ((0, 100, 1_000), (10, huge, 1_000), (20, 100, 1_000), (30, 200, huge)):
         at = NOW + timedelta(seconds=seconds)
-        board.post(status({"messages_in_context": 1, "tokens": tokens, "max_tokens": window}), at=at)
+        post(board, status({"messages_in_context": 1, "tokens": tokens, "max_tokens": window}), at=at)
         assert board.entry("coder", connected=True, now=at + timedelta(seconds=9)).seconds_to_compaction is None
 
 
 def test_any_time_of_a_measurement_follows_a_clock_that_is_set() -> None:
     board = StatusBoard(SpaceState())
     report = {**REPORT, "measured_at": "0001-01-01T00:00:00+14:00"}
-    board.post(status({**WHOLE, "context": report}), at=NOW)
+    post(board, status({**WHOLE, "context": report}), at=NOW)
     board.shift(timedelta(days=-2))
-    assert board.post(status({**WHOLE, "context": {**REPORT, "measured_at": "2026-01-01T00:00:00Z"}}), at=NOW)
+    assert post(board, status({**WHOLE, "context": {**REPORT, "measured_at": "2026-01-01T00:00:00Z"}}), at=NOW)

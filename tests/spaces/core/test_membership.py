@@ -17,6 +17,8 @@ from mew_spaces.core.effects import ConnectionId
 from mew_spaces.core.membership import MemberConnections, Membership
 from mew_spaces.core.state import CapabilityGrant, Invitation, SpaceState
 
+from tests.support.live_membership import LiveMembership
+
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 CHAT: dict[str, Any] = {"kind": "chat"}
 CALL: dict[str, Any] = {"kind": "mcp/request", "payload": {"n": 1}}
@@ -34,7 +36,7 @@ INVITATION = Invitation(capabilities=(CALL,), invited_by="ada", invited_at="now"
 
 @pytest.fixture
 def membership() -> Membership:
-    return Membership(parse_space(SPACE), SpaceState())
+    return LiveMembership(parse_space(SPACE), SpaceState())
 
 
 @pytest.fixture
@@ -53,8 +55,8 @@ def patterns_of(revoked: tuple[Any, tuple[EndedRights, ...]]) -> tuple[dict[str,
 def test_members_keep_join_order_and_all_their_connections(membership: Membership) -> None:
     members = membership.connected
     members[ParticipantId("bob")] = MemberConnections([ConnectionId(3)])
-    members[ParticipantId("ada")] = MemberConnections([ConnectionId(1), ConnectionId(2)], virtual=ConnectionId(9))
-    members[ParticipantId("log")] = MemberConnections(virtual=ConnectionId(4))
+    members[ParticipantId("ada")] = MemberConnections([ConnectionId(1), ConnectionId(2)], logs=[ConnectionId(9)])
+    members[ParticipantId("log")] = MemberConnections(logs=[ConnectionId(4)])
     assert list(members) == ["bob", "ada", "log"]
     assert membership.connections_of(["ada", "ghost", "bob"]) == (9, 1, 2, 3)
     assert membership.connections_of(["log"]) == (4,)
@@ -142,10 +144,10 @@ def test_a_removed_participant_can_be_invited_back_with_less(membership: Members
 
 def test_a_later_space_yaml_overrides_an_invitation() -> None:
     state = SpaceState()
-    before = Membership(parse_space("space: {id: demo}"), state)
+    before = LiveMembership(parse_space("space: {id: demo}"), state)
     before.invite("coder", INVITATION)
     assert before.permissions_of("coder").patterns == (CALL, BASELINE)
-    after = Membership(parse_space(SPACE), state)
+    after = LiveMembership(parse_space(SPACE), state)
     assert after.permissions_of("coder").patterns == (CHAT, BASELINE)
     assert after.names == ("ada", "coder", "twin")
 

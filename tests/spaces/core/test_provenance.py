@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from mew_protocol.containment import covers
 from mew_spaces.config.loading import SpaceConfig, parse_space
-from mew_spaces.core.membership import Membership
 from mew_spaces.core.space import Space
 from mew_spaces.core.state import CapabilityGrant, Invitation, SpaceState
 
+from tests.support.live_membership import LiveMembership
 from tests.support.space_driver import SpaceDriver
 
 RIGHTS: list[dict[str, Any]] = [{"kind": "capability/*"}, {"kind": "space/*"}]
@@ -168,12 +168,12 @@ def test_rights_that_space_yaml_no_longer_gives_end_at_the_start(driver: SpaceDr
     grant(driver, "m1", "m2", WORK)
     act(driver, "ada", "space/invite", participant_id="guest", initial_capabilities=[WORK, {"kind": "chat"}])
     stored = SpaceState.model_validate_json(driver.space.state.model_dump_json())
-    same = Membership(parse_space(SPACE), stored)
+    same = LiveMembership(parse_space(SPACE), stored)
     assert same.end_unfounded() == ((), ())
     wider = parse_space(SPACE.replace('ada: {capabilities: [{kind: "*"}]}', 'ada: {capabilities: [{kind: "**"}]}'))
-    assert Membership(wider, stored.model_copy(deep=True)).end_unfounded()[1] == ()
+    assert LiveMembership(wider, stored.model_copy(deep=True)).end_unfounded()[1] == ()
     less = parse_space(SPACE.replace('ada: {capabilities: [{kind: "*"}]}', "ada: {capabilities: [{kind: chat}]}"))
-    changed = Membership(less, stored)
+    changed = LiveMembership(less, stored)
     _, ended = changed.end_unfounded()
     assert {one.participant for one in ended} == {"m1", "m2", "guest"}
     assert changed.state.grants == {}
@@ -189,7 +189,7 @@ def test_rights_that_an_earlier_version_stored_get_their_sources() -> None:
         "m3": (CapabilityGrant(granter="gone", **old),),
     }
     state.invited = {"guest": Invitation(capabilities=(WORK,), invited_by="m2", invited_at="now")}
-    membership = Membership(parse_space(SPACE), state)
+    membership = LiveMembership(parse_space(SPACE), state)
     assert [one.participant for one in membership.end_unfounded()[1]] == ["m3"]
     _, ended = membership.revoke("m1", grant_id="g")
     assert [one.participant for one in ended] == ["guest", "m1", "m2"]
@@ -236,7 +236,7 @@ def cascade_seconds(recipients: int) -> float:
     names = ["m1", "m2", *(f"p{number}" for number in range(recipients))]
     people = {"ada": {"capabilities": [{"kind": "*"}]}, **{name: {"role": "observer"} for name in names}}
     state = SpaceState()
-    membership = Membership(SpaceConfig.model_validate({"space": {"id": "a"}, "participants": people}), state)
+    membership = LiveMembership(SpaceConfig.model_validate({"space": {"id": "a"}, "participants": people}), state)
     for giver, recipient in (("ada", "m1"), ("m1", "m2"), *(("m2", name) for name in names[2:])):
         (through,) = membership.sources(giver, [WORK], recipient)
         grant = CapabilityGrant(names=frozenset({"g"}), granter=giver, patterns=(WORK,), through=(through or (),))
@@ -332,7 +332,7 @@ class ChainMachine(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         state = SpaceState.model_validate_json(self.space.state.model_dump_json())
-        assert Membership(self.config, state).end_unfounded()[1] == ()
+        assert LiveMembership(self.config, state).end_unfounded()[1] == ()
 
     @property
     def space(self) -> Space:
@@ -345,7 +345,7 @@ class ChainMachine(RuleBasedStateMachine):
     def check_independent(self, before: SpaceState, giver: str, recipient: str) -> None:
         """The giver has it without any right that was withdrawn from the recipient."""
         before.grants[recipient] = tuple(one for one in before.grants.get(recipient, ()) if one.status != "withdrawn")
-        membership = Membership(self.config, before)
+        membership = LiveMembership(self.config, before)
         membership.end_unfounded()
         new = self.space.state.grants[recipient][-1]
         assert all(covers(membership.permissions_of(giver).patterns, one) for one in new.patterns)

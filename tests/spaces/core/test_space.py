@@ -30,7 +30,7 @@ def test_a_joiner_gets_a_welcome_and_the_others_get_a_presence(driver: SpaceDriv
     driver.join(1, "ada")
     assert driver.last(1).as_dict() == {
         "protocol": "mew/v0.4",
-        "id": "id-1",
+        "id": "id-2",
         "ts": "2026-01-01T00:00:00.000Z",
         "from": "system:gateway",
         "to": ["ada"],
@@ -434,8 +434,8 @@ def test_a_log_file_and_a_socket_receive_as_one_participant(driver: SpaceDriver)
     driver.join(1, "ada")
     driver.take(1)
     driver.inbox[ConnectionId(7)] = []
-    driver.perform(driver.space.join_virtually(ConnectionId(7), ParticipantId("coder"), now=driver.now))
-    assert driver.space.join_virtually(ConnectionId(8), ParticipantId("coder"), now=driver.now) == ()
+    driver.perform(driver.space.join_virtually(ConnectionId(7), ParticipantId("coder")))
+    assert driver.space.join_virtually(ConnectionId(8), ParticipantId("coder")) == ()
     assert (driver.take(7), driver.take(1)) == (["system/welcome"], [])
     driver.join(2, "bob")
     assert [one["id"] for one in driver.last(2).body["participants"]] == ["ada", "coder"]

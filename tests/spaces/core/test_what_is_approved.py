@@ -21,7 +21,7 @@ from mew_spaces.core.events import (
     SpaceEvent,
     first_connection,
 )
-from mew_spaces.core.replicated_space import ReplicaSnapshot, ReplicatedSpace
+from mew_spaces.core.ordered_space import OrderedSpace, ReplicaSnapshot
 from mew_spaces.core.space import Space
 from pydantic_core import to_json
 
@@ -91,7 +91,7 @@ class World:
         self.now += timedelta(seconds=1)
         header = BatchHeader(1, self.batches, self.now, b"%016d" % self.batches)
         outcomes = [
-            [one.receipt.accepted for one in gateway.apply(self.batches, header, list(events))]
+            [one.receipt.accepted for one in gateway.replay(self.batches, header, list(events))]
             for gateway in self.gateways.values()
         ]
         assert outcomes[0] == outcomes[1]
@@ -134,10 +134,10 @@ class World:
         self.gateways[2] = fresh
 
 
-def new_space() -> ReplicatedSpace:
+def new_space() -> OrderedSpace:
     ids = DerivedIds(new_id=lambda: "local", new_token=lambda: "local")
     space = Space(parse_space(SPACE), new_id=ids.new_id, new_token=ids.new_token, clock=lambda: 0.0)
-    return ReplicatedSpace(space, ids, "epoch")
+    return OrderedSpace(space, ids, "epoch")
 
 
 def connection(who: str) -> ConnectionId:

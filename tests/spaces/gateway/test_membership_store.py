@@ -1,5 +1,6 @@
 """Invitations, removals and tokens are stored and read again."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -8,12 +9,13 @@ import pytest
 from mew_protocol.envelope import Envelope
 from mew_protocol.ids import ParticipantId
 from mew_spaces.config.loading import ParticipantConfig, SpaceConfig
-from mew_spaces.core.membership import Membership
 from mew_spaces.core.state import Change, Invitation, ReportedStatus, SpaceState
 from mew_spaces.errors import SpacesError
 from mew_spaces.gateway.auth import TokenBook, token_path
 from mew_spaces.gateway.membership_store import ROSTER_FILE_NAME, MembershipStore
 from mew_spaces.log.memory import Bounds, SpaceLog
+
+from tests.support.live_membership import LiveMembership
 
 ADA, EVE = ParticipantId("ada"), ParticipantId("eve")
 INVITATION = Invitation(capabilities=({"kind": "chat"},), invited_by="bob", invited_at="now")
@@ -24,13 +26,20 @@ def open_store(config: SpaceConfig, folder: Path | None, log: SpaceLog | None = 
     return MembershipStore(config, tokens, folder, log)
 
 
+def stored(store: MembershipStore, changes: Iterable[Change]) -> None:
+    """Store changes that were applied."""
+    applied = tuple(changes)
+    store.stage(applied)
+    store.write_roster(applied)
+
+
 def invite_eve(config: SpaceConfig, store: MembershipStore) -> None:
-    store.store(Membership(config, store.state).invite(EVE, INVITATION))
+    stored(store, LiveMembership(config, store.state).invite(EVE, INVITATION))
     store.add_token(EVE, "token-of-eve")
 
 
 def remove(config: SpaceConfig, store: MembershipStore, participant: ParticipantId) -> None:
-    store.store(Membership(config, store.state).remove(participant)[0])
+    stored(store, LiveMembership(config, store.state).remove(participant)[0])
     store.revoke_tokens(participant)
 
 
@@ -54,7 +63,7 @@ def test_space_yaml_gives_no_inviter_more_than_it_holds(
 ) -> None:
     store = open_store(config, tmp_path)
     invitation = INVITATION.model_copy(update={"invited_by": inviter})
-    store.store(Membership(config, store.state).invite(EVE, invitation))
+    stored(store, LiveMembership(config, store.state).invite(EVE, invitation))
     store.add_token(EVE, "token-of-eve")
     eve = ParticipantConfig.model_validate({"capabilities": [{"kind": "chat"}, {"kind": "space/kick"}]})
     later = config.model_copy(update={"participants": {**config.participants, EVE: eve}})
@@ -88,7 +97,7 @@ def test_the_file_is_private_and_replaced_in_one_step(config: SpaceConfig, tmp_p
 def test_other_changes_write_no_file(config: SpaceConfig, tmp_path: Path) -> None:
     store = open_store(config, tmp_path)
     proposal = Envelope.write("mcp/proposal", id="p1", ts="t", sender="coder", payload={"method": "tools/list"})
-    store.store(Membership(config, store.state).add_proposal(proposal, now=datetime(2026, 1, 1, tzinfo=UTC)))
+    stored(store, LiveMembership(config, store.state).add_proposal(proposal, now=datetime(2026, 1, 1, tzinfo=UTC)))
     assert not (tmp_path / ROSTER_FILE_NAME).exists()
 
 
@@ -149,8 +158,9 @@ def test_a_participant_removed_from_space_yaml_is_forgotten(config: SpaceConfig,
     log = stored_log()
     reported = status({"messages_in_context": 1})
     store = open_store(config, tmp_path, log)
-    store.store(Membership(config, store.state).invite(EVE, INVITATION.model_copy(update={"until_restart": True})))
-    store.store([Change("statuses", name, reported) for name in (ADA, EVE, "former")])
+    until_restart = INVITATION.model_copy(update={"until_restart": True})
+    stored(store, LiveMembership(config, store.state).invite(EVE, until_restart))
+    stored(store, [Change("statuses", name, reported) for name in (ADA, EVE, "former")])
     log.publish(log.seal())
     restarted = open_store(config, tmp_path, log)
     log.publish(log.seal())

@@ -2,8 +2,8 @@
 
 import pytest
 from mew_protocol.codec import StreamFrame, encode_frame
-from mew_spaces.gateway import frame_relay
-from mew_spaces.gateway.frame_relay import FrameRelay, RemoteFrame
+from mew_spaces.parts.jetstream import frame_relay
+from mew_spaces.parts.jetstream.frame_relay import FrameRelay, RemoteFrame
 
 from tests.support.memory_backplane import MemoryHub
 

@@ -1,11 +1,11 @@
-"""[pure] One space that several gateways hold: the same batches, applied in the same order, give the same state.
+"""[pure] One space and its events in their order: the same events give the same state, on one gateway or on several.
 
-Owns what the gateways share besides the space itself: which gateways there are, the number of the newest envelope,
-the envelopes that may come again, and since which batch a revoked token is refused. Writes all of it as a snapshot and
-continues from one. Does not know how a batch arrives, and performs nothing.
+An event is decided, stored and applied. Recognises envelopes that come twice, and joins with a token that was revoked
+meanwhile. Knows the gateways that hold connections. Writes everything as a snapshot and continues from one. Does not
+know how an event is stored, and performs nothing.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -27,12 +27,15 @@ from mew_spaces.core.effects import AddToken, Broadcast, ConnectionId, Effect, R
 from mew_spaces.core.events import (
     EPOCH,
     BatchHeader,
+    ClockJumps,
     ConnectionJoins,
     ConnectionLeaves,
     DerivedIds,
     EnvelopeArrives,
+    FrameArrives,
     GatewayIsGone,
     GatewayStarts,
+    LogFileJoins,
     SpaceEvent,
     TimePasses,
     gateway_of,
@@ -42,7 +45,7 @@ from mew_spaces.core.space import Space
 from mew_spaces.core.state import SpaceState
 from mew_spaces.core.status_requests import Asked
 
-REMEMBERED_ENVELOPES = 20_000
+REMEMBERED_ENVELOPES = 50_000
 """How many of the newest accepted envelopes are recognised when they come again."""
 
 REMEMBERED_REVOCATIONS = 1_000
@@ -55,21 +58,33 @@ _MAX_DEPTH = 2_000
 """The gateway that took an envelope has checked its size and depth."""
 
 
-class Applied(NamedTuple):
-    """What one event did. `draft` is the envelope that came, with the bytes of it that `encode` returns if known.
+_REFUSED_TOKEN = "the gateway refused this token"  # noqa: S105 - a sentence
+
+
+class Decided(NamedTuple):
+    """The outcome of one event. `draft` is the envelope that came, with the bytes of it that `encode` returns if known.
 
     `problem` is a defect of the rules, which fails everywhere in the same way.
     """
 
     event: SpaceEvent
     receipt: Receipt
+    now: datetime
     draft: Draft | None = None
     data: bytes | None = None
     problem: Exception | None = None
 
+    @property
+    def is_duplicate(self) -> bool:
+        """Whether the envelope came before, so that nothing follows from it."""
+        return self.receipt.answer.get("status") == "duplicate"
+
 
 class KnownEnvelope(NamedTuple):
-    """An accepted envelope: a digest of what it said, and its number; 0 if it was not broadcast."""
+    """An accepted envelope: a digest of its contents, and its number; 0 if it was not broadcast.
+
+    The digest is empty for one that an earlier run stored.
+    """
 
     digest: str
     sequence: int
@@ -87,6 +102,7 @@ class ReplicaSnapshot(BaseModel):
     gateways: dict[int, int] = Field(default_factory=dict)
     state: SpaceState = Field(default_factory=SpaceState)
     members: dict[ParticipantId, list[ConnectionId]] = Field(default_factory=dict)
+    logs: dict[ParticipantId, list[ConnectionId]] = Field(default_factory=dict)
     absent_since: dict[ParticipantId, datetime] = Field(default_factory=dict)
     not_back_yet: set[str] = Field(default_factory=set)
     trends: dict[str, Trend] = Field(default_factory=dict)
@@ -100,13 +116,15 @@ class ReplicaSnapshot(BaseModel):
 
 
 @dataclass
-class ReplicatedSpace:
+class OrderedSpace:
     """See the module. `space` must take its ids and tokens from `ids`."""
 
     space: Space
     ids: DerivedIds
     epoch: str
     """Names the space's numbers of envelopes."""
+    stored: Callable[[int], bytes | None] = lambda _: None
+    """Returns the envelope with a number, as far as it is kept."""
     batch: int = 0
     """The newest batch that was applied."""
     now: datetime = EPOCH
@@ -125,8 +143,43 @@ class ReplicatedSpace:
     _joined: dict[ParticipantId, int] = field(default_factory=dict)
     """In which batch the newest connection of each member joined."""
 
-    def apply(self, batch: int, header: BatchHeader, events: list[SpaceEvent]) -> Iterator[Applied]:
-        """Apply a batch and yield what each event did; perform that before the next one. `batch` is its place.
+    def decide(self, event: SpaceEvent, *, now: datetime) -> Decided:
+        """Decide the next event. A fact, such as a join, holds at once; an envelope changes nothing until `apply`."""
+        try:
+            if isinstance(event, EnvelopeArrives):
+                return self._decide_envelope(event, now)
+            return Decided(event, Receipt(self._follow_fact(event, now)), now)
+        except Exception as problem:  # without this, no gateway could ever get past the event
+            refused = refuse(errors.INTERNAL_ERROR, "the gateway failed to process this message")
+            return Decided(event, refused, now, problem=problem)
+
+    def apply(self, decision: Decided, *, after: int) -> tuple[Effect, ...]:
+        """Make a decision true, now that it is stored. Returns what follows besides its effects.
+
+        Its broadcasts have the numbers that follow `after`.
+        """
+        event, receipt, now = decision.event, decision.receipt, decision.now
+        accepted = receipt.accepted
+        if decision.is_duplicate:
+            return ()
+        if accepted is None or not isinstance(event, EnvelopeArrives):
+            return ()
+        follows = self.space.apply(receipt, now=now)
+        draft = decision.draft
+        if event.may_repeat and draft is not None and draft.id is not None:
+            broadcasts = [one.envelope.id for one in receipt.effects if isinstance(one, Broadcast)]
+            place = broadcasts.index(accepted.id) + 1 if accepted.id in broadcasts else -after
+            self._known[event.sender, accepted.id] = KnownEnvelope(content_digest(draft), after + place)
+        for effect in receipt.effects:
+            if isinstance(effect, AddToken):
+                self.tokens[effect.participant] = effect.token
+            elif isinstance(effect, RevokeTokens):
+                self.tokens.pop(effect.participant, None)
+                self._revoked[effect.participant] = self.batch
+        return follows
+
+    def replay(self, batch: int, header: BatchHeader, events: list[SpaceEvent]) -> Iterator[Decided]:
+        """Decide and apply a stored batch, and yield each decision; perform it before the next. `batch` is its place.
 
         Yields nothing for a batch of a gateway that is gone, or for one that was stored twice. If the first batch of a
         gateway is stored a second time after the gateway is gone, it counts as present until its lease is missed.
@@ -140,15 +193,18 @@ class ReplicatedSpace:
         for index, event in enumerate(events):
             self.ids.derive_from(header.seed, index)
             try:
-                applied = self._apply(event)
-            except Exception as problem:  # without this, no gateway could ever get past the event
-                refused = refuse(errors.INTERNAL_ERROR, "the gateway failed to process this message")
-                applied = Applied(event, refused, problem=problem)
+                decision = self.decide(event, now=self.now)
+                follows = self.apply(decision, after=self.sequence)
             finally:
                 self.ids.derive_from(None)
-            for effect in applied.receipt.effects:
-                self._follow(effect)
-            yield applied
+            receipt = decision.receipt
+            self.sequence += sum(isinstance(one, Broadcast) for one in receipt.effects)
+            yield decision._replace(receipt=receipt._replace(effects=(*receipt.effects, *follows)))
+
+    def remember(self, stored: Iterable[tuple[str, str, int]]) -> None:
+        """Recognise the envelopes that an earlier run stored: sender, id and number of each, the oldest first."""
+        for sender, name, sequence in stored:
+            self._known[sender, name] = KnownEnvelope("", sequence)
 
     def snapshot(self) -> ReplicaSnapshot:
         """Return everything that is shared. It refers to the state itself: serialise it before the next batch."""
@@ -161,6 +217,7 @@ class ReplicatedSpace:
             gateways=self.gateways,
             state=space.state,
             members={name: member.sockets for name, member in space.members.items()},
+            logs={name: member.logs for name, member in space.members.items() if member.logs},
             absent_since=space.absent_since,
             not_back_yet=space.not_back_yet,
             trends=space.board.trends,
@@ -188,67 +245,74 @@ class ReplicatedSpace:
         for table in SpaceState.model_fields:
             setattr(space.state, table, copy(getattr(snapshot.state, table)))
         space.members.clear()
-        space.members.update({name: MemberConnections(list(held)) for name, held in snapshot.members.items()})
+        for name, held in snapshot.members.items():
+            space.members[name] = MemberConnections(list(held), list(snapshot.logs.get(name, ())))
         space.membership.reset()
         space.board.reset(snapshot.trends, snapshot.measured_at, snapshot.outdated)
         space.board.requests.reset(snapshot.asked)
         space.absent_since = dict(snapshot.absent_since)
         space.not_back_yet = set(snapshot.not_back_yet)
 
-    def _apply(self, event: SpaceEvent) -> Applied:
-        space, now = self.space, self.now
-        effects: tuple[Effect, ...] = ()
+    def _follow_fact(self, event: SpaceEvent, now: datetime) -> tuple[Effect, ...]:
+        space = self.space
         match event:
-            case EnvelopeArrives():
-                return self._receive(event)
-            case ConnectionJoins(connection, participant, checked_at):
-                if self._is_revoked(participant, checked_at):
-                    text = "the gateway refused this token"
-                    error, code = errors.UNAUTHORIZED, errors.CLOSE_UNAUTHORIZED
-                    effects = space.reject_connection(connection, error, text, code, now=now)
-                elif self._is_overtaken(connection, participant, checked_at):
-                    text = "another connection joined meanwhile; try again"
-                    error, code = errors.NOT_STORED, errors.CLOSE_LIMIT
-                    effects = space.reject_connection(connection, error, text, code, OVERTAKEN_SECONDS, now=now)
-                else:
-                    effects = space.join(connection, participant, now=now)
-                    self._joined[participant] = self.batch
+            case ConnectionJoins():
+                return self._join(event, now)
             case ConnectionLeaves(connection, participant):
                 effects = space.leave(connection, participant, now=now)
                 if participant not in space.members:
                     self._joined.pop(participant, None)
+                return effects
+            case LogFileJoins(connection, participant):
+                return space.join_virtually(connection, participant)
+            case FrameArrives(connection, sender, frame):
+                return space.relay(frame, sender=sender, connection=connection, now=now)
             case GatewayIsGone(gateway):
                 self.gateways.pop(gateway, None)
-                effects = space.leave_all(lambda one: gateway_of(one) == gateway, now=now)
+                return space.leave_all(lambda one: gateway_of(one) == gateway, now=now)
             case TimePasses():
-                effects = space.expire(now=now)
-            case GatewayStarts():
-                pass  # `apply` has added it
-        return Applied(event, Receipt(effects))
+                return space.expire(now=now)
+            case ClockJumps(by):
+                return space.shift_deadlines(by)
+            case _:  # `replay` has added a gateway that starts
+                return ()
 
-    def _receive(self, event: EnvelopeArrives) -> Applied:
+    def _join(self, event: ConnectionJoins, now: datetime) -> tuple[Effect, ...]:
+        connection, participant, checked_at = event
+        if self._is_revoked(participant, checked_at):
+            error, code = errors.UNAUTHORIZED, errors.CLOSE_UNAUTHORIZED
+            return self.space.reject_connection(connection, error, _REFUSED_TOKEN, code, now=now)
+        if self._is_overtaken(connection, participant, checked_at):
+            error, code = errors.NOT_STORED, errors.CLOSE_LIMIT
+            text = "another connection joined meanwhile; try again"
+            return self.space.reject_connection(connection, error, text, code, OVERTAKEN_SECONDS, now=now)
+        self._joined[participant] = self.batch
+        return self.space.join(connection, participant, now=now)
+
+    def _decide_envelope(self, event: EnvelopeArrives, now: datetime) -> Decided:
         sender, connection = event.sender, event.connection
         try:
             draft, data = _read(event)
         except DecodeError as problem:
-            return Applied(event, refuse(problem.error, problem.detail, code=problem.code))
+            return Decided(event, refuse(problem.error, problem.detail, code=problem.code), now)
         if connection is None and self._is_revoked(sender, event.token_checked_at):
-            return Applied(event, refuse(errors.UNAUTHORIZED, "the gateway refused this token"), draft)
-        digest = "" if draft.id is None else content_digest(draft)
+            return Decided(event, refuse(errors.UNAUTHORIZED, _REFUSED_TOKEN), now, draft)
         known = self._known.get((sender, draft.id or "")) if event.may_repeat else None
-        if known is not None and known.digest == digest:
-            return Applied(event, self._duplicate(sender, draft, known), draft)
-        receipt = self.space.receive(draft, sender=sender, connection=connection, now=self.now, is_checked=True)
-        accepted = receipt.accepted
-        if accepted is not None and draft.id is not None and draft.kind != kinds.SYSTEM_HEARTBEAT:
-            broadcasts = [one.envelope.id for one in receipt.effects if isinstance(one, Broadcast)]
-            place = broadcasts.index(accepted.id) + 1 if accepted.id in broadcasts else -self.sequence
-            self._known[sender, accepted.id] = KnownEnvelope(digest, self.sequence + place)
-        return Applied(event, receipt, draft, data)
+        if known is not None and self._is_same(known, draft):
+            return Decided(event, self._duplicate(sender, draft, known, now), now, draft)
+        return Decided(event, self.space.decide(draft, sender=sender, connection=connection, now=now), now, draft, data)
 
-    def _duplicate(self, sender: ParticipantId, draft: Draft, known: KnownEnvelope) -> Receipt:
+    def _is_same(self, known: KnownEnvelope, draft: Draft) -> bool:
+        if known.digest:
+            return known.digest == content_digest(draft)
+        stored = self.stored(known.sequence)
+        if stored is None:  # no longer kept: a repetition is more likely than a new envelope
+            return draft.kind != kinds.MCP_PROPOSAL  # the space compares it with the first
+        return content_digest(decode_envelope(stored)) == content_digest(draft)
+
+    def _duplicate(self, sender: ParticipantId, draft: Draft, known: KnownEnvelope, now: datetime) -> Receipt:
         where = {"position": str(Position(self.epoch, known.sequence))} if known.sequence else {}
-        accepted = Envelope.complete(draft, id=draft.id or "", ts=wire_timestamp(self.now), sender=sender)
+        accepted = Envelope.complete(draft, id=draft.id or "", ts=wire_timestamp(now), sender=sender)
         return Receipt((), accepted=accepted, answer={"status": "duplicate", **where})
 
     def _is_overtaken(self, connection: ConnectionId, participant: ParticipantId, checked_at: int) -> bool:
@@ -268,23 +332,11 @@ class ReplicatedSpace:
     def _is_revoked(self, participant: ParticipantId, checked_at: int) -> bool:
         return self._revoked.get(participant, -1) > checked_at
 
-    def _follow(self, effect: Effect) -> None:
-        match effect:
-            case Broadcast():
-                self.sequence += 1
-            case AddToken(participant, token):
-                self.tokens[participant] = token
-            case RevokeTokens(participant):
-                self.tokens.pop(participant, None)
-                self._revoked[participant] = self.batch
-            case _:
-                pass
-
 
 def _read(event: EnvelopeArrives) -> tuple[Draft, bytes | None]:
     """Return the envelope of an event, with its bytes if they are what `encode` returns. Raises `DecodeError`."""
-    if event.envelope is not None:
-        return event.envelope, event.data
-    size = len(event.data)
-    complete = decode_complete(event.data, size, _MAX_DEPTH)
-    return complete or (decode_envelope(event.data, max_bytes=size, max_depth=_MAX_DEPTH), None)
+    if event.draft is not None:
+        return event.draft, event.data
+    data = event.data or b""
+    complete = decode_complete(data, len(data), _MAX_DEPTH)
+    return complete or (decode_envelope(data, max_bytes=len(data), max_depth=_MAX_DEPTH), None)

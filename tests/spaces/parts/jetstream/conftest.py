@@ -4,7 +4,7 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
-from mew_spaces.backplane.nats_server import NatsServer
+from mew_spaces.parts.jetstream.nats_server import NatsServer
 
 
 @pytest.fixture(scope="session")

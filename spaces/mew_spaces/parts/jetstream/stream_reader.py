@@ -16,8 +16,8 @@ from nats.aio.msg import Msg
 from nats.js import api
 from nats.js.errors import NotFoundError
 
-from mew_spaces.backplane.interface import BackplaneUnavailable, HistoryLost, report_foreign
-from mew_spaces.backplane.nats_link import LinkSubscription, NatsLink
+from mew_spaces.parts.jetstream.interface import BackplaneUnavailable, HistoryLost, report_foreign
+from mew_spaces.parts.jetstream.nats_link import LinkSubscription, NatsLink
 
 RECOVERY_SECONDS: Final = 10.0
 """How long a cluster that recovers may not know its newest messages or its streams."""

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import anyio
 import pytest
-from mew_spaces.backplane.interface import (
+from mew_spaces.config.backplane_options import BackplaneOptions
+from mew_spaces.parts.jetstream.interface import (
     LEASE_SECONDS,
     Backplane,
     BackplaneRefused,
@@ -15,9 +16,8 @@ from mew_spaces.backplane.interface import (
     HistoryLost,
     StoredBatch,
 )
-from mew_spaces.backplane.jetstream import connect_jetstream
-from mew_spaces.backplane.nats_server import NatsServer
-from mew_spaces.config.backplane_options import BackplaneOptions
+from mew_spaces.parts.jetstream.jetstream import connect_jetstream
+from mew_spaces.parts.jetstream.nats_server import NatsServer
 
 from tests.support.memory_backplane import MemoryHub
 from tests.support.waiting import PATIENCE_SECONDS

@@ -24,9 +24,9 @@ from nats.aio.subscription import Subscription
 from nats.js import JetStreamContext
 from nats.js.errors import APIError, NoStreamResponseError, NotFoundError
 
-from mew_spaces.backplane.interface import BackplaneError, BackplaneRefused, BackplaneUnavailable, Conflict
-from mew_spaces.backplane.nats_login import NatsLogin, check_encryption
 from mew_spaces.config.backplane_options import BackplaneOptions
+from mew_spaces.parts.jetstream.interface import BackplaneError, BackplaneRefused, BackplaneUnavailable, Conflict
+from mew_spaces.parts.jetstream.nats_login import NatsLogin, check_encryption
 
 log = logging.getLogger("mew_spaces")
 

@@ -1,6 +1,6 @@
 """When a lease expires, decided by the order and the times of stored renewals."""
 
-from mew_spaces.backplane.leases import LeaseTable
+from mew_spaces.parts.jetstream.leases import LeaseTable
 
 RENEWED = b"held"
 

@@ -13,12 +13,14 @@ from typing import Final
 
 import anyio
 import anyio.to_thread
-from mew_settings.installation import install_command
 from mew_settings.private_files import FileLock, make_private_folder, replace_private_file
 
-from mew_spaces.backplane.interface import Backplane, BackplaneRefused
-from mew_spaces.backplane.nats_server import NatsServer
 from mew_spaces.config.settings import SpaceConfig
+from mew_spaces.gateway.service import OpenStorage
+from mew_spaces.parts.jetstream.interface import Backplane, BackplaneRefused
+from mew_spaces.parts.jetstream.jetstream import connect_jetstream
+from mew_spaces.parts.jetstream.nats_server import NatsServer
+from mew_spaces.parts.jetstream.storage import on_backplane
 
 log = logging.getLogger("mew_spaces")
 
@@ -29,21 +31,21 @@ _PLACE: Final = "address.json"
 
 
 @asynccontextmanager
-async def open_backplane(config: SpaceConfig, *, folder: Path, state: Path) -> AsyncIterator[Backplane | None]:
-    """Connect to the backplane of a configuration while the block runs; None if it names none.
+async def open_storage(config: SpaceConfig, *, folder: Path, state: Path) -> AsyncIterator[OpenStorage]:
+    """Connect to the backplane of a configuration while the block runs, and yield what opens a space on it.
 
     `folder` is that of the space, `state` its state folder. Raises `BackplaneUnavailable` if no server answers, and
-    `BackplaneRefused`, also if the extra is not installed.
+    `BackplaneRefused`.
     """
+    async with open_backplane(config, folder=folder, state=state) as backplane:
+        yield on_backplane(backplane)
+
+
+@asynccontextmanager
+async def open_backplane(config: SpaceConfig, *, folder: Path, state: Path) -> AsyncIterator[Backplane]:
+    """Connect to the backplane of a configuration while the block runs; see `open_storage`."""
     options = config.backplane
-    if options is None:
-        yield None
-        return
-    try:
-        # Only now: few spaces have more than one gateway, and the extra is not always installed.
-        from mew_spaces.backplane.jetstream import connect_jetstream
-    except ModuleNotFoundError as error:
-        raise BackplaneRefused(f"'backplane' needs the extra 'scale': {install_command('scale')} ({error})") from None
+    assert options is not None
     # Besides envelopes that a member may ask for later, there are joins, statuses and ticks.
     kept_bytes = 2 * config.limits.history_bytes + 64 * 1024 * 1024
     token = None

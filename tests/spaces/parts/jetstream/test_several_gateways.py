@@ -1,5 +1,6 @@
 """Several gateways hold one space: whatever happens on one happens on all, in one order."""
 
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -11,17 +12,19 @@ import httpx2
 import pytest
 from mew_protocol import errors
 from mew_protocol.codec import StreamFrame, encode_frame
-from mew_spaces.backplane.interface import Backplane
-from mew_spaces.backplane.jetstream import connect_jetstream
-from mew_spaces.backplane.nats_server import NatsServer
 from mew_spaces.config.backplane_options import BackplaneOptions
 from mew_spaces.config.loading import parse_space
 from mew_spaces.core import events
 from mew_spaces.core.events import EARLIER_RULES
 from mew_spaces.errors import SpacesError
-from mew_spaces.gateway import replica, replica_store
+from mew_spaces.gateway import service
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
-from mew_spaces.gateway.replica_store import ReplicaOptions
+from mew_spaces.parts.jetstream import replica_store, storage
+from mew_spaces.parts.jetstream.interface import Backplane
+from mew_spaces.parts.jetstream.jetstream import connect_jetstream
+from mew_spaces.parts.jetstream.nats_server import NatsServer
+from mew_spaces.parts.jetstream.replica_store import ReplicaOptions
+from mew_spaces.parts.jetstream.storage import on_backplane
 
 from mew_agent.errors import NotAccepted
 from mew_agent.participant.events import ChatReceived
@@ -61,11 +64,11 @@ def hub(request: pytest.FixtureRequest, space: str) -> MemoryHub | Nats:
 
 @asynccontextmanager
 async def gateway(
-    hub: MemoryHub | Nats, options: ReplicaOptions = PATIENT, config: str = SPACE
+    hub: MemoryHub | Nats, options: ReplicaOptions = PATIENT, config: str = SPACE, state: Path | None = None
 ) -> AsyncIterator[tuple[RunningGateway, Backplane]]:
     async with AsyncExitStack() as stack:
         link = hub.connect() if isinstance(hub, MemoryHub) else await stack.enter_async_context(hub())
-        serving = serve_gateway(parse_space(config), backplane=link, replica=options)
+        serving = serve_gateway(parse_space(config), state=state, storage=on_backplane(link, options))
         yield await stack.enter_async_context(serving), link
 
 
@@ -455,7 +458,7 @@ async def test_an_upgrade_keeps_what_the_version_before_has_stored(monkeypatch: 
     hub = new_hub(lease_seconds=0.5)
     for earlier in sorted(EARLIER_RULES):
         with monkeypatch.context() as patched:
-            for module in (events, replica, replica_store):
+            for module in (events, storage, replica_store):
                 patched.setattr(module, "RULES_VERSION", earlier)
             async with gateway(hub) as (before, _), joined(before, "ada") as ada:
                 await ada.send_envelope("space/kick", {"participant_id": "dan"})
@@ -466,7 +469,7 @@ async def test_an_upgrade_keeps_what_the_version_before_has_stored(monkeypatch: 
             await ada.until("space/invite-ack")
         hub = new_hub(lease_seconds=0.5)
     with monkeypatch.context() as patched:
-        for module in (events, replica, replica_store):
+        for module in (events, storage, replica_store):
             patched.setattr(module, "RULES_VERSION", 1)
         async with gateway(hub):
             pass
@@ -475,7 +478,81 @@ async def test_an_upgrade_keeps_what_the_version_before_has_stored(monkeypatch: 
             pass
 
 
-async def test_log_files_of_participants_are_refused_with_a_backplane() -> None:
-    with pytest.raises(SpacesError, match="output_log of cleo"):
-        async with gateway(new_hub(), config=SPACE.replace("cleo: {", "cleo: {output_log: cleo.log, ")):
-            pass
+async def test_one_gateway_of_a_folder_writes_a_log_file_and_another_takes_over(tmp_path: Path) -> None:
+    hub, config = new_hub(), SPACE.replace("cleo: {", "cleo: {output_log: cleo.log, auto_connect: true, ")
+    state = tmp_path / ".mew"
+
+    def texts() -> list[str]:
+        written = [json.loads(line) for line in (tmp_path / "cleo.log").read_text().splitlines()]
+        return [one["payload"]["text"] for one in written if one["kind"] == "chat"]
+
+    async with gateway(hub, config=config, state=state) as (second, _):
+        async with gateway(hub, config=config, state=state) as (first, _):
+            await until(lambda: "cleo" in first.service.space.members and "cleo" in second.service.space.members)
+            async with participant(first, "ada") as ada:
+                await ada.chat("one")
+            await until(lambda: texts() == ["one"])
+        async with participant(second, "ada") as ada:
+            await until(lambda: second.service._performer.virtual)
+            await ada.chat("two")
+        await until(lambda: texts() == ["one", "two"])
+
+
+async def test_gateways_take_over_what_a_gateway_alone_stored(tmp_path: Path, hub: MemoryHub | Nats) -> None:
+    state, config = tmp_path / ".mew", parse_space(SPACE)
+    async with serve_gateway(config, state=state) as alone, participant(alone, "ada") as ada:
+        await ada.chat("before")
+        async with httpx2.AsyncClient(headers={"Authorization": f"Bearer {alone.token_of('ada')}"}) as client:
+            sent = {"kind": "chat", "id": "c1", "payload": {"text": "alone"}}
+            assert (await client.post(f"{alone.url}/participants/ada/messages", json=sent)).is_success
+        await ada.send("capability/grant", {"recipient": "cleo", "capabilities": [{"kind": "mcp/request"}]})
+        await ada.send("space/invite", {"participant_id": "eve"})
+        await ada.send("space/kick", {"participant_id": "dan"})
+        token, before = alone.tokens.token_of("eve"), alone.service.log.position
+    async with gateway(hub, state=state) as (first, _), gateway(hub) as (second, _):
+        for running in (first, second):
+            space = running.service.space
+            assert running.service.log.epoch == before.epoch
+            assert space.membership.permissions_of("cleo").granted == ({"kind": "mcp/request"},)
+            assert running.tokens.identify(token) == "eve"
+            assert not running.tokens.knows("dan")
+        assert [one.id for one in first.service.log.last(1_000)][: before.sequence].count("c1") == 1
+        async with httpx2.AsyncClient(headers={"Authorization": "Bearer a"}) as client:
+            again = {"kind": "chat", "id": "c1", "payload": {"text": "alone"}}
+            answer = (await client.post(f"{second.url}/participants/ada/messages", json=again)).json()
+            assert answer["status"] == "duplicate"
+        async with participant(second, "ada") as ada:
+            await ada.chat("shared")
+        stored = first.service.log.position
+    async with gateway(hub, state=state) as (again_first, _):
+        kept = [json.loads(one.data)["payload"] for one in again_first.service.log.last(1_000)]
+        assert [one["text"] for one in kept if "text" in one] == ["before", "alone", "shared"]
+        assert again_first.service.log.position.sequence >= stored.sequence
+
+
+async def test_an_http_sender_whose_outcome_is_unknown_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "ANSWER_SECONDS", 0.05)
+    hub = new_hub()
+    async with gateway(hub) as (running, link), httpx2.AsyncClient(headers={"Authorization": "Bearer a"}) as client:
+        assert isinstance(link, MemoryBackplane)
+        link.is_stalled = True  # the batch is stored, and does not come back
+        url, sent = f"{running.url}/participants/ada/messages", {"kind": "chat", "id": "c", "payload": {"text": "x"}}
+        answer = await client.post(url, json=sent)
+        assert (answer.status_code, answer.json()["error"]) == (504, errors.OUTCOME_UNKNOWN)
+        link.is_stalled = False
+        hub.wake()
+        monkeypatch.setattr(service, "ANSWER_SECONDS", PATIENCE_SECONDS)
+        assert (await client.post(url, json=sent)).json()["status"] == "duplicate"
+
+
+async def test_figures_of_all_gateways_outlast_them(tmp_path: Path) -> None:
+    hub, state = new_hub(), tmp_path / ".mew"
+    async with gateway(hub, state=state), gateway(hub) as (second, _), participant(second, "bob") as bob:
+        for tokens in (100, 200):
+            await bob.report_context(tokens=tokens, window=1000)
+    for _ in range(2):  # what is applied again at a start is not stored twice
+        async with gateway(hub, state=state) as (first, _):
+            await until(lambda: not first.service.figures.has_news)
+            found = await first.service.figures_of(3_600, 100, "bob")
+            assert [one.tokens for one in found.participants[0].samples][-1] == 200
+            assert len(found.participants[0].samples) <= 2

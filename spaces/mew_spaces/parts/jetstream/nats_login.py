@@ -13,8 +13,8 @@ import nats.errors
 import nkeys
 from nats.aio.client import Client, RawCredentials
 
-from mew_spaces.backplane.interface import BackplaneRefused
 from mew_spaces.config.backplane_options import BackplaneOptions
+from mew_spaces.parts.jetstream.interface import BackplaneRefused
 
 _JWT: Final = re.compile(r"-BEGIN NATS USER JWT-+\r?\n\S+\r?\n-")
 _SEED: Final = re.compile(r"-BEGIN USER NKEY SEED-+\r?\n(\S+)\r?\n-")

@@ -22,7 +22,12 @@ from anyio import to_thread
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
-from mew_spaces.backplane.interface import (
+from mew_spaces.config.settings import SpaceConfig
+from mew_spaces.core.events import EARLIER_RULES, RULES_VERSION
+from mew_spaces.core.ordered_space import ReplicaSnapshot
+from mew_spaces.core.state import SpaceState
+from mew_spaces.errors import SpacesError
+from mew_spaces.parts.jetstream.interface import (
     LEASE_SECONDS,
     Backplane,
     BackplaneError,
@@ -32,10 +37,6 @@ from mew_spaces.backplane.interface import (
     SavedValue,
     report_foreign,
 )
-from mew_spaces.config.settings import SpaceConfig
-from mew_spaces.core.events import EARLIER_RULES, RULES_VERSION
-from mew_spaces.core.replicated_space import ReplicaSnapshot
-from mew_spaces.errors import SpacesError
 
 KEPT_SNAPSHOTS = 3
 """A gateway that starts begins with the oldest, so that its own history reaches back."""
@@ -107,20 +108,24 @@ class ReplicaStore:
         self._unsaved_events = self._unsaved_bytes = 0
         """What was applied since this gateway last looked whether a snapshot is due."""
 
-    async def open_space(self) -> SpaceRecord:
-        """Return the record of the space; the first gateway writes it.
+    async def open_space(self, begin: Callable[[], ReplicaSnapshot]) -> SpaceRecord:
+        """Return the record of the space. The first gateway writes it, with the state that `begin` returns.
 
         One with another configuration is returned if no other gateway runs; `change_space` then replaces it. Raises
         `SpacesError` if other gateways run with it, and `BackplaneUnavailable`.
         """
-        mine = SpaceRecord(rules=RULES_VERSION, epoch=secrets.token_hex(4), config=shared_config(self._config))
         while True:
             saved = await self._backplane.load(_SPACE_KEY)
             if saved is not None:
                 record = _read_record(saved.value)
                 await self._check_alone(record)
                 return record
+            first = begin()
+            mine = SpaceRecord(rules=RULES_VERSION, epoch=first.epoch, config=shared_config(self._config))
             try:
+                if first.state != SpaceState() or first.sequence:
+                    packed = zlib.compress(first.model_dump_json().encode())
+                    await self._backplane.save(_first_key(mine.epoch), packed, expected=0)
                 await self._backplane.save(_SPACE_KEY, to_json(mine), expected=0)
             except Conflict:
                 continue
@@ -178,8 +183,8 @@ class ReplicaStore:
                 continue
             return number
 
-    async def load_snapshot(self, *, newest: bool = False) -> ReplicaSnapshot | None:
-        """Return the oldest snapshot after which the kept batches continue; None if they start at the very beginning.
+    async def load_snapshot(self, epoch: str, *, newest: bool = False) -> ReplicaSnapshot:
+        """Return the oldest snapshot after which the kept batches continue, else the state that the space began with.
 
         Raises `HistoryLost` if there is neither, and `BackplaneUnavailable`.
         """
@@ -199,7 +204,8 @@ class ReplicaStore:
                 return snapshot
         if first > 1:
             raise HistoryLost("no snapshot of this space matches the batches that the backplane keeps")
-        return None
+        began = await self._backplane.load(_first_key(epoch))
+        return ReplicaSnapshot() if began is None else await to_thread.run_sync(_read_snapshot, began.value)
 
     def note_applied(self, events: int, size: int) -> None:
         """Count what the newest snapshot may not hold: events, and their bytes."""
@@ -328,6 +334,10 @@ def _read_numbers(saved: SavedValue | None) -> list[int]:
     except ValidationError:
         report_foreign("the list of snapshots")
         return []
+
+
+def _first_key(epoch: str) -> str:
+    return f"first.{epoch}"
 
 
 def _snapshot_key(batch: int) -> str:

@@ -12,10 +12,6 @@ from typing import Any
 import anyio
 import nats
 import pytest
-from mew_spaces.backplane.interface import Backplane, BackplaneRefused
-from mew_spaces.backplane.jetstream import connect_jetstream, safe_name
-from mew_spaces.backplane.leases import MAX_LEASES, LeaseTable
-from mew_spaces.backplane.nats_server import NatsServer
 from mew_spaces.config.backplane_options import BackplaneOptions
 from mew_spaces.config.loading import parse_space
 from mew_spaces.core.effects import ConnectionId
@@ -31,7 +27,12 @@ from mew_spaces.core.events import (
     encode_event,
 )
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
-from mew_spaces.gateway.replica_store import ReplicaOptions
+from mew_spaces.parts.jetstream.interface import Backplane, BackplaneRefused
+from mew_spaces.parts.jetstream.jetstream import connect_jetstream, safe_name
+from mew_spaces.parts.jetstream.leases import MAX_LEASES, LeaseTable
+from mew_spaces.parts.jetstream.nats_server import NatsServer
+from mew_spaces.parts.jetstream.replica_store import ReplicaOptions
+from mew_spaces.parts.jetstream.storage import on_backplane
 from nats.aio.client import Client as NatsClient
 from pydantic_core import to_json
 
@@ -150,7 +151,7 @@ def start(nats_server: NatsServer, space: str) -> Callable[[], Any]:
     async def running() -> AsyncIterator[tuple[RunningGateway, Backplane]]:
         async with AsyncExitStack() as stack:
             link: Backplane = await stack.enter_async_context(connect())
-            serving = serve_gateway(parse_space(SPACE), backplane=link, replica=PATIENT)
+            serving = serve_gateway(parse_space(SPACE), storage=on_backplane(link, PATIENT))
             yield await stack.enter_async_context(serving), link
 
     return running

@@ -10,12 +10,12 @@ from typing import Any, Self
 import anyio
 import nats
 import pytest
-from mew_spaces.backplane.interface import Backplane, BackplaneUnavailable, StoredBatch
-from mew_spaces.backplane.jetstream import connect_jetstream
-from mew_spaces.backplane.nats_link import LinkTimes
-from mew_spaces.backplane.nats_server import NatsServer
 from mew_spaces.config.backplane_options import BackplaneOptions
 from mew_spaces.gateway.gateway import has_uvloop
+from mew_spaces.parts.jetstream.interface import Backplane, BackplaneUnavailable, StoredBatch
+from mew_spaces.parts.jetstream.jetstream import connect_jetstream
+from mew_spaces.parts.jetstream.nats_link import LinkTimes
+from mew_spaces.parts.jetstream.nats_server import NatsServer
 
 from tests.support.ports import unused_ports
 from tests.support.waiting import PATIENCE_SECONDS, until

@@ -19,22 +19,23 @@ import trustme
 from anyio.abc import TaskStatus
 from hypothesis import given
 from hypothesis import strategies as st
-from mew_spaces.backplane.interface import Backplane, BackplaneRefused, BackplaneUnavailable, StoredBatch
-from mew_spaces.backplane.jetstream import connect_jetstream, safe_name
-from mew_spaces.backplane.nats_link import LinkTimes
-from mew_spaces.backplane.nats_server import NatsServer
-from mew_spaces.backplane.opening import open_backplane
 from mew_spaces.config.backplane_options import BackplaneOptions
 from mew_spaces.config.loading import parse_space
+from mew_spaces.gateway.service import open_shared
 from mew_spaces.launch.processes import started_mark
+from mew_spaces.parts.jetstream.interface import Backplane, BackplaneRefused, BackplaneUnavailable, StoredBatch
+from mew_spaces.parts.jetstream.jetstream import connect_jetstream, safe_name
+from mew_spaces.parts.jetstream.nats_link import LinkTimes
+from mew_spaces.parts.jetstream.nats_server import NatsServer
+from mew_spaces.parts.jetstream.opening import open_backplane
 
 from tests.support.ports import unused_ports
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 
 async def test_a_space_without_a_backplane_opens_none(tmp_path: Path) -> None:
-    async with open_backplane(parse_space("space: {id: a}"), folder=tmp_path, state=tmp_path) as backplane:
-        assert backplane is None
+    async with open_shared(parse_space("space: {id: a}"), folder=tmp_path, state=tmp_path) as storage:
+        assert storage is None
 
 
 async def test_gateways_of_one_folder_share_an_embedded_server(tmp_path: Path) -> None:
@@ -82,8 +83,8 @@ OWNER = """
 import sys
 from pathlib import Path
 from secrets import token_hex
-from mew_spaces.backplane.nats_link import LinkTimes
-from mew_spaces.backplane.nats_server import NatsServer
+from mew_spaces.parts.jetstream.nats_link import LinkTimes
+from mew_spaces.parts.jetstream.nats_server import NatsServer
 server = NatsServer(Path(sys.argv[1]))
 server.start()
 print(server.pid, flush=True)
@@ -240,7 +241,7 @@ async def test_a_server_with_too_little_room_is_refused(tmp_path: Path) -> None:
 
 
 async def test_the_documented_permissions_are_enough(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[3] / "docs" / "how-to" / "several-gateways.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[4] / "docs" / "how-to" / "several-gateways.md").read_text(encoding="utf-8")
     found = re.search(r'title="nats-users.conf"\n(.*?)```', page, re.DOTALL)
     assert found is not None
     (tmp_path / "password").write_text("choose-a-password")

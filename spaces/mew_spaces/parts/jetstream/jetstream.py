@@ -21,7 +21,8 @@ from nats.aio.msg import Msg
 from nats.js import JetStreamContext, api
 from nats.js.errors import APIError, NotFoundError
 
-from mew_spaces.backplane.interface import (
+from mew_spaces.config.backplane_options import BackplaneOptions
+from mew_spaces.parts.jetstream.interface import (
     DEDUPLICATION_SECONDS,
     LEASE_SECONDS,
     Backplane,
@@ -34,10 +35,15 @@ from mew_spaces.backplane.interface import (
     StoredBatch,
     report_foreign,
 )
-from mew_spaces.backplane.leases import MAX_LEASES, LeaseTable
-from mew_spaces.backplane.nats_link import LinkTimes, NatsLink
-from mew_spaces.backplane.stream_reader import RECOVERY_SECONDS, Consumer, StoredMessage, StreamSource, read_stream
-from mew_spaces.config.backplane_options import BackplaneOptions
+from mew_spaces.parts.jetstream.leases import MAX_LEASES, LeaseTable
+from mew_spaces.parts.jetstream.nats_link import LinkTimes, NatsLink
+from mew_spaces.parts.jetstream.stream_reader import (
+    RECOVERY_SECONDS,
+    Consumer,
+    StoredMessage,
+    StreamSource,
+    read_stream,
+)
 
 _MESSAGE_OVERHEAD: Final = 4096
 """Room for headers in a message of the largest size."""

@@ -6,10 +6,11 @@ from datetime import UTC, datetime
 
 import anyio
 from mew_protocol.ids import ParticipantId
-from mew_spaces.backplane.interface import BackplaneRefused, StoredBatch
 from mew_spaces.core.effects import ConnectionId
 from mew_spaces.core.events import ConnectionLeaves, EnvelopeArrives, GatewayStarts, SpaceEvent, decode_batch
-from mew_spaces.gateway.event_queue import EventQueue, Submission
+from mew_spaces.gateway.storage import Submission
+from mew_spaces.parts.jetstream.event_queue import EventQueue
+from mew_spaces.parts.jetstream.interface import BackplaneRefused, StoredBatch
 
 from tests.support.memory_backplane import MemoryBackplane, MemoryHub
 from tests.support.waiting import PATIENCE_SECONDS, until
@@ -66,6 +67,9 @@ class Driver:
             yield
             tasks.cancel_scope.cancel()
 
+    def submit(self, event: SpaceEvent) -> None:
+        self.queue.submit(Submission(event))
+
     def _receive(self, batch: StoredBatch) -> None:
         own = self.queue.end_flight(batch.data)
         if own is not None:
@@ -82,12 +86,12 @@ class Driver:
 async def test_events_that_wait_are_one_batch_and_a_full_queue_refuses() -> None:
     driver = Driver(max_events=4)
     for event in (chat("a"), LEAVES, chat("b"), chat("c"), LEAVES):
-        driver.queue.submit(event)
+        driver.submit(event)
     assert driver.refused == [chat("c")]
     driver.hub.lost_sends, driver.hub.unacknowledged_appends = 1, 2
     async with driver.running():
         await until(lambda: driver.back)
-        driver.queue.submit(chat("d"))
+        driver.submit(chat("d"))
         await until(lambda: len(driver.stored) == 2)
     first = [GatewayStarts(), chat("a"), LEAVES, chat("b"), LEAVES]
     assert driver.stored == [first, [chat("d")]]
@@ -99,9 +103,9 @@ async def test_a_late_batch_is_stored_once_and_before_the_next() -> None:
     async with driver.running():
         await until(lambda: driver.back)
         driver.backplane.is_stalled = True
-        driver.queue.submit(chat("a"))
+        driver.submit(chat("a"))
         await until(lambda: len(driver.stored) == 2)
-        driver.queue.submit(chat("b"))
+        driver.submit(chat("b"))
         await until(lambda: driver.backplane.appended)
         assert len(driver.stored) == 2
         driver.backplane.is_stalled = False
@@ -114,17 +118,17 @@ async def test_a_late_batch_is_stored_once_and_before_the_next() -> None:
 async def test_a_full_storage_refuses_what_was_not_sent_and_nothing_else() -> None:
     driver = Driver(max_events=10)
     driver.backplane.is_full = True
-    driver.queue.submit(chat("sent"))
+    driver.submit(chat("sent"))
     async with driver.running():
         await until(lambda: driver.backplane.sent)
-        driver.queue.submit(chat("waits"))
-        driver.queue.submit(LEAVES)
+        driver.submit(chat("waits"))
+        driver.submit(LEAVES)
         await until(lambda: driver.queue.is_refused)
-        driver.queue.submit(chat("later"))
+        driver.submit(chat("later"))
         assert driver.refused == [chat("waits"), chat("later")]
         driver.backplane.is_full = False
         await until(lambda: len(driver.back) == 3)
-        driver.queue.submit(chat("again"))
+        driver.submit(chat("again"))
         await until(lambda: len(driver.back) == 4)
     assert driver.stored == [[GatewayStarts(), chat("sent")], [LEAVES], [chat("again")]]
     assert driver.refused == [chat("waits"), chat("later")]
@@ -135,7 +139,7 @@ async def test_an_event_that_was_sent_is_never_called_not_stored() -> None:
     async with driver.running():
         await until(lambda: driver.back)
         driver.backplane.is_stalled = True
-        driver.queue.submit(chat("stored"))
+        driver.submit(chat("stored"))
         await until(lambda: len(driver.stored) == 2)
         driver.backplane.is_full = True
         await until(lambda: driver.queue.is_refused)
@@ -143,14 +147,14 @@ async def test_an_event_that_was_sent_is_never_called_not_stored() -> None:
         driver.hub.wake()
         await until(lambda: len(driver.back) == 2)
         assert not driver.queue.is_refused
-    driver.queue.submit(chat("waits"))
+    driver.submit(chat("waits"))
     driver.queue.begin(0)
     assert driver.refused == [chat("waits")]
 
 
 async def test_a_gateway_without_a_number_refuses_everything() -> None:
     driver = Driver()
-    driver.queue.submit(chat("a"))
+    driver.submit(chat("a"))
     driver.queue.begin(0)
-    driver.queue.submit(chat("b"))
+    driver.submit(chat("b"))
     assert driver.refused == [GatewayStarts(), chat("a"), chat("b")]

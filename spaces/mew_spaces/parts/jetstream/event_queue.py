@@ -18,18 +18,17 @@ from time import monotonic
 
 import anyio
 
-from mew_spaces.backplane.interface import Backplane, BackplaneError, BackplaneRefused, BackplaneUnavailable
-from mew_spaces.core.effects import Receipt
 from mew_spaces.core.events import (
     SEED_BYTES,
     BatchHeader,
     ConnectionJoins,
     EnvelopeArrives,
     GatewayStarts,
-    SpaceEvent,
     encode_batch,
     encode_event,
 )
+from mew_spaces.gateway.storage import Submission
+from mew_spaces.parts.jetstream.interface import Backplane, BackplaneError, BackplaneRefused, BackplaneUnavailable
 
 BATCH_BYTES = 256 * 1024
 """A batch takes no further events above this size."""
@@ -43,18 +42,17 @@ log = logging.getLogger("mew_spaces")
 
 
 @dataclass(eq=False, slots=True)
-class Submission:
-    """An event on its way. `answer` gets its receipt when it was applied, or None if it will not be stored."""
+class _Waiting:
+    """An encoded event, and since when it waits."""
 
-    event: SpaceEvent
+    submission: Submission
     data: bytes
     at: float
-    answer: asyncio.Future[Receipt | None] | None = None
 
     @property
     def may_be_refused(self) -> bool:
         """Whether its sender learns that it was not stored. All others are facts that the gateways must learn."""
-        return isinstance(self.event, EnvelopeArrives | ConnectionJoins)
+        return isinstance(self.submission.event, EnvelopeArrives | ConnectionJoins)
 
 
 @dataclass(eq=False, slots=True)
@@ -91,7 +89,7 @@ class EventQueue:
         self._max_events = max_events
         self._max_bytes = max_bytes
         self._wait_seconds = wait_seconds
-        self._waiting: deque[Submission] = deque()
+        self._waiting: deque[_Waiting] = deque()
         self._waiting_bytes = 0
         self._in_flight: OwnBatch | None = None
         self._number = 0
@@ -101,6 +99,9 @@ class EventQueue:
         """The number under which this gateway submits; 0: it has none, and all events are refused."""
         self.is_refused = False
         """Whether the backplane refused the batch in flight: its storage may be full. It is tried again and again."""
+
+    def __len__(self) -> int:
+        return len(self._waiting) + (0 if self._in_flight is None else len(self._in_flight.submissions))
 
     @property
     def is_away(self) -> bool:
@@ -115,20 +116,20 @@ class EventQueue:
         self._waiting_bytes = self._number = 0
         self.gateway = gateway
         self._failing_since.pop("append", None)  # that attempt is over
-        for submission in dropped:
-            self.refuse(submission)
+        for one in dropped:
+            self._refuse(one.submission)
         if gateway:
-            self.submit(GatewayStarts())
+            self.submit(Submission(GatewayStarts()))
 
-    def submit(self, event: SpaceEvent, answer: asyncio.Future[Receipt | None] | None = None) -> None:
+    def submit(self, submission: Submission) -> None:
         """Add an event. It is refused at once if the queue is full or the backplane stores nothing."""
-        submission = Submission(event, encode_event(event), monotonic(), answer)
+        added = _Waiting(submission, encode_event(submission.event), monotonic())
         is_full = len(self._waiting) >= self._max_events or self._waiting_bytes >= self._max_bytes
-        if not self.gateway or ((is_full or self.is_away or self.is_refused) and submission.may_be_refused):
-            self.refuse(submission)
+        if not self.gateway or ((is_full or self.is_away or self.is_refused) and added.may_be_refused):
+            self._refuse(submission)
         else:
-            self._waiting.append(submission)
-            self._waiting_bytes += len(submission.data)
+            self._waiting.append(added)
+            self._waiting_bytes += len(added.data)
             self._wake.set()
 
     def end_flight(self, data: bytes) -> OwnBatch | None:
@@ -152,8 +153,8 @@ class EventQueue:
             kept = [one for one in self._waiting if one.at >= before or not one.may_be_refused]
             self._waiting = deque(kept)
             self._waiting_bytes = sum(len(one.data) for one in kept)
-        for submission in late:
-            self.refuse(submission)
+        for one in late:
+            self._refuse(one.submission)
 
     async def run(self) -> None:
         """Send batch after batch until cancelled."""
@@ -193,18 +194,17 @@ class EventQueue:
     async def _send(self) -> None:
         self._number += 1
         header = BatchHeader(self.gateway, self._number, self._clock(), secrets.token_bytes(SEED_BYTES))
-        packed: list[Submission] = []
+        packed: list[_Waiting] = []
         size = 0
         while self._waiting and size < BATCH_BYTES:
-            submission = self._waiting.popleft()
-            packed.append(submission)
-            size += len(submission.data)
+            packed.append(self._waiting.popleft())
+            size += len(packed[-1].data)
         self._waiting_bytes -= size
         data = encode_batch(header, [one.data for one in packed])
         batch_id = f"{header.gateway}.{header.number}.{header.seed.hex()}"
         # While the backplane does not work, each batch waits for an answer: it says what is wrong.
         is_late = self.is_refused or bool(self._failing_since)
-        self._in_flight = batch = OwnBatch(header, packed, data, batch_id, is_late)
+        self._in_flight = batch = OwnBatch(header, [one.submission for one in packed], data, batch_id, is_late)
         if not is_late:
             try:
                 await self._backplane.send(data, batch_id)
@@ -228,9 +228,3 @@ class EventQueue:
             self.note_success("append")
             return
         await anyio.sleep(RETRY_SECONDS)
-
-    def refuse(self, submission: Submission) -> None:
-        """Answer the sender of an event that will not be stored."""
-        self._refuse(submission)
-        if submission.answer is not None:
-            submission.answer.set_result(None)

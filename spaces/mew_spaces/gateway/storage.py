@@ -1,0 +1,382 @@
+"""The contract between a space and its storage, and the storage of a gateway that serves a space alone.
+
+A storage takes events, puts them into one order, has each decided, and stores what it causes; then the event is
+completed: it becomes true, and its effects are performed. An envelope that could not be stored changes nothing, and its
+sender learns it. What connections do are facts: they are completed in any case.
+
+Where storing takes microseconds, each event is completed before the next one is read. Where it waits for a disk, events
+that arrive meanwhile wait undecided, and form the next batch. A batch holds no event that depends on a change by an
+earlier one of it, since that change becomes true only when the batch is stored.
+"""
+
+import logging
+from asyncio import Future
+from collections import deque
+from collections.abc import Collection, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Protocol
+
+import anyio
+from anyio import to_thread
+from mew_listener.log_budget import survived
+from mew_protocol import kinds
+
+from mew_spaces.core.effects import Broadcast, Receipt, StateChanged
+from mew_spaces.core.events import EnvelopeArrives, FrameArrives, SpaceEvent
+from mew_spaces.core.ordered_space import Decided
+from mew_spaces.core.space import ONLY_PASSED_ON
+from mew_spaces.gateway.membership_store import MembershipStore
+from mew_spaces.log.memory import Batch, NotStored, SpaceLog
+
+log = logging.getLogger("mew_spaces")
+
+UPKEEP_SECONDS = 0.5
+
+_RESERVING_KINDS = (kinds.SPACE_INVITE, kinds.SPACE_KICK, kinds.CAPABILITY_REVOKE)
+"""Their changes must be on the disk before they are answered."""
+
+_PROBE = b"." * 8192
+"""Written to find out whether a full disk accepts data again."""
+
+_NOTHING = Batch()
+
+PENDING = Receipt(())
+"""The receipt of an event that is not completed yet."""
+
+
+@dataclass(eq=False, slots=True)
+class Submission:
+    """An event on its way. `answer` gets the receipt, for senders that wait."""
+
+    event: SpaceEvent
+    answer: "Future[Receipt] | None" = None
+    receipt: Receipt = PENDING
+    decision: Decided | None = None
+    numbered: tuple[tuple[bytes, int], ...] = ()
+    """The bytes and the number of each broadcast, in order."""
+
+    def resolve(self, receipt: Receipt) -> None:
+        """Set the receipt."""
+        self.receipt = receipt
+        if self.answer is not None and not self.answer.done():
+            self.answer.set_result(receipt)
+
+
+class Host(Protocol):
+    """The space, as its storage sees it."""
+
+    def decide(self, submission: Submission) -> Decided:
+        """Decide the next event by the clock of the space."""
+
+    def number(self, submission: Submission, *, at_once: bool = False) -> None:
+        """Stage the broadcasts of a decided event in the log; `at_once` stores its only one. Raises `NotStored`."""
+
+    def complete(self, submission: Submission, *, is_stored: bool) -> None:
+        """Make a decided event true and perform its effects. One that is not stored is refused, unless it is a fact."""
+
+    def refuse(self, submission: Submission) -> None:
+        """Tell the sender of an event that it is not stored."""
+
+    def settle(self) -> None:
+        """Follow up when everything stored is completed."""
+
+
+class Storage(Protocol):
+    """Where the events of a space become durable."""
+
+    log: SpaceLog
+
+    @property
+    def gateway(self) -> int:
+        """The number of this gateway among those of its space; 0 if it is alone, or has none yet."""
+
+    @property
+    def is_storing(self) -> bool:
+        """Whether accepted envelopes can be stored."""
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this gateway does the work that one gateway of a space does: timeouts, the webhook."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other gateways may serve the space, too."""
+
+    @property
+    def has_others(self) -> bool:
+        """Whether another gateway also serves this space now."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether everything that the log has published is completed."""
+
+    @property
+    def waiting(self) -> int:
+        """How many events wait to be stored."""
+
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """Hold the space while the block runs."""
+
+    async def run(self) -> None:
+        """Store what is submitted, until cancelled."""
+
+    def submit(self, submission: Submission) -> None:
+        """Add an event behind all others."""
+
+    def check(self) -> None:
+        """Check whether a failed storage works again. Call this regularly."""
+
+    def stop(self) -> None:
+        """Store what waits, and release the storage."""
+
+
+class LocalStorage:
+    """The storage of the only gateway of a space: its log, and the list of who may join."""
+
+    gateway = 0
+    is_leader = True
+    is_shared = False
+    has_others = False
+
+    def __init__(self, space_log: SpaceLog, store: MembershipStore, host: Host) -> None:
+        self.log = space_log
+        self._store = store
+        self._host = host
+        self._is_immediate = not space_log.is_slow
+        self._waiting: deque[Submission] = deque()
+        self._in_flight: list[Submission] = []
+        self._wake: anyio.Event | None = None  # an event can only be made where an event loop runs
+        self._is_busy = False
+        self._is_running = False
+        self._is_stopping = False
+        self._is_closed = False
+        self._is_failing = False
+        self._is_probing = False
+        """Whether a failed storage is tried again."""
+        self._carried: Mapping[str, bytes | None] = {}
+        """The state that was staged before the batch in flight."""
+        self.is_settled = True
+
+    @property
+    def is_storing(self) -> bool:
+        return not self._is_failing
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting) + len(self._in_flight)
+
+    def running(self) -> AbstractAsyncContextManager[None]:
+        return nullcontext()
+
+    def submit(self, submission: Submission) -> None:
+        self._waiting.append(submission)
+        if self._is_closed:
+            self._end_unstored()
+        elif self._is_immediate:
+            self._drain()
+        elif self._wake is not None:
+            self._wake.set()
+
+    def check(self) -> None:
+        if self._is_failing and not self._in_flight:
+            self.log.put("probe", _PROBE)
+            self._is_probing = True
+            if self._is_immediate:
+                self._drain()
+            elif self._wake is not None:
+                self._wake.set()
+
+    def stop(self) -> None:
+        self.log.end()
+        self._is_stopping = True
+        if not self._is_running:
+            self._finish()
+        elif self._wake is not None:
+            self._wake.set()
+
+    async def run(self) -> None:
+        self._is_running = True
+        try:
+            if self._is_immediate:
+                await keep_up(self.log)
+            else:
+                await self._store_batches()
+        finally:
+            self._is_running = False
+            self._finish()
+
+    async def _store_batches(self) -> None:
+        self._wake = anyio.Event()
+        if self._waiting:
+            self._wake.set()
+        while not self._is_stopping:
+            await self._wake.wait()
+            self._wake = anyio.Event()  # before storing: what arrives while a batch is written wakes the next round
+            # A thread cannot be cancelled: the batch will be in the log, so its members have to get it.
+            with anyio.CancelScope(shield=True):
+                while self._has_work:
+                    try:
+                        if sealed := self._begin_batch():
+                            await to_thread.run_sync(self.log.write, sealed)
+                    except NotStored as error:
+                        self._fail(error)
+                    else:
+                        self._complete(sealed)
+                    await _keep_up_once(self.log)
+        await anyio.sleep_forever()  # what is submitted from now on is stored by `_finish`
+
+    def _drain(self) -> None:
+        """Store each event at once. Events that others cause meanwhile follow in their order."""
+        if self._is_busy:
+            return
+        self._is_busy = True
+        try:
+            while self._has_work:
+                try:
+                    if sealed := self._begin_batch():
+                        self.log.write(sealed)
+                except NotStored as error:
+                    self._fail(error)
+                else:
+                    self._complete(sealed)
+        finally:
+            self._is_busy = False
+        self._host.settle()
+
+    @property
+    def _has_work(self) -> bool:
+        # What a full disk did not take waits for the next `check`, or for a fact.
+        return bool(self._waiting or self._is_probing or (self.log.has_staged_state and not self._is_failing))
+
+    def _begin_batch(self) -> Batch:
+        """Decide the events of the next batch, and return what is left to store of them. Raises `NotStored`."""
+        self._carried = self.log.staged_state
+        touched: set[object] = set()
+        while self._waiting and not (self._in_flight and _depends(self._waiting[0].event, touched)):
+            submission = self._waiting.popleft()
+            event = submission.event
+            if isinstance(event, EnvelopeArrives) and not self._may_store(event):
+                self._host.refuse(submission)
+                continue
+            decision = self._host.decide(submission)
+            self._in_flight.append(submission)
+            effects = decision.receipt.effects
+            if self._is_immediate and len(effects) == 1 and isinstance(effects[0], Broadcast) and not self._carried:
+                self._host.number(submission, at_once=True)  # nearly every envelope
+                return _NOTHING
+            self._host.number(submission)
+            self._stage(submission)
+            if self._is_immediate or not _may_continue(decision, touched):
+                break
+        if self._is_failing and not (self._in_flight or self._is_probing):
+            return _NOTHING
+        self._is_probing = False
+        return self.log.seal()
+
+    def _may_store(self, event: EnvelopeArrives) -> bool:
+        """Return False while the log cannot be written, and for a change that the disk has no room for."""
+        if self._is_failing or self._is_closed:
+            return False
+        if event.draft is not None and event.draft.kind in _RESERVING_KINDS:
+            # The list of who may join is written behind the log; a full disk has to be noticed before.
+            try:
+                self._store.reserve(len(event.draft.encode()))
+            except OSError as error:
+                log.error("invitation or removal not stored: %s", error)
+                return False
+        return True
+
+    def _stage(self, submission: Submission) -> None:
+        assert submission.decision is not None
+        for effect in submission.decision.receipt.effects:
+            if isinstance(effect, StateChanged):
+                self._store.stage(effect.changes)
+
+    def _complete(self, sealed: Batch) -> None:
+        if sealed:
+            self._is_failing = False
+            self.log.publish(sealed)
+        self._end_batch(is_stored=True)
+
+    def _fail(self, error: NotStored) -> None:
+        if not self._is_failing:
+            log.error("history not stored: %s; envelopes are refused until it can be", error)
+        self._is_failing = True
+        for key, value in self._carried.items():
+            self.log.put(key, value)
+        for submission in self._in_flight:
+            if not isinstance(submission.event, EnvelopeArrives):
+                self._stage(submission)  # facts hold in any case, so they are stored as soon as that is possible
+        self._end_batch(is_stored=False)
+
+    def _end_batch(self, *, is_stored: bool) -> None:
+        self.is_settled = False
+        try:
+            for submission in self._in_flight:
+                self._host.complete(submission, is_stored=is_stored)
+        finally:
+            self._in_flight = []
+            self.is_settled = True
+            self._store.release()
+        if not self._is_immediate:
+            self._host.settle()
+
+    def _end_unstored(self) -> None:
+        """Complete facts, and refuse envelopes, when nothing can be stored any more."""
+        while self._waiting:
+            submission = self._waiting.popleft()
+            if isinstance(submission.event, EnvelopeArrives):
+                self._host.refuse(submission)
+            else:
+                self._host.decide(submission)
+                self._host.complete(submission, is_stored=False)
+
+    def _finish(self) -> None:
+        """Store what is left, in this thread, and release the log."""
+        if self._is_closed:
+            return
+        self._drain()
+        self._is_closed = True
+        self.log.close()
+
+
+async def keep_up(space_log: SpaceLog) -> None:
+    """Run the upkeep of a log in a thread whenever it is due, until cancelled."""
+    while True:
+        await anyio.sleep(UPKEEP_SECONDS)
+        await _keep_up_once(space_log)
+
+
+async def _keep_up_once(space_log: SpaceLog) -> None:
+    if space_log.wants_upkeep:
+        with anyio.CancelScope(shield=True), survived("the upkeep of the history", log):
+            await to_thread.run_sync(space_log.upkeep)
+
+
+def _may_continue(decision: Decided, touched: set[object]) -> bool:
+    """Note what a decision changes. Returns False if later events must wait until that is true."""
+    event = decision.event
+    if not isinstance(event, EnvelopeArrives) or decision.receipt.accepted is None:
+        return True
+    if decision.draft is not None and event.may_repeat:
+        touched.add((event.sender, decision.draft.id))
+    changed = [one for effect in decision.receipt.effects if isinstance(effect, StateChanged) for one in effect.changes]
+    if changed and decision.receipt.accepted.kind == kinds.PARTICIPANT_STATUS:
+        touched.add(event.sender)
+        return True
+    return not changed
+
+
+def _depends(event: SpaceEvent, touched: Collection[object]) -> bool:
+    """Return whether an event may depend on what a batch changes already: statuses, and known envelopes."""
+    if not isinstance(event, EnvelopeArrives):
+        return not isinstance(event, FrameArrives) and bool(touched)
+    kind = None if event.draft is None else event.draft.kind
+    if event.draft is not None and (event.sender, event.draft.id) in touched:
+        return True
+    return (
+        kind not in ONLY_PASSED_ON
+        and bool(touched)
+        and not (kind == kinds.PARTICIPANT_STATUS and event.sender not in touched)
+    )

@@ -1,0 +1,361 @@
+"""The storage of a space that several gateways serve: each has some of the connections, and all share one order.
+
+A gateway submits each event to the backplane. Once the event is stored, every gateway decides and applies it in its
+place of the order, and performs the effects for its own connections; the gateway of the sender answers. Owns the number
+and the leases of this gateway. The log of the space is a copy here: it is as old as this gateway, or its file.
+"""
+
+import asyncio
+import logging
+import secrets
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing, suppress
+
+import anyio
+from anyio.abc import TaskStatus
+from mew_protocol.codec import decode_envelope
+from mew_protocol.ids import ParticipantId
+from mew_protocol.position import Position
+
+from mew_spaces.core.admission import content_digest
+from mew_spaces.core.effects import Relay
+from mew_spaces.core.events import (
+    RULES_VERSION,
+    FrameArrives,
+    GatewayIsGone,
+    decode_batch,
+)
+from mew_spaces.core.ordered_space import REMEMBERED_ENVELOPES, ReplicaSnapshot
+from mew_spaces.gateway.delivery import RelayedFrames
+from mew_spaces.gateway.membership_store import MembershipStore
+from mew_spaces.gateway.service import OpenStorage, SpaceService
+from mew_spaces.gateway.storage import Submission, keep_up
+from mew_spaces.log.memory import NotStored
+from mew_spaces.parts.jetstream.event_queue import EventQueue
+from mew_spaces.parts.jetstream.frame_relay import FrameRelay, RemoteFrame
+from mew_spaces.parts.jetstream.interface import (
+    Backplane,
+    BackplaneError,
+    BackplaneUnavailable,
+    HistoryLost,
+    StoredBatch,
+    report_foreign,
+)
+from mew_spaces.parts.jetstream.replica_store import GatewayLeases, ReplicaOptions, ReplicaStore, SpaceRecord
+
+log = logging.getLogger("mew_spaces")
+
+
+def on_backplane(backplane: Backplane, options: "ReplicaOptions | None" = None) -> OpenStorage:
+    """Return what opens the storage of a space on a connected backplane, within the bounds of `options`."""
+    return lambda host: SharedStorage(host, backplane, options or ReplicaOptions())
+
+
+class SharedStorage:
+    """See `Storage`. `running` must be entered before anything joins."""
+
+    is_shared = True
+
+    def __init__(self, host: SpaceService, backplane: Backplane, options: ReplicaOptions) -> None:
+        self.options = options
+        self.log = host.log
+        self.is_settled = True
+        self._host = host
+        self._backplane = backplane
+        self._stored = ReplicaStore(backplane, host.config, options)
+        self._ordered = host.ordered
+        self._queue = EventQueue(
+            backplane,
+            clock=host.now,
+            refuse=host.refuse,
+            max_events=options.queued_events,
+            max_bytes=options.queued_bytes,
+            wait_seconds=options.wait_seconds,
+        )
+        self._frames = FrameRelay(backplane, self._deliver_frame)
+        self._leases = GatewayLeases(backplane, unseen_seconds=options.unseen_seconds)
+        self._rules = frozenset({RULES_VERSION})
+        """The versions of the rules whose batches are applied: of others only at an upgrade."""
+        self._is_running = self._is_stopping = self._has_begun = False
+        self._is_copying = True
+        """Whether the log takes what is applied: not after a failure, since a gap would be hidden."""
+        self._needs_number = anyio.Event()
+        self._applied = asyncio.Event()
+        """Set for a moment after each batch."""
+
+    @property
+    def gateway(self) -> int:
+        return self._queue.gateway
+
+    @property
+    def is_leader(self) -> bool:
+        return self._leases.is_ticker
+
+    @property
+    def is_storing(self) -> bool:
+        return bool(self._queue.gateway) and not (self._queue.is_away or self._queue.is_refused)
+
+    @property
+    def has_others(self) -> bool:
+        return bool(self._ordered.gateways.keys() - {self._queue.gateway})
+
+    @property
+    def waiting(self) -> int:
+        return len(self._queue)
+
+    def submit(self, submission: Submission) -> None:
+        event = submission.event
+        if not isinstance(event, FrameArrives):
+            self._queue.submit(submission)
+            return
+        # Frames are not stored: deliver them here at once, and send them to the other gateways.
+        host, frame = self._host, event.frame
+        host.perform(effects := host.ordered.decide(event, now=host.now()).receipt.effects)
+        if any(isinstance(one, Relay) for one in effects):
+            self._frames.send(frame, host.space.state.streams[frame.stream_id].targets)
+
+    def check(self) -> None:
+        self._queue.refuse_late()
+
+    async def run(self) -> None:
+        await keep_up(self.log)
+
+    def stop(self) -> None:
+        self.log.end()
+        if not self._is_running:
+            self.log.close()
+
+    # Lifetime
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Hold the space together with the other gateways while the block runs.
+
+        Raises `SpacesError` if the backplane cannot be reached or other gateways have another configuration.
+        """
+        starts_until = anyio.current_time() + self.options.start_seconds
+        self._is_running = True
+        with closing(self.log):
+            async with self._following(starts_until):
+                yield
+
+    @asynccontextmanager
+    async def _following(self, starts_until: float) -> AsyncIterator[None]:
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(self._follow, starts_until)
+            for task in (self._queue.run, self._frames.run, self._keep_leases):
+                tasks.start_soon(task)
+            tasks.start_soon(self._stored.keep_snapshots, self._due_snapshot)
+            tasks.start_soon(self._leases.watch, self._end_gone_gateways)
+            while True:
+                try:
+                    await self._begin()
+                    break
+                except BackplaneUnavailable:
+                    if anyio.current_time() >= starts_until:
+                        raise
+                await anyio.sleep(self.options.renew_seconds)
+            try:
+                yield
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await self._end()
+                tasks.cancel_scope.cancel()
+
+    async def _begin(self) -> None:
+        """Take a number, and wait until the other gateways know it. Raises `BackplaneUnavailable`."""
+        number = await self._stored.take_number()
+        # Before the others learn of this gateway: one without a lease counts as gone.
+        await self._leases.renew(number)
+        self._queue.begin(number)
+        with anyio.move_on_after(self.options.start_seconds):
+            while number not in self._ordered.gateways:
+                await self._applied.wait()
+        if number not in self._ordered.gateways:
+            raise BackplaneUnavailable("the backplane stored nothing for too long")
+
+    async def _end(self) -> None:
+        """Let all connections of this gateway leave at once, instead of when its lease expires."""
+        self._is_stopping = True
+        number = self._queue.gateway
+        if not number:
+            return
+        self._queue.submit(Submission(GatewayIsGone(number)))
+        with anyio.move_on_after(self.options.stop_seconds), suppress(BackplaneError):
+            while self._queue.gateway == number:
+                await self._applied.wait()
+            await self._leases.release(number)
+
+    # Applying
+
+    async def _follow(self, starts_until: float, *, task_status: TaskStatus[None]) -> None:
+        """Apply every batch in order until cancelled. Started once everything that was stored before is applied.
+
+        A backplane that is away is tried again until `starts_until`, as one that elects a leader needs some seconds.
+        """
+        is_started = False
+        while True:
+            try:
+                record = await self._load()
+                _, last = await self._backplane.bounds()
+                await self._backplane.follow(self._ordered.batch, self._apply_batch, until=last)
+                if self._stored.differing(record):
+                    self._host.store.forget_former(self._host.config)
+                    self._host.space.membership.reset()
+                    await self._stored.change_space(record, self._ordered.snapshot())
+                    self._rules = frozenset({RULES_VERSION})
+                if not is_started:
+                    is_started = True
+                    self._host.started_position = self.log.position
+                    task_status.started()
+                await self._backplane.follow(self._ordered.batch, self._apply_batch)
+            except BackplaneError as error:
+                if is_started:
+                    log.warning("backplane: %s", error)
+                    self._leave_others()
+                # Another gateway may have removed batches since their snapshot was chosen here.
+                elif not isinstance(error, BackplaneUnavailable | HistoryLost) or anyio.current_time() >= starts_until:
+                    raise
+                await anyio.sleep(self.options.renew_seconds)
+
+    async def _load(self) -> SpaceRecord:
+        """Begin with the state that the gateways of this space share, as of a snapshot."""
+        host, ordered = self._host, self._ordered
+        record = await self._stored.open_space(self._begin_space)
+        self._has_begun = True
+        for key in self.log.state():  # from now on it is shared; the copy would be out of date
+            self.log.put(key, None)
+        snapshot = await self._stored.load_snapshot(record.epoch, newest=bool(self._stored.differing(record)))
+        for participant in ordered.tokens:
+            host.tokens.remove(participant)
+        self._rules = self._stored.readable_rules(record)
+        ordered.restore(snapshot)
+        ordered.epoch = record.epoch
+        self.log.begin_at(Position(record.epoch, ordered.sequence))
+        host.sessions.frames = RelayedFrames(host.space.state.streams)
+        for name in (*host.space.state.removed, *ordered.tokens):
+            host.tokens.remove(name)
+        for participant, token in ordered.tokens.items():
+            host.tokens.add(participant, token)
+        return record
+
+    def _begin_space(self) -> ReplicaSnapshot:
+        """Return the state of a space that no gateway has shared so far: that of a gateway alone, if there was one."""
+        host = self._host
+        if host.folder_is_held:
+            raise BackplaneUnavailable("another gateway of this folder begins the space")
+        if self._has_begun:  # everything was lost there: members learn that the history has a gap
+            return ReplicaSnapshot(epoch=secrets.token_hex(4))
+        former = MembershipStore(host.config, host.tokens, host.former, self.log)
+        invited = ((ParticipantId(name), host.tokens.token_of(name)) for name in former.state.invited)
+        known = (
+            (one.sender, one.id, content_digest(decode_envelope(one.data)), one.sequence)
+            for one in self.log.last(REMEMBERED_ENVELOPES)
+        )
+        return ReplicaSnapshot(
+            epoch=self.log.epoch,
+            sequence=self.log.position.sequence,
+            state=former.state,
+            known=known,
+            tokens={name: token for name, token in invited if token is not None},
+            not_back_yet={one.proposer for one in former.state.proposals.values() if one.envelope is not None},
+        )
+
+    def _due_snapshot(self) -> ReplicaSnapshot | None:
+        return self._ordered.snapshot() if self._leases.is_ticker else None
+
+    def _apply_batch(self, batch: StoredBatch) -> None:
+        own = self._queue.end_flight(batch.data)
+        submissions = [] if own is None else own.submissions
+        try:
+            header, events = (
+                decode_batch(batch.data, self._rules)
+                if own is None
+                else (own.header, [one.event for one in submissions])
+            )
+        except ValueError as problem:
+            # Every gateway skips it, so the state stays the same everywhere.
+            report_foreign(str(problem))
+            self._stored.note_applied(0, len(batch.data))
+            return
+        waiting = iter(submissions)
+        self.is_settled = False
+        for decision in self._ordered.replay(batch.sequence, header, events):
+            submission = next(waiting, None) or Submission(decision.event)
+            submission.decision = decision
+            try:
+                self._host.number(submission)
+                self._keep()
+                self._host.complete(submission, is_stored=True, is_own=own is not None)
+            except Exception:
+                log.exception("failed to perform an event")
+            if isinstance(decision.event, GatewayIsGone) and decision.event.gateway == self._queue.gateway:
+                self._leave_others()
+        for submission in waiting:  # this gateway was gone before its batch came
+            self._host.refuse(submission)
+        self.is_settled = True
+        self._host.settle()
+        self._stored.note_applied(len(events), len(batch.data))
+        self._frames.follow(batch.sequence)
+        self._applied.set()
+        self._applied.clear()  # it wakes those that wait now
+
+    def _keep(self) -> None:
+        """Keep what was numbered in the log of this gateway; the backplane has it in any case."""
+        sealed = self.log.seal()
+        if sealed and self._is_copying:
+            try:
+                self.log.write(sealed)
+            except NotStored as error:
+                self._is_copying = False
+                log.error("history not kept any more by this gateway: %s; its next start fetches the rest", error)
+        self.log.publish(sealed)
+
+    def _deliver_frame(self, remote: RemoteFrame) -> None:
+        stream_id, targets = remote.frame.stream_id, remote.targets
+        if remote.missed:
+            self._host.sessions.report_lost_frames(stream_id, remote.missed)
+        connections = self._host.space.membership.connections_of(targets) if targets else None
+        self._host.perform((Relay(remote.frame, connections),))
+
+    # Other gateways
+
+    def _leave_others(self) -> None:
+        """Close all connections: for the other gateways, those of this one have left."""
+        self._queue.begin(0)
+        self._leases.is_ticker = False
+        if self._is_stopping:
+            return
+        log.warning("this gateway was away for too long; its connections are closed, and it starts again")
+        self._host.close_connections(sys.maxsize)
+        self._host.disconnect_virtual()
+        self._needs_number.set()
+
+    async def _keep_leases(self) -> None:
+        while True:
+            number = self._queue.gateway
+            try:
+                if number:
+                    await self._leases.renew(number)
+                    await self._leases.claim_ticker(number)
+                elif self._needs_number.is_set() and not self._is_stopping:
+                    self._needs_number = anyio.Event()
+                    await self._begin()
+                self._queue.note_success("leases")
+            except BackplaneError as error:
+                self._leases.is_ticker = False
+                if not number:
+                    self._queue.begin(0)
+                    self._needs_number.set()
+                self._queue.note_failure("leases", error)
+            self._end_gone_gateways()
+            with anyio.move_on_after(self.options.renew_seconds):
+                await (anyio.sleep_forever() if self._needs_number.is_set() else self._needs_number.wait())
+
+    def _end_gone_gateways(self) -> None:
+        """Remove the connections of gateways whose leases have expired."""
+        own = self._queue.gateway
+        for number in self._leases.gone(self._ordered.gateways.keys() - {own}) if own else ():
+            log.warning("gateway %d is gone", number)
+            self._queue.submit(Submission(GatewayIsGone(number)))

@@ -1,0 +1,52 @@
+"""A membership that applies at once what its methods only propose, as if each change were stored."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from mew_spaces.core.membership import Membership
+from mew_spaces.core.state import Change
+
+
+class LiveMembership(Membership):
+    """See the module."""
+
+
+def _applying(method: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(method)
+    def applied(self: LiveMembership, *args: Any, **options: Any) -> Any:
+        result = method(self, *args, **options)
+        is_pair = len(result) == 2 and not isinstance(result[0], Change)
+        self.apply(*(result[0] if is_pair else result))
+        self.apply_surplus()
+        return result
+
+    return applied
+
+
+for _name in [
+    "add_proposal",
+    "close_proposals_of",
+    "decide_proposals",
+    "drop_grants",
+    "end_shutdown",
+    "end_unfounded",
+    "grant",
+    "invite",
+    "pause",
+    "remove",
+    "resume",
+    "revoke",
+    "shift_pauses",
+    "shut_down",
+]:
+    setattr(LiveMembership, _name, _applying(getattr(Membership, _name)))
+
+
+def post(board: Any, envelope: Any, *, at: Any) -> Any:
+    """Keep a status on a board, as if it were stored."""
+    change = board.read(envelope, at=at)
+    if change is not None:
+        board._state.apply(change)
+    board.follow(envelope, None if change is None else change.value)
+    return change
