@@ -389,8 +389,8 @@ class Ledger:
 
     @property
     def _fixed_growth(self) -> int:
-        growth = self._prefix_growth
-        return growth.prefix + growth.pins if growth is not NO_GROWTH else 0
+        # Read several times per call, and the texts rarely change.
+        return 0 if self.preamble.texts is self.preamble.sent else sum(self._prefix_growth)
 
     def _savings(self, new: Mapping[int, Measure]) -> dict[int, int]:
         """Return by seq the tokens that replacing items by these frees."""

@@ -66,7 +66,7 @@ class Preamble:
 
     def growth(self, calibration: Calibration) -> FixedTokens:
         """Return by how many tokens prefix and pins will differ from those that the last reported call sent."""
-        if self.texts is self.sent:  # read several times per call, so the usual case takes a shortcut
+        if self.texts is self.sent:
             return NO_GROWTH
         prefix = self.counted_growth
         if prefix is None:

@@ -322,13 +322,10 @@ def _weigh(weights: Iterable[float], counts: Iterable[float]) -> float:
 def _covariance_with(counts: Sequence[float], doubt: Sequence[float]) -> list[float]:
     """Return the covariance of each weight with the tokens of a text: the matrix times the counts, most of them 0."""
     moves: list[float] = []
-    for row_of, count in zip(_ROWS, counts, strict=False):
+    for at, count in enumerate(counts):
         if count:
-            row = row_of(doubt)
-            if moves:
-                moves = [move + part * count for move, part in zip(moves, row, strict=False)]
-            else:
-                moves = [part * count for part in row]
+            added = [part * count for part in _ROWS[at](doubt)]
+            moves = list(map(add, moves, added)) if moves else added
     return moves
 
 
