@@ -170,7 +170,7 @@ class _Document:
         return len(lines), node.value[0][0].start_mark.column
 
     def _steps(self, location: Sequence[int | str]) -> Iterator[int | str]:
-        """Yield the steps of a location without what pydantic adds: names of union branches and key marks."""
+        """Yield the steps of a location without the names of union branches and the key marks that pydantic adds."""
         node: Any = self.value
         for step in location:
             if isinstance(node, Mapping):

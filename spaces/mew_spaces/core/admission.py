@@ -29,7 +29,7 @@ _GATEWAY_KINDS = frozenset(
         kinds.STREAM_OWNERSHIP_TRANSFERRED,
     }
 )
-"""Answers of the gateway, besides `system/*`. Clients act on them, so no participant may send one."""
+"""Answers of the gateway outside `system/*`. Clients act on them, so no participant may send one."""
 
 _REQUIRED_TEXT = {kinds.CHAT: "text", kinds.MCP_REQUEST: "method"}
 
@@ -87,7 +87,7 @@ def malformed(draft: Draft, sender: str, name_chars: int, may_open: bool = False
 
 
 def content_digest(draft: Draft) -> str:
-    """Return what tells whether an envelope with the same id says the same. Some clients count ids from 1 each time."""
+    """Return a digest of kind, addressees and payload: some clients count ids from 1 at each start."""
     return blake2b(to_json((draft.kind, draft.to, draft.payload)), digest_size=8).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""[pure] What late joiners, HTTP readers and the dashboard see of the participants of a space: the status board.
+"""[pure] The status board: the last status of each participant, for late joiners, HTTP readers and the dashboard.
 
 A status is kept exactly as its sender reported it; the board adds its age, and whether its figure is old. Does not
 know who may see it, or who may be asked for a newer one.
@@ -69,7 +69,7 @@ class StatusBoard:
         self.measured_at: dict[str, datetime] = {}
         """When the newest figures of each participant were measured, by the gateway's clock at the latest."""
         self.outdated: dict[str, Outdated] = {}
-        """The participants whose figure is old, and why."""
+        """The participants with an old figure, and the reason."""
         self.requests = StatusRequests()
         self._asked_only: set[str] = set()
         """The participants that report only when they are asked, and perhaps some that do not any more."""
@@ -124,7 +124,7 @@ class StatusBoard:
     def reset(
         self, trends: Mapping[str, Trend], measured_at: Mapping[str, datetime], outdated: Mapping[str, Outdated]
     ) -> None:
-        """Forget what was derived from the state, which was replaced, and continue with these sizes and marks."""
+        """Continue with these sizes and marks: the state was replaced."""
         self._parsed.clear()
         self._written.clear()
         self.measured_at = dict(measured_at)
@@ -150,7 +150,7 @@ class StatusBoard:
         return Change("statuses", sender, reported)
 
     def follow(self, envelope: Envelope, reported: ReportedStatus | None) -> None:
-        """Note an accepted `participant/status`, and what it reported if that is kept now."""
+        """Note an accepted `participant/status`, with its report if the board keeps it."""
         sender = envelope.sender
         if reported is None:
             if envelope.names(GATEWAY) and value_at(envelope.body, "context") is None and not is_whole_status(envelope):

@@ -1,4 +1,4 @@
-"""[pure] What a space wants done, as values. The service performs the effects one by one, in order.
+"""[pure] Effects: the actions of a space as values. The service performs them one by one, in order.
 
 Connections appear as numbers only; the service knows which socket or file is behind a number.
 """
@@ -97,7 +97,7 @@ class RevokeTokens:
 
 @dataclass(frozen=True, slots=True)
 class AuditNote:
-    """Log that an envelope changed what a participant may do. `capabilities` are the patterns it is about."""
+    """Log that an envelope changed the permissions of a participant. `capabilities` are the patterns concerned."""
 
     envelope: Envelope
     participant: str

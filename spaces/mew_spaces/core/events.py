@@ -1,4 +1,4 @@
-"""[pure] What may change the state of a space, as data. A space takes its events in one order.
+"""[pure] Events: every change of a space begins with one. A space takes its events in one order.
 
 Where several gateways share the order, a batch of events adds the time and a secret seed, from which every gateway
 derives the same ids and tokens. Owns the form of batches as bytes. Does not know the effect of an event.
@@ -70,7 +70,7 @@ class LogFileJoins(NamedTuple):
 
 
 class FrameArrives(NamedTuple):
-    """A stream frame of a member. It stays behind the envelopes that its sender sent before, and is never stored."""
+    """A stream frame of a member. It follows the envelopes that its sender sent before, and is never stored."""
 
     connection: ConnectionId
     sender: ParticipantId
@@ -127,7 +127,7 @@ _FIELDS: dict[str, tuple[str, ...]] = {
     "start": (),
     "gone": ("number",),
 }
-"""What the line of each event holds: whole numbers from 0, names, flags, and connections that may be None."""
+"""The fields in the line of each event: whole numbers from 0, names, flags, and connections that may be None."""
 _NAMES: dict[Any, str] = {event: name for name, event in _BY_NAME.items()}
 
 
@@ -151,7 +151,7 @@ def gateway_of(connection: ConnectionId) -> int:
 
 
 def encode_event(event: SpaceEvent) -> bytes:
-    """Return an event as one line of JSON, behind which an envelope follows as it is."""
+    """Return an event as one line of JSON, followed by its envelope if it has one."""
     name = _NAMES[type(event)]
     if isinstance(event, EnvelopeArrives):
         data = event.data or (event.draft or Draft()).encode()
@@ -224,7 +224,7 @@ class DerivedIds:
         self._count = 0
 
     def derive_from(self, seed: bytes | None, event: int = 0) -> None:
-        """Derive what follows from the seed of a batch and the place of an event in it; None ends that."""
+        """Derive ids from now on from the seed of a batch and the place of an event in it; None ends that."""
         self._seed, self._count = None if seed is None else b"%s/%d" % (seed, event), 0
 
     def new_id(self) -> str:

@@ -1,4 +1,4 @@
-"""[pure] Who may be in a space, who is in it, and what each participant may send now.
+"""[pure] Membership: the participants of a space, those that are connected, and the permissions of each.
 
 Combines space.yaml with the durable state: invitations, removals, grants, pauses, shutdowns and proposals. Methods that
 name a change return it; only `apply` changes the state. `membership_rules` decides which changes an envelope may
@@ -46,7 +46,7 @@ MAX_UNDECIDED_BYTES = 6 * 1024 * 1024
 """
 
 _MAX_PROPOSED_PEERS = 16
-"""How many peers a proposal may name, which bounds what is remembered."""
+"""How many peers a proposal may name. Bounds the memory of proposals."""
 
 _ALL_STEPS = 100 * COMPARISON_STEPS
 """Budget for looking at all rights of a space once, when it starts."""
@@ -64,7 +64,7 @@ class MemberConnections:
 
     @property
     def all(self) -> tuple[ConnectionId, ...]:
-        """Every connection that receives what members receive."""
+        """Every connection that receives broadcasts."""
         return (*self.logs, *self.sockets)
 
 
@@ -79,7 +79,7 @@ class Membership:
         self._remembered: Shares[str] = Shares()
         """The ids of all proposals, by proposer."""
         self._undecided: Shares[str] = Shares()
-        """Those of undecided proposals, by their size in bytes."""
+        """The ids of undecided proposals, by their size in bytes."""
         options = config.capabilities
         self._rules = Rules(
             self._invitation_of,
@@ -92,7 +92,7 @@ class Membership:
         self.reset()
 
     def reset(self) -> None:
-        """Forget what was derived from the state: it was replaced."""
+        """Derive indexes and permissions again: the state was replaced."""
         self._permissions.clear()
         self._undecided.clear()
         self._remembered.clear()
@@ -186,7 +186,7 @@ class Membership:
     def sources(
         self, giver: str, patterns: Iterable[CapabilityPattern], recipient: str
     ) -> tuple[tuple[str, ...] | None, ...]:
-        """Return what each pattern would come from; None for one that `giver` may not pass on to this recipient.
+        """Return the sources of each pattern; None for one that `giver` may not pass on to this recipient.
 
         It may pass on what it has, but not give back to a participant what was withdrawn from it. Raises
         `BudgetExceeded` if there are too many patterns to compare.
@@ -226,7 +226,7 @@ class Membership:
         return _settle(rights) if is_changed else ((), ())
 
     def drop_grants(self, participants: Iterable[str]) -> Changes:
-        """End all grants of participants that are away. What they have passed on stays."""
+        """End all grants of participants that are away. Rights that they passed on stay."""
         grants = self.state.grants
         granted = [name for name in participants if any(one.status == "held" for one in grants.get(name, ()))]
         if not granted:
@@ -298,7 +298,7 @@ class Membership:
     # Who proposed what
 
     def add_proposal(self, proposal: Envelope, *, now: datetime, max_bytes: int = 64 * 1024) -> Changes:
-        """Remember who proposed what, and to which peers, and keep it for late joiners until it is decided.
+        """Remember a proposal with its proposer and peers, and keep it for late joiners until it is decided.
 
         A proposal of more than `max_bytes` is kept without its parameters. `apply_surplus` keeps the limits.
         """
@@ -450,7 +450,7 @@ class Membership:
         return None
 
     def approval_problem(self, request: Envelope) -> tuple[str, str] | None:
-        """Return why a request may not approve what it refers to, as an error code and a sentence, or None.
+        """Return the reason to refuse a request as an approval, as an error code and a sentence, or None.
 
         A digest says what the approver was shown: it must be that of the proposal, and the request must be what was
         proposed, unless it says that it is changed.

@@ -1,4 +1,4 @@
-"""[pure] What envelopes do to membership: grants, invitations, removals, pauses, shutdowns and proposals.
+"""[pure] The envelopes that change membership: grants, invitations, removals, pauses, shutdowns and proposals.
 
 An envelope gets here after its sender's capabilities allowed it. Owns what such an envelope may not contain and which
 changes it causes. The changes themselves, and every question about them, are in `membership`.
@@ -137,7 +137,7 @@ class MembershipRules:
         return accept(envelope, *state_changed(changes), note, *welcomes, *effects, answer=answer)
 
     def _welcomes(self, participants: Iterable[str]) -> tuple[Effect, ...]:
-        """Tell participants what they may send now, before all others learn of the change."""
+        """Tell participants their new permissions, before all others learn of the change."""
         connections = {name: self._membership.connections_of((name,)) for name in dict.fromkeys(participants)}
         return tuple(Greet(ParticipantId(name), to) for name, to in connections.items() if to)
 
@@ -251,7 +251,7 @@ class MembershipRules:
         )
 
     def _control(self, envelope: Envelope, now: datetime) -> Receipt | None:
-        """Remember who is paused or shut down. Only participants that are named are affected, never the sender."""
+        """Pause, resume or shut down participants. Only those that are named are affected, never the sender."""
         options, membership = self._config.control, self._membership
         try:
             control = read_control(envelope)
@@ -329,7 +329,7 @@ class MembershipRules:
     def _sources(
         self, sender: str, patterns: tuple[dict[str, Any], ...], recipient: str, *, is_checked: bool
     ) -> tuple[tuple[str, ...], ...] | Receipt:
-        """Return what each pattern comes from. Refuse patterns that the sender does not hold, or may not give back."""
+        """Return the sources of each pattern. Refuse patterns that the sender does not hold, or may not give back."""
         if not is_checked:
             return ((),) * len(patterns)
         own, found = self._membership.permissions_of(sender).patterns, list[tuple[str, ...]]()

@@ -49,10 +49,10 @@ REMEMBERED_ENVELOPES = 50_000
 """How many of the newest accepted envelopes are recognised when they come again."""
 
 REMEMBERED_REVOCATIONS = 1_000
-"""A join whose token was checked before it was revoked is behind the revocation by a few batches at most."""
+"""How many revocations are remembered: a join with a token checked earlier follows within a few batches."""
 
 OVERTAKEN_SECONDS = 1.0
-"""When a client is to try again whose join may be older than another connection of its participant."""
+"""When a client is to try again after a join that may be older than another connection of its participant."""
 
 _MAX_DEPTH = 2_000
 """The gateway that took an envelope has checked its size and depth."""
@@ -154,7 +154,7 @@ class OrderedSpace:
             return Decided(event, refused, now, problem=problem)
 
     def apply(self, decision: Decided, *, after: int) -> tuple[Effect, ...]:
-        """Make a decision true, now that it is stored. Returns what follows besides its effects.
+        """Make a stored decision true. Returns further effects that follow from it.
 
         Its broadcasts have the numbers that follow `after`.
         """

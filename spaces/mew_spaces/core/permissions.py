@@ -1,4 +1,4 @@
-"""[pure] What one participant may send, and the result of checking an envelope against it."""
+"""[pure] The permissions of one participant, and the result of checking an envelope against them."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -20,7 +20,7 @@ class PermissionDecision(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Permissions:
-    """What one participant may send. `patterns` are its advertised capabilities, `patterns_json` the same as JSON."""
+    """The permissions of one participant. `patterns` are its capabilities as advertised, also as `patterns_json`."""
 
     capabilities: CapabilitySet
     patterns: tuple[dict[str, Any], ...]

@@ -46,7 +46,7 @@ class _Right:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What rights come from in a space. `roots` returns what a participant has by itself; None if it is none.
+    """The sources of rights in a space. `roots` returns the patterns a participant has by itself; None for a stranger.
 
     By itself, a participant has the patterns of space.yaml. `holdings` returns everything that it has, `invitation` the
     invitation that counts for it.
@@ -93,7 +93,7 @@ class Rights:
     def sources(
         self, giver: str, patterns: Iterable[CapabilityPattern], recipient: str, steps: Steps
     ) -> tuple[tuple[str, ...] | None, ...]:
-        """Return what new rights would come from; None for one that its giver may not pass on to this recipient.
+        """Return the sources of new rights; None for one that its giver may not pass on to this recipient.
 
         What was withdrawn from the recipient, and passed on before, cannot be given back to it. Raises
         `BudgetExceeded`.
@@ -114,7 +114,7 @@ class Rights:
         return bool(chosen)
 
     def lapse(self, holder: str) -> None:
-        """End the grants of a participant that is away. What it has passed on stays."""
+        """End the grants of a participant that is away. Rights that it passed on stay."""
         for one in self._held.get(holder, ()):
             if one.record >= 0 and one.status == "held":
                 one.status = "lapsed"
@@ -293,7 +293,7 @@ def downstream(state: SpaceState, participants: Iterable[str]) -> set[str]:
 def _with_sources(
     patterns: Sequence[dict[str, Any]], through: Sequence[tuple[str, ...]]
 ) -> Iterator[tuple[dict[str, Any], tuple[str, ...]]]:
-    """Pair patterns with what they came from. An earlier version stored none; `settle` finds it."""
+    """Pair patterns with their sources. An earlier version stored none; `settle` finds them."""
     is_known = len(through) == len(patterns)
     return zip(patterns, through if is_known else ((),) * len(patterns), strict=True)
 

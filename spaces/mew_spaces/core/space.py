@@ -62,7 +62,7 @@ OWNER_GRACE = timedelta(seconds=5)
 """How long the streams and grants of a participant that left wait for it to come back."""
 
 _KEPT_KINDS = frozenset({kinds.STREAM_REQUEST, kinds.CAPABILITY_GRANT, kinds.SPACE_INVITE})
-"""Kinds whose payloads the space keeps for late joiners."""
+"""Kinds with payloads that the space keeps for late joiners."""
 
 ONLY_PASSED_ON = frozenset(
     {
@@ -147,7 +147,7 @@ class Space:
     # Joining and leaving
 
     def join(self, connection: ConnectionId, participant: ParticipantId, *, now: datetime) -> tuple[Effect, ...]:
-        """Let a participant in whose token was checked. Joining again on the same connection repeats the welcome."""
+        """Let a participant in after its token was checked. A second join on a connection repeats the welcome."""
         member = self.members.get(participant)
         if member is not None and connection in member.sockets:
             return (Greet(participant, (connection,)),)
@@ -247,7 +247,7 @@ class Space:
         return Deliver(envelope, (connection,)), CloseConnection(connection, code, error)
 
     def expire(self, *, now: datetime) -> tuple[Effect, ...]:
-        """End what has expired: pauses, and the streams and grants of participants that did not come back."""
+        """End expired pauses, and the streams and grants of participants that did not come back."""
         for stream in self.state.streams.values():
             if stream.owner not in self.members:  # opened over HTTP: its owner may still join
                 self.absent_since.setdefault(stream.owner, now)
@@ -350,7 +350,7 @@ class Space:
         return receipt._replace(decision=decision)
 
     def apply(self, receipt: Receipt, *, now: datetime) -> tuple[Effect, ...]:
-        """Make the decision about an envelope true, now that it is stored. Returns what follows besides its effects."""
+        """Make the decision about a stored envelope true. Returns further effects that follow from it."""
         envelope = receipt.accepted
         if envelope is None:
             return ()
@@ -398,7 +398,7 @@ class Space:
         )
 
     def _handle(self, envelope: Envelope, connection: ConnectionId | None, now: datetime) -> Receipt | None:
-        """Do what an envelope asks of the gateway itself. None: the envelope is only passed on."""
+        """Decide an envelope that concerns the gateway itself. None: the envelope is only passed on."""
         if envelope.kind in _KEPT_KINDS and self._is_too_large_to_keep(envelope):
             text = f"{envelope.kind}: the payload is larger than {self._limits.kept_payload_bytes:,} bytes"
             return refuse(errors.LIMIT_EXCEEDED, text)

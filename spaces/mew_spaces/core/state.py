@@ -23,7 +23,7 @@ class _Record(BaseModel):
 
 
 class Invitation(_Record):
-    """What `space/invite` gave a participant, who sent the invitation, and when."""
+    """An invitation of a participant: its capabilities, its sender and its time."""
 
     capabilities: tuple[dict[str, Any], ...] = ()
     several_sockets: bool = False
@@ -64,7 +64,7 @@ class ActivePause(_Record):
 
 
 class OpenProposal(_Record):
-    """What a participant proposed, and to which peers. Empty `peers` mean any.
+    """A proposal: the proposed call, its proposer and its peers. Empty `peers` mean any.
 
     A decided proposal is remembered, because answers to it may still come, and because its id must not get another
     meaning. `digest` is that of what was proposed; None only for one that an earlier version stored. `short_id` is the
@@ -176,7 +176,7 @@ Changes = tuple[Change, ...]
 
 
 class _WrittenChange(NamedTuple):
-    """A change as JSON. The table says what type its value has."""
+    """A change as JSON. The table determines the type of its value."""
 
     table: Table
     key: str
@@ -203,7 +203,7 @@ class SpaceState(BaseModel):
     """Number of the newest stream. Stream ids are never reused, so this outlives the streams."""
 
     def without(self, participant: str) -> list[Change]:
-        """Return the changes that remove what was given to a participant, and its last status."""
+        """Return the changes that remove a participant's grants, pause, shutdown and last status."""
         tables: tuple[Table, ...] = ("grants", "pauses", "shut_down", "statuses")
         return [Change(table, participant) for table in tables if participant in getattr(self, table)]
 

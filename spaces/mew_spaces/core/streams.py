@@ -1,4 +1,4 @@
-"""[pure] The streams of one space: who opens, owns, writes and closes them. `stream/*` envelopes in, effects out.
+"""[pure] The streams of one space: their opening, owners, writers and closing. `stream/*` envelopes in, effects out.
 
 An envelope gets here after its sender's capabilities allowed it. Open streams are part of the durable state. Stream
 frames are not envelopes and do not pass here; `space` relays them.
@@ -185,7 +185,7 @@ class StreamRules:
         *,
         to: tuple[str, ...] | None = None,
     ) -> Envelope:
-        """Compose the announcement of who may write to a stream now."""
+        """Compose the announcement of the writers of a stream."""
         payload = {"stream_id": changed.id, **about, "authorized_writers": list(changed.writers)}
         return self._compose(kind, payload, now, correlation_id or (*sorted(changed.names), changed.id), to=to)
 

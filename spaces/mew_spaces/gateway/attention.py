@@ -1,4 +1,4 @@
-"""What in one space needs a person, and whose figures are old, kept up to date for its readers.
+"""Keeps the items of a space that need a person, and the list of old figures, up to date for readers.
 
 Owns when it is looked for, since when each item is there, and for how long a participant may be away before it counts
 as disconnected. What counts, and the words, are in `mew_protocol.attention`. Items are computed again only for
@@ -34,7 +34,7 @@ from mew_spaces.log.memory import SpaceLog
 log = logging.getLogger("mew_spaces")
 
 REFRESH_SECONDS: Final = 0.2
-"""How often what needs a person is looked for while envelopes arrive; less often if that takes long."""
+"""Interval between searches for items while envelopes arrive; longer if a search takes long."""
 
 QUIET_ROUNDS: Final = 5
 """After how many such times it is looked for without envelopes: time passes, too."""
@@ -64,7 +64,7 @@ class AttentionWatch:
     items: _Items = ()
     """The same, many of a kind as one."""
     outdated: Mapping[str, dict[str, str]] = field(default_factory=dict)
-    """The participants whose figure is old: `outdated` and `figure_at` of their lines of the board."""
+    """The participants with an old figure: `outdated` and `figure_at` of their lines of the board."""
     _absent: dict[str, datetime] = field(default_factory=dict)
     _known: dict[str, tuple[tuple[object, ...], _Items]] = field(default_factory=dict)
     _since: dict[str, str] = field(default_factory=dict)
@@ -119,7 +119,7 @@ class AttentionWatch:
         return {one.id: {"outdated": one.outdated, "figure_at": one.figure_at or ""} for one in entries if one.outdated}
 
     def for_reader(self, reader: str | None) -> Attention:
-        """Return the items with what `reader` may do about them; None is an observer, who may do nothing."""
+        """Return the items with the actions that `reader` may take; None is an observer, which may take none."""
         items = tuple(self._for_reader(one, reader) for one in self.items)
         return Attention(space=self.space.id, at=wire_timestamp(self.clock()), items=items)
 

@@ -218,7 +218,7 @@ class AuditLog:
         return b"".join(head + end for end in self._delivery_ends(recipients, metadata))
 
     def _delivery_ends(self, recipients: Recipients, metadata: Mapping[str, Any]) -> tuple[bytes, ...]:
-        """Return what follows the envelope in each delivery line."""
+        """Return the end of each delivery line, after the envelope."""
         if isinstance(recipients, int):
             counted = to_json({**metadata, "recipients": recipients})
             return (self._tail(None, "outbound", "websocket") + b',"metadata":' + counted + b"}\n",)
@@ -247,7 +247,7 @@ class AuditLog:
         transport: Transport,
         decision: PermissionDecision,
     ) -> bytes:
-        """Return what follows the envelope's id."""
+        """Return the rest of a line after the envelope's id."""
         key = (sender, kind, transport, id(decision))
         known = self._decision_tails.get(key)
         if known is None or known[0] is not decision:

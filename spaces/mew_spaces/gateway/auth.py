@@ -1,4 +1,4 @@
-"""Tokens: each one identifies exactly one participant, or an observer, who may read and send nothing.
+"""Tokens: each identifies exactly one participant, or an observer, which reads and sends nothing.
 
 Owns the sources of tokens (the environment, `<state>/tokens/<id>.token`, `tokens:` in space.yaml; for observers
 `<state>/tokens/<name>.observer`), the token files, and when a token ends: its file changed or is gone, or its time is
@@ -210,7 +210,7 @@ class _WatchedFile:
 
     path: Path
     participant: ParticipantId | None
-    """Whose token it is; None for an observer."""
+    """The participant that the token identifies; None for an observer."""
     mark: tuple[int, ...] | None = None
     stored: StoredToken | None = None
     ends_at: float | None = None
@@ -293,7 +293,7 @@ class TokenBook:
         self._files = {path: file for path, file in self._files.items() if file.participant != participant}
 
     def refresh(self) -> tuple[ParticipantId, ...]:
-        """Check every token file. Returns whose token ended since the last call: their connections must be closed."""
+        """Check every token file. Returns the participants that lost a token; their connections must be closed."""
         self._check_files()
         ended, self._ended = tuple(self._ended), {}
         return ended
@@ -389,7 +389,7 @@ class TokenBook:
 
 
 def _mark(path: Path) -> tuple[int, ...] | None:
-    """Return what changes whenever a file is written or replaced; None without a file."""
+    """Return a value that changes whenever a file is written or replaced; None without a file."""
     try:
         status = path.stat()
     except OSError:

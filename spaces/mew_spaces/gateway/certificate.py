@@ -13,7 +13,7 @@ from mew_spaces.errors import SpacesError
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """PEM files with the gateway's certificate (its intermediates behind it) and its private key."""
+    """PEM files with the gateway's certificate (followed by its intermediates) and its private key."""
 
     cert: Path
     key: Path

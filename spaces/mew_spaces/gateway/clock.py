@@ -1,4 +1,4 @@
-"""The clock of a space, and the ids of its envelopes: what the pure core gets as arguments.
+"""The clock of a space, and the ids of its envelopes, which the pure core gets as arguments.
 
 Within a run, pauses and the time that grants and streams wait for an absent participant must not change when someone
 sets the computer's clock. So the clock of a space reads a monotonic clock, and follows the wall clock in
@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 RESOLUTION_SECONDS = 0.001
-"""As in timestamps of the wire. What happens within it gets the same time, which costs less than to calculate one."""
+"""Resolution of timestamps on the wire. Events within it share one time, which costs less than calculating one each."""
 
 MIN_JUMP_SECONDS = 1.0
 """Smaller differences are the clock being adjusted little by little."""
@@ -59,7 +59,7 @@ class WallClock:
         return self._shown
 
     def follow(self) -> None:
-        """Show what the wall clock shows. Calls `on_jump` with the difference if the wall clock was set meanwhile."""
+        """Follow the wall clock. Calls `on_jump` with the difference if the wall clock was set meanwhile."""
         shown, wall = self(), self._wall()
         self._followed = self._shown = wall
         self._followed_steady = self._shown_steady = self._steady()

@@ -10,7 +10,6 @@ from enum import Enum, auto
 
 from mew_protocol import errors
 from mew_protocol.codec import StreamFrame, decode, decode_complete
-from mew_protocol.envelope import Draft
 from mew_protocol.errors import DecodeError
 from mew_protocol.ids import ParticipantId
 from mew_protocol.join import JoinRequest, join_request
@@ -23,7 +22,7 @@ from mew_spaces.gateway.service import SpaceService
 log = logging.getLogger("mew_spaces")
 
 UNJOINED_BUFFER_BYTES = 64 * 1024
-"""What may wait for a client that has not joined: it gets only error messages."""
+"""Write buffer of a client that has not joined; it gets only error messages."""
 
 MAX_UNJOINED_ERRORS = 16
 """How many messages of a client that has not joined are answered with an error before it is disconnected."""
@@ -94,10 +93,7 @@ class Connection:
                 self.too_large()
                 self._end_unjoined("a message before the join was too large")
                 return
-            self._about = None
-            # Stream frames are relayed in the form they came in; envelopes are parsed from bytes either way.
-            raw = _as_text(data) if is_text and data[:1] == b"#" else data
-            self._handle(decode(raw, max_bytes=limits.message_bytes, max_depth=limits.json_depth))
+            self._handle(data, is_text)
         except DecodeError as problem:
             error, text, about = problem.error, problem.detail, problem.envelope_id
             self._service.send_error(self.id, error, text, code=problem.code, correlation_id=about)
@@ -141,7 +137,11 @@ class Connection:
         self._service.leave(self.id)
         self._channel = None
 
-    def _handle(self, message: Draft | StreamFrame) -> None:
+    def _handle(self, data: bytes, is_text: bool) -> None:
+        self._about = None
+        # Stream frames are relayed in the form they came in; envelopes are parsed from bytes either way.
+        raw = _as_text(data) if is_text and data[:1] == b"#" else data
+        message = decode(raw, max_bytes=self._limits.message_bytes, max_depth=self._limits.json_depth)
         if isinstance(message, StreamFrame):
             if self._may_send():
                 assert self._participant is not None
@@ -182,17 +182,10 @@ class Connection:
             claimed = f" for '{request.participant}'" if request.participant else ""
             text = f"the gateway {'refused this token' if token else 'needs a token'}{claimed}"
             self._end(errors.UNAUTHORIZED, text, errors.CLOSE_UNAUTHORIZED)
-        elif request.participant not in (None, participant):
-            text = f"this token belongs to another participant than '{request.participant}'"
-            self._end(errors.UNAUTHORIZED, text, errors.CLOSE_UNAUTHORIZED)
-        elif self._participant not in (None, participant):
-            text = f"this connection joined as '{self._participant}'; open another connection to join as someone else"
-            self._end(errors.UNAUTHORIZED, text, errors.CLOSE_UNAUTHORIZED)
+        elif (problem := self._differs(request, participant, home)) is not None:
+            self._end(errors.UNAUTHORIZED, problem, errors.CLOSE_UNAUTHORIZED)
         elif home is None:
             self._end(errors.SPACE_NOT_FOUND, f"no space '{name}' on this gateway", errors.CLOSE_NOT_FOUND)
-        elif self.is_joined and home is not self._service:
-            text = f"this connection joined '{self._service.space.id}'; open another connection to join another space"
-            self._end(errors.UNAUTHORIZED, text, errors.CLOSE_UNAUTHORIZED)
         elif not self._registry.joins.try_spend(f"{home.space.id}/{participant}"):
             text = f"'{participant}' joins too often; try again later"
             if self.is_joined:
@@ -212,6 +205,16 @@ class Connection:
                 # With room for one message of any size, only what has piled up makes a client a slow one.
                 self._channel.admit(buffer_bytes=limits.write_buffer_bytes + limits.message_bytes)
             self._service.join(self.id, participant, request.delivery)
+
+    def _differs(self, request: JoinRequest, participant: ParticipantId, home: SpaceService | None) -> str | None:
+        """Return the reason if a token is for another participant or space than a request or this connection."""
+        if request.participant not in (None, participant):
+            return f"this token belongs to another participant than '{request.participant}'"
+        if self._participant not in (None, participant):
+            return f"this connection joined as '{self._participant}'; open another connection to join as someone else"
+        if home is not None and self.is_joined and home is not self._service:
+            return f"this connection joined '{self._service.space.id}'; open another connection to join another space"
+        return None
 
     def _move_to(self, home: SpaceService) -> None:
         """Register with another space; until it joins, a connection belongs to the default one."""

@@ -29,7 +29,7 @@ REPLAY_BATCH = 64
 """How many envelopes a replay writes before it looks at the buffer again."""
 
 REPLAY_BUFFER_BYTES = 256 * 1024
-"""How much may wait for a session before its replay pauses; far below what makes a slow consumer."""
+"""How much may wait for a session before its replay pauses; far below the limit of a slow consumer."""
 
 REMEMBERED_CLOSED_STREAMS = 1_000
 """How many closed streams have their frames counted, for sessions that come back later."""

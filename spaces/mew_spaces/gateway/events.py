@@ -54,7 +54,7 @@ _STATUS = f'"kind":"{kinds.PARTICIPANT_STATUS}"'.encode()
 
 @dataclass(eq=False, slots=True)
 class EventReader:
-    """Who reads an event stream."""
+    """The reader of an event stream."""
 
     service: SpaceService
     token: str
@@ -118,13 +118,13 @@ class EventStreams:
                     del self._open[key]
 
     def end_revoked(self) -> None:
-        """Wake idle streams whose token was revoked or has expired, which ends them. Call this regularly."""
+        """End idle streams with a token that was revoked or has expired. Call this regularly."""
         for reader in self._readers:
             if reader.waiting is not None and not reader.may_read:
                 reader.waiting.cancel()
 
     def wake(self) -> None:
-        """Wake idle streams, which then send what needs a person if that changed."""
+        """Wake idle streams; they send the attention items if these changed."""
         for reader in self._readers:
             if reader.waiting is not None:
                 reader.waiting.cancel()

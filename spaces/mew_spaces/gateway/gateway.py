@@ -88,7 +88,7 @@ def create_app(registry: SpaceRegistry) -> Starlette:
 
 
 def _guard(registry: SpaceRegistry, host: str, proxies: TrustedProxies) -> RequestGuard:
-    """Return the application behind its checks of `Host` and `Origin`."""
+    """Return the application guarded by the checks of `Host` and `Origin`."""
     options = [service.config.gateway for service in registry]
     hosts = [name for one in options for name in one.allowed_hosts]
     hosts += [urlsplit(one.public_url).hostname or "" for one in options if one.public_url]
@@ -104,7 +104,7 @@ def _guard(registry: SpaceRegistry, host: str, proxies: TrustedProxies) -> Reque
 
 @asynccontextmanager
 async def _running_tasks(registry: SpaceRegistry) -> AsyncIterator[None]:
-    """Run what the spaces do by themselves. Without one of these tasks a gateway ends: it would store nothing."""
+    """Run the background tasks of the spaces. A gateway ends if one of them fails: it would store nothing."""
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_check_timeouts, registry)
         for service in registry:
@@ -242,7 +242,7 @@ async def serve_gateway(
 
 
 def _open_space(space: HostedSpace, port: int) -> SpaceService:
-    """Open a space with what its state folder holds: tokens, logs, invitations, removals. Raises `SpacesError`.
+    """Open a space with the tokens, logs, invitations and removals of its state folder. Raises `SpacesError`.
 
     Gateways that share a space may share its folder, too: each has its own logs there, named by its port, and all
     else that changes is in the backplane.

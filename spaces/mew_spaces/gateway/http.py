@@ -95,7 +95,7 @@ class serves(Operation):  # noqa: N801 - a decorator
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request whose token was checked: to which space, and from which participant (None: an observer).
+    """One request with a checked token: its space, and its participant (None: an observer).
 
     An operation without a token gets the default space.
     """
@@ -166,7 +166,7 @@ class HttpApi:
         return openapi_document(summaries, version=self._version, error=bodies.ErrorAnswer)
 
     async def _respond(self, operation: Operation, handler: Handler, request: Request) -> Response:
-        """Check the token, and return what the handler answers."""
+        """Check the token, and return the answer of the handler."""
         if operation.needs_token:
             space, sender = self._authenticate(request, is_owner=operation.is_for_owner)
             call = Call(operation, request, space, sender)

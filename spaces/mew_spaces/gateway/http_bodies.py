@@ -71,7 +71,7 @@ class AcceptedEnvelope(BaseModel):
 
 
 class MessagePage(BaseModel):
-    """Part of a space's history. Describes what `poll_messages` assembles from stored JSON without parsing it."""
+    """Part of a space's history. Describes the answer of `poll_messages`, which is assembled from stored JSON."""
 
     model_config = ConfigDict(title="Messages")
 
@@ -92,14 +92,14 @@ class ProgramList(BaseModel):
 
 
 class ProgramLog(BaseModel):
-    """The end of what a program wrote, without secrets."""
+    """The end of a program's output, without secrets."""
 
     participant: str
     lines: list[str]
 
 
 class ProgramAnswer(BaseModel):
-    """What came of a request about a program. `text` is for people."""
+    """The outcome of a request about a program. `text` is for people."""
 
     participant: str
     done: bool
@@ -130,7 +130,7 @@ def describe_error(code: str, message: str) -> bytes:
 
 
 async def respond_to_error(_request: Request, error: Exception) -> Response:
-    """Return as JSON what a handler or the router refuses, and an internal error without its details."""
+    """Return the refusal of a handler or the router as JSON, and an internal error without its details."""
     if not isinstance(error, HTTPException):
         error = ApiError(500, errors.INTERNAL_ERROR, "the gateway failed to process this request")
     elif not isinstance(error, ApiError):

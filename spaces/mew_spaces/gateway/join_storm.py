@@ -1,4 +1,4 @@
-"""What bounds the work when all members of a large space join at once, for example after a restart.
+"""Bounds the work when all members of a large space join at once, for example after a restart.
 
 Each join has a welcome that names all members, and a presence for every member: the work grows with the square of the
 members. `PresenceBatches` turns many small writes into few, for sessions that asked for that. `JoinPace` spreads the
@@ -17,7 +17,7 @@ from mew_spaces.gateway.clock import steady_seconds
 
 SINGLE_PRESENCES_PER_SECOND = 20.0
 SINGLE_PRESENCES = 20
-"""Up to this rate a presence is sent at once: people who come and go one by one are seen without delay."""
+"""Up to this rate a presence is sent at once, so single joins are seen without delay."""
 SHORTEST_PAUSE_SECONDS = 0.1
 PAUSE_SECONDS_PER_SESSION = 0.001
 JOINS_PER_SECOND = 200.0
@@ -41,7 +41,7 @@ class PresenceBatches:
         return self._starts.keys()
 
     def collects(self, *, is_replaying: bool) -> bool:
-        """Return whether to collect a presence: in a storm, behind others, or while a session catches up.
+        """Return True to collect a presence: in a storm, after collected ones, or while a session catches up.
 
         All others are sent at once, as to plain connections. A replay contains no presences, so that a session which
         catches up gets them in a batch only.
@@ -73,7 +73,7 @@ class PresenceBatches:
         self.collected.set()
 
     def drain(self) -> Iterator[tuple[tuple[ConnectionId, ...], list[Mapping[str, Any]]]]:
-        """Return what has to be sent, and to which sessions, and start over."""
+        """Return the sessions and the collected changes for them, and start over."""
         changes, self._changes, self.collected = self._changes, [], anyio.Event()
         groups: dict[int, list[ConnectionId]] = {}
         for connection, start in self._starts.items():

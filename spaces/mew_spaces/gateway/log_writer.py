@@ -19,7 +19,7 @@ MAX_QUEUED_LINES = 100_000
 MAX_QUEUED_BYTES = 64 * 1024 * 1024
 
 BATCH_SECONDS = 0.2
-"""Pause after each batch. A line after a quiet time is written at once, and one behind it at most this much later.
+"""Pause after each batch. A line after a quiet time is written at once, the next one at most this much later.
 
 A batch costs some 100 microseconds whatever its size, so the pause decides what the logs cost at a steady rate.
 """

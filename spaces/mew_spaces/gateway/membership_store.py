@@ -1,4 +1,4 @@
-"""Stores who may join a space, and their tokens, in the space's state folder.
+"""Stores the participants that may join a space, and their tokens, in the space's state folder.
 
 Owns `<state>/roster.json` and its form: the invitations and removals of a space, readable by its owner alone. Other
 parts of the durable state are kept with the log: grants, pauses, proposals, streams, the board. Who may invite or
@@ -58,7 +58,7 @@ class MembershipStore:
     def __init__(
         self, config: SpaceConfig, tokens: TokenBook, folder: Path | None, space_log: SpaceLog | None = None
     ) -> None:
-        """Read what earlier runs stored, and add the tokens of invited participants to `tokens`.
+        """Read the state of earlier runs, and add the tokens of invited participants to `tokens`.
 
         Raises `SpacesError` if a file cannot be read.
         """
@@ -90,7 +90,7 @@ class MembershipStore:
             self._write_at_start(folder)
 
     def forget_former(self, config: SpaceConfig) -> None:
-        """Forget what is stored of participants that neither space.yaml nor an invitation names any more.
+        """Forget participants that neither space.yaml nor an invitation names any more.
 
         Rights that came from there, or from what space.yaml no longer gives, end.
         """

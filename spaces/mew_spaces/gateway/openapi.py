@@ -1,4 +1,4 @@
-"""[pure] What an HTTP route is: its parameters, models and errors, and the OpenAPI 3.1 document made of all routes.
+"""[pure] HTTP routes with their parameters, models and errors, and the OpenAPI 3.1 document made of all of them.
 
 Each `Operation` is declared once, in `http`; the router and the document both come from it. Does not know handlers.
 """
@@ -43,7 +43,7 @@ PATH_PARAMETERS = {
     "space": "The space's id; `default` selects the space that the token belongs to",
     "participant": "The participant, by id or display name",
 }
-"""What the names in paths mean."""
+"""The meaning of the names in paths."""
 
 TOKEN_ERRORS = (401, 403, 404, 429)
 """The errors of every route that needs a token."""

@@ -73,7 +73,7 @@ class OutboundChannel(ABC):
         """Called when `is_open` or `descriptor` has changed."""
 
     write: Callable[[bytes], object]
-    """Queue a frame behind everything written before; never waits."""
+    """Queue a frame after everything written before; never waits."""
 
     def write_frames(self, frames: Iterable[bytes], _joined: bytes) -> None:
         """Queue several frames; `_joined` holds them all, for channels to which their bounds mean nothing."""
@@ -99,7 +99,7 @@ class OutboundChannel(ABC):
 
     @abstractmethod
     def close(self, code: int, reason: str) -> None:
-        """Send a close frame behind everything written, then wait a bounded time for the peer."""
+        """Send a close frame after everything written, then wait a bounded time for the peer."""
 
     @abstractmethod
     def close_with_message(self, last: bytes, code: int, reason: str) -> None:
@@ -332,7 +332,7 @@ class DirectChannel(OutboundChannel):
             on_disconnect()
 
     def close(self, code: int, reason: str) -> None:
-        """Send a close frame behind everything written; abort the connection if the peer does not answer."""
+        """Send a close frame after everything written; abort the connection if the peer does not answer."""
         if self.is_open:
             self._connection.close_with(code, reason)
 

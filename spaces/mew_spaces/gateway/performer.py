@@ -1,4 +1,4 @@
-"""Performs the effects of one space: writes to connections, and changes who is connected and who may connect.
+"""Performs the effects of one space: writes to connections, and admits, dismisses and closes them.
 
 Owns the connections of the space: their channels and the participants they belong to. Decides nothing, and performs
 only effects that are stored.

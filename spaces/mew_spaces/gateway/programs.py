@@ -1,4 +1,4 @@
-"""What the HTTP API can do with the programs of a space: read their logs, start one, add an agent or a tool server.
+"""The programs of a space over HTTP: reads their logs, starts one, adds an agent or a tool server.
 
 Owns what a request may ask for. Who runs the programs is up to `ProgramControl`; a gateway that `mew up` did not start
 has none. Does not know who may ask (`http`).
@@ -55,11 +55,11 @@ class ProgramControl(Protocol):
     """Runs the programs of one space."""
 
     def participants(self) -> tuple[str, ...] | None:
-        """The participants whose programs were started here; None if nothing runs programs now."""
+        """The participants with programs started here; None if nothing runs programs now."""
         ...
 
     async def startable(self) -> tuple[str, ...]:
-        """The participants whose programs space.yaml declares and nothing has started."""
+        """The participants with programs that space.yaml declares and nothing has started."""
         ...
 
     async def log(self, participant: str, lines: int) -> tuple[str, ...] | None:

@@ -1,4 +1,4 @@
-"""The spaces of one gateway. They share a port, and limits of what costs the gateway more than it costs the client."""
+"""The spaces of one gateway. They share a port, and limits of requests that cost more than they cost the client."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -55,7 +55,7 @@ class SpaceRegistry:
         self.reads = RateLimit(clock=steady_seconds, per_second=limits.reads_per_second, burst=500)
         """By space and token: observers have no participant."""
         self.programs: dict[str, ProgramControl] = {}
-        """What runs the programs of a space, by space."""
+        """The supervisor of the programs of each space."""
         self.event_streams = EventStreams(
             per_token=limits.event_streams_per_token, per_address=limits.event_streams_per_address
         )
@@ -93,7 +93,7 @@ class SpaceRegistry:
         return max(service.config.limits.message_bytes for service in self)
 
     def expire(self) -> None:
-        """End what has expired in every space."""
+        """Check the timeouts of every space."""
         for service in self:
             service.expire()
         self.event_streams.end_revoked()

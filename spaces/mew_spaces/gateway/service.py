@@ -117,7 +117,7 @@ class SpaceLoad(NamedTuple):
     deliveries: int
     slow_consumers: int
     queued_bytes: int
-    """What was written to connections and has not left yet."""
+    """Bytes written to connections that have not left yet."""
     unstored_items: int
     """Envelopes and effects that wait for the disk."""
     open_proposals: int
@@ -186,7 +186,7 @@ class SpaceService:
         )
         self.frame_readers = self._performer.frame_readers
         self._deliveries: dict[ConnectionId, DeliveryRequest] = {}
-        """The requests of connections whose join is not completed yet."""
+        """The requests of connections with a join that is not completed yet."""
         self.storage: Storage = LocalStorage(self.log, self.store, self) if open_storage is None else open_storage(self)
         if self.webhook is not None:
             self.webhook.takes_over = self.storage.is_shared
@@ -388,7 +388,7 @@ class SpaceService:
         return submission
 
     async def keep_storing(self) -> None:
-        """Store what happens until cancelled. A log in memory does not need this task."""
+        """Store events until cancelled. A log in memory does not need this task."""
         await self.storage.run()
 
     async def keep_announcing(self) -> None:
@@ -406,7 +406,7 @@ class SpaceService:
         self.submit(FrameArrives(connection, sender, frame))
 
     def expire(self) -> None:
-        """End what has expired, and check whether a full disk accepts data again. Call this regularly."""
+        """Check timeouts, token files and a full disk. Call this regularly."""
         if self._wall_clock is not None:
             self._wall_clock.follow()
         with survived("the check of the disk", log):
@@ -437,7 +437,7 @@ class SpaceService:
         return self.space.read_board(now=self._clock())
 
     async def figures_of(self, seconds: int, limit: int, participant: str | None) -> ContextHistory:
-        """Return what participants reported in the last `seconds`, as far as it is stored."""
+        """Return the stored reports of participants in the last `seconds`."""
         return await to_thread.run_sync(
             lambda: self.figures.read(self.space.id, seconds=seconds, limit=limit, participant=participant)
         )

@@ -119,20 +119,20 @@ class Storage(Protocol):
         """Hold the space while the block runs."""
 
     async def run(self) -> None:
-        """Store what is submitted, until cancelled."""
+        """Store submitted events until cancelled."""
 
     def submit(self, submission: Submission) -> None:
-        """Add an event behind all others."""
+        """Add an event after all others."""
 
     def check(self) -> None:
         """Check whether a failed storage works again. Call this regularly."""
 
     def stop(self) -> None:
-        """Store what waits, and release the storage."""
+        """Store waiting events, and release the storage."""
 
 
 class LocalStorage:
-    """The storage of the only gateway of a space: its log, and the list of who may join."""
+    """The storage of the only gateway of a space: its log, and its list of invitations and removals."""
 
     gateway = 0
     is_leader = True
@@ -250,7 +250,7 @@ class LocalStorage:
         return bool(self._waiting or self._is_probing or (self.log.has_staged_state and not self._is_failing))
 
     def _begin_batch(self) -> Batch:
-        """Decide the events of the next batch, and return what is left to store of them. Raises `NotStored`."""
+        """Decide the events of the next batch, and return the entries still to be stored. Raises `NotStored`."""
         self._carried = self.log.staged_state
         touched: set[object] = set()
         while self._waiting and not (self._in_flight and _depends(self._waiting[0].event, touched)):
@@ -333,7 +333,7 @@ class LocalStorage:
                 self._host.complete(submission, is_stored=False)
 
     def _finish(self) -> None:
-        """Store what is left, in this thread, and release the log."""
+        """Store the rest in this thread, and release the log."""
         if self._is_closed:
             return
         self._drain()
@@ -355,7 +355,7 @@ async def _keep_up_once(space_log: SpaceLog) -> None:
 
 
 def _may_continue(decision: Decided, touched: set[object]) -> bool:
-    """Note what a decision changes. Returns False if later events must wait until that is true."""
+    """Note the changes of a decision. Returns False if later events must wait until they are true."""
     event = decision.event
     if not isinstance(event, EnvelopeArrives) or decision.receipt.accepted is None:
         return True
@@ -369,7 +369,7 @@ def _may_continue(decision: Decided, touched: set[object]) -> bool:
 
 
 def _depends(event: SpaceEvent, touched: Collection[object]) -> bool:
-    """Return whether an event may depend on what a batch changes already: statuses, and known envelopes."""
+    """Return True if an event may depend on a status or an envelope that the batch has already."""
     if not isinstance(event, EnvelopeArrives):
         return not isinstance(event, FrameArrives) and bool(touched)
     kind = None if event.draft is None else event.draft.kind

@@ -1,4 +1,4 @@
-"""Virtual participants: a file that receives what a member receives, one JSON line for each message.
+"""Virtual participants: files that receive the messages of a member, one JSON line each.
 
 The file is the outbound channel of a connection like any other. Its reader may truncate or move it at any time.
 """
@@ -47,7 +47,7 @@ class FileChannel(OutboundChannel):
         self._writer.put(self._file, as_line, len(framed), framed)
 
     def limit_buffer(self, _max_bytes: int) -> None:
-        """Do nothing: the log writer bounds what waits for all its files."""
+        """Do nothing: the log writer bounds the queue of all its files."""
 
     def close(self, _code: int, _reason: str) -> None:
         """Stop writing."""

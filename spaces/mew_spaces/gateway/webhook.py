@@ -1,4 +1,4 @@
-"""Posts what needs a person to a webhook, one request for each item.
+"""Posts attention items to a webhook, one request each.
 
 Owns which items are posted, the form of a request, and retries. Delays nothing: requests are made in a thread, a slow
 receiver makes only further requests wait, and those that find too many before them are dropped with a line in the log.
@@ -88,7 +88,7 @@ class AttentionWebhook:
             self._arrived.set()
 
     async def run(self) -> None:
-        """Post what is queued until cancelled."""
+        """Post queued items until cancelled."""
         while True:
             await self._arrived.wait()
             self._arrived = anyio.Event()
@@ -114,7 +114,7 @@ class AttentionWebhook:
             await anyio.sleep(pause)
 
     def _request(self, body: bytes) -> tuple[str | None, bool]:
-        """Make one request. Returns what went wrong, and whether another try is useless. Blocks."""
+        """Make one request. Returns the problem, and True if another try is useless. Blocks."""
         assert self._options.webhook is not None
         headers = {"Content-Type": "application/json", "User-Agent": "mew-gateway"}
         try:

@@ -1,4 +1,4 @@
-"""The context figures of a space over time, in SQLite: what statuses reported, and compactions.
+"""The context figures of a space over time, in SQLite: reported statuses and compactions.
 
 Every kept row is a status that was sent, never an average. Statuses of the last hour are kept as they came, at most one
 a second for each participant. Of older ones, the last and the fullest of each minute stay, after a day those of each
@@ -133,7 +133,7 @@ class FigureStore:
         self._statuses[participant] = (at, status)
 
     def observe_answer(self, participant: str, asker: str, answer: Mapping[str, Any]) -> None:
-        """Remember the answer to a `participant/compact`: it says who asked."""
+        """Remember the answer to a `participant/compact`: it names the asker."""
         self._answers[participant] = (asker, answer)
 
     def observe_summary(self, participant: str, shown: Mapping[str, Any]) -> None:
@@ -146,7 +146,7 @@ class FigureStore:
             self._summaries[participant, ended[:100]] = summary[:MAX_SUMMARY_CHARS]
 
     async def run(self) -> None:
-        """Write every second what is new, in a thread, until cancelled."""
+        """Write new figures every second, in a thread, until cancelled."""
         try:
             while True:
                 await anyio.sleep(WRITE_SECONDS)
@@ -158,7 +158,7 @@ class FigureStore:
             self.close()
 
     def write(self) -> None:
-        """Store what was observed, and thin out old figures now and then. Blocks."""
+        """Store observed figures, and thin out old ones now and then. Blocks."""
         with self._lock:
             database = self._database
             batch = [(name, *self._statuses.pop(name)) for name in list(self._statuses)[:MAX_BATCH]]
@@ -326,7 +326,7 @@ def _insert(table: str, *columns: str) -> str:
 
 
 def _figures(status: Status) -> tuple[Any, ...]:
-    """Return what is kept of a status, in the order of the columns."""
+    """Return the stored fields of a status, in the order of the columns."""
     report = status.context
     severity = report.severity if report is not None and report.severity != "unknown" else None
     level = report.level[:100] if report is not None else None
@@ -335,7 +335,7 @@ def _figures(status: Status) -> tuple[Any, ...]:
 
 
 def _known(row: sqlite3.Row) -> dict[str, Any]:
-    """Return the fields of a row behind its participant; unknown values are left out."""
+    """Return the fields of a row after its participant; unknown values are left out."""
     return {name: row[name] for name in row.keys()[1:] if row[name] is not None} | {"at": _timestamp(row["at"])}
 
 

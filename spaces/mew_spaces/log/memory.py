@@ -21,7 +21,7 @@ import anyio
 from mew_protocol.position import Position
 
 Durability = Literal["memory", "flushed", "synced"]
-"""What accepted means: kept in memory, handed to the operating system, or written to the disk."""
+"""When an envelope counts as accepted: kept in memory, handed to the operating system, or written to the disk."""
 
 
 class NotStored(Exception):
@@ -40,7 +40,7 @@ class Entry(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What one `write` stores, all of it or nothing."""
+    """The contents of one `write`, which stores all or nothing."""
 
     entries: Sequence[Entry] = ()
     state: Mapping[str, bytes | None] = MappingProxyType({})
@@ -175,7 +175,7 @@ class SpaceLog:
         return False
 
     def upkeep(self) -> None:
-        """Move and delete what has piled up. Blocks; runs in a thread, possibly during a `write`."""
+        """Move new batches and delete old entries. Blocks; runs in a thread, possibly during a `write`."""
         return
 
     def publish(self, batch: Batch) -> None:
@@ -201,7 +201,7 @@ class SpaceLog:
     def since(
         self, position: Position, *, limit: int | None = None, max_bytes: float = math.inf
     ) -> Sequence[Entry] | None:
-        """Return what follows a position, oldest first; None if some of it is gone or of another log.
+        """Return the entries after a position, oldest first; None if some are gone or the position is of another log.
 
         `max_bytes` bounds the size of all together, but one entry is returned however large it is.
         """
@@ -246,11 +246,11 @@ class SpaceLog:
             self._forget_oldest(now)
 
     def close(self) -> None:
-        """End, and release what the log holds."""
+        """End, and release the files of the log."""
         self.end()
 
     def restore(self, entries: Sequence[Entry], state: Mapping[str, bytes]) -> None:
-        """Begin with what an earlier run stored."""
+        """Begin with the entries and state of an earlier run."""
         self._state = dict(state)
         if entries:
             self._gone_through = entries[0].sequence - 1

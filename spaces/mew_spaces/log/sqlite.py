@@ -1,4 +1,4 @@
-"""A log in a SQLite file: what was published is there again after a restart, under the same epoch and numbers.
+"""A log in a SQLite file: published entries outlast a restart, with the same epoch and numbers.
 
 `synced` makes each batch a transaction and waits for the disk, which survives a power failure. `flushed` hands each
 batch to the operating system, which survives a killed gateway: a write to a tail file (`tail`) takes a tenth of a
@@ -101,7 +101,7 @@ class SqliteLog(SpaceLog):
             raise NotStored(f"{path}: {error}") from error
 
     def _restore_all(self, opened: "_OpenedFile") -> None:
-        """Begin with what the database and the tail files of an earlier run hold."""
+        """Begin with the database and the tail files of an earlier run."""
         entries, state = list(opened.entries), dict[str, bytes | None](opened.state)
         for batch in (batch for path in self._moving for batch in read_tail(path)):
             new = [entry for entry in batch.entries if entry.sequence > self._stored_through]
@@ -150,7 +150,7 @@ class SqliteLog(SpaceLog):
         return is_full or len(self._unmoved) + self._commits_since_checkpoint >= UPKEEP_EVERY_BATCHES
 
     def upkeep(self) -> None:
-        """Move what is written into the database file. Runs in a thread; neither blocks nor is blocked by `write`."""
+        """Move written batches into the database file. Runs in a thread; neither blocks nor is blocked by `write`."""
         self._commits_since_checkpoint = 0
         try:
             self._move()
@@ -159,7 +159,7 @@ class SqliteLog(SpaceLog):
             log.warning("%s: maintenance failed: %s", self.path, error)
 
     def _move(self) -> None:
-        """Store in the database what tail files hold, and remove them. Raises `sqlite3.Error`; then they stay."""
+        """Move the contents of tail files into the database. Raises `sqlite3.Error`; then the files stay."""
         with self._tail_lock:
             batches, self._unmoved = self._unmoved, []
             if self._tail is not None:
@@ -225,7 +225,7 @@ class SqliteLog(SpaceLog):
             raise
 
     def _prune(self) -> None:
-        """Delete what the bounds no longer allow, but never the newest entry: its number must not be given again."""
+        """Delete entries beyond the bounds, but never the newest: its number must not be given again."""
         through = min(self._gone_through, self._stored_through - 1)
         if through > self._deleted_through:
             self._database.execute("DELETE FROM envelopes WHERE sequence <= ?", (through,))
@@ -301,7 +301,7 @@ def _number_of(tail: Path) -> int:
 
 
 def _is_damage(error: Exception) -> bool:
-    """Whether an error comes from what is in the file. A full disk, for one, looks like a failing disk to SQLite."""
+    """Return True if an error comes from the contents of the file. To SQLite, a full disk looks like a failing one."""
     if isinstance(error, _Unreadable):
         return True
     code = getattr(error, "sqlite_errorcode", None)

@@ -14,10 +14,10 @@ from zlib import crc32
 from mew_spaces.log.memory import Batch, Entry
 
 _RECORD = struct.Struct("<II")
-"""The start of a record: the size of what follows, and its checksum."""
+"""The start of a record: the size and the checksum of its body."""
 
 _ITEM = struct.Struct("<cQdIII")
-"""The start of an item: its type, number, time, and the sizes of the three values behind it."""
+"""The start of an item: its type, number, time, and the sizes of its three values."""
 
 _ENTRY, _VALUE, _DELETED = b"E", b"S", b"D"
 

@@ -1,4 +1,4 @@
-"""What a gateway submits to the order that it shares with others: bounded, in batches, one at a time.
+"""The queue of events that a gateway submits to the shared order: bounded, in batches, one at a time.
 
 What arrives while a batch is in flight forms the next one, so the number of batches follows from how fast the backplane
 is. That a batch comes back in the order shows that it is stored. One that does not come back in time is appended again
@@ -109,7 +109,7 @@ class EventQueue:
         return bool(self._failing_since) and min(self._failing_since.values()) + self._wait_seconds <= monotonic()
 
     def begin(self, gateway: int) -> None:
-        """Submit under another number from now on; what waits is refused. A batch in flight may still be stored."""
+        """Submit under another number from now on; refuse waiting events. A batch in flight may still be stored."""
         dropped = tuple(self._waiting)
         self._in_flight = None
         self._waiting.clear()
@@ -133,7 +133,7 @@ class EventQueue:
             self._wake.set()
 
     def end_flight(self, data: bytes) -> OwnBatch | None:
-        """Return the batch in flight if this is what has come back, and continue with the next one; else None."""
+        """Return the batch in flight if these are its bytes, and continue with the next one; else None."""
         batch = self._in_flight
         if batch is None or batch.data != data:
             return None
@@ -144,7 +144,7 @@ class EventQueue:
         return batch
 
     def refuse_late(self) -> None:
-        """Refuse what has waited for too long. Call this regularly."""
+        """Refuse events that have waited for too long. Call this regularly."""
         self._refuse_waiting(before=monotonic() - self._wait_seconds)
 
     def _refuse_waiting(self, *, before: float) -> None:

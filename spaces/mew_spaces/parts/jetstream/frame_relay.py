@@ -21,7 +21,7 @@ from pydantic_core import to_json
 from mew_spaces.parts.jetstream.interface import Backplane, BackplaneError, report_foreign
 
 MAX_WAITING_FRAMES = 10_000
-"""What may wait to be sent or to be delivered; further frames are lost."""
+"""How many frames may wait to be sent or to be delivered; further frames are lost."""
 
 MAX_WAITING_BYTES = 64 * 1024 * 1024
 """How large the frames may be that wait to be delivered."""
@@ -54,7 +54,7 @@ _Number = Annotated[int, Field(ge=0, lt=1 << 63, strict=True)]
 
 
 class _Head(NamedTuple):
-    """The first line of a message: its origin, what was applied there, and for each frame all but its data."""
+    """The first line of a message: its origin, the batch applied there, and for each frame all but its data."""
 
     origin: str
     applied: _Number
@@ -89,7 +89,7 @@ class FrameRelay:
             self._wake.set()
 
     def follow(self, batch: int) -> None:
-        """Deliver what waited for this batch, which was applied."""
+        """Deliver the frames that waited for this batch, which was applied."""
         self._applied = batch
         while self._early and self._early[0][0] <= batch:
             frame = self._early.popleft()[1]

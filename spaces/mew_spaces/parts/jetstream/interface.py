@@ -1,4 +1,4 @@
-"""The contract between a gateway and what it shares with the other gateways of its space.
+"""The contract of a backplane: the part of a space that its gateways share.
 
 Owns the promises and the errors. Each `Backplane` object belongs to one gateway and one space. All gateways of a space
 see the same batches in the same order, the same state and the same leases.
@@ -21,7 +21,7 @@ DEDUPLICATION_SECONDS: Final = 120.0
 
 
 class BackplaneError(SpacesError):
-    """Base of what a backplane raises."""
+    """Base of the errors of a backplane."""
 
 
 class BackplaneUnavailable(BackplaneError):

@@ -53,7 +53,7 @@ _MIN_PAYLOAD: Final = 64 * 1024
 _PART: Final = "Mew-Part"
 """Header of a message that is not itself a batch."""
 _PARTS: Final = "Mew-Parts"
-"""Header of a message whose data follows that of other messages: their sequences; of a value, version and number."""
+"""Header of a message in parts: the sequences of the other parts; for a value, version and number."""
 
 _ID: Final = api.Header.MSG_ID.value
 _EXPECTED: Final = api.Header.EXPECTED_LAST_SUBJECT_SEQUENCE.value
@@ -79,7 +79,7 @@ _T = TypeVar("_T")
 
 
 class _PartsMissing(Exception):
-    """The reader began behind the first part of a batch. The arguments are the sequences of that part and the batch."""
+    """The reader began after the first part of a batch. The arguments are the sequences of that part and the batch."""
 
 
 class JetStreamBackplane(Backplane):
@@ -354,7 +354,7 @@ class JetStreamBackplane(Backplane):
             raise BackplaneUnavailable("the streams of the space are missing; restart the gateway") from None
 
     async def _refresh(self, lease: str) -> None:
-        """Note what is stored of a lease; the stream may not be read that far."""
+        """Note the stored value of a lease; the stream may not be read that far."""
         newest = await self._last_message(f"{self._lease_subject}.{lease}", stream=self._leases)
         if newest is not None:
             self._note(lease, _lease_value(newest.data), newest.sequence)
@@ -431,7 +431,7 @@ def _split(data: bytes, size: int) -> list[bytes]:
 
 
 def _sequences(text: str, *, before: int) -> list[int]:
-    """Read the sequences of the parts of a batch. Empty if it is not what `append` writes."""
+    """Read the sequences of the parts of a batch. Empty if `append` did not write them."""
     written = text.split(",")
     found = [int(one) for one in written if one.isascii() and one.isdigit() and len(one) < _MAX_DIGITS]
     is_ours = len(found) == len(written) and found == sorted(set(found)) and found[0] > 0 and found[-1] < before
@@ -443,7 +443,7 @@ def _lease_value(data: bytes) -> bytes | None:
 
 
 async def _ensure_stream(jetstream: JetStreamContext, config: api.StreamConfig) -> None:
-    """Create a stream, or change the bounds of an existing one. What an operator configured beyond that stays."""
+    """Create a stream, or change the bounds of an existing one. Other settings of an operator stay."""
     assert config.name is not None
     try:
         current = (await jetstream.stream_info(config.name)).config

@@ -26,7 +26,7 @@ from nats.js.errors import APIError, NoStreamResponseError, NotFoundError
 
 from mew_spaces.config.backplane_options import BackplaneOptions
 from mew_spaces.parts.jetstream.interface import BackplaneError, BackplaneRefused, BackplaneUnavailable, Conflict
-from mew_spaces.parts.jetstream.nats_login import NatsLogin, check_encryption
+from mew_spaces.parts.jetstream.nats_login import NatsLogin
 
 log = logging.getLogger("mew_spaces")
 
@@ -34,7 +34,7 @@ _RETRY_SECONDS: Final = 0.2
 _CLOSE_SECONDS: Final = 1.0
 
 _LINK_ERRORS: Final = (nats.errors.Error, OSError, RuntimeError)
-"""What `nats-py` raises when a connection fails: `RuntimeError` if `uvloop` has just closed what it writes to."""
+"""Errors of `nats-py` when a connection fails: `RuntimeError` if `uvloop` has just closed the transport."""
 
 _WRONG_REVISION: Final = (10071, 10164)
 _NO_PEERS: Final = 10005  # also while the servers of a cluster start
@@ -50,7 +50,7 @@ _HINTS: Final = {
     10074: "set 'replicas' of 'backplane' to 1, or name the servers of a cluster",
     10076: "start the server with JetStream",
 }  # fmt: skip
-"""What to do about an error of JetStream, by its number."""
+"""The advice about an error of JetStream, by its number."""
 
 _T = TypeVar("_T")
 
@@ -102,6 +102,13 @@ class LinkSubscription:
 
 
 class _Client(Client):
+    """The client of `nats-py`, with its private members where it has no public way: errors, and whether TLS is on."""
+
+    def check_encryption(self) -> None:
+        """Raise `SecureConnWantedError` without TLS: `nats-py` sends secrets even if a server says it has none."""
+        if not self._server_info.get("tls_required"):
+            raise nats.errors.SecureConnWantedError
+
     async def _process_headers(self, headers: bytes) -> dict[str, str] | None:
         try:
             return await super()._process_headers(headers)
@@ -116,7 +123,7 @@ class _Client(Client):
 
 @dataclass(eq=False)
 class _LinkedClient:
-    client: Client = field(default_factory=_Client)
+    client: _Client = field(default_factory=_Client)
     closed: anyio.Event = field(default_factory=anyio.Event)
     error: Exception | None = None
     """The last one that the client reported apart from a call."""
@@ -138,7 +145,7 @@ class _LinkedClient:
         self.closed.set()
 
     def end(self) -> None:
-        """End what waits for messages."""
+        """End calls and subscriptions."""
         self._end_calls()
         for subscription in self.subscriptions:
             subscription.receive(None)
@@ -224,7 +231,7 @@ class NatsLink:
                 await self._drop()
 
     async def start(self, prepare: Callable[[], Awaitable[None]]) -> None:
-        """Connect, and prepare what is needed; both are repeated while they are unavailable, for a bounded time.
+        """Connect and prepare; repeat both while they are unavailable, for a bounded time.
 
         Raises the last error.
         """
@@ -245,7 +252,7 @@ class NatsLink:
         problems = []
         for server in random.sample(self._servers, len(self._servers)):
             connection = _LinkedClient()
-            arguments = self._login.arguments(server, connection.client)
+            arguments = self._login.arguments(server, connection.client.check_encryption)
             try:
                 await connection.client.connect(
                     servers=[server],
@@ -261,7 +268,7 @@ class NatsLink:
                     **arguments,
                 )
                 if arguments["tls"] is not None:
-                    check_encryption(connection.client)
+                    connection.client.check_encryption()
             except _LINK_ERRORS as error:
                 cause = connection.error or error
                 problems.append(f"{server} ({_reason(cause)})")
@@ -323,7 +330,7 @@ class NatsLink:
 
 
 async def _abandon(client: Client) -> None:
-    """Close a client, even one whose server reads nothing any more."""
+    """Close a client, even if its server reads nothing any more."""
     with anyio.move_on_after(_CLOSE_SECONDS, shield=True), suppress(*_LINK_ERRORS):
         await client.close()
 

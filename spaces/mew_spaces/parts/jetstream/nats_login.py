@@ -1,4 +1,4 @@
-"""What a connection shows to a NATS server, from the files that `backplane` in space.yaml names.
+"""Credentials of a connection to a NATS server, from the files that `backplane` in space.yaml names.
 
 Reads the files at each connection, since credentials are renewed. Owns what is wrong with them. Connects to nothing.
 """
@@ -9,9 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-import nats.errors
 import nkeys
-from nats.aio.client import Client, RawCredentials
+from nats.aio.client import RawCredentials
 
 from mew_spaces.config.backplane_options import BackplaneOptions
 from mew_spaces.parts.jetstream.interface import BackplaneRefused
@@ -29,15 +28,18 @@ class NatsLogin:
         self._folder = folder
         self._token = token
 
-    def arguments(self, server: str, client: Client) -> dict[str, Any]:
-        """Return arguments of `client.connect`. Raises `BackplaneRefused` for a file that cannot be used."""
+    def arguments(self, server: str, check_encryption: Callable[[], None]) -> dict[str, Any]:
+        """Return arguments of `Client.connect`. Raises `BackplaneRefused` for a file that cannot be used.
+
+        `check_encryption` raises if the connection has no TLS.
+        """
         options = self._options
         must_encrypt = server.startswith("tls://") or options.needs_tls
 
         def secret(text: str | None) -> Callable[[], str] | None:
             def read() -> str:
                 if must_encrypt:
-                    check_encryption(client)
+                    check_encryption()
                 return text or ""
 
             return None if text is None else read
@@ -52,7 +54,7 @@ class NatsLogin:
 
     @property
     def hint(self) -> str:
-        """What to check when a server refuses these credentials."""
+        """The settings to check when a server refuses these credentials."""
         options = self._options
         given = [key for key in ("credentials", "token_file", "user", "password_file") if getattr(options, key)]
         return f"; check {' and '.join(given) or 'credentials, token_file or user'} of 'backplane' in space.yaml"
@@ -96,9 +98,3 @@ class NatsLogin:
             problem = f"no NATS credentials ({error}); expected the sections NATS USER JWT and USER NKEY SEED"
             raise BackplaneRefused(f"{self._folder / name}: {problem}") from None
         return text
-
-
-def check_encryption(client: Client) -> None:
-    """Raise `SecureConnWantedError` without TLS: `nats-py` sends secrets all the same, if a server says it has none."""
-    if not client._server_info.get("tls_required"):
-        raise nats.errors.SecureConnWantedError

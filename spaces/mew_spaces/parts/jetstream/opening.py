@@ -32,7 +32,7 @@ _PLACE: Final = "address.json"
 
 @asynccontextmanager
 async def open_storage(config: SpaceConfig, *, folder: Path, state: Path) -> AsyncIterator[OpenStorage]:
-    """Connect to the backplane of a configuration while the block runs, and yield what opens a space on it.
+    """Connect to the backplane of a configuration while the block runs. Yields the opener of a space on it.
 
     `folder` is that of the space, `state` its state folder. Raises `BackplaneUnavailable` if no server answers, and
     `BackplaneRefused`.

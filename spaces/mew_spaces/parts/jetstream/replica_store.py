@@ -69,7 +69,7 @@ log = logging.getLogger("mew_spaces")
 
 
 class SpaceRecord(BaseModel):
-    """What the gateways of a space agree on. `config` has digests by section."""
+    """The agreement of the gateways of a space. `config` has digests by section."""
 
     rules: int
     epoch: str
@@ -99,14 +99,14 @@ class ReplicaOptions:
 
 
 class ReplicaStore:
-    """The backplane of one space, as a place for what must be agreed on."""
+    """The agreement, numbers and snapshots of one space in its backplane."""
 
     def __init__(self, backplane: Backplane, config: SpaceConfig, options: ReplicaOptions) -> None:
         self._backplane = backplane
         self._config = config
         self._options = options
         self._unsaved_events = self._unsaved_bytes = 0
-        """What was applied since this gateway last looked whether a snapshot is due."""
+        """Events and bytes applied since this gateway last checked for a due snapshot."""
 
     async def open_space(self, begin: Callable[[], ReplicaSnapshot]) -> SpaceRecord:
         """Return the record of the space. The first gateway writes it, with the state that `begin` returns.
@@ -132,13 +132,13 @@ class ReplicaStore:
             return mine
 
     def differing(self, record: SpaceRecord) -> list[str]:
-        """Return the sections of the configuration that differ from those of a record."""
+        """Return the sections of the configuration that differ from a record."""
         mine, theirs = shared_config(self._config), record.config
         rules = [] if record.rules == RULES_VERSION else ["version"]
         return rules + sorted(name for name in mine.keys() | theirs.keys() if mine.get(name) != theirs.get(name))
 
     def readable_rules(self, record: SpaceRecord) -> frozenset[int]:
-        """Return the versions of the rules whose batches follow the newest snapshot. Raises `SpacesError`."""
+        """Return the versions of the rules in the batches after the newest snapshot. Raises `SpacesError`."""
         if record.rules not in EARLIER_RULES | {RULES_VERSION}:
             problem = f"the backplane of this space holds batches of the rules {record.rules}"
             raise SpacesError(f"{problem}; this gateway knows {RULES_VERSION}; use the version that wrote them")
@@ -208,12 +208,12 @@ class ReplicaStore:
         return ReplicaSnapshot() if began is None else await to_thread.run_sync(_read_snapshot, began.value)
 
     def note_applied(self, events: int, size: int) -> None:
-        """Count what the newest snapshot may not hold: events, and their bytes."""
+        """Count applied events and their bytes, for the next snapshot."""
         self._unsaved_events += events
         self._unsaved_bytes += size
 
     async def keep_snapshots(self, snapshot: Callable[[], ReplicaSnapshot | None]) -> None:
-        """Save what `snapshot` returns, for gateways that start, each time that enough was applied; until cancelled.
+        """Save the snapshot that `snapshot` returns, each time that enough was applied, until cancelled.
 
         It returns None if another gateway saves.
         """

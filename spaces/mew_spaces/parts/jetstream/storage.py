@@ -48,7 +48,7 @@ log = logging.getLogger("mew_spaces")
 
 
 def on_backplane(backplane: Backplane, options: "ReplicaOptions | None" = None) -> OpenStorage:
-    """Return what opens the storage of a space on a connected backplane, within the bounds of `options`."""
+    """Return a function that opens the storage of a space on a connected backplane, within the bounds of `options`."""
     return lambda host: SharedStorage(host, backplane, options or ReplicaOptions())
 
 
@@ -76,10 +76,10 @@ class SharedStorage:
         self._frames = FrameRelay(backplane, self._deliver_frame)
         self._leases = GatewayLeases(backplane, unseen_seconds=options.unseen_seconds)
         self._rules = frozenset({RULES_VERSION})
-        """The versions of the rules whose batches are applied: of others only at an upgrade."""
+        """The versions of the rules of applied batches: others than our own only at an upgrade."""
         self._is_running = self._is_stopping = self._has_begun = False
         self._is_copying = True
-        """Whether the log takes what is applied: not after a failure, since a gap would be hidden."""
+        """True until a batch was not written: after a gap, the file must not continue."""
         self._needs_number = anyio.Event()
         self._applied = asyncio.Event()
         """Set for a moment after each batch."""
@@ -302,7 +302,7 @@ class SharedStorage:
         self._applied.clear()  # it wakes those that wait now
 
     def _keep(self) -> None:
-        """Keep what was numbered in the log of this gateway; the backplane has it in any case."""
+        """Keep numbered entries in the log of this gateway; the backplane has them in any case."""
         sealed = self.log.seal()
         if sealed and self._is_copying:
             try:
@@ -322,7 +322,7 @@ class SharedStorage:
     # Other gateways
 
     def _leave_others(self) -> None:
-        """Close all connections: for the other gateways, those of this one have left."""
+        """Close all connections: the other gateways count them as gone."""
         self._queue.begin(0)
         self._leases.is_ticker = False
         if self._is_stopping:
@@ -354,7 +354,7 @@ class SharedStorage:
                 await (anyio.sleep_forever() if self._needs_number.is_set() else self._needs_number.wait())
 
     def _end_gone_gateways(self) -> None:
-        """Remove the connections of gateways whose leases have expired."""
+        """Remove the connections of gateways with expired leases."""
         own = self._queue.gateway
         for number in self._leases.gone(self._ordered.gateways.keys() - {own}) if own else ():
             log.warning("gateway %d is gone", number)

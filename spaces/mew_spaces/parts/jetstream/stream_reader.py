@@ -40,7 +40,7 @@ class StoredMessage(NamedTuple):
 
 
 class StreamSource(NamedTuple):
-    """A stream to read up to a sequence or for ever, and what gets each message; an error of that ends the reading."""
+    """A stream to read up to a sequence or for ever, and the receiver of each message; its error ends the reading."""
 
     link: NatsLink
     stream: str
@@ -137,7 +137,7 @@ class Consumer:
         return consumer
 
     async def run(self) -> None:
-        """Return once the consumer has to be replaced. Raises what the reader raised, and errors of a backplane."""
+        """Return once the consumer has to be replaced. Raises errors of the reader and of a backplane."""
         while isinstance(asked := await self._asked.get(), str):
             await self._link.publish(asked, b"")
         if asked is not None:
