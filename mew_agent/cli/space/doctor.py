@@ -32,6 +32,7 @@ from mew_agent.settings import BUILTIN_MODELS
 VERSION_SECONDS: Final = 20.0
 NODE_COMMANDS: Final = {"node": "install Node.js 22.19 or newer", "npx": "install Node.js, which contains npx"}
 _EXTRA: Final = re.compile(r"^([\w.-]++)[^;]*;.*extra == ['\"]([\w-]+)['\"]")
+SPACE_EXTRA: Final = "space"
 _NOT_FOR_USERS: Final = frozenset({"dev", "docs", "test"})
 _COLUMNS: Final = "{:<7} {:<18} {:<34} {}"
 
@@ -128,13 +129,16 @@ def needs(config: SpaceConfig) -> dict[str, tuple[str, ...]]:
 
 
 def _extras() -> Iterator[tuple[str, str]]:
-    """Each extra for users, and a package that it installs: the one with its name, else the first."""
-    found: dict[str, str] = {}
+    """Each extra for users, and a package that it installs: the one with its name, else its first of its own."""
+    packages = defaultdict[str, list[str]](list)
     for line in importlib.metadata.requires("mew-agent") or ():
         match = _EXTRA.match(line)
-        if match is not None and match[2] not in _NOT_FOR_USERS and found.get(match[2]) != match[2]:
-            found[match[2]] = match[1] if match[1] == match[2] else found.get(match[2], match[1])
-    yield from found.items()
+        if match is not None and match[2] not in _NOT_FOR_USERS:
+            packages[match[2]].append(match[1])
+    common = packages[SPACE_EXTRA]  # which most other extras contain
+    for extra, names in packages.items():
+        own = names if extra == SPACE_EXTRA else [name for name in names if name not in common]
+        yield extra, extra if extra in own else own[0]
 
 
 def _package(name: str) -> str | None:

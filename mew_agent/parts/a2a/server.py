@@ -47,7 +47,7 @@ from mew_agent.serving.chat_participant import ChatParticipant
 from mew_agent.serving.http import FAILURE_HANDLERS, KeyCheck, TracedRequests, health_routes
 
 SCHEMA_PATH: Final = "/extensions/context/v1.json"
-CARD_SECONDS: Final = 2.0
+CARD_SECONDS: Final = 1.5
 """How long a card waits for the tools of its participant, if they are not known."""
 
 VERSIONS: Final = ("1.0", "0.3")

@@ -44,7 +44,8 @@ async def test_a_flood_of_small_frames_ends_the_connection(gateway: RunningGatew
             while not transport.is_closing():  # a slow machine may read one flood in more than a second
                 transport.write(flood)
                 await anyio.sleep(0.1)
-        assert (await bob.closing())[1] == "too many small frames"
+        # What the gateway leaves unread makes TCP reset the connection, which may overtake the reason.
+        assert (await bob.closing())[1] in {"too many small frames", ""}
     async with joined(gateway, "ada"):
         pass
 
