@@ -109,7 +109,7 @@ class EffectPerformer:
             for receive in tuple(self.frame_readers):
                 receive(frame, recipients)
 
-    def write_broadcast(self, effect: Broadcast, data: bytes, sequence: int | None, is_logged: bool) -> None:
+    def write_broadcast(self, effect: Broadcast, data: bytes, sequence: int | None, *, is_logged: bool) -> None:
         """Write a broadcast with the bytes `data` to the members; `sequence` is None if it could not be stored.
 
         `is_logged` says that the audit log has its line already.

@@ -505,6 +505,8 @@ class SpaceService:
         assert decision is not None
         if decision.problem is not None:
             log.error("failed to apply an event", exc_info=decision.problem)
+        # Each event is in the logs of the gateway that it came to.
+        self._performer.audit = self._audit if is_own else None
         if isinstance(decision.event, EnvelopeArrives):
             if not is_stored and decision.receipt.accepted is not None and not decision.is_duplicate:
                 self.refuse(submission)
@@ -519,6 +521,7 @@ class SpaceService:
         else:
             unstored = [(data, None) for data, _ in submission.numbered]
             self.perform(decision.receipt.effects, submission.numbered if is_stored else unstored)
+        self._performer.audit = self._audit
         submission.resolve(decision.receipt)
 
     def refuse(self, submission: Submission) -> None:
@@ -537,14 +540,12 @@ class SpaceService:
         """Follow up when everything stored is completed: disconnect slow consumers, continue replays."""
         self._catch_up()
 
-    def perform(
-        self, effects: Sequence[Effect], numbered: Sequence[tuple[bytes, int | None]] = (), *, is_logged: bool = False
-    ) -> None:
+    def perform(self, effects: Sequence[Effect], numbered: Sequence[tuple[bytes, int | None]] = ()) -> None:
         """Perform effects in order, their broadcasts with these bytes and numbers."""
         broadcasts = iter(numbered)
         for effect in effects:
             if isinstance(effect, Broadcast):
-                self._performer.write_broadcast(effect, *next(broadcasts), is_logged)
+                self._performer.write_broadcast(effect, *next(broadcasts), is_logged=False)
             else:
                 self._performer.perform(effect)
 
@@ -557,27 +558,25 @@ class SpaceService:
             if is_own and connection is not None:
                 self._answer(connection, sender, receipt)
             return
-        audit = self._audit if is_own else None  # each envelope is in the logs of the gateway that it came to
+        audit = self._performer.audit
         effects, accepted, refused, _, permitted = receipt
-        logged = accepted or draft
-        is_logged = False
+        first = effects[0] if len(effects) == 1 else None
+        transport: Transport = "http" if connection is None else "websocket"
+        if isinstance(first, Broadcast) and first.envelope is accepted and permitted is not None:
+            # Nearly every envelope. All its log lines are made in one call.
+            ((data, sequence),) = submission.numbered
+            if audit is not None:
+                audit.log_accepted(accepted, data, sender, transport, self.space.members, permitted, now=now)
+            self._performer.write_broadcast(first, data, sequence, is_logged=True)
+            return
         if audit is not None:
-            transport: Transport = "http" if connection is None else "websocket"
-            data = decision.data if decision.data is not None and logged is draft else None
-            if permitted is not None and accepted is not None and len(effects) == 1 and submission.numbered:
-                # Nearly every envelope. All its log lines are made in one call.
-                sent = submission.numbered[0][0]
-                audit.log_accepted(accepted, sent, sender, transport, self.space.members, permitted, now=now)
-                is_logged = True
-            else:
-                reason = refused.error if refused else None
-                sent = logged.encode() if data is None else data
-                audit.log_received(logged.id, sent, sender, transport, now=now, rejected=reason)
-                if permitted is not None:
-                    audit.log_decision(logged, sender, permitted, transport, now=now)
-        self._performer.audit = audit
-        self.perform(effects, submission.numbered, is_logged=is_logged)
-        self._performer.audit = self._audit
+            logged = accepted or draft
+            sent = decision.data if decision.data is not None and logged is draft else logged.encode()
+            reason = refused.error if refused else None
+            audit.log_received(logged.id, sent, sender, transport, now=now, rejected=reason)
+            if permitted is not None:
+                audit.log_decision(logged, sender, permitted, transport, now=now)
+        self.perform(effects, submission.numbered)
         if is_own and connection is not None and event.may_repeat and accepted is not None:
             is_echoed = any(isinstance(one, Broadcast) and one.envelope.id == accepted.id for one in effects)
             if not is_echoed and accepted.kind != kinds.SYSTEM_HEARTBEAT:

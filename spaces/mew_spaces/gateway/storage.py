@@ -227,22 +227,42 @@ class LocalStorage:
         await anyio.sleep_forever()  # what is submitted from now on is stored by `_finish`
 
     def _drain(self) -> None:
-        """Store each event at once. Events that others cause meanwhile follow in their order."""
+        """Store one event after the other. Events that others cause meanwhile follow in their order."""
         if self._is_busy:
             return
         self._is_busy = True
         try:
             while self._has_work:
                 try:
-                    if sealed := self._begin_batch():
-                        self.log.write(sealed)
+                    if self._waiting:
+                        self._store_first()
+                    else:
+                        self._is_probing = False
+                        self._carried = self.log.staged_state
+                        self.log.commit()
+                        self._is_failing = False
                 except NotStored as error:
                     self._fail(error)
-                else:
-                    self._complete(sealed)
         finally:
             self._is_busy = False
         self._host.settle()
+
+    def _store_first(self) -> None:
+        """Store the first waiting event. Nearly all are envelopes that are only broadcast: one write."""
+        submission, host = self._waiting.popleft(), self._host
+        if isinstance(submission.event, EnvelopeArrives) and not self._may_store(submission.event):
+            host.refuse(submission)
+            return
+        self._carried = self.log.staged_state if self.log.has_staged_state else {}
+        effects = host.decide(submission).receipt.effects
+        self._in_flight.append(submission)
+        is_plain = len(effects) == 1 and isinstance(effects[0], Broadcast)
+        host.number(submission, at_once=is_plain)
+        if not is_plain:
+            self._stage(submission)
+            if self.log.commit():
+                self._is_failing = False
+        self._end_batch(is_stored=True)
 
     @property
     def _has_work(self) -> bool:
@@ -261,13 +281,9 @@ class LocalStorage:
                 continue
             decision = self._host.decide(submission)
             self._in_flight.append(submission)
-            effects = decision.receipt.effects
-            if self._is_immediate and len(effects) == 1 and isinstance(effects[0], Broadcast) and not self._carried:
-                self._host.number(submission, at_once=True)  # nearly every envelope
-                return _NOTHING
             self._host.number(submission)
             self._stage(submission)
-            if self._is_immediate or not _may_continue(decision, touched):
+            if not _may_continue(decision, touched):
                 break
         if self._is_failing and not (self._in_flight or self._is_probing):
             return _NOTHING
