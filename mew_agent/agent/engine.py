@@ -6,6 +6,7 @@ knows its figures. It refuses with a reason what it cannot do (see `Controllable
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Literal, Protocol
 
@@ -113,7 +114,7 @@ class ExternalCompactions:
                 await self._me.control.announce(STALLED_STATUS)
 
 
-class Answering:
+class Answering(ABC):
     """The making of one answer. The agent calls the methods in the order in which they stand here."""
 
     model: str | None = None
@@ -144,13 +145,13 @@ class Answering:
         """Begin the turn, or continue one of an earlier process. Returns its number and its first item's `seq`."""
         return 0, 0
 
+    @abstractmethod
     async def make(self) -> str:
         """Return the answer. A cancelled turn cancels it."""
-        raise NotImplementedError
 
     async def timed_out(self) -> str:
-        """Return the answer after `max_seconds`."""
-        raise NotImplementedError
+        """Return the answer after `max_seconds`, or raise an error for `failed`."""
+        raise TimeoutError(f"no answer within {self.max_seconds:g} seconds")
 
     async def failed(self, error: Exception) -> str | None:
         """Return the answer after a failure of `make`, None if its sender was told; or raise the error."""
@@ -170,7 +171,7 @@ class Answering:
         """Note that the turn was cancelled: nothing that follows the answer is needed."""
 
 
-class Engine:
+class Engine(ABC):
     """Answers for one agent. The defaults fit an engine with an `ExternalContext`."""
 
     deliveries: Sequence[Delivery] = ("anyway", "cancel")
@@ -205,9 +206,9 @@ class Engine:
 
     # -- answers -----------------------------------------------------------------------------------------
 
+    @abstractmethod
     async def answering(self, question: StoredChat, reasoning: Reasoning) -> Answering:
         """Return the maker of the answer to a chat; `reasoning` shows the work to peers."""
-        raise NotImplementedError
 
     # -- figures -----------------------------------------------------------------------------------------
 

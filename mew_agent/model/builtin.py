@@ -4,6 +4,7 @@ Owns what such a model says of itself, and how it is found: by entry points of t
 starts one server for all agents of a space that use it; an agent alone runs it in its own process.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -49,7 +50,7 @@ class ServerAddress:
     base_url: str
 
 
-class BuiltinModel:
+class BuiltinModel(ABC):
     """A model without a URL. Others extend it."""
 
     extra: ClassVar[str | None] = None
@@ -58,29 +59,29 @@ class BuiltinModel:
     """What people are told when a space with it starts."""
     loads_slowly: ClassVar[bool] = False
 
+    @abstractmethod
     def serves(self, model: str, where: str) -> str:
         """Return the object to serve, such as a file. Raises `ConfigError` and `MissingExtra`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def described(self, serves: str) -> str:
         """Return the server's name in an error."""
-        raise NotImplementedError
 
+    @abstractmethod
     def name_of(self, serves: str) -> str:
         """Return the name of the model at the server."""
-        raise NotImplementedError
 
     def arguments(self, serves: str) -> tuple[str, ...]:
         """Return the arguments of `mew model serve`."""
         return ()
 
+    @abstractmethod
     def open(self, model: str, window_tokens: int | None) -> Model:
         """Return the model inside this process. Raises as `serves` does."""
-        raise NotImplementedError
 
+    @abstractmethod
     def serve(self, options: ServeOptions) -> AbstractAsyncContextManager[ServerAddress]:
         """Serve the model while the block runs. Raises `OSError` if the port is in use."""
-        raise NotImplementedError
 
     def findings(self) -> Iterator[Finding]:
         """Yield its lines of `mew doctor`."""

@@ -15,8 +15,8 @@ from typing import Final
 
 import anyio
 import anyio.to_thread
+from mew_settings.participant_types import participant_types
 from mew_spaces.config.loading import ParticipantConfig, SpaceConfig, load_space
-from mew_spaces.config.participant_types import participant_types
 from mew_spaces.errors import SpacesError
 from mew_spaces.gateway.auth import space_folder
 from mew_spaces.gateway.http_bodies import ProgramAnswer

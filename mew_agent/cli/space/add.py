@@ -16,9 +16,9 @@ from mew_protocol import kinds
 from mew_protocol.capability import CapabilitySet
 from mew_protocol.envelope import Draft
 from mew_protocol.ids import new_id_problem
+from mew_settings.participant_types import Role, participant_types
 from mew_settings.private_files import replace_file
 from mew_spaces.config.loading import ParticipantConfig, SpaceConfig, parse_space, with_participant
-from mew_spaces.config.participant_types import Role, participant_types
 from mew_spaces.launch.program_logs import log_folder, log_path
 from mew_spaces.launch.run_file import RunFile
 

@@ -1,19 +1,16 @@
 """`agent:` in a space.yaml: an agent with a conversation of its own."""
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from mew_protocol import kinds
 from mew_protocol.capability import CapabilitySet
 from mew_protocol.envelope import Draft
 from mew_protocol.payloads.mcp import COMPACT_CONTEXT
+from mew_settings.participant_types import DeclaredRights, ParticipantStart, ParticipantType, Place, ProgramStart
 from mew_settings.plugins import entry_points
-from mew_spaces.config.participant_types import ParticipantStart, ParticipantType, Place, ProgramStart
 
 from mew_agent.settings import BUILTIN_MODELS, WrittenAgentSettings
-
-if TYPE_CHECKING:
-    from mew_spaces.config.settings import SpaceConfig
 
 AGENT_KEY: Final = "agent"
 
@@ -54,19 +51,19 @@ class AgentType(ParticipantType):
         for approver in section.compaction.approve if section.compaction is not None else ():
             yield ("compaction", "approve"), approver
 
-    def warnings(self, name: str, section: WrittenAgentSettings, config: "SpaceConfig") -> Iterator[tuple[Place, str]]:
+    def warnings(self, name: str, section: WrittenAgentSettings, space: DeclaredRights) -> Iterator[tuple[Place, str]]:
         """Yield a warning if the approval of compactions cannot be asked for, or cannot be given."""
         if section.compaction is None:
             return
         call = {"method": "tools/call", "params": {"name": COMPACT_CONTEXT}}
-        if not CapabilitySet(config.patterns_of(name)).allows(Draft(kind=kinds.MCP_PROPOSAL, payload=call)):
+        if not CapabilitySet(space.patterns_of(name)).allows(Draft(kind=kinds.MCP_PROPOSAL, payload=call)):
             yield (
                 ("compaction",),
                 f"'{name}' may not propose its compactions (mcp/proposal), so it compacts without asking",
             )
         approval = Draft(kind=kinds.MCP_REQUEST, to=(name,), payload=call)
         for approver in section.compaction.approve:
-            if not CapabilitySet(config.patterns_of(approver)).allows(approval):
+            if not CapabilitySet(space.patterns_of(approver)).allows(approval):
                 yield ("compaction",), f"'{approver}' may not approve compactions of '{name}' (mcp/request to '{name}')"
 
     def needs(self, section: WrittenAgentSettings) -> Iterator[str]:

@@ -17,9 +17,9 @@ from typing import Final
 
 from mew_settings.environment import COMPAT_VARIABLE
 from mew_settings.installation import install_command
+from mew_settings.participant_types import participant_types
 from mew_settings.plugins import Finding, load_table
 from mew_spaces.config.loading import SpaceConfig, load_space
-from mew_spaces.config.participant_types import participant_types
 from mew_spaces.errors import SpaceConfigError
 
 from mew_agent.cli.app import terminal

@@ -12,8 +12,8 @@ from typing import Final
 from mew_protocol import kinds
 from mew_protocol.capability import CapabilitySet, stars_across_folders
 from mew_protocol.envelope import Draft
+from mew_settings.participant_types import Place, participant_types
 from mew_spaces.config.loading import ParticipantConfig, SpaceConfig, place_in
-from mew_spaces.config.participant_types import Place, participant_types
 from mew_spaces.launch.launch import Launch, Program, start_check, uses_fifos
 
 from mew_agent.cli.app.locate import place_of

@@ -4,8 +4,8 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 
+from mew_settings.participant_types import ParticipantStart, ParticipantType, Place, ProgramStart, StartCheck
 from mew_settings.plugins import Finding
-from mew_spaces.config.participant_types import ParticipantStart, ParticipantType, Place, ProgramStart, StartCheck
 
 from mew_agent.errors import ConfigError, unknown_name
 from mew_agent.parts.acp.modes import reported_mode

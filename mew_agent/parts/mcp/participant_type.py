@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-from mew_spaces.config.participant_types import ParticipantStart, ParticipantType, ProgramStart, StartCheck
+from mew_settings.participant_types import ParticipantStart, ParticipantType, ProgramStart, StartCheck
 
 from mew_agent.parts.mcp.settings import BRIDGE_CONFIG, BridgeOptions, McpServerSettings
 

@@ -1,6 +1,6 @@
 """`meter:` in a space.yaml: a relay that reports the context of an agent that runs elsewhere."""
 
-from mew_spaces.config.participant_types import ParticipantStart, ParticipantType, ProgramStart
+from mew_settings.participant_types import ParticipantStart, ParticipantType, ProgramStart
 
 from mew_agent.parts.meter.settings import MeterSettings
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import yaml
 from mew_protocol.setting_problems import did_you_mean, expectation, known_keys, unreadable
+from mew_settings.participant_types import participant_types
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from mew_spaces.config.lookalikes import alike
-from mew_spaces.config.participant_types import participant_types
 from mew_spaces.config.settings import ParticipantConfig, SpaceConfig
 from mew_spaces.errors import SpaceConfigError
 

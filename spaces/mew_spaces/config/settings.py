@@ -16,11 +16,11 @@ from mew_protocol.ids import MAX_ID_LENGTH, checked_id
 from mew_protocol.payloads.fit import WouldFit
 from mew_protocol.setting_problems import matching
 from mew_settings.model_facts import ModelFacts
+from mew_settings.participant_types import ParticipantType, Role, participant_types
 from mew_settings.values import SettingsModel, Text, bare_off_as_text
 from pydantic import AfterValidator, BeforeValidator, Field, create_model, model_validator
 
 from mew_spaces.config.backplane_options import BackplaneOptions
-from mew_spaces.config.participant_types import ParticipantType, Role, participant_types
 
 Compat = Literal["reference"]
 """What a space is compatible with beyond the specification: the TypeScript reference."""

@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from mew_settings.environment import COMPAT_VARIABLE, inherited
-from pydantic import BaseModel
-
-from mew_spaces.config.loading import ParticipantConfig, SpaceConfig
-from mew_spaces.config.participant_types import (
+from mew_settings.participant_types import (
     ParticipantStart,
     Place,
     ProgramStart,
     StartCheck,
     participant_types,
 )
+from pydantic import BaseModel
+
+from mew_spaces.config.loading import ParticipantConfig, SpaceConfig
 from mew_spaces.gateway.auth import token_variable
 from mew_spaces.launch.processes import RUN_VARIABLE
 from mew_spaces.launch.run_file import Role
@@ -234,7 +234,6 @@ class Launch:
             ParticipantStart(
                 name=name,
                 settings=settings,
-                participant=participant,
                 folder=self.folder / (participant.cwd or ""),
                 mew=tuple(self.mew),
                 joins=joins,
@@ -265,7 +264,7 @@ def start_check(program: Program, participant: ParticipantConfig, path: Path) ->
     """Return the input of a type's check before the start; None for a program without a type."""
     if program.start is None:
         return None
-    return StartCheck(program.name, program.start, participant, program.folder, program.environment.get("PATH"), path)
+    return StartCheck(program.name, program.start, program.folder, program.environment.get("PATH"), path)
 
 
 def _inherited_by(participant: ParticipantConfig) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mew_spaces.config.participant_types import ProgramStart
+from mew_settings.participant_types import ProgramStart
 from mew_spaces.launch.launch import Program
 from mew_spaces.launch.processes import RUN_VARIABLE
 from mew_spaces.launch.program_logs import log_path

@@ -1,20 +1,19 @@
 """[pure] The table of participant types: sections of a participant in space.yaml, and their programs.
 
-Owns what a type says of itself, and how types are found: by entry points of the group `mew_agent.participants`, named
+Owns the interface of a type, and how types are found: by entry points of the group `mew_agent.participants`, named
 by their key in space.yaml. Names no type.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal, Protocol
 
-from mew_settings.plugins import Finding, load_table
 from pydantic import BaseModel
 
-if TYPE_CHECKING:
-    from mew_spaces.config.settings import ParticipantConfig, SpaceConfig
+from mew_settings.plugins import Finding, load_table
 
 GROUP: Final = "mew_agent.participants"
 
@@ -22,6 +21,14 @@ Role = Literal["agent", "tool", "person", "observer"]
 
 Place = tuple[str, ...]
 """The path of keys to a value in space.yaml."""
+
+
+class DeclaredRights(Protocol):
+    """The capabilities that a space.yaml declares."""
+
+    def patterns_of(self, participant: str) -> tuple[dict[str, Any], ...]:
+        """Return the capability patterns of a participant."""
+
 
 _OF_COMMANDS: Final = ("command", "args")
 
@@ -49,7 +56,6 @@ class ParticipantStart:
 
     name: str
     settings: dict[str, Any] = field(repr=False)
-    participant: "ParticipantConfig"
     folder: Path
     mew: tuple[str, ...]
     joins: tuple[str, ...]
@@ -67,13 +73,12 @@ class StartCheck:
 
     name: str
     start: ProgramStart = field(repr=False)
-    participant: "ParticipantConfig"
     folder: Path
     search: str | None
     path: Path
 
 
-class ParticipantType:
+class ParticipantType(ABC):
     """A type of participant. Others extend it; `settings` and `start` are enough.
 
     The methods get the participant's section, which is an instance of `settings`.
@@ -99,9 +104,9 @@ class ParticipantType:
     add_option: ClassVar[tuple[str, str] | None] = None
     """The option of `mew agent add` that adds such a participant: its usage and its help."""
 
+    @abstractmethod
     def start(self, start: ParticipantStart) -> ProgramStart:
         """Return the program to start."""
-        raise NotImplementedError
 
     def section_from(self, text: str) -> Any:
         """Return the section for a value of `add_option`. Raises errors of `mew_agent`."""
@@ -119,7 +124,7 @@ class ParticipantType:
         """Yield keys of the section without effect, each with the reason."""
         return iter(())
 
-    def warnings(self, name: str, section: Any, config: "SpaceConfig") -> Iterator[tuple[Place, str]]:
+    def warnings(self, name: str, section: Any, space: DeclaredRights) -> Iterator[tuple[Place, str]]:
         """Yield warnings about the section, each with its place in the section."""
         return iter(())
 
