@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 import httpx2
 import pytest
+from mew_board.composition import prefix_name
 from mew_protocol.context_report import Spending
 from mew_protocol.payloads.participant import PrefixPart
 from mew_spaces.config.loading import SpaceConfig, parse_space
@@ -17,7 +18,6 @@ from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 from playwright.async_api import Locator, Page, expect
 
 from mew_agent.agent.agent import Agent
-from mew_agent.cli.board.composition import prefix_name
 from mew_agent.config.agent_config import AgentConfig
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.participant.participant import Participant

@@ -4,13 +4,13 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 import pytest
+from mew_board import words
+from mew_board.composition import composition
+from mew_board.view import ParticipantView
 from mew_protocol.board_words import PART_NAMES, REASONS, SKIPPED
 from mew_protocol.payloads.participant import BoardEntry, CompactDone, Status
 from mew_spaces.gateway.gateway import RunningGateway
 
-from mew_agent.cli.board import words
-from mew_agent.cli.board.composition import composition
-from mew_agent.cli.board.view import ParticipantView
 from tests.browser.conftest import Tab
 
 NOW: Final = datetime(2026, 11, 3, 14, 0, tzinfo=UTC)

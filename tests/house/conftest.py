@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("protocol/mew_listener", "protocol/mew_protocol", "protocol/mew_settings", "spaces/mew_spaces", "mew_agent")
+PACKAGES = (
+    "protocol/mew_board",
+    "protocol/mew_listener",
+    "protocol/mew_protocol",
+    "protocol/mew_settings",
+    "spaces/mew_spaces",
+    "mew_agent",
+)
 
 
 @dataclass(frozen=True)

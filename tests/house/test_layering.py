@@ -96,11 +96,12 @@ def test_the_listener_imports_nothing_of_ours(modules: list[Module]) -> None:
             assert all(name.split(".")[0] == "mew_listener" for name in ours), module.path
 
 
-def test_settings_import_the_protocol_alone(modules: list[Module]) -> None:
+@pytest.mark.parametrize("package", ["mew_board", "mew_settings"])
+def test_what_both_sides_share_imports_the_protocol_alone(package: str, modules: list[Module]) -> None:
     for module in modules:
-        if module.name.split(".")[0] == "mew_settings":
+        if module.name.split(".")[0] == package:
             ours = {name.split(".")[0] for name in module.imports() if name.startswith("mew_")}
-            assert ours <= {"mew_settings", "mew_protocol"}, module.path
+            assert ours <= {package, "mew_protocol"}, module.path
 
 
 def test_spaces_never_imports_mew_agent(modules: list[Module]) -> None:

@@ -13,7 +13,7 @@ from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import serve_gateway
 
 ROOT = Path(__file__).parents[2]
-TOP_LEVEL = {"mew_agent", "mew_listener", "mew_protocol", "mew_settings", "mew_spaces"}
+TOP_LEVEL = {"mew_agent", "mew_board", "mew_listener", "mew_protocol", "mew_settings", "mew_spaces"}
 
 LIGHT = {
     *("anyio", "httpx2", "openai", "pydantic", "pyyaml", "websockets"),  # what pyproject.toml names
@@ -81,6 +81,7 @@ def test_the_wheel_holds_every_source_file(wheel: Path) -> None:
     shipped = set(zipfile.ZipFile(wheel).namelist())
     for base, package in (
         ("", "mew_agent"),
+        ("protocol", "mew_board"),
         ("protocol", "mew_listener"),
         ("protocol", "mew_protocol"),
         ("protocol", "mew_settings"),

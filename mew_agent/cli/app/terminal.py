@@ -14,13 +14,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TextIO
 
+from mew_board.words import clip
 from mew_listener.log_budget import LogBudget
 from mew_protocol.quoting import clean, indented
 from mew_protocol.setting_problems import unreadable
 from mew_settings.plugins import load_table
 
 from mew_agent.cli.board.table import TerminalStyle
-from mew_agent.cli.board.words import clip
 from mew_agent.errors import ConfigError
 
 if TYPE_CHECKING:

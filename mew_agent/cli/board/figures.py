@@ -7,9 +7,8 @@ import csv
 import io
 from typing import Final
 
+from mew_board.words import clean, figure, freed, words
 from mew_protocol.payloads.figures import FigureSample, ParticipantFigures, RecordedCompaction
-
-from mew_agent.cli.board.words import clean, figure, freed, words
 
 CSV_COLUMNS: Final = (
     *("at", "participant", "event", "tokens", "max_tokens", "basis", "level", "severity", "trigger", "tokens_before"),

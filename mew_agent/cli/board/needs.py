@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
+from mew_board import words
 from mew_protocol.attention import AttentionItem, AttentionLevel, aggregate, entry_items, sort_items
 from mew_protocol.payloads.participant import Board
 
-from mew_agent.cli.board import words
 from mew_agent.cli.board.table import COLOURS, TerminalStyle, paint
 
 _TITLES: Final[Mapping[AttentionLevel, str]] = {"blocking": "NEEDS YOU", "warning": "WARNING", "notice": "SOON"}

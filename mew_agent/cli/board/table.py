@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal
 
+from mew_board import words
+from mew_board.view import ParticipantView, views_of
 from mew_protocol.payloads.participant import Board, BoardEntry, Status
-
-from mew_agent.cli.board import words
-from mew_agent.cli.board.view import ParticipantView, views_of
 
 # Not rich's Table: it shrinks and wraps columns where this one drops whole columns in a fixed order, it cannot put a
 # row's remarks on a separate line across the columns, and importing it would double the time of `mew status`.

@@ -9,12 +9,12 @@ from typing import Final
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream
+from mew_board import words
 from mew_protocol.envelope import Envelope
 from mew_protocol.kinds import SYSTEM_WELCOME
 from mew_protocol.quoting import indented
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.board import words
 from mew_agent.cli.chat.slash import InvalidLine
 from mew_agent.cli.chat.terminal_chat import TerminalChat, figures_of
 from mew_agent.cli.remote.session import Identity

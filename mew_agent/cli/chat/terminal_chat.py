@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from mew_board import words
 from mew_protocol import kinds
 from mew_protocol.bounded_dict import FairDict
 from mew_protocol.envelope import Envelope
@@ -21,7 +22,6 @@ from mew_protocol.status_word import StatusWord
 from mew_protocol.visible import visible
 from pydantic import ValidationError
 
-from mew_agent.cli.board import words
 from mew_agent.cli.chat.slash import HELP, InvalidLine, TypedEnvelope, as_typed, call, control, mentioned, stream
 from mew_agent.errors import listed
 

@@ -12,9 +12,9 @@ from pathlib import PurePath
 from typing import Any
 
 import anyio
+from mew_board.words import failure
 from mew_protocol import kinds
 
-from mew_agent.cli.board.words import failure
 from mew_agent.errors import MewAgentError, first_cause
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.peers import Peer, PeerContext

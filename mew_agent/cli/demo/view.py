@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from mew_board.words import clean, compaction
 from mew_protocol.payloads.participant import Board, BoardEntry, CompactDone, Status
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.board.table import board_line, board_lines
-from mew_agent.cli.board.words import clean, compaction
 
 DemoEvent = Mapping[str, Any]
 Show = Callable[[DemoEvent], None]

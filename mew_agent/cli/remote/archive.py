@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Annotated, TypeVar
 
 import typer
+from mew_board import words
 from mew_protocol import kinds
 from mew_protocol.payloads.compactions import (
     ARCHIVE_ANSWERS,
@@ -29,7 +30,6 @@ from pydantic import BaseModel
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.options import ReasonOption, option, with_option_groups
-from mew_agent.cli.board import words
 from mew_agent.cli.board.composition import composition_lines
 from mew_agent.cli.board.figures import compaction_line, csv_lines
 from mew_agent.cli.remote.http_api import MAX_MINUTES, MAX_REPORTS

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Annotated, Any, Final
 
 import typer
+from mew_board import words
 from mew_protocol import kinds
 from mew_protocol.context_report import pin_hash
 from mew_protocol.payloads.chat import Chat, ChatCancel
@@ -30,7 +31,6 @@ from pydantic import BaseModel
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.options import ReasonOption, option, with_option_groups
-from mew_agent.cli.board import words
 from mew_agent.cli.remote.permissions import announce_approvals
 from mew_agent.cli.remote.request import (
     ParticipantOffline,

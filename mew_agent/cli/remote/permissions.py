@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 import typer
+from mew_board import words
 from mew_protocol import kinds
 from mew_protocol.capability import patterns_problem, unknown_kinds
 from mew_protocol.envelope import Envelope
@@ -43,7 +44,6 @@ from mew_agent.cli.app.options import (
     option,
     with_option_groups,
 )
-from mew_agent.cli.board import words
 from mew_agent.cli.remote.http_api import GatewayApi, SpaceEvents
 from mew_agent.cli.remote.request import SentRequest, check_name, new_envelope
 from mew_agent.cli.remote.session import find_gateway

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 from uuid import uuid4
 
+from mew_board import words
 from mew_protocol import kinds
 from mew_protocol.envelope import Draft, Envelope, wire_timestamp
 from mew_protocol.json_values import object_at
@@ -22,7 +23,6 @@ from pydantic import BaseModel, ValidationError
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.options import ConnectionOptions, JsonOption, TargetArgument, TimeoutOption
-from mew_agent.cli.board import words
 from mew_agent.cli.board.live_board import apply_event, entry_of
 from mew_agent.cli.remote.http_api import GatewayApi, SpaceEvents
 from mew_agent.cli.remote.session import find_gateway

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from mew_board.words import parse_time, span
 from mew_spaces.config.loading import SpaceConfig, load_space
 from mew_spaces.errors import SpacesError
 from mew_spaces.gateway.auth import read_token
@@ -18,7 +19,6 @@ from mew_spaces.launch.run_file import RunFile, read_run_file
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import find_last_run, find_run, is_same_gateway, not_in_space, people_of, which_person
 from mew_agent.cli.app.options import ConnectionOptions
-from mew_agent.cli.board.words import parse_time, span
 from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.errors import ConfigError, NotConnected
 from mew_agent.gateway_address import websocket_url

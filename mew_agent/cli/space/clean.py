@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from mew_board import words
 from mew_spaces.gateway.auth import state_dir
 from mew_spaces.gateway.membership_store import ROSTER_FILE_NAME
 from mew_spaces.launch.run_file import LAST_RUN_FILE_NAME, PIDS_FILE_NAME, RUN_FILE_NAME
@@ -18,7 +19,6 @@ from mew_spaces.launch.run_file import LAST_RUN_FILE_NAME, PIDS_FILE_NAME, RUN_F
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import find_run, relative_to, space_config_path, space_folder
 from mew_agent.cli.app.options import FolderOption, JsonOption, option, with_option_groups
-from mew_agent.cli.board import words
 from mew_agent.errors import ConfigError
 
 _KEPT = ".gitignore"

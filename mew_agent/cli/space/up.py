@@ -16,6 +16,7 @@ from typing import IO, Annotated, Any, Final, cast
 
 import anyio
 import anyio.to_thread
+from mew_board.words import clean
 from mew_spaces.config.loading import load_space
 from mew_spaces.errors import SpacesError
 from mew_spaces.launch.launch import GATEWAY, MODEL, Program
@@ -28,7 +29,6 @@ from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.locate import OWN_COMMAND, default_hint, relative_to
 from mew_agent.cli.app.options import ConnectionOptions, option, with_option_groups
 from mew_agent.cli.app.signals import interrupt_on_termination
-from mew_agent.cli.board.words import clean
 from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.cli.space.agent_type import AGENT_KEY
 from mew_agent.cli.space.plan import LaunchPlan, StartOptions, add_new_participants, make_launch_plan

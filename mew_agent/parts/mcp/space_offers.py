@@ -16,6 +16,7 @@ from typing import Annotated, Any, Final, ParamSpec, TypeVar
 from urllib.parse import quote
 
 import anyio
+from mew_board import words
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import value_at
@@ -27,7 +28,6 @@ from pydantic import Field
 from mew_agent.agent.board_tools import context_words
 from mew_agent.agent.peer_tools import PeerTools
 from mew_agent.cli.app.options import ConnectionOptions
-from mew_agent.cli.board import words
 from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.cli.remote.request import new_envelope, parse_answer, send_request
 from mew_agent.cli.remote.session import Identity, find_gateway, find_identity, require_person

@@ -8,9 +8,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal
 
+from mew_board.words import figure
+
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.options import option
-from mew_agent.cli.board.words import figure
 from mew_agent.config.agent_config import load_policy
 from mew_agent.config.policy_choice import refuse_wrong_settings
 from mew_agent.context import policy as policies

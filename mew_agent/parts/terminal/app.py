@@ -8,6 +8,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import ClassVar, Final, Literal
 
+from mew_board import words
 from mew_protocol.attention import AttentionAction, AttentionItem, AttentionLevel
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.participant import BoardEntry
@@ -23,7 +24,6 @@ from textual.screen import Screen
 from textual.widgets import Footer, Input, OptionList, Static
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.board import words
 from mew_agent.cli.board.needs import single_items
 from mew_agent.cli.board.table import TerminalStyle
 from mew_agent.cli.chat.slash import HELP

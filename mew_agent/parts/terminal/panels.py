@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from mew_board import words
+from mew_board.view import ParticipantView, views_of
 from mew_protocol.attention import AttentionItem, AttentionLevel
 from mew_protocol.context_report import ContextReport
 from mew_protocol.envelope import Envelope
@@ -16,11 +18,9 @@ from mew_protocol.payloads.figures import ParticipantFigures
 from mew_protocol.payloads.participant import Board, BoardEntry, PrefixPart, Status
 from mew_protocol.proposal_text import argument_lines, call_text
 
-from mew_agent.cli.board import words
 from mew_agent.cli.board.composition import composition_lines
 from mew_agent.cli.board.needs import severities
 from mew_agent.cli.board.table import TerminalStyle, gauge
-from mew_agent.cli.board.view import ParticipantView, views_of
 
 Segment = tuple[str, str]
 """A text and its style: `""`, `dim`, `bold`, or one of `STYLES`."""

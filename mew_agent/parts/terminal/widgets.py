@@ -11,6 +11,7 @@ from itertools import takewhile
 from typing import ClassVar, Final, NamedTuple
 
 from markdown_it import MarkdownIt
+from mew_board import words
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.markdown import CodeBlock, Markdown
@@ -34,7 +35,6 @@ from textual.strip import Strip
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from mew_agent.cli.board import words
 from mew_agent.cli.chat.slash import completions
 from mew_agent.parts.terminal.feed import MAX_ENTRIES, FeedEntry, clean_text
 from mew_agent.parts.terminal.panels import Line

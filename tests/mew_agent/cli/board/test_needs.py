@@ -3,12 +3,12 @@
 from datetime import UTC, datetime
 
 import pytest
+from mew_board.words import cells
 from mew_protocol.attention import AttentionAction, AttentionItem
 from mew_protocol.payloads.participant import Board, BoardEntry
 
 from mew_agent.cli.board.needs import attention_lines, severities, with_faults
 from mew_agent.cli.board.table import TerminalStyle, board_lines
-from mew_agent.cli.board.words import cells
 
 NOW = datetime(2026, 1, 1, 12, 0, 12, tzinfo=UTC)
 APPROVAL = AttentionItem(

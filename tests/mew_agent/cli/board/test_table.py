@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mew_board.words import cells
 from mew_protocol.payloads.participant import Board
 
 from mew_agent.cli.board.table import TerminalStyle, board_line, board_lines
-from mew_agent.cli.board.words import cells
 
 NOW = datetime(2026, 1, 1, 14, 2, 11, tzinfo=UTC)
 

@@ -32,8 +32,6 @@ from mew_protocol.quoting import one_line
 from mew_protocol.status_word import StatusWord
 from mew_protocol.visible import shortened, visible
 
-from mew_agent.errors import listed
-
 NO_CONTEXT: Final = "reports no context"
 """Said of a participant without a context window, such as a tool or a bridge."""
 
@@ -41,6 +39,7 @@ _ARGUMENT_CHARS: Final = 60
 _MOST_CHARS_OF_A_CELL: Final = 8
 """How many characters are shown for each column, on average: marks take no column, and a text may have millions."""
 _PIN_HASHES: Final = 3
+_LIMITED: Final = 3
 
 
 def has_context(status: Status | None) -> bool:
@@ -317,7 +316,8 @@ def _limits(waits: Sequence[Waiting]) -> Iterator[str]:
         yield f"{count_of(held, 'message')} held for lack of room"
     for kind, says in (("tools", "not all tools of"), ("budget", "budget spent for")):
         if limited := [wait.peer for wait in waits if wait.kind == kind and wait.peer]:
-            yield f"{says} {listed(limited, 3)}"
+            more = f" and {len(limited) - _LIMITED} more" if len(limited) > _LIMITED else ""
+            yield f"{says} {', '.join(limited[:_LIMITED])}{more}"
 
 
 def spent_for(one: SenderSpending) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from mew_protocol.context_report import ContextReport
 from mew_protocol.payloads.participant import Board, BoardEntry, Status
 
-from mew_agent.cli.board import words
+from mew_board import words
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,49 @@
+"""[pure] The parts of a context window, what is free and what is kept free. The figures are those of the report."""
+
+from typing import NamedTuple
+
+from mew_protocol.payloads.participant import PrefixPart, Status
+
+from mew_board import words
+
+
+class Share(NamedTuple):
+    """One part of a window: its tokens and how they are known."""
+
+    part: str
+    tokens: int
+    basis: str
+
+    @property
+    def amount(self) -> str:
+        """The tokens, with `~` if they are an estimate."""
+        return words.figure(self.tokens, is_estimate=self.basis not in {*words.COUNTED, "tokenizer"})
+
+
+def composition(status: Status) -> list[Share]:
+    """Return the parts of a window, then the free tokens below and above the compaction limit.
+
+    Unknown parts are absent.
+    """
+    report, tokens, window = status.context, status.tokens, status.max_tokens
+    found = (report.breakdown if report is not None else None) or ()
+    parts = [Share(one.part, one.tokens, one.basis) for one in found if one.tokens]
+    if tokens is None or window is None:
+        return parts
+    unsent = sum(one.tokens for one in parts if one.part == "unsent")
+    rest = tokens - sum(one.tokens for one in parts if one.part != "unsent")
+    basis = words.basis(status)
+    if rest > 0:
+        parts.append(Share("other" if parts else "used", rest, basis))
+    used = tokens + unsent
+    mark = min(window if report is None or report.compact_at_tokens is None else report.compact_at_tokens, window)
+    known = "exact" if basis in words.COUNTED and not unsent else "projected"
+    left = (Share("free", max(0, mark - used), known), Share("reserve", max(0, window - max(mark, used)), known))
+    return [*parts, *(one for one in left if one.tokens)]
+
+
+def prefix_name(part: PrefixPart) -> str:
+    """Return the name of a part of the prefix."""
+    if part.part == "tool":
+        return words.clean(part.name or "tool")
+    return words.count_of(part.count or 0, "smaller tool") if part.part == "other_tools" else words.words(part.part)
