@@ -13,11 +13,9 @@ from mew_protocol.payloads.fit import WOULD_OVERFLOW
 from mew_protocol.status_word import status_word
 
 from mew_agent.agent.address_filter import AddressFilter
-from mew_agent.agent.board_tools import BOARD_TOOLS, BoardTools
-from mew_agent.agent.peer_tools import RESOURCE_TOOLS, ResourceTools
-from mew_agent.agent.recall import RECALL_TOOLS
 from mew_agent.agent.runtime import AgentRuntime
 from mew_agent.agent.sessions import ConversationEngine, ModelParts, open_resources, store_limits
+from mew_agent.agent.space_tools import BoardTools, ResourceTools
 from mew_agent.config.agent_config import (
     AgentConfig,
     check_model_source,
@@ -36,7 +34,6 @@ from mew_agent.conversation.events import (
     StatusChanged,
 )
 from mew_agent.conversation.model_calls import CALL_BOUND_SECONDS
-from mew_agent.conversation.pins import PIN_TOOLS
 from mew_agent.model.builtin import is_builtin
 from mew_agent.model.interface import Model
 from mew_agent.participant.listeners import call_handler
@@ -93,7 +90,6 @@ class Agent(Participant):
             OwnTools(self.toolbox, config.tool_timeout_seconds),
             *([BoardTools(self)] if config.board_tools else []),
             ResourceTools(self),
-            reserved_names=self._reserved_tool_names,
             on_tools_left_out=self.show_tools_left_out,
         )
         self.discovery.on_tools_changed = self._tools_changed
@@ -199,11 +195,6 @@ class Agent(Participant):
                 self.listeners.emit(None, event)
                 for handler in self._context_handlers:
                     self.start_soon(call_handler, handler, event)
-
-    def _reserved_tool_names(self) -> frozenset[str]:
-        """Return the names of the agent's own tools, which no peer's tool may have."""
-        own = (spec.name for spec in self.conversation.context_tools.specs())
-        return frozenset((*self.toolbox.tools, *BOARD_TOOLS, *RESOURCE_TOOLS, *PIN_TOOLS, *RECALL_TOOLS, *own))
 
 
 async def run_agent(config: AgentConfig) -> None:

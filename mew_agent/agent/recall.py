@@ -27,7 +27,6 @@ from mew_agent.tools.sources import FunctionTools
 RECALL: Final = "recall"
 RECALL_RESULT: Final = "recall_result"
 READ_REFERENCE: Final = "read_reference"
-RECALL_TOOLS: Final = frozenset({RECALL, RECALL_RESULT, READ_REFERENCE})
 HEADING: Final = "[{id}, characters {start:,} to {end:,} of {whole:,}]\n"
 NOTHING_FOUND: Final = "No message that left the context contains these words: {words}"
 MAX_WORDS_CHARS: Final = 1_000
@@ -99,7 +98,7 @@ class RecallTools(FunctionTools):
             self._offered.add(RECALL)
         if any(item.role == "user" and item.envelope_id not in (None, item.id) for item in state.history.items):
             self._offered.add(READ_REFERENCE)  # only a reference to a longer message has its own id
-        return tuple(spec for spec in super().specs() if spec.name in self._offered)
+        return tuple(spec for spec in self.methods if spec.name in self._offered)
 
     async def recall(self, words: str, limit: int = 5) -> str:
         """Search the earlier messages that the summary replaced, when it lacks a detail."""

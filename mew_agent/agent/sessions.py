@@ -9,7 +9,7 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -27,8 +27,8 @@ from mew_settings.private_files import replace_private_file
 
 from mew_agent.agent.compaction_approval import CompactionApproval
 from mew_agent.agent.engine import Engine, basis_of, tokens_of
-from mew_agent.agent.peer_tools import PeerTools, ToolRoom
 from mew_agent.agent.recall import RecallTools
+from mew_agent.agent.space_tools import PeerTools, ToolRoom
 from mew_agent.agent.turn import MAIN, AgentSession, ConversationAnswer, SessionKey
 from mew_agent.compaction.planner import summary_budget_tokens
 from mew_agent.config.agent_config import AgentConfig, chosen_policy
@@ -160,18 +160,17 @@ class ConversationEngine(Engine):
         store: Store,
         own_tools: ToolSource,
         *other_tools: ToolSource,
-        reserved_names: Callable[[], Collection[str]],
         on_tools_left_out: Callable[[Mapping[str, str]], object],
     ) -> None:
         """`store` keeps the agent's own conversation, `main`.
 
-        Every conversation offers `own_tools` before the tools over its context, then `other_tools` and those of peers,
-        which may not have `reserved_names`. For `on_tools_left_out` of `main`, see `PeerTools`. Raises `ConfigError`.
+        Every conversation offers `own_tools` before the tools over its context, then `other_tools` and those of peers.
+        For `on_tools_left_out` of `main`, see `PeerTools`. Raises `ConfigError`.
         """
         super().__init__(me)
         self._me, self._config, self._parts = me, config, parts
         self._own_tools, self._other_tools = own_tools, other_tools
-        self._reserved_names, self._on_tools_left_out = reserved_names, on_tools_left_out
+        self._on_tools_left_out = on_tools_left_out
         self._sessions: dict[SessionKey, AgentSession] = {}
         """The least recently used first."""
         self._shares: Shares[SessionKey] = Shares()
@@ -405,7 +404,8 @@ class ConversationEngine(Engine):
         if self._config.pin_tools:
             session.tools.add(PinTools(conversation.pins, self._config.id, self.main.conversation.emit_status))
         on_left_out = [self._on_tools_left_out] if session.key == MAIN else []
-        peer_tools = PeerTools(self._me, self._reserved_names, _tool_room(conversation), *on_left_out)
+        # Only our own functions can have names like theirs: all other tools have names without the separator.
+        peer_tools = PeerTools(self._me, self._me.toolbox.tools.keys, _tool_room(conversation), *on_left_out)
         recall = RecallTools(conversation.state, conversation.archive)
         for source in (*self._other_tools, peer_tools, recall):  # last: what is offered later follows a cached prefix
             session.tools.add(source)

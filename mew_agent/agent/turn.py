@@ -16,9 +16,9 @@ from mew_protocol.payloads.chat import MAIN_SESSION, TokenUsage, TurnReport
 from mew_protocol.payloads.participant import Status
 from mew_protocol.status_word import status_word
 
-from mew_agent.agent.board_tools import context_line
 from mew_agent.agent.engine import Answering
 from mew_agent.agent.recall import add_question
+from mew_agent.agent.space_tools import context_line
 from mew_agent.config.agent_config import AgentConfig
 from mew_agent.context.persisted_state import CallRecord
 from mew_agent.context.store import InboxChange, StoredChat

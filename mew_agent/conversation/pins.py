@@ -25,7 +25,6 @@ SETTINGS_ORIGIN: Final = "agent settings"
 SPACE_ORIGIN: Final = "space settings"
 _CONFIGURED: Final = {SETTINGS_ORIGIN: "the agent's settings", SPACE_ORIGIN: "space.yaml"}
 
-PIN_TOOLS: Final = ("pin_text", "unpin_text")
 SHOWN_CHARS: Final = 40
 
 

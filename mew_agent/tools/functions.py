@@ -118,6 +118,11 @@ class Tool:
         returned = _output_schema(signature.return_annotation)
         return cls(tool_name, text, function, arguments, schema, title, dict(annotations or {}), returned)
 
+    @property
+    def spec(self) -> ToolSpec:
+        """The tool as a model reads it."""
+        return ToolSpec(self.name, self.description, self.schema)
+
     def listed(self) -> dict[str, Any]:
         """Return its entry in an MCP `tools/list`."""
         more = {"title": self.title, "annotations": self.annotations, "outputSchema": self.output_schema}
@@ -173,10 +178,6 @@ class Toolbox(Watched):
         tool = self.tools.pop(name)
         self.on_change()
         return tool
-
-    def specs(self) -> tuple[ToolSpec, ...]:
-        """Return the tools as a model reads them."""
-        return tuple(ToolSpec(tool.name, tool.description, tool.schema) for tool in self.tools.values())
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> Any:
         """Run one tool. Raises `UnknownTool`, `BadArguments`, or the tool's error."""

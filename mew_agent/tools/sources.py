@@ -3,7 +3,7 @@
 import hashlib
 import inspect
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Final, Protocol
@@ -104,16 +104,17 @@ def _method_tool(method: ToolFunction) -> Tool:
 
 
 class FunctionTools:
-    """A source that offers its own methods as tools."""
+    """A source that offers its own methods as tools: all of `methods`, unless a subclass chooses."""
 
     def __init__(self, *functions: ToolFunction) -> None:
         self._toolbox = Toolbox()
         for function in functions:
             tool = _method_tool(function.__func__) if inspect.ismethod(function) else Tool.from_function(function)
             self._toolbox.add(replace(tool, function=function))
+        self.methods = tuple(tool.spec for tool in self._toolbox.tools.values())
 
     def specs(self) -> tuple[ToolSpec, ...]:
-        return self._toolbox.specs()
+        return self.methods
 
     async def run(self, call: ToolCall, context: CallContext | None = None) -> ToolResult:
         return await self._toolbox.run(call.name, call.arguments)
@@ -130,7 +131,7 @@ class OwnTools:
         self._timeout_seconds = timeout_seconds
 
     def specs(self) -> tuple[ToolSpec, ...]:
-        return tuple(replace(spec, name=own_name(spec.name)) for spec in self._toolbox.specs())
+        return tuple(replace(tool.spec, name=own_name(tool.name)) for tool in self._toolbox.tools.values())
 
     async def run(self, call: ToolCall, context: CallContext) -> ToolResult:
         name = next((tool for tool in self._toolbox.tools if own_name(tool) == call.name), call.name)
@@ -152,26 +153,23 @@ class AgentTools:
 
     def specs(self) -> tuple[ToolSpec, ...]:
         """Return the tools that the model may call now, in the order of the sources."""
-        return tuple(spec for spec, _ in self._offered())
+        offered: dict[str, ToolSpec] = {}
+        for source in self._sources:
+            for spec in source.specs():
+                if spec.name not in offered:
+                    offered[spec.name] = spec
+                    self._owners[spec.name] = source
+        return tuple(offered.values())
 
     async def run(self, call: ToolCall, context: CallContext) -> ToolResult:
         """Carry out one call. Never raises: an unknown name has a result with `is_error`, too."""
-        offered = {spec.name: source for spec, source in self._offered()}
+        offered = self.specs()
         # A call of a tool that is no longer offered goes to the source that offered it, which can say why.
-        source = offered.get(call.name) or self._owners.get(call.name)
+        source = self._owners.get(call.name)
         if source is None:
-            return ToolResult.from_error(UnknownTool(call.name, tuple(offered)))
+            return ToolResult.from_error(UnknownTool(call.name, tuple(spec.name for spec in offered)))
         with tracing.tool_span(call) as span:
             result = await source.run(call, context)
             if result.is_error:
                 span.fail("tool_error")
         return result
-
-    def _offered(self) -> Iterator[tuple[ToolSpec, ToolSource]]:
-        seen: set[str] = set()
-        for source in self._sources:
-            for spec in source.specs():
-                if spec.name not in seen:
-                    seen.add(spec.name)
-                    self._owners[spec.name] = source
-                    yield spec, source

@@ -13,7 +13,7 @@ from mew_protocol.status_word import StatusWord
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import serve_gateway
 
-from mew_agent.agent.board_tools import BoardTools, context_words, headroom_tokens
+from mew_agent.agent.space_tools import BoardTools, context_words, headroom_tokens
 from mew_agent.model.interface import ToolCall
 from mew_agent.participant.external_context import ExternalContext
 from mew_agent.participant.participant import Participant

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mew_agent.agent.peer_tools import ResourceTools, contents_text
+from mew_agent.agent.space_tools import ResourceTools, contents_text
 from mew_agent.model.interface import ToolCall
 from mew_agent.participant.participant import Participant
 from mew_agent.tools.functions import ToolCallFailed

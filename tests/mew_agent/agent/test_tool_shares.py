@@ -7,7 +7,7 @@ import pytest
 from mew_spaces.config.loading import parse_space
 from mew_spaces.config.settings import SpaceConfig
 
-from mew_agent.agent.peer_tools import WINDOW_PART, PeerTools, ToolRoom
+from mew_agent.agent.space_tools import WINDOW_PART, PeerTools, ToolRoom
 from mew_agent.participant.participant import Participant
 from mew_agent.tools.peer_offers import PeerTool
 from tests.support.agents import SPACE, StartAgent
@@ -127,4 +127,5 @@ async def test_the_tools_of_all_peers_take_their_part_of_the_window(window: int)
         for peer in ("more", "mute"):
             me.peers.set_offers(peer, tools=tuple(with_words(peer, f"t{n}", 100) for n in range(400)))
         tools = PeerTools(me, room=ToolRoom(lambda: window))
-        assert sum(one.tokens for one in tools._select()) <= window // WINDOW_PART
+        tools.specs()
+        assert sum(one.tokens for one in tools._offered) <= window // WINDOW_PART

@@ -1,25 +1,34 @@
-"""The tools and the resources of peers, for an agent's model.
+"""The tools with which a model uses the space: those of peers, their resources, and the board of all contexts.
 
-Owns under which names tools are offered, and when: those that our capabilities allow us to request or propose, as far
-as they fit into their part of the window; the tools for resources while a peer has announced some that we may read.
-Does not know how a request travels (see
-`McpClient`), how offers are discovered (see `Discovery`), or how much of a text enters the context.
+Owns under which names tools of peers are offered, and when: those that our capabilities allow us to request or propose,
+as far as they fit into their part of the window; the tools for resources while a peer has announced some that we may
+read; and the tools for the board that our capabilities allow. Owns also how a report reads as text; the figures are
+those of the report that every reader sees. Does not know how a request travels (see `McpClient`), how offers are
+discovered (see `Discovery`), or how much of a text enters the context.
 """
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import anyio
+from mew_protocol import kinds
+from mew_protocol.context_report import ContextReport
+from mew_protocol.envelope import unix_seconds
+from mew_protocol.figure_age import old_figure, span
+from mew_protocol.payloads.participant import CompactDone, Status, basis_words
 from mew_protocol.quoting import one_line
 
 from mew_agent.context.window import DEFAULT_WINDOW_TOKENS
 from mew_agent.errors import MewAgentError, PeerAbsent
 from mew_agent.model.interface import ToolCall, ToolSpec
+from mew_agent.participant.controls import NOTHING_TO_DO
 from mew_agent.participant.mcp_client import PeerCall
 from mew_agent.participant.participant import Participant
+from mew_agent.participant.peers import Peer, PeerContext
 from mew_agent.tokens.projection import Calibration, features
 from mew_agent.tools.bounds import fair_shares
 from mew_agent.tools.functions import ToolCallFailed, UnknownTool, read_arguments
@@ -29,10 +38,6 @@ from mew_agent.tools.sources import CallContext, FunctionTools, Target, ToolName
 
 DESCRIPTION_CHARS = 1_000
 """Descriptions are cut here; a model needs no more to choose a tool."""
-
-LIST_RESOURCES: Final = "list_resources"
-READ_RESOURCE: Final = "read_resource"
-RESOURCE_TOOLS: Final = (LIST_RESOURCES, READ_RESOURCE)
 
 MAX_DESCRIPTION_CHARS: Final = 200
 
@@ -105,23 +110,13 @@ class PeerTools:
 
     def specs(self) -> tuple[ToolSpec, ...]:
         """See `ToolSource`."""
-        return tuple(one.spec for one in self._select())
-
-    def offered(self) -> tuple[tuple[ToolSpec, PeerTool], ...]:
-        """Return the tools that we may call or propose to call, as a model sees them and as the peer sent them.
-
-        Ordered by peer, so that the list does not depend on the order of joining.
-        """
-        return tuple((one.spec, one.tool) for one in self._select())
-
-    def _select(self) -> tuple[_Weighed, ...]:
         me = self._me
         offers = tuple((name, me.peers[name].tools or (), me.peers[name].tools_left_out) for name in sorted(me.peers))
         reserved = frozenset(self._reserved())
         window_tokens = (self._room.window_tokens() if any(tools for _, tools, _ in offers) else None) or (
             DEFAULT_WINDOW_TOKENS
         )
-        state = (me.capabilities, reserved, window_tokens, offers)
+        state = (me.messenger.capabilities, reserved, window_tokens, offers)
         if state != self._state or (self._left_out and self._room.revision() != self._revision):
             self._state, self._revision = state, self._room.revision()
             most = window_tokens // WINDOW_PART
@@ -129,7 +124,15 @@ class PeerTools:
             self._weighed = {name: self._weighed[name] for name in candidates}  # others have left
             self._offered = self._fitting(candidates, most)
             self._report(most)
-        return self._offered
+        return tuple(one.spec for one in self._offered)
+
+    def offered(self) -> tuple[tuple[ToolSpec, PeerTool], ...]:
+        """Return the tools that we may call or propose to call, as a model sees them and as the peer sent them.
+
+        Ordered by peer, so that the list does not depend on the order of joining.
+        """
+        self.specs()
+        return tuple((one.spec, one.tool) for one in self._offered)
 
     def _candidates(
         self, peer: str, tools: tuple[PeerTool, ...], reserved: Collection[str], most: int
@@ -224,7 +227,7 @@ class ResourceTools(FunctionTools):
 
     def specs(self) -> tuple[ToolSpec, ...]:
         """See `ToolSource`."""
-        return super().specs() if self._readable() else ()
+        return self.methods if self._readable() else ()
 
     async def run(self, call: ToolCall, context: CallContext | None = None) -> ToolResult:
         """See `ToolSource`."""
@@ -297,3 +300,167 @@ def _line(resource: PeerResource) -> str:
     details = [resource.name if resource.name != resource.uri else "", resource.description, resource.mime_type or ""]
     words = " · ".join(" ".join(well_formed(detail).split())[:MAX_DESCRIPTION_CHARS] for detail in details if detail)
     return one_line(f"{resource.peer}: {well_formed(resource.uri)}{f' ({words})' if words else ''}")
+
+
+REQUEST_COMPACTION: Final = "request_compaction"
+
+WAIT_SECONDS: Final = 60.0
+MAX_WAIT_SECONDS: Final = 240.0
+
+
+class BoardTools(FunctionTools):
+    """The source of these tools; see `ToolSource`."""
+
+    def __init__(self, me: Participant) -> None:
+        self._me = me
+        self._changed = anyio.Event()
+        super().__init__(self.context_board, self.request_compaction, self.wait_for_headroom)
+        me.on_context(self._wake_waiting)
+        me.on(kinds.SYSTEM_PRESENCE)(self._wake_waiting)
+
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """See `ToolSource`. The board is offered to agents that may request reports or compactions."""
+        me = self._me
+        everyone, controls = (me.id, *me.peers), (kinds.PARTICIPANT_COMPACT, kinds.PARTICIPANT_REQUEST_STATUS)
+        allowed = [kind for kind in controls if any(me.messenger.may_send(kind, {}, (name,)) for name in everyone)]
+        left_out = () if kinds.PARTICIPANT_COMPACT in allowed else (REQUEST_COMPACTION,)
+        return tuple(spec for spec in self.methods if spec.name not in left_out) if allowed else ()
+
+    # -- docstrings are what the model sees --------------------------------------------------------------
+
+    async def context_board(self) -> str:
+        """Show how full the context window of each participant is, yours included, as each reports it."""
+        me = self._me
+        peers = [me.peers[name] for name in sorted(me.peers)]
+        reporting = [Peer(me.id, context=me.context), *(peer for peer in peers if _has_context(peer.context))]
+        now = datetime.now(UTC)
+        lines = [
+            f"{one.id}{' (you)' if one.id == me.id else ''}: {context_words(one.context, now)}" for one in reporting
+        ]
+        without = [peer.id for peer in peers if not _has_context(peer.context)]
+        return "\n".join([*lines, *([f"no context of their own: {', '.join(without)}"] if without else [])])
+
+    async def request_compaction(self, peer: str, reason: str | None = None, target_tokens: int | None = None) -> str:
+        """Ask a participant to compact its context, and wait until it is done.
+
+        Without target_tokens the participant keeps only its current work and its newest turns.
+        """
+        known = self._known(peer)
+        if not _has_context(known.context) and not self._can_answer(known):
+            raise ToolCallFailed(f"'{peer}' reports no context of its own, and may not send the result of a compaction")
+        return _outcome(peer, await self._me.compact(peer, reason=reason, target_tokens=target_tokens))
+
+    async def wait_for_headroom(self, peer: str, tokens: int, timeout_seconds: float = WAIT_SECONDS) -> str:
+        """Wait until a participant has room for this many tokens before it compacts or its window is full."""
+        bound_seconds = min(max(0.0, timeout_seconds), MAX_WAIT_SECONDS)
+        with anyio.move_on_after(bound_seconds):
+            while True:
+                changed = self._changed
+                room = headroom_tokens(self._known(peer).context)
+                if room is not None and room >= tokens:
+                    return f"{peer} has room for {room:,} tokens: {context_words(self._known(peer).context)}"
+                await changed.wait()
+        context = self._known(peer).context
+        room = headroom_tokens(context)
+        problem = "its room is unknown" if room is None else f"it has room for only {room:,} tokens"
+        raise ToolCallFailed(f"waited {bound_seconds:g} seconds for '{peer}': {problem} ({context_words(context)})")
+
+    def _can_answer(self, peer: Peer) -> bool:
+        """Return whether a peer may send the result of a compaction; always true for ourselves."""
+        me = self._me.id
+        done, status = {"status": "compacted"}, {"messages_in_context": 0}
+        answers = ((kinds.PARTICIPANT_COMPACT_DONE, done), (kinds.PARTICIPANT_STATUS, status))
+        return peer.id == me or any(peer.may_send(kind, payload, me) for kind, payload in answers)
+
+    def _known(self, peer: str) -> Peer:
+        if peer == self._me.id:
+            return Peer(peer, context=self._me.context)
+        known = self._me.peers.get(peer)
+        if known is None:
+            names = ", ".join(self._me.peers) or "none"
+            raise ToolCallFailed(f"no participant '{peer}' in this space (participants: {names})")
+        return known
+
+    async def _wake_waiting(self, *_event: object) -> None:
+        changed, self._changed = self._changed, anyio.Event()
+        changed.set()
+
+
+def headroom_tokens(context: PeerContext) -> int | None:
+    """Return the tokens until a participant compacts automatically or its window is full; None if unknown."""
+    if context.tokens is None or context.outdated is not None:
+        return None
+    limit = context.max_tokens
+    if context.report is not None and context.report.compact_at_tokens is not None:
+        limit = context.report.compact_at_tokens
+    return None if limit is None else max(0, limit - context.tokens)
+
+
+def context_words(context: PeerContext, now: datetime | None = None) -> str:
+    """Return a context report in one line: tokens, limit, basis, level and next compaction.
+
+    With `now`, the age of a figure that is not of the last turn is in it.
+    """
+    report, words = context.report, _size_words(context, now)
+    if context.outdated is not None:
+        words.append(old_figure(context.outdated, _age(context.at, now)))
+    elif report is not None and report.stale_messages:
+        words.append(f"{report.stale_messages:,} more items since{_ago(report.measured_at, now)}")
+    if report is not None:
+        words += _outlook_words(report, is_current=context.outdated is None)
+    if context.status not in ("", "active"):
+        words.append(context.word.word.replace("_", " "))
+    return one_line(", ".join(words))  # a level or a status of a peer is no second line
+
+
+def _size_words(context: PeerContext, now: datetime | None) -> list[str]:
+    if context.tokens is not None:
+        of = f" of {context.max_tokens:,}" if context.max_tokens else ""
+        return [f"{context.tokens:,}{of} tokens ({basis_words(context.basis_label)})"]
+    report = context.report
+    why = report.reason.replace("_", " ") if report is not None and report.reason else "not reported"
+    last = report.last_reported if report is not None else None
+    words = [f"size unknown ({why})"]
+    words += [f"last reported {last.tokens:,}{_ago(last.measured_at, now)}"] if last else []
+    words += [f"limit {context.max_tokens:,} tokens"] if context.max_tokens else []
+    return words
+
+
+def _outlook_words(report: ContextReport, *, is_current: bool) -> list[str]:
+    words = [] if report.level == "unknown" else [report.level.replace("_", " ")]
+    if report.compact_at_tokens is not None:
+        words.append(f"compacts at {report.compact_at_tokens:,}")
+    if report.turns_to_compaction is not None and is_current:
+        words.append(f"in about {report.turns_to_compaction} turns")
+    if report.last_compaction is not None and report.last_compaction.freed_tokens is not None:
+        words.append(f"last compaction freed {report.last_compaction.freed_tokens:,}")
+    return words
+
+
+def _age(at: str | None, now: datetime | None) -> str | None:
+    then = None if now is None else unix_seconds(at)
+    return None if then is None or now is None else span(now.timestamp() - then)
+
+
+def _ago(at: str | None, now: datetime | None) -> str:
+    age = _age(at, now)
+    return "" if age is None else f" {age} ago"
+
+
+def context_line(status: Status) -> str:
+    """Return an agent's own context as a line for its model, from the report that all readers see."""
+    return f"[Your context: {context_words(PeerContext.from_status(status, ''))}]"
+
+
+def _has_context(context: PeerContext) -> bool:
+    return context.report is not None or bool(context.tokens)
+
+
+def _outcome(peer: str, done: CompactDone) -> str:
+    if done.skipped:
+        reason = (done.reason or "no reason given").replace("_", " ")
+        return f"{peer} {'did not' if done.reason in NOTHING_TO_DO else 'failed to'} compact: {reason}"
+    now = f"; now {done.tokens_after:,} tokens" if done.tokens_after is not None else ""
+    basis = f" ({done.basis.replace('_', ' ')})" if done.basis else ""
+    freed = f"{done.freed_tokens:,} tokens" if done.freed_tokens is not None else "an unreported number of tokens"
+    return f"{peer} freed {freed}{now}{basis}"
