@@ -17,9 +17,10 @@ Json = Mapping[str, Any]
 
 SERVER_TOOLS: Final = frozenset(
     {"web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "mcp_call"}
-    | {"server_tool_use", "mcp_tool_use"}
+    | {"x_search_call", "tool_search_output", "shell_call_output"}  # their calls may be for the client to run
+    | {"server_tool_use", "mcp_tool_use", "compaction"}
 )
-"""Items and blocks of tools that the provider's server ran, with a call of the model after each."""
+"""Items and blocks that take the provider's server another call of the model: tools that it ran, compactions."""
 
 _TEXTS: Final = ("content", "reasoning_content", "reasoning", "refusal", "tool_calls")
 _BACKEND: Final = ("provider", "system_fingerprint")
@@ -42,7 +43,7 @@ class ReplyEvents:
     _has_grown: bool = False  # whether a part of the reply arrived after the usage
     _is_running: bool = False  # whether the usage came with a part of the text, so that more of it may follow
     _is_whole: bool = False
-    _ran_tools: bool = False  # whether the server ran tools
+    _ran_tools: bool = False  # whether the server made several calls of the model
 
     def read(self, event: Event) -> Json:
         """Read the next event. Returns its object; empty for the end mark and for errors.

@@ -16,8 +16,12 @@ _WHOLE_NUMBER = re.compile(r"[0-9]{1,15}(\.0{1,15})?", re.ASCII)
 _MAX_TOKENS = 10**15
 # Next to the prompt's figure, not in it: Anthropic, and Bedrock.
 CACHE_APART = ("cache_read_input_tokens", "cache_creation_input_tokens", "cache_write_input_tokens")
-_SERVER_TOOLS = ("server_tool_use", "server_side_tool_usage_details")
+_SERVER_TOOLS = ("server_tool_use", "server_tool_use_details", "server_side_tool_usage_details")
 """Objects that count the calls of tools that the provider's server ran; Anthropic, OpenRouter; xAI."""
+_FILLING: Final = ("message", "fallback_message")
+"""Types of inner calls with a reply to the conversation; Anthropic. The second is by another model, after a refusal."""
+_LAST_CALL: Final = "context_details"
+"""The last of the calls that a sum adds up: what fills the context; xAI."""
 
 # Where the figures are: OpenAI's two APIs and Anthropic, then Google, Ollama, LangChain, pydantic-ai and CrewAI.
 _PROMPT: Final = ("prompt_tokens", "input_tokens", "prompt_token_count", "prompt_eval_count")
@@ -86,48 +90,11 @@ def normalise(raw: Mapping[str, object] | None) -> Usage | None:
     """Read one provider's usage object; None if its figures cannot be read."""
     if raw is None:
         return None
-    calls = _figure(raw, *_CALLS)
-    inner = objects_at(raw, "iterations")
-    if any(one.get("type") == "message" for one in inner):
-        return _of_inner_calls(inner)
-    inner = objects_at(raw, "request_usage_entries")  # without one for a call that reported no usage
-    if inner and len(inner) == calls:
-        return _of_inner_calls([{"type": "message", "requests": 1, **one} for one in inner])
-    prompt, completion = _figure(raw, *_PROMPT), _figure(raw, *_COMPLETION)
-    if prompt is None or completion is None:
-        return None
-    total_computed = all(raw.get(key) is None for key in _TOTAL)
-    total = prompt + completion if total_computed else _figure(raw, *_TOTAL)
-    # Servers send zeros until they know the figures.
-    if not total:
-        return None
-    cached, reasoning = _figure(raw, *_CACHED), _figure(raw, *_REASONING)
-    if any(key in raw for key in _WITH_DEFAULTS):
-        cached, reasoning = cached or None, reasoning or None
-    apart = [tokens for key in CACHE_APART if (tokens := _whole_number(raw.get(key))) is not None]
-    size = cached or 0
-    # Figures that add up stand as they are, whatever is cached; others exclude the cache if they add up with it.
-    excludes_cache = size > prompt and total == prompt + size + completion
-    if cached is None and apart:
-        cached, size = apart[0], sum(apart)
-        # Without a total, servers with `input_tokens` count the cache apart; of the others those whose figures show it.
-        is_apart = total_computed and (raw.get("prompt_tokens") is None or size > prompt)
-        excludes_cache = is_apart or total == prompt + size + completion
-    if excludes_cache:
-        prompt += size
-        total = max(total, prompt + completion)
-    return Usage(
-        prompt_tokens=prompt,
-        completion_tokens=completion,
-        total_tokens=total,
-        reasoning_tokens=reasoning,
-        cached_tokens=cached,
-        total_computed=total_computed,
-        cache_added=excludes_cache and size > 0,
-        is_sum=(calls or 0) > 1
-        or bool(_whole_number(raw.get("tool_use_prompt_token_count")))  # Google
-        or any(_whole_number(one) for key in _SERVER_TOOLS for one in object_at(raw, key).values()),
-    )
+    if calls := _inner_calls(raw):
+        return _of_inner_calls(calls)
+    usage = _of_object(raw)
+    last = _of_object(object_at(raw, _LAST_CALL)) if usage is not None and usage.is_sum else None
+    return usage if last is None else replace(last, inner=usage)
 
 
 def usage_from(raw: object) -> Usage | None:
@@ -159,18 +126,92 @@ def _attributes(value: object) -> Mapping[Any, object]:
     return {**slots, **getattr(value, "__dict__", {}), **(extra if isinstance(extra, Mapping) else {})}
 
 
+def _of_object(raw: Mapping[str, object]) -> Usage | None:
+    """Read the figures of an object, apart from those of inner calls."""
+    prompt, completion = _figure(raw, *_PROMPT), _figure(raw, *_COMPLETION)
+    if prompt is None or completion is None:
+        return None
+    total_computed = all(raw.get(key) is None for key in _TOTAL)
+    total = prompt + completion if total_computed else _figure(raw, *_TOTAL)
+    # Servers send zeros until they know the figures.
+    if not total:
+        return None
+    cached, excluded = _cache(raw, prompt, completion, None if total_computed else total)
+    prompt += excluded
+    return Usage(
+        prompt_tokens=prompt,
+        completion_tokens=completion,
+        total_tokens=max(total, prompt + completion) if excluded else total,
+        reasoning_tokens=_detail(raw, *_REASONING),
+        cached_tokens=cached,
+        total_computed=total_computed,
+        cache_added=excluded > 0,
+        is_sum=_is_sum(raw),
+    )
+
+
+def _cache(raw: Mapping[str, object], prompt: int, completion: int, total: int | None) -> tuple[int | None, int]:
+    """Return the cached tokens, and how many tokens of the cache the prompt's figure excludes."""
+    cached = _detail(raw, *_CACHED)
+    if cached is None:
+        return _cache_apart(raw, prompt, completion, total)
+    # Figures that add up stand as they are, whatever is cached; others exclude the cache if they add up with it.
+    return cached, cached if cached > prompt and total == prompt + cached + completion else 0
+
+
+def _cache_apart(raw: Mapping[str, object], prompt: int, completion: int, total: int | None) -> tuple[int | None, int]:
+    """The same of an object that has the cache in keys of their own."""
+    apart = [tokens for key in CACHE_APART if (tokens := _whole_number(raw.get(key))) is not None]
+    if not apart:
+        return None, 0
+    size = sum(apart)
+    # Without a total, servers with `input_tokens` count the cache apart; of the others those whose figures show it.
+    is_apart = total is None and (raw.get("prompt_tokens") is None or size > prompt)
+    return apart[0], size if is_apart or total == prompt + size + completion else 0
+
+
+def _detail(raw: Mapping[str, object], *paths: str) -> int | None:
+    """Return a detail of the figures; None for the 0 of an object that has defaults."""
+    found = _figure(raw, *paths)
+    return found or None if any(key in raw for key in _WITH_DEFAULTS) else found
+
+
+def _is_sum(raw: Mapping[str, object]) -> bool:
+    """Whether the figures of an object are a sum over several calls, which may be calls that the server made."""
+    return (
+        (_figure(raw, *_CALLS) or 0) > 1
+        or bool(_whole_number(raw.get("tool_use_prompt_token_count")))  # Google
+        or any(_whole_number(one) for key in _SERVER_TOOLS for one in object_at(raw, key).values())
+    )
+
+
+def _inner_calls(raw: Mapping[str, object]) -> Sequence[Mapping[str, object]]:
+    """Return the calls that an object reports one by one; none if the one that fills the context is not among them."""
+    inner = objects_at(raw, "iterations")
+    if any(one.get("type") in _FILLING for one in inner):
+        return inner
+    inner = objects_at(raw, "request_usage_entries")  # without one for a call that reported no usage
+    is_each = len(inner) == _figure(raw, *_CALLS)
+    return [{"type": _FILLING[0], "requests": 1, **one} for one in inner] if is_each else ()
+
+
 def _of_inner_calls(calls: Sequence[Mapping[str, object]]) -> Usage | None:
-    """Read the usage of a reply with inner calls reported one by one; the last message fills the context."""
-    each = [(call.get("type"), normalise({**call, "iterations": None})) for call in calls]
+    """Read the usage of a reply with inner calls reported one by one; the last reply fills the context."""
+    each = [(call.get("type"), _of_object(call)) for call in calls]
     known = [one for _, one in each if one is not None]
-    filling = next(one for kind, one in reversed(each) if kind == "message")
-    if filling is None or len(known) < 2:
-        return filling
-    cached = [one.cached_tokens for one in known]
-    prompt, completion = sum(one.prompt_tokens for one in known), sum(one.completion_tokens for one in known)
-    total = sum(one.total_tokens for one in known)
-    cached_tokens = None if None in cached else sum(filter(None, cached))
-    return replace(filling, inner=Usage(prompt, completion, total, cached_tokens=cached_tokens, is_sum=True))
+    filling = next(one for kind, one in reversed(each) if kind in _FILLING)
+    return filling if filling is None or len(known) < 2 else replace(filling, inner=_sum_of(known))
+
+
+def _sum_of(calls: Sequence[Usage]) -> Usage:
+    cached = [one.cached_tokens for one in calls]
+    return Usage(
+        prompt_tokens=sum(one.prompt_tokens for one in calls),
+        completion_tokens=sum(one.completion_tokens for one in calls),
+        total_tokens=sum(one.total_tokens for one in calls),
+        cached_tokens=None if None in cached else sum(filter(None, cached)),
+        is_sum=True,
+    )
 
 
 def usage_object(chunk: Mapping[str, object]) -> object:

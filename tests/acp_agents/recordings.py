@@ -25,7 +25,7 @@ from mew_agent.parts.rehearsal.service import RehearsalServer, serve_rehearsal
 from tests.acp_agents.__main__ import AGENTS, SECONDS, SPACE, WINDOW, agents_path, check_node, install, main_figure
 from tests.acp_agents.metered import until_settled
 
-FOLDER = Path(__file__).parents[1] / "mew_agent" / "acp" / "recordings"
+FOLDER = Path(__file__).parents[1] / "parts" / "acp" / "recordings"
 CHATS = ("Say hello, please.", "What is a tide gauge?", "And what is there now?")
 MAX_CHARS = 60
 MAX_ITEMS = 3

@@ -229,6 +229,13 @@ SHAPES: dict[str, Shape] = {
         ),
         label="provisional",
     ),
+    "OpenRouter with an advisor of the server": Shape(
+        (
+            piece("1094 km"),
+            piece("", "stop", usage={**USAGE, "server_tool_use_details": {"tool_calls_executed": 1}}),
+        ),
+        label="provisional",
+    ),
     "OpenRouter without a search": Shape(
         (piece("1094 km"), piece(finish="stop"), bare(usage={**USAGE, "server_tool_use": {"web_search_requests": 0}}))
     ),
@@ -283,6 +290,54 @@ SHAPES: dict[str, Shape] = {
         ),
         figures=(17_409, 17_709),
         label="provisional",
+    ),
+    "Responses with a search for tools by the server": responses(
+        response(
+            *("tool_search_call", "tool_search_output", "function_call"),
+            usage={"input_tokens": 600, "output_tokens": 47, "total_tokens": 647},
+        ),
+        figures=(600, 647),
+        label="provisional",
+    ),
+    "Responses with a search for tools by the client": responses(
+        response("tool_search_call", usage={"input_tokens": 900, "output_tokens": 100, "total_tokens": 1000}),
+    ),
+    "Responses with a shell of the server": responses(
+        {"type": "response.output_item.done", "item": {"type": "shell_call_output", "call_id": "s1"}},
+        response("shell_call", "shell_call_output", "message", usage={"input_tokens": 1_501, "output_tokens": 314}),
+        figures=(1_501, 1_815),
+        label="provisional",
+    ),
+    "Responses with a compaction at the server": responses(
+        response("message", "compaction", usage={"input_tokens": 51_097, "output_tokens": 2_505}),
+        figures=(51_097, 53_602),
+        label="provisional",
+    ),
+    "xAI: a search of the server, and what is in the context": responses(
+        response(
+            *("web_search_call", "message"),
+            usage={
+                "input_tokens": 5_689,
+                "output_tokens": 444,
+                "total_tokens": 6_133,
+                "server_side_tool_usage_details": {"web_search_calls": 2, "x_search_calls": 0},
+                "context_details": {"input_tokens": 4_640, "output_tokens": 353},
+            },
+        ),
+        figures=(4_640, 4_993),
+        spent=6_133,
+    ),
+    "xAI: no tool of the server": responses(
+        response(
+            "message",
+            usage={
+                "input_tokens": 955,
+                "output_tokens": 45,
+                "total_tokens": 1_000,
+                "context_details": {"input_tokens": 955, "output_tokens": 46},
+            },
+        ),
+        figures=(955, 1_000),
     ),
     "Responses with a function call": responses(
         {"type": "response.output_item.done", "item": {"type": "function_call", "call_id": "c1"}},
@@ -341,6 +396,21 @@ SHAPES: dict[str, Shape] = {
             ],
         ),
         spent=21_500,
+    ),
+    "Messages: another model answers after a refusal": messages(
+        started(input_tokens=408, output_tokens=1),
+        block(type="fallback"),
+        *SAID,
+        ended(
+            input_tokens=412,
+            output_tokens=264,
+            iterations=[
+                {"type": "message", "input_tokens": 408, "output_tokens": 0},
+                {"type": "fallback_message", "input_tokens": 412, "output_tokens": 264},
+            ],
+        ),
+        figures=(412, 676),
+        spent=1_084,
     ),
     "Messages: a compaction at the server": messages(
         started(input_tokens=23_000, output_tokens=1),
