@@ -14,7 +14,7 @@ from mew_protocol import kinds
 from mew_protocol.codec import read_draft
 from mew_protocol.ids import ParticipantId
 from mew_spaces.config.loading import parse_space
-from mew_spaces.core.effects import ConnectionId
+from mew_spaces.core.events import ConnectionId
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 from playwright.async_api import CDPSession, Page, async_playwright
 

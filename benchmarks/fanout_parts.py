@@ -19,7 +19,6 @@ from collections.abc import Callable
 from typing import Any
 
 from mew_listener.websocket import WebSocketConnection
-from mew_spaces.core.ordered_space import OrderedSpace
 from mew_spaces.core.space import Space
 from mew_spaces.gateway import connection
 from mew_spaces.gateway.audit import AuditLog
@@ -40,7 +39,7 @@ PARTS: tuple[tuple[str, object, str], ...] = (
     ("rules and permissions", Space, "decide"),
     ("queue for the logs", AuditLog, "log_accepted"),
     ("order of events", LocalStorage, "submit"),
-    ("apply", OrderedSpace, "apply"),
+    ("apply", Space, "apply"),
     ("complete", SpaceService, "complete"),
     ("history", SpaceLog, "append"),
     ("frame and collect", EffectPerformer, "write_broadcast"),

@@ -4,7 +4,7 @@ from typing import Any
 
 import anyio
 import pytest
-from mew_spaces.core import space as space_module
+from mew_spaces.core import connections
 from mew_spaces.gateway.gateway import RunningGateway
 
 from tests.conformance.conftest import Http
@@ -93,7 +93,7 @@ async def test_a_grant_can_be_revoked(gateway: RunningGateway, by: dict[str, Any
 
 @rule("capability.end", "stream.owner-gone")
 async def test_grants_of_an_absent_participant_end(gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(space_module, "OWNER_GRACE", space_module.OWNER_GRACE * 0)
+    monkeypatch.setattr(connections, "OWNER_GRACE", connections.OWNER_GRACE * 0)
     async with joined(gateway, "ada") as ada:
         async with joined(gateway, "coder") as coder:
             await ada.send_envelope("capability/grant", {"recipient": "coder", "capabilities": [CALL]})

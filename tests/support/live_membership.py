@@ -48,5 +48,5 @@ def post(board: Any, envelope: Any, *, at: Any) -> Any:
     change = board.read(envelope, at=at)
     if change is not None:
         board._state.apply(change)
-    board.follow(envelope, None if change is None else change.value)
+    board.follow(envelope, is_kept=change is not None)
     return change

@@ -14,7 +14,6 @@ from mew_spaces.core.effects import (
     AuditNote,
     Broadcast,
     CloseConnection,
-    ConnectionId,
     Deliver,
     Dismiss,
     Effect,
@@ -24,8 +23,18 @@ from mew_spaces.core.effects import (
     RevokeTokens,
     StateChanged,
 )
+from mew_spaces.core.events import (
+    ConnectionId,
+    ConnectionJoins,
+    ConnectionLeaves,
+    EnvelopeArrives,
+    FrameArrives,
+    SpaceEvent,
+    TimePasses,
+)
 from mew_spaces.core.space import Space
 from mew_spaces.core.state import Change, SpaceState
+from mew_spaces.core.system_messages import DerivedIds
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -41,8 +50,7 @@ class SpaceDriver:
         self.stored = SpaceState() if state is None else state.model_copy(deep=True)
         self.space = Space(
             config,
-            new_id=lambda: f"id-{next(numbers)}",
-            new_token=lambda: f"token-{next(numbers)}",
+            DerivedIds(new_id=lambda: f"id-{next(numbers)}", new_token=lambda: f"token-{next(numbers)}"),
             clock=lambda: self.waited_seconds,
             state=self.stored.model_copy(deep=True),
         )
@@ -59,11 +67,11 @@ class SpaceDriver:
     def join(self, number: int, name: str) -> None:
         """Let a connection join as a participant."""
         self.inbox.setdefault(ConnectionId(number), [])
-        self.perform(self.space.join(ConnectionId(number), ParticipantId(name), now=self.now))
+        self._follow(ConnectionJoins(ConnectionId(number), ParticipantId(name), 0))
 
     def leave(self, number: int, name: str) -> None:
         """Close a connection."""
-        self.perform(self.space.leave(ConnectionId(number), ParticipantId(name), now=self.now))
+        self._follow(ConnectionLeaves(ConnectionId(number), ParticipantId(name)))
 
     def send_envelope(
         self, number: int | None, name: str, kind: str | None, payload: Any = None, **headers: Any
@@ -75,9 +83,12 @@ class SpaceDriver:
         receipt = self.space.check(draft, **about)
         if receipt is None:
             before = self.space.state.model_copy(deep=True)
-            receipt = self.space.decide(draft, **about)
+            event = EnvelopeArrives(connection, ParticipantId(name), 0, False, None, draft)
+            decision = self.space.decide(event, now=self.now)
             assert self.space.state == before, "a decision changed the state"
-            follows = self.space.apply(receipt, now=self.now)
+            assert decision.problem is None
+            receipt = decision.receipt
+            follows = self.space.apply(decision, after=0)
             self.perform(
                 (
                     *(one for one in receipt.effects if isinstance(one, StateChanged)),
@@ -92,13 +103,20 @@ class SpaceDriver:
     def write(self, number: int, name: str, stream: str, data: str = "data") -> None:
         """Send a stream frame."""
         frame = StreamFrame(stream, f"#{stream}#{data}")
-        self.perform(self.space.relay(frame, sender=ParticipantId(name), connection=ConnectionId(number), now=self.now))
+        self._follow(FrameArrives(ConnectionId(number), ParticipantId(name), frame))
 
     def wait(self, seconds: float) -> None:
         """Advance the clock and end what has expired."""
         self.now += timedelta(seconds=seconds)
         self.waited_seconds += seconds
-        self.perform(self.space.expire(now=self.now))
+        self._follow(TimePasses())
+
+    def _follow(self, event: SpaceEvent) -> None:
+        """Let a fact happen."""
+        decision = self.space.decide(event, now=self.now)
+        if decision.problem is not None:
+            raise decision.problem
+        self.perform(decision.receipt.effects)
 
     def perform(self, effects: tuple[Effect, ...]) -> None:
         """Perform effects as the service does, and check that changes come before the messages about them."""

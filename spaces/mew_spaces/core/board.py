@@ -1,13 +1,15 @@
 """[pure] The status board: the last status of each participant, for late joiners, HTTP readers and the dashboard.
 
-A status is kept exactly as its sender reported it; the board adds its age, and whether its figure is old. Does not
-know who may see it, or who may be asked for a newer one.
+A status is kept exactly as its sender reported it; the board adds its age, and whether its figure is old. Owns when the
+gateway asks for a newer one: it asks participants that do not report by themselves, some seconds after they joined, and
+after chats from or to them. Does not know who may see a status, or who may be asked.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
+from mew_protocol import kinds
 from mew_protocol.context_report import plausible
 from mew_protocol.envelope import Envelope, wire_timestamp
 from mew_protocol.figure_age import Outdated, outdated_by, reports_only_when_asked
@@ -17,7 +19,6 @@ from mew_protocol.payloads.base import read_payload
 from mew_protocol.payloads.participant import BoardEntry, Status, check_new_status, is_whole_status
 
 from mew_spaces.core.state import Change, ReportedStatus, SpaceState
-from mew_spaces.core.status_requests import StatusRequests
 
 TREND_SECONDS: Final = 3_600.0
 """How far back the growth of a context is looked at."""
@@ -58,6 +59,88 @@ def _figure_at(status: Status, known: ReportedStatus | None, at: datetime) -> da
     return (known.figure_at or known.received_at) if same else at
 
 
+JOIN_GRACE: Final = timedelta(seconds=2)
+"""How long a participant that joined has to report by itself."""
+
+PAUSE: Final = timedelta(seconds=10)
+"""At most one request to a participant in this time."""
+
+MAX_UNANSWERED: Final = 2
+"""Participants that leave this many requests unanswered are not asked again before they join or report."""
+
+MAX_AT_ONCE: Final = 10
+"""How many participants are asked each time, so that a thousand that join together cost little."""
+
+
+class Asked(NamedTuple):
+    """One participant that may be asked. `due_at` None: its figure is not old, or it does not answer."""
+
+    due_at: datetime | None = None
+    asked_at: datetime | None = None
+    unanswered: int = 0
+
+
+NEVER: Final = Asked(unanswered=MAX_UNANSWERED)
+
+
+class StatusRequests:
+    """The participants of a space that do not report by themselves, as far as is known."""
+
+    def __init__(self) -> None:
+        self.asked: dict[str, Asked] = {}
+
+    def shift(self, by: timedelta) -> None:
+        """Move all times: the wall clock was set by this much."""
+        for name, one in self.asked.items():
+            due_at, asked_at = (None if at is None else at + by for at in (one.due_at, one.asked_at))
+            self.asked[name] = Asked(due_at, asked_at, one.unanswered)
+
+    def joined(self, participant: str, *, now: datetime) -> None:
+        """Ask a participant soon, unless it reports."""
+        self.asked[participant] = Asked(now + JOIN_GRACE)
+
+    def left(self, participant: str) -> None:
+        """Ask a participant no more."""
+        self.asked.pop(participant, None)
+
+    def worked(self, participant: str, *, now: datetime) -> None:
+        """Ask a participant that works on a chat, and so has a context, unless it is known already."""
+        self.asked.setdefault(participant, Asked(now))
+
+    def reported(self, participant: str, *, only_when_asked: bool) -> None:
+        """Note a status. A participant is asked again only if it reports only when it is asked."""
+        known = self.asked.get(participant, NEVER)
+        self.asked[participant] = Asked(None, known.asked_at) if only_when_asked else NEVER
+
+    def chatted(self, participants: Iterable[str], *, now: datetime) -> None:
+        """Note a chat from or to these participants."""
+        for name in participants:
+            known = self.asked.get(name)
+            if known is not None and known.due_at is None and known.unanswered < MAX_UNANSWERED:
+                due_at = now if known.asked_at is None else max(now, known.asked_at + PAUSE)
+                self.asked[name] = known._replace(due_at=due_at)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a participant is to be asked sooner or later."""
+        return any(one.due_at is not None for one in self.asked.values())
+
+    def take_due(self, may_ask: Callable[[str], bool], *, now: datetime) -> list[str]:
+        """Return the participants to ask now, those that waited longest first; at most `MAX_AT_ONCE`."""
+        due = sorted((one.due_at, name) for name, one in self.asked.items() if one.due_at and one.due_at <= now)
+        found: list[str] = []
+        for _, name in due:
+            if len(found) == MAX_AT_ONCE:
+                break
+            known = self.asked[name]
+            if known.unanswered >= MAX_UNANSWERED or not may_ask(name):
+                self.asked[name] = NEVER
+                continue
+            self.asked[name] = Asked(now + PAUSE, now, known.unanswered + 1)
+            found.append(name)
+        return found
+
+
 class StatusBoard:
     """The last status of every participant. A status stays when its sender disconnects; its age shows its worth."""
 
@@ -93,19 +176,23 @@ class StatusBoard:
         if is_asked or participant in self._asked_only:
             self.requests.joined(participant, now=now)
 
-    def worked(self, participant: str, *, now: datetime) -> None:
-        """Note that a participant works on a chat. One that may be a person is not asked before it does."""
-        if participant not in self._state.statuses:
-            self.requests.worked(participant, now=now)
+    def observe(self, envelope: Envelope, *, now: datetime) -> None:
+        """Note an envelope that is only passed on.
 
-    def chatted(self, envelope: Envelope, *, now: datetime) -> None:
-        """Note a chat: the context of its sender and of those it is for has changed."""
-        if not self._asked_only:
+        A chat changes the context of its sender and of those it is for. One that works on a chat has a context; a
+        participant that may be a person is not asked before it does.
+        """
+        kind, sender = envelope.kind, envelope.sender
+        if kind == kinds.CHAT:
+            if self._asked_only:
+                everyone = self._asked_only if not envelope.to else {sender, *envelope.to} & self._asked_only
+                for name in everyone:
+                    self._mark("chat", name)
+                self.requests.chatted(everyone, now=now)
             return
-        everyone = self._asked_only if not envelope.to else {envelope.sender, *envelope.to} & self._asked_only
-        for name in everyone:
-            self._mark("chat", name)
-        self.requests.chatted(everyone, now=now)
+        is_working = kind == kinds.REASONING_START or envelope.body.get("status") == "processing"
+        if is_working and sender not in self._state.statuses:
+            self.requests.worked(sender, now=now)
 
     def _mark(self, event: Literal["join", "chat"], participant: str) -> None:
         received = self._state.statuses.get(participant)
@@ -122,14 +209,16 @@ class StatusBoard:
         self.requests.shift(by)
 
     def reset(
-        self, trends: Mapping[str, Trend], measured_at: Mapping[str, datetime], outdated: Mapping[str, Outdated]
+        self,
+        trends: dict[str, Trend],
+        measured_at: dict[str, datetime],
+        outdated: dict[str, Outdated],
+        asked: dict[str, Asked],
     ) -> None:
         """Continue with these sizes and marks: the state was replaced."""
         self._parsed.clear()
         self._written.clear()
-        self.measured_at = dict(measured_at)
-        self.trends = dict(trends)
-        self.outdated = dict(outdated)
+        self.trends, self.measured_at, self.outdated, self.requests.asked = trends, measured_at, outdated, asked
         self._find_asked_only()
 
     def read(self, envelope: Envelope, *, at: datetime) -> Change | None:
@@ -149,10 +238,11 @@ class StatusBoard:
         )
         return Change("statuses", sender, reported)
 
-    def follow(self, envelope: Envelope, reported: ReportedStatus | None) -> None:
-        """Note an accepted `participant/status`, with its report if the board keeps it."""
+    def follow(self, envelope: Envelope, *, is_kept: bool) -> None:
+        """Note an accepted `participant/status`. `is_kept`: its change was applied."""
         sender = envelope.sender
-        if reported is None:
+        reported = self._state.statuses.get(sender)
+        if not is_kept or reported is None or reported.envelope_id != envelope.id:
             if envelope.names(GATEWAY) and value_at(envelope.body, "context") is None and not is_whole_status(envelope):
                 self.requests.reported(sender, only_when_asked=False)  # it has no context to report
             return

@@ -6,17 +6,16 @@ Connections appear as numbers only; the service knows which socket or file is be
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, NamedTuple, NewType
+from typing import Any, NamedTuple
 
 from mew_protocol.codec import StreamFrame
 from mew_protocol.envelope import Envelope
 from mew_protocol.ids import ParticipantId
 from mew_protocol.payloads.system import SystemError as ErrorPayload
 
-from mew_spaces.core.permissions import PermissionDecision
+from mew_spaces.core.events import ConnectionId
+from mew_spaces.core.membership import PermissionDecision
 from mew_spaces.core.state import Changes
-
-ConnectionId = NewType("ConnectionId", int)
 
 
 @dataclass(frozen=True, slots=True)

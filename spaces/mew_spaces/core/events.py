@@ -4,19 +4,17 @@ Where several gateways share the order, a batch of events adds the time and a se
 derives the same ids and tokens. Owns the form of batches as bytes. Does not know the effect of an event.
 """
 
-from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime, timedelta
-from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NewType
 
 from mew_protocol.codec import StreamFrame
 from mew_protocol.envelope import Draft
 from mew_protocol.ids import ParticipantId
 from pydantic_core import from_json, to_json
 
-from mew_spaces.core.effects import ConnectionId
+ConnectionId = NewType("ConnectionId", int)
 
 RULES_VERSION = 8
 """Changes with the form of the events, and with whatever the core makes of them."""
@@ -208,36 +206,3 @@ def _is_field(value: object, kind: str) -> bool:
         or (type(value) is bool and kind == "flag")
         or (value is None and kind == "connection")
     )
-
-
-class DerivedIds:
-    """The ids of the gateway's envelopes and the tokens of invited participants: derived within an event, else random.
-
-    Neither reveals the seed, so that a token cannot be derived from an id.
-    """
-
-    def __init__(self, *, new_id: Callable[[], str], new_token: Callable[[], str]) -> None:
-        """`new_id` and `new_token` make those outside of events."""
-        self._new_id = new_id
-        self._new_token = new_token
-        self._seed: bytes | None = None
-        self._count = 0
-
-    def derive_from(self, seed: bytes | None, event: int = 0) -> None:
-        """Derive ids from now on from the seed of a batch and the place of an event in it; None ends that."""
-        self._seed, self._count = None if seed is None else b"%s/%d" % (seed, event), 0
-
-    def new_id(self) -> str:
-        """Return a new envelope id."""
-        return self._new_id() if self._seed is None else self._derive(16, b"id").hex()
-
-    def new_token(self) -> str:
-        """Return a new token."""
-        if self._seed is None:
-            return self._new_token()
-        return urlsafe_b64encode(self._derive(32, b"token")).rstrip(b"=").decode()
-
-    def _derive(self, size: int, purpose: bytes) -> bytes:
-        assert self._seed is not None
-        self._count += 1
-        return blake2b(b"%s/%d" % (self._seed, self._count), digest_size=size, person=purpose).digest()

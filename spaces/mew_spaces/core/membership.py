@@ -8,11 +8,19 @@ cause. Does not know tokens, sockets or files.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from mew_protocol import errors, kinds
 from mew_protocol.bounded_dict import Shares
-from mew_protocol.capability import CapabilityPattern, CapabilitySet, advertised, is_same_value, normalise
+from mew_protocol.capability import (
+    EVERY_KIND,
+    EVERY_KIND_AT_ANY_DEPTH,
+    CapabilityPattern,
+    CapabilitySet,
+    advertised,
+    is_same_value,
+    normalise,
+)
 from mew_protocol.containment import COMPARISON_STEPS, covers
 from mew_protocol.envelope import Draft, Envelope
 from mew_protocol.ids import ParticipantId
@@ -23,8 +31,7 @@ from mew_protocol.payloads.participant import Pause
 from pydantic_core import to_json
 
 from mew_spaces.config.settings import SpaceConfig
-from mew_spaces.core.effects import ConnectionId
-from mew_spaces.core.permissions import Permissions
+from mew_spaces.core.events import ConnectionId
 from mew_spaces.core.provenance import Rights, Rules, downstream, sources
 from mew_spaces.core.state import ActivePause, CapabilityGrant, Change, Changes, Invitation, OpenProposal, SpaceState
 
@@ -53,6 +60,45 @@ _ALL_STEPS = 100 * COMPARISON_STEPS
 
 _MAX_PAUSE_SECONDS = 10 * 365 * 24 * 3600.0
 """Keeps the end of a pause within the range of `datetime`."""
+
+
+_EVERYTHING = (EVERY_KIND, EVERY_KIND_AT_ANY_DEPTH)
+
+Source = Literal["static", "dynamic", "implicit"]
+"""Where a capability comes from: space.yaml or an invitation, a grant, or the protocol itself."""
+
+
+class PermissionDecision(NamedTuple):
+    """The result of a capability check: the permissions it used, and the pattern that allowed the envelope."""
+
+    permissions: "Permissions"
+    matched: CapabilityPattern | None
+    source: Source | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Permissions:
+    """The permissions of one participant. `patterns` are its capabilities as advertised, also as `patterns_json`."""
+
+    capabilities: CapabilitySet
+    patterns: tuple[dict[str, Any], ...]
+    patterns_json: bytes
+    granted: tuple[dict[str, Any], ...]
+    several_connections: bool
+    _decisions: dict[int, PermissionDecision] = field(default_factory=dict, repr=False, compare=False)
+
+    def decide(self, draft: Draft, *, ignore_to: bool) -> PermissionDecision:
+        """Decide whether an envelope may be sent, by which pattern, and where that pattern comes from."""
+        matched = self.capabilities.match(draft, ignore_to=ignore_to)
+        if draft.kind == kinds.STREAM_OPEN and matched is not None and matched["kind"] in _EVERYTHING:
+            matched = None  # a message of gateways, so a pattern has to name it
+        decision = self._decisions.get(id(matched))
+        if decision is None:
+            source: Source | None = None
+            if matched is not None:
+                source = "dynamic" if matched in self.granted else "static"
+            decision = self._decisions[id(matched)] = PermissionDecision(self, matched, source)
+        return decision
 
 
 @dataclass(slots=True)

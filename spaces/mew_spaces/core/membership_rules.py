@@ -30,7 +30,6 @@ from mew_spaces.core.effects import (
     AddToken,
     AuditNote,
     Broadcast,
-    ConnectionId,
     Deliver,
     Effect,
     Greet,
@@ -39,8 +38,8 @@ from mew_spaces.core.effects import (
     refuse,
     state_changed,
 )
+from mew_spaces.core.events import ConnectionId
 from mew_spaces.core.state import CapabilityGrant, Changes, Invitation
-from mew_spaces.core.system_messages import NewId
 
 if TYPE_CHECKING:
     from mew_spaces.core.space import Space
@@ -49,11 +48,10 @@ if TYPE_CHECKING:
 class MembershipRules:
     """The membership rules of one space."""
 
-    def __init__(self, space: "Space", config: SpaceConfig, new_token: NewId) -> None:
+    def __init__(self, space: "Space", config: SpaceConfig) -> None:
         self._space = space
         self._membership = space.membership
         self._messages = space.messages
-        self._new_token = new_token
         self._config = config
 
     def receive(self, envelope: Envelope, *, reply_to: tuple[ConnectionId, ...], now: datetime) -> Receipt | None:
@@ -194,7 +192,7 @@ class MembershipRules:
             through=through,
         )
         changes = self._membership.invite(name, invitation)
-        token = self._new_token()
+        token = self._space.ids.new_token()
         ack = InviteAck(status="created", participant_id=name, token=token, connection_url=self._space.connection_url)
         presence = Presence(
             event="invited",
@@ -241,7 +239,7 @@ class MembershipRules:
         if participant is None:
             return _not_found(payload.participant_id)
         note = AuditNote(envelope, participant, payload.reason)
-        changes, effects, ended = self._space.remove(participant, now=now)
+        changes, effects, ended = self._space.connections.remove(participant, now=now)
         others, listed = self._end_others(envelope, ended, payload.reason, now)
         # The broadcast comes before its disconnection: the removed participant, too, learns who removed it and why.
         return Receipt(

@@ -1,7 +1,9 @@
-"""[pure] Composes every envelope that the gateway itself sends."""
+"""[pure] Composes every envelope that the gateway itself sends, with ids that all gateways of a space derive alike."""
 
+from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from hashlib import blake2b
 from typing import Any
 
 from mew_protocol import kinds
@@ -13,11 +15,45 @@ from pydantic import BaseModel
 NewId = Callable[[], str]
 
 
+class DerivedIds:
+    """The ids of the gateway's envelopes and the tokens of invited participants: derived within an event, else random.
+
+    Neither reveals the seed, so that a token cannot be derived from an id.
+    """
+
+    def __init__(self, *, new_id: NewId, new_token: NewId) -> None:
+        """`new_id` and `new_token` make those outside of events."""
+        self.new_id = self._random_id = new_id
+        """Returns a new envelope id."""
+        self._random_token = new_token
+        self._seed: bytes | None = None
+        self._count = 0
+
+    def derive_from(self, seed: bytes | None, event: int = 0) -> None:
+        """Derive ids from now on from the seed of a batch and the place of an event in it; None ends that."""
+        self._seed, self._count = None if seed is None else b"%s/%d" % (seed, event), 0
+        self.new_id = self._random_id if seed is None else self._derived_id
+
+    def new_token(self) -> str:
+        """Return a new token."""
+        if self._seed is None:
+            return self._random_token()
+        return urlsafe_b64encode(self._derive(32, b"token")).rstrip(b"=").decode()
+
+    def _derived_id(self) -> str:
+        return self._derive(16, b"id").hex()
+
+    def _derive(self, size: int, purpose: bytes) -> bytes:
+        assert self._seed is not None
+        self._count += 1
+        return blake2b(b"%s/%d" % (self._seed, self._count), digest_size=size, person=purpose).digest()
+
+
 class SystemMessages:
     """Composes envelopes from `system:gateway`, or from the sender that the wire uses for streams."""
 
-    def __init__(self, new_id: NewId) -> None:
-        self.new_id = new_id
+    def __init__(self, ids: DerivedIds) -> None:
+        self._ids = ids
 
     def compose(
         self,
@@ -32,7 +68,7 @@ class SystemMessages:
         """Return an envelope with a new id; an empty `to` addresses everyone."""
         return Envelope.write(
             kind,
-            id=self.new_id(),
+            id=self._ids.new_id(),
             ts=wire_timestamp(now),
             sender=sender,
             payload=payload,

@@ -16,7 +16,7 @@ from pydantic_core import to_json
 
 from mew_spaces.config.settings import GatewayLogging
 from mew_spaces.core.effects import AuditNote
-from mew_spaces.core.permissions import PermissionDecision
+from mew_spaces.core.membership import PermissionDecision
 from mew_spaces.gateway.log_writer import LogFile, LogWriter
 
 ENVELOPE_HISTORY: Final = "envelope-history.jsonl"

@@ -18,7 +18,7 @@ from mew_protocol.ids import GATEWAY
 from mew_protocol.join import DeliveryRequest
 from mew_protocol.position import Position
 
-from mew_spaces.core.effects import ConnectionId
+from mew_spaces.core.events import ConnectionId
 from mew_spaces.core.state import Change, Stream
 from mew_spaces.gateway.clock import now_utc
 from mew_spaces.gateway.join_storm import PresenceBatches

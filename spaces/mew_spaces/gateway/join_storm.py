@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 
 from mew_spaces.core.admission import RateLimit
-from mew_spaces.core.effects import ConnectionId
+from mew_spaces.core.events import ConnectionId
 from mew_spaces.gateway.clock import steady_seconds
 
 SINGLE_PRESENCES_PER_SECOND = 20.0

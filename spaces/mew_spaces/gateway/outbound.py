@@ -13,7 +13,7 @@ from os import write
 
 from mew_listener.websocket import WebSocketConnection
 
-from mew_spaces.core.effects import ConnectionId
+from mew_spaces.core.events import ConnectionId
 
 MAX_JOINED_BYTES = 64 * 1024
 """How many bytes of broadcasts are collected in one turn of the event loop before they are written."""

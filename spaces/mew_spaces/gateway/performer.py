@@ -21,7 +21,6 @@ from mew_spaces.core.effects import (
     AuditNote,
     Broadcast,
     CloseConnection,
-    ConnectionId,
     Deliver,
     Dismiss,
     Effect,
@@ -30,6 +29,7 @@ from mew_spaces.core.effects import (
     RevokeTokens,
     StateChanged,
 )
+from mew_spaces.core.events import ConnectionId
 from mew_spaces.core.space import Space
 from mew_spaces.core.state import ReportedStatus
 from mew_spaces.gateway.audit import AuditLog

@@ -33,12 +33,12 @@ from mew_settings.installation import install_command
 from websockets.frames import CloseCode
 
 from mew_spaces.config.settings import SpaceConfig
-from mew_spaces.core.effects import Broadcast, ConnectionId, Deliver, Effect, Receipt, StateChanged
+from mew_spaces.core.effects import Broadcast, Deliver, Effect, Receipt, StateChanged
 from mew_spaces.core.events import (
     ClockJumps,
+    ConnectionId,
     ConnectionJoins,
     ConnectionLeaves,
-    DerivedIds,
     EnvelopeArrives,
     FrameArrives,
     LogFileJoins,
@@ -47,9 +47,8 @@ from mew_spaces.core.events import (
     first_connection,
     gateway_of,
 )
-from mew_spaces.core.ordered_space import REMEMBERED_ENVELOPES, Decided, OrderedSpace
-from mew_spaces.core.space import Space
-from mew_spaces.core.system_messages import NewId
+from mew_spaces.core.space import REMEMBERED_ENVELOPES, Decided, Space
+from mew_spaces.core.system_messages import DerivedIds, NewId
 from mew_spaces.errors import SpacesError
 from mew_spaces.gateway.attention import AttentionWatch
 from mew_spaces.gateway.audit import AuditLog, Transport
@@ -159,12 +158,15 @@ class SpaceService:
         self.log = space_log or SpaceLog(epoch=secrets.token_hex(4), bounds=history_bounds(config))
         self.started_position = self.log.position
         self.store = MembershipStore(config, tokens, state, self.log if open_storage is None else None)
-        ids = DerivedIds(new_id=new_id, new_token=new_token)
         self.space = Space(
-            config, new_id=ids.new_id, new_token=ids.new_token, clock=steady_seconds, state=self.store.state
+            config,
+            DerivedIds(new_id=new_id, new_token=new_token),
+            clock=steady_seconds,
+            state=self.store.state,
+            epoch=self.log.epoch,
+            stored=self._stored_envelope,
         )
-        self.ordered = OrderedSpace(self.space, ids, self.log.epoch, self._stored_envelope)
-        self.ordered.remember((one.sender, one.id, one.sequence) for one in self.log.last(REMEMBERED_ENVELOPES))
+        self.space.remember((one.sender, one.id, one.sequence) for one in self.log.last(REMEMBERED_ENVELOPES))
         self._folder = folder or (Path() if state is None else space_folder(state))
         self._writer = writer
         self.started_at = clock()
@@ -230,7 +232,7 @@ class SpaceService:
             return
         if delivery is not None:
             self._deliveries.setdefault(connection, delivery)
-        self.submit(ConnectionJoins(connection, participant, self.ordered.batch))
+        self.submit(ConnectionJoins(connection, participant, self.space.batch))
 
     def refuse_join(self, connection: ConnectionId) -> None:
         """Reject a connection because its join cannot be stored."""
@@ -252,7 +254,7 @@ class SpaceService:
     ) -> None:
         """Send an error to a connection that may not join, then close it. `retry_after` is in seconds."""
         about = (error, message, code, retry_after, correlation_id)
-        self.perform(self.space.reject_connection(connection, *about, now=self._clock()))
+        self.perform(self.space.connections.reject(connection, *about, now=self._clock()))
 
     def send_error(
         self,
@@ -371,12 +373,8 @@ class SpaceService:
         # Only sessions send an envelope again, and HTTP clients, which cannot know whether a request arrived whose
         # answer they did not get. Others may mean something new by an id that they used before.
         may_repeat = connection is None or connection in self.sessions.by_connection or connection in self._deliveries
-        submission = Submission(
-            EnvelopeArrives(connection, sender, self.ordered.batch, may_repeat, data, draft), answer
-        )
+        submission = Submission(EnvelopeArrives(connection, sender, self.space.batch, may_repeat, data, draft), answer)
         receipt = self.space.check(draft, sender=sender, connection=connection, now=now)
-        if receipt is None and draft.kind == kinds.SYSTEM_HEARTBEAT:
-            receipt = self.space.decide(draft, sender=sender, connection=connection, now=now)
         if receipt is None:
             self.storage.submit(submission)
             return submission
@@ -419,7 +417,7 @@ class SpaceService:
         with survived("the check of timeouts", log):
             if self.storage.is_shared:  # the gateway that wrote a log file may have ended
                 self.connect_virtual_participants()
-            if self.storage.is_leader and self.space.waits_for_time:
+            if self.storage.is_leader and self.space.connections.waits_for_time:
                 self.submit(TimePasses())
 
     def _shift_deadlines(self, by: timedelta) -> None:
@@ -475,8 +473,8 @@ class SpaceService:
 
     def decide(self, submission: Submission) -> Decided:
         """Decide the next event of a space that has no other gateway."""
-        self.ordered.batch += 1
-        submission.decision = decision = self.ordered.decide(submission.event, now=self._clock())
+        self.space.batch += 1
+        submission.decision = decision = self.space.decide(submission.event, now=self._clock())
         return decision
 
     def number(self, submission: Submission, *, at_once: bool = False) -> None:
@@ -513,7 +511,7 @@ class SpaceService:
                 return
             if not self.storage.is_shared:  # else it is true already
                 after = submission.numbered[0][1] - 1 if submission.numbered else self.log.position.sequence
-                follows = self.ordered.apply(decision, after=after)
+                follows = self.space.apply(decision, after=after)
                 for effect in follows:
                     if isinstance(effect, StateChanged):
                         self.store.stage(effect.changes)

@@ -24,8 +24,7 @@ from mew_protocol import kinds
 
 from mew_spaces.core.effects import Broadcast, Receipt, StateChanged
 from mew_spaces.core.events import EnvelopeArrives, FrameArrives, SpaceEvent
-from mew_spaces.core.ordered_space import Decided
-from mew_spaces.core.space import ONLY_PASSED_ON
+from mew_spaces.core.space import ONLY_PASSED_ON, Decided
 from mew_spaces.gateway.membership_store import MembershipStore
 from mew_spaces.log.memory import Batch, NotStored, SpaceLog
 

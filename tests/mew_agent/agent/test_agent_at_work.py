@@ -164,7 +164,7 @@ async def test_cancelling_a_turn_withdraws_its_proposals() -> None:
 
 async def test_a_started_agent_withdraws_what_an_earlier_process_proposed(monkeypatch: pytest.MonkeyPatch) -> None:
     # The gateway closes the proposals of who stays away; starting an agent takes longer on a busy machine.
-    monkeypatch.setattr("mew_spaces.core.space.OWNER_GRACE", timedelta(minutes=5))
+    monkeypatch.setattr("mew_spaces.core.connections.OWNER_GRACE", timedelta(minutes=5))
     async with serve_gateway(parse_space(SPACE)) as gateway, serve_rehearsal() as server:
 
         def participant(name: str) -> Participant:

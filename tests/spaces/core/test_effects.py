@@ -4,7 +4,8 @@ import dataclasses
 
 import pytest
 from mew_protocol.envelope import Envelope
-from mew_spaces.core.effects import Admit, Broadcast, ConnectionId, Deliver, Receipt
+from mew_spaces.core.effects import Admit, Broadcast, Deliver, Receipt
+from mew_spaces.core.events import ConnectionId
 
 
 def test_effects_compare_by_value_and_are_immutable() -> None:

@@ -13,7 +13,7 @@ from mew_protocol.payloads.capability import EndedRights
 from mew_protocol.payloads.participant import Pause
 from mew_spaces.config.loading import parse_space
 from mew_spaces.core import membership as membership_module
-from mew_spaces.core.effects import ConnectionId
+from mew_spaces.core.events import ConnectionId
 from mew_spaces.core.membership import MemberConnections, Membership
 from mew_spaces.core.state import CapabilityGrant, Invitation, SpaceState
 

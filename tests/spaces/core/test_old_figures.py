@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from mew_protocol.payloads.participant import BoardEntry
 from mew_spaces.config.loading import SpaceConfig
-from mew_spaces.core.effects import ConnectionId
-from mew_spaces.core.space import OWNER_GRACE
-from mew_spaces.core.status_requests import JOIN_GRACE, MAX_AT_ONCE, PAUSE
+from mew_spaces.core.board import JOIN_GRACE, MAX_AT_ONCE, PAUSE
+from mew_spaces.core.connections import OWNER_GRACE
+from mew_spaces.core.events import ConnectionId
 
 from tests.support.space_driver import SpaceDriver
 
@@ -208,5 +208,5 @@ def test_many_that_join_at_once_are_asked_a_few_at_a_time(driver: SpaceDriver) -
 def test_nobody_is_asked_after_leaving(driver: SpaceDriver) -> None:
     driver.leave(2, "coder")
     driver.wait(OWNER_GRACE.total_seconds())
-    assert not driver.space.waits_for_time
+    assert not driver.space.connections.waits_for_time
     assert ConnectionId(2) not in driver.admitted

@@ -14,7 +14,7 @@ from mew_protocol.ids import ParticipantId
 from mew_protocol.payloads import PAYLOADS
 from mew_protocol.payloads.participant import Status
 from mew_spaces.config.loading import SpaceConfig, parse_space
-from mew_spaces.core.effects import ConnectionId
+from mew_spaces.core.events import ConnectionId
 
 from tests.support.space_driver import START, SpaceDriver
 
@@ -261,7 +261,7 @@ def test_figures_older_than_reported_ones_are_refused(driver: SpaceDriver) -> No
     assert driver.space.read_board(now=driver.now).participants[0].status == Status.model_validate(cleared)
     assert is_accepted(30, minutes=90)  # its clock is ahead ...
     assert is_accepted(31, minutes=10)  # ... and set right
-    driver.perform(driver.space.shift_deadlines(timedelta(minutes=-9)))  # the machine's clock is set back
+    driver.perform(driver.space.connections.shift_deadlines(timedelta(minutes=-9)))  # the machine's clock is set back
     driver.now -= timedelta(minutes=9)
     assert is_accepted(32, minutes=1)
     driver.join(4, "coder")  # it restarted, and has another clock
@@ -434,8 +434,8 @@ def test_a_log_file_and_a_socket_receive_as_one_participant(driver: SpaceDriver)
     driver.join(1, "ada")
     driver.take(1)
     driver.inbox[ConnectionId(7)] = []
-    driver.perform(driver.space.join_virtually(ConnectionId(7), ParticipantId("coder")))
-    assert driver.space.join_virtually(ConnectionId(8), ParticipantId("coder")) == ()
+    driver.perform(driver.space.connections.join_virtually(ConnectionId(7), ParticipantId("coder")))
+    assert driver.space.connections.join_virtually(ConnectionId(8), ParticipantId("coder")) == ()
     assert (driver.take(7), driver.take(1)) == (["system/welcome"], [])
     driver.join(2, "bob")
     assert [one["id"] for one in driver.last(2).body["participants"]] == ["ada", "coder"]

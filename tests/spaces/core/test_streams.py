@@ -6,7 +6,7 @@ import pytest
 from mew_protocol import errors
 from mew_protocol.envelope import Envelope
 from mew_spaces.config.loading import SpaceConfig
-from mew_spaces.core.effects import ConnectionId
+from mew_spaces.core.events import ConnectionId
 
 from tests.support.space_driver import SpaceDriver
 

@@ -5,14 +5,14 @@ from datetime import UTC, datetime
 import pytest
 from mew_protocol.ids import STREAM_GATEWAY
 from mew_protocol.payloads.system import SystemError as ErrorPayload
-from mew_spaces.core.system_messages import SystemMessages
+from mew_spaces.core.system_messages import DerivedIds, SystemMessages
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture
 def messages() -> SystemMessages:
-    return SystemMessages(iter(["first", "second"]).__next__)
+    return SystemMessages(DerivedIds(new_id=iter(["first", "second"]).__next__, new_token=str))
 
 
 def test_each_message_has_a_new_id_a_time_and_a_sender(messages: SystemMessages) -> None:

@@ -10,19 +10,18 @@ from mew_protocol.ids import ParticipantId
 from mew_protocol.json_values import canonical_json
 from mew_protocol.payloads.mcp import UndecidedProposal, approval_of, digest_of
 from mew_spaces.config.loading import parse_space
-from mew_spaces.core.effects import ConnectionId
 from mew_spaces.core.events import (
     EPOCH,
     BatchHeader,
+    ConnectionId,
     ConnectionJoins,
-    DerivedIds,
     EnvelopeArrives,
     GatewayStarts,
     SpaceEvent,
     first_connection,
 )
-from mew_spaces.core.ordered_space import OrderedSpace, ReplicaSnapshot
-from mew_spaces.core.space import Space
+from mew_spaces.core.space import ReplicaSnapshot, Space
+from mew_spaces.core.system_messages import DerivedIds
 from pydantic_core import to_json
 
 SPACE = """
@@ -104,7 +103,7 @@ class World:
 
     def listed(self, who: str) -> tuple[UndecidedProposal, ...]:
         """Return what a person's gateway lists."""
-        return self.gateways[GATEWAY_OF[who]].space.proposals(now=self.now).proposals
+        return self.gateways[GATEWAY_OF[who]].proposals(now=self.now).proposals
 
     def approve(self, who: str, seen: UndecidedProposal, *, typed: bool) -> None:
         """Approve what a person saw: by the proposal that its client holds, or by the name that it read and typed."""
@@ -134,10 +133,9 @@ class World:
         self.gateways[2] = fresh
 
 
-def new_space() -> OrderedSpace:
+def new_space() -> Space:
     ids = DerivedIds(new_id=lambda: "local", new_token=lambda: "local")
-    space = Space(parse_space(SPACE), new_id=ids.new_id, new_token=ids.new_token, clock=lambda: 0.0)
-    return OrderedSpace(space, ids, "epoch")
+    return Space(parse_space(SPACE), ids, clock=lambda: 0.0, epoch="epoch")
 
 
 def connection(who: str) -> ConnectionId:

@@ -23,7 +23,7 @@ def test_setting_the_clock_neither_ends_nor_prolongs_a_pause(jump_seconds: int) 
     start = driver.now
 
     def shift(by: timedelta) -> None:
-        driver.perform(driver.space.shift_deadlines(by))
+        driver.perform(driver.space.connections.shift_deadlines(by))
 
     clock = WallClock(
         shift,
@@ -34,7 +34,7 @@ def test_setting_the_clock_neither_ends_nor_prolongs_a_pause(jump_seconds: int) 
     def is_paused() -> bool:
         clock.follow()
         driver.now = clock()
-        driver.perform(driver.space.expire(now=driver.now))
+        driver.perform(driver.space.connections.expire(now=driver.now))
         return driver.send_envelope(None, "coder", "chat", {"text": "x"}).refused is not None
 
     driver.join(1, "ada")

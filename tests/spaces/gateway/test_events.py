@@ -9,7 +9,7 @@ import pytest
 from mew_protocol.codec import StreamFrame, read_draft
 from mew_protocol.ids import ParticipantId
 from mew_spaces.config.loading import SpaceConfig
-from mew_spaces.core.effects import ConnectionId
+from mew_spaces.core.events import ConnectionId
 from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.events import PAGE_BYTES, EventReader, event, event_stream
 from mew_spaces.gateway.service import SpaceService, history_bounds

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import anyio
 import pytest
 from mew_spaces.config.loading import parse_space
-from mew_spaces.core.effects import ConnectionId
+from mew_spaces.core.events import ConnectionId
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 from mew_spaces.gateway.join_storm import SINGLE_PRESENCES, JoinPace, PresenceBatches
 

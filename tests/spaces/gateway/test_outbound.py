@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mew_spaces.core.effects import ConnectionId
+from mew_spaces.core.events import ConnectionId
 from mew_spaces.gateway.outbound import (
     MAX_JOINED_BYTES,
     Fanout,

@@ -12,7 +12,7 @@ from mew_protocol.codec import StreamFrame, read_draft
 from mew_protocol.ids import ParticipantId
 from mew_protocol.position import Position
 from mew_spaces.config.loading import SpaceConfig, parse_space
-from mew_spaces.core.effects import ConnectionId
+from mew_spaces.core.events import ConnectionId
 from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.log_writer import LogWriter
 from mew_spaces.gateway.service import SpaceService, history_bounds

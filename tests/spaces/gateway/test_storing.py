@@ -15,8 +15,8 @@ from mew_protocol.codec import StreamFrame, read_draft
 from mew_protocol.ids import ParticipantId
 from mew_protocol.join import DeliveryRequest
 from mew_spaces.config.loading import SpaceConfig
-from mew_spaces.core.effects import ConnectionId, Receipt
-from mew_spaces.core.events import TimePasses
+from mew_spaces.core.effects import Receipt
+from mew_spaces.core.events import ConnectionId, TimePasses
 from mew_spaces.core.state import SpaceState
 from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.membership_store import MembershipStore
@@ -122,7 +122,8 @@ def picture(service: SpaceService) -> Any:
     sockets = {name: member.sockets for name, member in space.members.items()}
     permissions = {name: space.membership.permissions_of(name).patterns for name in ("ada", "bob", "coder", "fay")}
     board = space.board.trends, space.board.measured_at
-    return copy.deepcopy((state, sockets, space.absent_since, permissions, board, service.tokens.knows(FAY)))
+    absent = space.connections.absent_since
+    return copy.deepcopy((state, sockets, absent, permissions, board, service.tokens.knows(FAY)))
 
 
 async def recovered(service: SpaceService, log: RecordingLog) -> None:
@@ -307,7 +308,7 @@ async def test_what_the_gateway_ended_meanwhile_stays_ended(service: SpaceServic
     log.is_full, log.may_write = True, threading.Event()
     receive(service, connection, "capability/grant", "h", recipient="bob", capabilities=[{"kind": "y"}])
     await until(lambda: log.is_writing)
-    service.space.absent_since[BOB] -= timedelta(seconds=6)
+    service.space.connections.absent_since[BOB] -= timedelta(seconds=6)
     service.submit(TimePasses())
     await after_refusal(service, log)
     await until(lambda: service.space.state.grants == {})
@@ -325,7 +326,7 @@ async def test_a_member_that_leaves_during_a_refused_removal_is_gone(service: Sp
     await after_refusal(service, log)
     await until(lambda: not service.storage.waiting)
     assert set(service.space.members) == {ADA}
-    assert BOB in service.space.absent_since
+    assert BOB in service.space.connections.absent_since
     assert [one["payload"]["event"] for one in messages(ada) if one["kind"] == "system/presence"] == ["join", "leave"]
     assert "space/kick" not in kinds(ada)
 
@@ -340,7 +341,7 @@ async def test_a_refused_removal_of_an_absent_participant_changes_nothing(
     log.is_full = True
     receive(service, connection, "space/kick", "k", participant_id="bob")
     await until(lambda: kinds(ada)[-1] == "system/error")
-    assert BOB in service.space.absent_since
+    assert BOB in service.space.connections.absent_since
     assert picture(service) == before
 
 

@@ -24,7 +24,7 @@ from pydantic_core import to_json
 
 from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.events import EARLIER_RULES, RULES_VERSION
-from mew_spaces.core.ordered_space import ReplicaSnapshot
+from mew_spaces.core.space import ReplicaSnapshot
 from mew_spaces.core.state import SpaceState
 from mew_spaces.errors import SpacesError
 from mew_spaces.parts.jetstream.interface import (

@@ -26,7 +26,7 @@ from mew_spaces.core.events import (
     GatewayIsGone,
     decode_batch,
 )
-from mew_spaces.core.ordered_space import REMEMBERED_ENVELOPES, ReplicaSnapshot
+from mew_spaces.core.space import REMEMBERED_ENVELOPES, ReplicaSnapshot
 from mew_spaces.gateway.delivery import RelayedFrames
 from mew_spaces.gateway.membership_store import MembershipStore
 from mew_spaces.gateway.service import OpenStorage, SpaceService
@@ -64,7 +64,7 @@ class SharedStorage:
         self._host = host
         self._backplane = backplane
         self._stored = ReplicaStore(backplane, host.config, options)
-        self._ordered = host.ordered
+        self._space = host.space
         self._queue = EventQueue(
             backplane,
             clock=host.now,
@@ -98,7 +98,7 @@ class SharedStorage:
 
     @property
     def has_others(self) -> bool:
-        return bool(self._ordered.gateways.keys() - {self._queue.gateway})
+        return bool(self._space.gateways.keys() - {self._queue.gateway})
 
     @property
     def waiting(self) -> int:
@@ -111,7 +111,7 @@ class SharedStorage:
             return
         # Frames are not stored: deliver them here at once, and send them to the other gateways.
         host, frame = self._host, event.frame
-        host.perform(effects := host.ordered.decide(event, now=host.now()).receipt.effects)
+        host.perform(effects := host.space.decide(event, now=host.now()).receipt.effects)
         if any(isinstance(one, Relay) for one in effects):
             self._frames.send(frame, host.space.state.streams[frame.stream_id].targets)
 
@@ -170,9 +170,9 @@ class SharedStorage:
         await self._leases.renew(number)
         self._queue.begin(number)
         with anyio.move_on_after(self.options.start_seconds):
-            while number not in self._ordered.gateways:
+            while number not in self._space.gateways:
                 await self._applied.wait()
-        if number not in self._ordered.gateways:
+        if number not in self._space.gateways:
             raise BackplaneUnavailable("the backplane stored nothing for too long")
 
     async def _end(self) -> None:
@@ -199,17 +199,17 @@ class SharedStorage:
             try:
                 record = await self._load()
                 _, last = await self._backplane.bounds()
-                await self._backplane.follow(self._ordered.batch, self._apply_batch, until=last)
+                await self._backplane.follow(self._space.batch, self._apply_batch, until=last)
                 if self._stored.differing(record):
                     self._host.store.forget_former(self._host.config)
                     self._host.space.membership.reset()
-                    await self._stored.change_space(record, self._ordered.snapshot())
+                    await self._stored.change_space(record, self._space.snapshot())
                     self._rules = frozenset({RULES_VERSION})
                 if not is_started:
                     is_started = True
                     self._host.started_position = self.log.position
                     task_status.started()
-                await self._backplane.follow(self._ordered.batch, self._apply_batch)
+                await self._backplane.follow(self._space.batch, self._apply_batch)
             except BackplaneError as error:
                 if is_started:
                     log.warning("backplane: %s", error)
@@ -221,22 +221,22 @@ class SharedStorage:
 
     async def _load(self) -> SpaceRecord:
         """Begin with the state that the gateways of this space share, as of a snapshot."""
-        host, ordered = self._host, self._ordered
+        host, space = self._host, self._space
         record = await self._stored.open_space(self._begin_space)
         self._has_begun = True
         for key in self.log.state():  # from now on it is shared; the copy would be out of date
             self.log.put(key, None)
         snapshot = await self._stored.load_snapshot(record.epoch, newest=bool(self._stored.differing(record)))
-        for participant in ordered.tokens:
+        for participant in space.tokens:
             host.tokens.remove(participant)
         self._rules = self._stored.readable_rules(record)
-        ordered.restore(snapshot)
-        ordered.epoch = record.epoch
-        self.log.begin_at(Position(record.epoch, ordered.sequence))
-        host.sessions.frames = RelayedFrames(host.space.state.streams)
-        for name in (*host.space.state.removed, *ordered.tokens):
+        space.restore(snapshot)
+        space.epoch = record.epoch
+        self.log.begin_at(Position(record.epoch, space.sequence))
+        host.sessions.frames = RelayedFrames(space.state.streams)
+        for name in (*space.state.removed, *space.tokens):
             host.tokens.remove(name)
-        for participant, token in ordered.tokens.items():
+        for participant, token in space.tokens.items():
             host.tokens.add(participant, token)
         return record
 
@@ -263,7 +263,7 @@ class SharedStorage:
         )
 
     def _due_snapshot(self) -> ReplicaSnapshot | None:
-        return self._ordered.snapshot() if self._leases.is_ticker else None
+        return self._space.snapshot() if self._leases.is_ticker else None
 
     def _apply_batch(self, batch: StoredBatch) -> None:
         own = self._queue.end_flight(batch.data)
@@ -281,7 +281,7 @@ class SharedStorage:
             return
         waiting = iter(submissions)
         self.is_settled = False
-        for decision in self._ordered.replay(batch.sequence, header, events):
+        for decision in self._space.replay(batch.sequence, header, events):
             submission = next(waiting, None) or Submission(decision.event)
             submission.decision = decision
             try:
@@ -356,6 +356,6 @@ class SharedStorage:
     def _end_gone_gateways(self) -> None:
         """Remove the connections of gateways with expired leases."""
         own = self._queue.gateway
-        for number in self._leases.gone(self._ordered.gateways.keys() - {own}) if own else ():
+        for number in self._leases.gone(self._space.gateways.keys() - {own}) if own else ():
             log.warning("gateway %d is gone", number)
             self._queue.submit(Submission(GatewayIsGone(number)))

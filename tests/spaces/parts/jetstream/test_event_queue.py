@@ -6,8 +6,14 @@ from datetime import UTC, datetime
 
 import anyio
 from mew_protocol.ids import ParticipantId
-from mew_spaces.core.effects import ConnectionId
-from mew_spaces.core.events import ConnectionLeaves, EnvelopeArrives, GatewayStarts, SpaceEvent, decode_batch
+from mew_spaces.core.events import (
+    ConnectionId,
+    ConnectionLeaves,
+    EnvelopeArrives,
+    GatewayStarts,
+    SpaceEvent,
+    decode_batch,
+)
 from mew_spaces.gateway.storage import Submission
 from mew_spaces.parts.jetstream.event_queue import EventQueue
 from mew_spaces.parts.jetstream.interface import BackplaneRefused, StoredBatch

@@ -14,11 +14,11 @@ import nats
 import pytest
 from mew_spaces.config.backplane_options import BackplaneOptions
 from mew_spaces.config.loading import parse_space
-from mew_spaces.core.effects import ConnectionId
 from mew_spaces.core.events import (
     EPOCH,
     RULES_VERSION,
     BatchHeader,
+    ConnectionId,
     ConnectionJoins,
     EnvelopeArrives,
     SpaceEvent,

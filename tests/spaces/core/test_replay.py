@@ -11,13 +11,13 @@ from mew_protocol import errors
 from mew_protocol.codec import decode_complete
 from mew_protocol.ids import ParticipantId
 from mew_spaces.config.loading import parse_space
-from mew_spaces.core.effects import Broadcast, CloseConnection, ConnectionId, Deliver, Receipt
+from mew_spaces.core.effects import Broadcast, CloseConnection, Deliver, Receipt
 from mew_spaces.core.events import (
     EPOCH,
     BatchHeader,
+    ConnectionId,
     ConnectionJoins,
     ConnectionLeaves,
-    DerivedIds,
     EnvelopeArrives,
     GatewayIsGone,
     GatewayStarts,
@@ -28,8 +28,8 @@ from mew_spaces.core.events import (
     encode_event,
     first_connection,
 )
-from mew_spaces.core.ordered_space import Decided, OrderedSpace, ReplicaSnapshot
-from mew_spaces.core.space import Space
+from mew_spaces.core.space import Decided, ReplicaSnapshot, Space
+from mew_spaces.core.system_messages import DerivedIds
 from pydantic_core import to_json
 
 SPACE = """
@@ -132,10 +132,9 @@ STEPS = st.lists(
 )
 
 
-def new_space() -> OrderedSpace:
+def new_space() -> Space:
     ids = DerivedIds(new_id=lambda: "local", new_token=lambda: "local")
-    space = Space(parse_space(SPACE), new_id=ids.new_id, new_token=ids.new_token, clock=lambda: 0.0)
-    return OrderedSpace(space, ids, "epoch")
+    return Space(parse_space(SPACE), ids, clock=lambda: 0.0, epoch="epoch")
 
 
 def outcome(applied: Decided) -> tuple[Any, ...]:
@@ -152,13 +151,13 @@ def as_read(event: SpaceEvent) -> SpaceEvent:
     return event._replace(draft=complete[0])
 
 
-def restored(space: OrderedSpace) -> OrderedSpace:
+def restored(space: Space) -> Space:
     fresh = new_space()
     fresh.restore(ReplicaSnapshot.model_validate_json(space.snapshot().model_dump_json()))
     return fresh
 
 
-def run(space: OrderedSpace, place: int, batch: bytes) -> list[tuple[Any, ...]]:
+def run(space: Space, place: int, batch: bytes) -> list[tuple[Any, ...]]:
     return [outcome(one) for one in space.replay(place, *decode_batch(batch))]
 
 
@@ -190,11 +189,11 @@ def test_equal_events_have_equal_effects_on_a_restored_space(steps: list[Step], 
     check_cut(steps, cut)
 
 
-def picture(space: OrderedSpace) -> dict[str, Any]:
+def picture(space: Space) -> dict[str, Any]:
     """All that an envelope may change in a space."""
     wanted = set(ReplicaSnapshot.model_fields)
     shown = space.snapshot().model_dump(include=wanted)
-    membership = space.space.membership
+    membership = space.membership
     return {
         **copy.deepcopy(shown),
         "permissions": {name: membership.permissions_of(name).patterns for name in PEOPLE},
@@ -304,7 +303,7 @@ def test_the_story_reaches_what_a_snapshot_must_hold() -> None:
         == len({one.id for one in numbered if len(one.id) > 1}) + sum(len(one.id) == 1 for one in numbered)
     )
     assert list(space.gateways) == [1]
-    assert set(space.space.members) == {"ada"}
+    assert set(space.members) == {"ada"}
     told = [one.envelope for receipt in receipts for one in receipt.effects if isinstance(one, Deliver)]
     token = next(one.body["token"] for one in told if one.kind == "space/invite-ack")
     assert token not in str([one.as_dict() for one in numbered])
@@ -321,8 +320,8 @@ def test_a_join_that_is_stored_late_replaces_no_newer_connection() -> None:
         header = BatchHeader(gateway, place, EPOCH, b"%016d" % place)
         (applied,) = space.replay(place, header, [ConnectionJoins(connection, bob, checked_at)])
         closed = [one.connection for one in applied.receipt.effects if isinstance(one, CloseConnection)]
-        assert closed == ([] if connection in space.space.members[bob].sockets else [connection])
-        return list(space.space.members[bob].sockets)
+        assert closed == ([] if connection in space.members[bob].sockets else [connection])
+        return list(space.members[bob].sockets)
 
     assert join(4, 2, second, checked_at=3) == [second]
     assert join(5, 1, first, checked_at=3) == [second]

@@ -1,0 +1,286 @@
+"""[pure] Who is in a space: connections that join and leave, and what ends when a participant stays away.
+
+These are facts, which hold at once. A person may hold several connections, and is present from the first to the last.
+Any other participant holds one: the newest, and the older one learns that it was superseded. A virtual connection (a
+log file) stands outside this rule: it neither supersedes nor is superseded.
+"""
+
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from mew_protocol import errors, kinds
+from mew_protocol.envelope import Draft, Envelope
+from mew_protocol.ids import GATEWAY, ParticipantId
+from mew_protocol.payloads.capability import EndedRights
+from mew_protocol.payloads.participant import Resume
+from mew_protocol.payloads.system import Member, Presence
+from mew_protocol.payloads.system import SystemError as ErrorPayload
+
+from mew_spaces.config.settings import SpaceConfig
+from mew_spaces.core.effects import (
+    Admit,
+    Broadcast,
+    CloseConnection,
+    Deliver,
+    Dismiss,
+    Effect,
+    Greet,
+    RevokeTokens,
+    state_changed,
+)
+from mew_spaces.core.events import ConnectionId, ConnectionJoins, gateway_of
+from mew_spaces.core.membership import MemberConnections, Permissions
+from mew_spaces.core.state import Changes
+
+if TYPE_CHECKING:
+    from mew_spaces.core.space import Space
+
+OWNER_GRACE = timedelta(seconds=5)
+"""How long the streams and grants of a participant that left wait for it to come back."""
+
+OVERTAKEN_SECONDS = 1.0
+"""When a client is to try again after a join that may be older than another connection of its participant."""
+
+REFUSED_TOKEN = "the gateway refused this token"  # noqa: S105 - a sentence
+
+
+class ConnectionRules:
+    """The rules of joining and leaving one space."""
+
+    def __init__(self, space: "Space", config: SpaceConfig) -> None:
+        self._space = space
+        self._membership = space.membership
+        self._members = space.members
+        self._messages = space.messages
+        self._board = space.board
+        self._limits = config.limits
+        self.absent_since: dict[ParticipantId, datetime] = {}
+        self.not_back_yet = {one.proposer for one in self._membership.undecided_proposals}
+        """Proposers of an earlier process of the gateway; those that stay away do not wait for a decision."""
+        self.joined: dict[ParticipantId, int] = {}
+        """In which batch the newest connection of each member joined."""
+
+    # Joining
+
+    def join(self, event: ConnectionJoins, *, now: datetime) -> tuple[Effect, ...]:
+        """Let a participant in after its token was checked. A second join on a connection repeats the welcome."""
+        connection, participant, checked_at = event
+        if self._space.is_revoked(participant, checked_at):
+            return self.reject(connection, errors.UNAUTHORIZED, REFUSED_TOKEN, errors.CLOSE_UNAUTHORIZED, now=now)
+        if self._is_overtaken(connection, participant, checked_at):
+            text = "another connection joined meanwhile; try again"
+            return self.reject(connection, errors.NOT_STORED, text, errors.CLOSE_LIMIT, OVERTAKEN_SECONDS, now=now)
+        self.joined[participant] = self._space.batch
+        member = self._members.get(participant)
+        if member is not None and connection in member.sockets:
+            return (Greet(participant, (connection,)),)
+        permissions = self._membership.permissions_of(participant)
+        problem = self._limit_reached(member, permissions)
+        if problem:
+            return self.reject(connection, errors.LIMIT_EXCEEDED, problem, errors.CLOSE_LIMIT, now=now)
+        return self._enter(connection, participant, member, permissions, now)
+
+    def _enter(
+        self,
+        connection: ConnectionId,
+        participant: ParticipantId,
+        member: MemberConnections | None,
+        permissions: Permissions,
+        now: datetime,
+    ) -> tuple[Effect, ...]:
+        effects = list(self._change(self._membership.end_shutdown(participant)))
+        is_new = member is None or not member.sockets
+        if member is None:
+            member = self._members[participant] = MemberConnections()
+        elif not permissions.several_connections:
+            effects += self._supersede(member, participant, now=now)
+            is_new = True
+        member.sockets.append(connection)
+        self.absent_since.pop(participant, None)
+        # Admitted first: the welcome is a picture of the space, and what changes it from here on must arrive after it.
+        effects += [Admit(connection), Greet(participant, (connection,))]
+        if is_new:
+            self._board.joined(participant, now=now, is_asked=not permissions.several_connections)
+            joined = Member(id=participant, capabilities=permissions.patterns)
+            presence = Presence(event="join", participant=joined)
+            message = self._messages.compose(kinds.SYSTEM_PRESENCE, presence, now=now)
+            effects.append(Broadcast(message, without=frozenset(member.sockets)))
+        pause = self._membership.pause_of(participant, now=now)
+        if pause is not None:  # a restarted program does not know it
+            message = self._messages.compose(kinds.PARTICIPANT_PAUSE, pause, now=now, to=(participant,))
+            effects.append(Deliver(message, (connection,)))
+        return tuple(effects)
+
+    def join_virtually(self, connection: ConnectionId, participant: ParticipantId) -> tuple[Effect, ...]:
+        """Let a log file receive as a participant. The participant becomes a member; no presence is sent."""
+        member = self._members.setdefault(participant, MemberConnections())
+        if any(gateway_of(one) == gateway_of(connection) for one in member.logs):
+            return ()
+        member.logs.append(connection)
+        return Admit(connection), Greet(participant, (connection,))
+
+    def reject(
+        self,
+        connection: ConnectionId,
+        error: str,
+        message: str,
+        code: int,
+        retry_after_seconds: float | None = None,
+        envelope_id: str | None = None,
+        *,
+        now: datetime,
+    ) -> tuple[Effect, ...]:
+        """Send an error to a connection that may not join, then close it."""
+        payload = ErrorPayload(error=error, message=message, retry_after_seconds=retry_after_seconds)
+        envelope = self._messages.compose_error(payload, None, now=now, envelope_id=envelope_id)
+        return Deliver(envelope, (connection,)), CloseConnection(connection, code, error)
+
+    def _is_overtaken(self, connection: ConnectionId, participant: ParticipantId, checked_at: int) -> bool:
+        """Whether a join may be older than the newest connection of its participant, on another gateway, and would
+        replace it: that of a client that has moved since, stored late.
+        """
+        member = self._members.get(participant)
+        if member is None or not member.sockets or self._membership.permissions_of(participant).several_connections:
+            return False
+        is_elsewhere = gateway_of(member.sockets[-1]) != gateway_of(connection)
+        return is_elsewhere and self.joined.get(participant, 0) > checked_at
+
+    def _limit_reached(self, member: MemberConnections | None, permissions: Permissions) -> str | None:
+        limits = self._limits
+        if member is None:
+            return f"the space is full: {limits.members} members" if len(self._members) >= limits.members else None
+        if permissions.several_connections and len(member.sockets) >= limits.sockets_per_member:
+            return f"you already have {limits.sockets_per_member} connections, which is the limit; close one first"
+        return None
+
+    def _supersede(self, member: MemberConnections, participant: ParticipantId, *, now: datetime) -> list[Effect]:
+        # Informed but not closed: TypeScript clients reconnect whenever they are closed, and two programs with one id
+        # would replace each other for ever.
+        effects: list[Effect] = []
+        payload = ErrorPayload(error=errors.SUPERSEDED, message=f"'{participant}' joined with a newer connection")
+        for older in member.sockets:
+            message = self._messages.compose_error(payload, participant, now=now)
+            effects += [Deliver(message, (older,)), Dismiss(older)]
+        member.sockets.clear()
+        return effects
+
+    # Leaving
+
+    def leave(self, connection: ConnectionId, participant: ParticipantId, *, now: datetime) -> tuple[Effect, ...]:
+        """Handle a closed connection. One that was superseded or never joined changes nothing."""
+        member = self._members.get(participant)
+        if member is None or connection not in member.sockets:
+            return ()
+        member.sockets.remove(connection)
+        if member.sockets:
+            return (Dismiss(connection),)
+        if not member.logs:
+            del self._members[participant]
+            self.joined.pop(participant, None)
+        self._board.requests.left(participant)
+        # Its streams and grants stay for OWNER_GRACE: most who leave only reconnect (docs/reference/wire.md, row 14).
+        self.absent_since[participant] = now
+        return Dismiss(connection), self._left(participant, now=now)
+
+    def leave_all(self, is_closed: Callable[[ConnectionId], bool], *, now: datetime) -> tuple[Effect, ...]:
+        """Handle all closed connections of members at once."""
+        closed: list[tuple[ConnectionId, ParticipantId]] = []
+        for name, member in tuple(self._members.items()):
+            member.logs = [one for one in member.logs if not is_closed(one)]
+            closed += [(one, name) for one in member.sockets if is_closed(one)]
+            if not member.all:
+                del self._members[name]
+        return tuple(effect for connection, name in closed for effect in self.leave(connection, name, now=now))
+
+    def remove(
+        self, participant: ParticipantId, *, now: datetime
+    ) -> tuple[Changes, tuple[Effect, ...], tuple[EndedRights, ...]]:
+        """Return how a participant is removed for good, with its connections, tokens, streams and rights to write.
+
+        These are the changes, what follows them, and the rights of others that end with its own.
+        """
+        member = self._members.get(participant)
+        effects: list[Effect] = []
+        for connection in () if member is None else member.all:
+            effects += [Dismiss(connection), CloseConnection(connection, errors.CLOSE_REMOVED, errors.REMOVED)]
+        effects.append(RevokeTokens(participant))
+        if member is not None:
+            effects.append(self._left(participant, now=now))
+        removed, ended = self._membership.remove(participant)
+        changes = (*removed, *self._membership.close_proposals_of(participant))
+        stream_changes, stream_effects = self._space.streams.end_streams_of(participant, now=now)
+        return (*changes, *stream_changes), (*effects, *stream_effects), ended
+
+    def removed(self, participant: ParticipantId) -> None:
+        """Forget a participant whose removal is stored."""
+        self._members.pop(participant, None)
+        self.absent_since.pop(participant, None)
+        self._board.requests.left(participant)
+
+    def _left(self, participant: ParticipantId, *, now: datetime) -> Broadcast:
+        presence = {"event": "leave", "participant": {"id": participant}}
+        return Broadcast(self._messages.compose(kinds.SYSTEM_PRESENCE, presence, now=now))
+
+    # Time
+
+    def expire(self, *, now: datetime) -> tuple[Effect, ...]:
+        """End expired pauses, and the streams and grants of participants that did not come back."""
+        for stream in self._membership.state.streams.values():
+            if stream.owner not in self._members:  # opened over HTTP: its owner may still join
+                self.absent_since.setdefault(stream.owner, now)
+        for proposer in sorted(self.not_back_yet - self._members.keys()):
+            self.absent_since.setdefault(ParticipantId(proposer), now)
+        self.not_back_yet.clear()
+        expired = self._membership.expired_pauses(now=now)
+        gone = [name for name, since in self.absent_since.items() if now - since >= OWNER_GRACE]
+        changed = [*self._change((*self._membership.resume(expired), *self._membership.drop_grants(gone)))]
+        effects: list[Effect] = [self._resumed(name, pause.envelope_id, now) for name, pause in expired.items()]
+        for participant in gone:
+            del self.absent_since[participant]
+            changes, stream_effects = self._space.streams.end_streams_of(participant, now=now)
+            changed += self._change((*self._membership.close_proposals_of(participant), *changes))
+            effects += stream_effects
+        return (*changed, *effects, *self._request_statuses(now))
+
+    @property
+    def waits_for_time(self) -> bool:
+        """Whether `expire` may have something to do later if nothing else happens."""
+        state = self._membership.state
+        is_owner_absent = any(stream.owner not in self._members for stream in state.streams.values())
+        is_pause_limited = any(pause.until is not None for pause in state.pauses.values())
+        is_asking = self._board.requests.is_waiting
+        return bool(self.absent_since or self.not_back_yet or is_owner_absent or is_pause_limited or is_asking)
+
+    def shift_deadlines(self, by: timedelta) -> tuple[Effect, ...]:
+        """Shift every deadline: the wall clock was set by this much."""
+        self.absent_since = {name: since + by for name, since in self.absent_since.items()}
+        self._board.shift(by)
+        return self._change(self._membership.shift_pauses(by))
+
+    def _change(self, changes: Changes) -> tuple[Effect, ...]:
+        """Apply the changes of a fact, and return the effect that stores them."""
+        self._membership.apply(*changes)
+        return state_changed(changes)
+
+    def _request_statuses(self, now: datetime) -> Iterator[Deliver]:
+        """Ask for the figures that are old, the participants alone: nobody else has to act on it."""
+        for name in self._board.requests.take_due(self._may_report, now=now):
+            request = self._messages.compose(kinds.PARTICIPANT_REQUEST_STATUS, {}, now=now, to=(name,))
+            yield Deliver(request, self._membership.connections_of((name,)))
+
+    def _may_report(self, participant: str) -> bool:
+        """Return whether a participant may answer, and takes part in chats, which tools and bridges do not."""
+        answer = Draft(kind=kinds.PARTICIPANT_STATUS, to=(GATEWAY,), payload={})
+        return all(self._membership.may_send(participant, one) for one in (answer, Draft(kind=kinds.CHAT, payload={})))
+
+    def _resumed(self, participant: str, pause_id: str | None, now: datetime) -> Broadcast:
+        """Announce the end of a pause that timed out. Few agents have the capability `participant/resume`."""
+        resume: Envelope = self._messages.compose(
+            kinds.PARTICIPANT_RESUME,
+            Resume(reason="timeout"),
+            now=now,
+            to=(participant,),
+            correlation_id=(pause_id,) if pause_id else (),
+        )
+        return Broadcast(resume)
