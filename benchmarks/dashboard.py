@@ -106,7 +106,7 @@ class Load:
         number, round_number = self.sent % len(self._names), self.sent // len(self._names)
         self.sent += 1
         draft = {"kind": kinds.PARTICIPANT_STATUS, "payload": status_of(number, round_number)}
-        receipt = self._service.receive(None, self._names[number], read_draft(draft))
+        receipt = self._service.receive(None, self._names[number], read_draft(draft)).receipt
         assert receipt.refused is None, receipt.refused
         if self.sent % 500 == 0:
             text = {"text": f"Progress report {self.sent}: **done** with `part {round_number}`."}

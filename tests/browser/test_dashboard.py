@@ -843,7 +843,8 @@ async def test_of_many_participants_only_rows_in_view_exist(
     for number in range(300):
         status = {"messages_in_context": 3, "tokens": 1_000 + 400 * number, **WINDOW, "context": REPORTED}
         draft = read_draft({"kind": kinds.PARTICIPANT_STATUS, "payload": status})
-        assert gateway.service.receive(None, ParticipantId(f"agent-{number:03}"), draft).refused is None
+        sent = gateway.service.receive(None, ParticipantId(f"agent-{number:03}"), draft)
+        assert sent.receipt.refused is None
     page = await open_dashboard()
     listbox = page.get_by_role("listbox", name="Participants")
     rows = listbox.get_by_role("option")

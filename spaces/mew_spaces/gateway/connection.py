@@ -15,6 +15,7 @@ from mew_protocol.ids import ParticipantId
 from mew_protocol.join import JoinRequest, join_request
 from mew_protocol.kinds import SYSTEM_HEARTBEAT, SYSTEM_JOIN
 
+from mew_spaces.core.events import FrameArrives
 from mew_spaces.gateway.outbound import OutboundChannel
 from mew_spaces.gateway.registry import SpaceRegistry
 from mew_spaces.gateway.service import SpaceService
@@ -145,7 +146,7 @@ class Connection:
         if isinstance(message, StreamFrame):
             if self._may_send():
                 assert self._participant is not None
-                self._service.relay(self.id, self._participant, message)
+                self._service.submit(FrameArrives(self.id, self._participant, message))
             return
         self._about = message.id
         request = join_request(message)

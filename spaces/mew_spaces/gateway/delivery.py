@@ -134,7 +134,7 @@ class DeliverySessions:
         if connection in self.by_connection:
             return
         log = self._log
-        newest = log.next_sequence - 1
+        newest = log.staged_through
         session = DeliverySession(newest, newest=newest, batches_presence=request.batches_presence)
         reason: str | None = None
         if request.since is not None:

@@ -108,7 +108,7 @@ async def _running_tasks(registry: SpaceRegistry) -> AsyncIterator[None]:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_check_timeouts, registry)
         for service in registry:
-            tasks.start_soon(_must_run, service.keep_storing)
+            tasks.start_soon(_must_run, service.storage.run)
             tasks.start_soon(_must_run, service.keep_announcing)
             tasks.start_soon(_must_run, service.figures.run)
             tasks.start_soon(_must_run, partial(service.attention.run, registry.event_streams.wake))

@@ -200,7 +200,7 @@ class HttpApi:
     @serves("GET", "/ready", bodies.ReadyAnswer, errors=(503,), needs_token=False)
     async def _ready(self, _call: Call) -> BaseModel:
         """Readiness check: 503 while envelopes cannot be stored."""
-        if not all(service.is_storing for service in self._registry):
+        if not all(service.storage.is_storing for service in self._registry):
             raise ApiError(503, errors.NOT_STORED, NOT_STORED_MESSAGE)
         return bodies.ReadyAnswer(status="ready")
 

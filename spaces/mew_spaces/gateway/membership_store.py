@@ -66,7 +66,8 @@ class MembershipStore:
         self.state = SpaceState() if folder is None else _read(folder / ROSTER_FILE_NAME)
         self._folder = folder
         self._log = space_log
-        self._reserved: ReservedFile | None = None
+        self.reserved: ReservedFile | None = None
+        """Disk space for a change that is being stored."""
         if space_log is not None:
             _restore(self.state, space_log.state())
         invited = self.state.invited
@@ -147,13 +148,13 @@ class MembershipStore:
         if self._folder is not None:
             self.release()
             needed_bytes = len(self._content().encode()) + envelope_bytes + _ENTRY_BYTES
-            self._reserved = ReservedFile(self._folder / ROSTER_FILE_NAME, needed_bytes)
+            self.reserved = ReservedFile(self._folder / ROSTER_FILE_NAME, needed_bytes)
 
     def release(self) -> None:
         """Give reserved disk space back, if it is not used."""
-        if self._reserved is not None:
-            self._reserved.release()
-            self._reserved = None
+        if self.reserved is not None:
+            self.reserved.release()
+            self.reserved = None
 
     def stage(self, changes: Iterable[Change]) -> None:
         """Have changes stored with the next batch of the log."""
@@ -176,9 +177,9 @@ class MembershipStore:
             return
         path = self._folder / ROSTER_FILE_NAME
         try:
-            if self._reserved is not None:
-                self._reserved.replace(self._content())
-                self._reserved = None
+            if self.reserved is not None:
+                self.reserved.replace(self._content())
+                self.reserved = None
             else:
                 replace_private_file(path, self._content())
         except OSError as error:

@@ -31,7 +31,7 @@ def gateway_metrics(services: Iterable["SpaceService"]) -> tuple[Metric, ...]:
             ("slow_consumers_total", "Slow consumers that were disconnected", load.slow_consumers),
             ("queued_bytes", "Bytes that wait for members to read them", load.queued_bytes),
             ("unstored_items", "Envelopes and effects that wait for the disk", load.unstored_items),
-            ("is_storing", "1 while envelopes can be stored, else 0", service.is_storing),
+            ("is_storing", "1 while envelopes can be stored, else 0", service.storage.is_storing),
             ("open_proposals", "Proposals without a decision", load.open_proposals),
         )
         for name, text, value in figures:

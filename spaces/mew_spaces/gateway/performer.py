@@ -47,7 +47,7 @@ FrameReader = Callable[[StreamFrame, AbstractSet[ParticipantId] | None], None]
 
 @dataclass(eq=False)
 class EffectPerformer:
-    """Performs one effect at a time. `audit` None: nothing is logged."""
+    """Performs effects in order. `audit` None: nothing is logged."""
 
     space: Space
     log: SpaceLog
@@ -65,24 +65,29 @@ class EffectPerformer:
     frame_readers: set[FrameReader] = field(default_factory=set)
     """Readers without a connection that receive the frames of streams."""
 
-    def perform(self, effect: Effect) -> None:
-        """Perform an effect that is not a broadcast."""
-        match effect:
-            case Broadcast():
-                raise AssertionError("a broadcast is numbered before it is performed")
-            case Deliver():
-                self._deliver(effect)
-            case Greet(_, connections):
-                if not self.channels.keys().isdisjoint(connections):
-                    self._deliver(self.space.welcome(effect, now=self.clock()))
-            case Relay():
-                self._relay(effect)
-            case Admit() | Dismiss() | CloseConnection():
-                self._change_connection(effect)
-            case StateChanged() | AddToken() | RevokeTokens() | AuditNote():
-                self._change_membership(effect)
-            case _:
-                assert_never(effect)
+    def perform(self, effects: Iterable[Effect], numbered: Iterable[tuple[bytes, int | None]] = ()) -> None:
+        """Perform effects in order, their broadcasts with these bytes and numbers; None was not stored."""
+        broadcasts = iter(numbered)
+        for effect in effects:
+            match effect:
+                case Broadcast():
+                    data, sequence = next(broadcasts)
+                    self.write_broadcast(effect, data, sequence)
+                    if self.audit is not None:
+                        self._log_broadcast(self.audit, effect, data)
+                case Deliver():
+                    self._deliver(effect)
+                case Greet(_, connections):
+                    if not self.channels.keys().isdisjoint(connections):
+                        self._deliver(self.space.welcome(effect, now=self.clock()))
+                case Relay():
+                    self._relay(effect)
+                case Admit() | Dismiss() | CloseConnection():
+                    self._change_connection(effect)
+                case StateChanged() | AddToken() | RevokeTokens() | AuditNote():
+                    self._change_membership(effect)
+                case _:
+                    assert_never(effect)
 
     def _deliver(self, effect: Deliver) -> None:
         envelope, connections, is_secret = effect.envelope, effect.connections, effect.is_secret
@@ -109,11 +114,8 @@ class EffectPerformer:
             for receive in tuple(self.frame_readers):
                 receive(frame, recipients)
 
-    def write_broadcast(self, effect: Broadcast, data: bytes, sequence: int | None, *, is_logged: bool) -> None:
-        """Write a broadcast with the bytes `data` to the members; `sequence` is None if it could not be stored.
-
-        `is_logged` says that the audit log has its line already.
-        """
+    def write_broadcast(self, effect: Broadcast, data: bytes, sequence: int | None) -> None:
+        """Write a broadcast with the bytes `data` to the members; `sequence` is None if it could not be stored."""
         envelope, fanout = effect.envelope, self.fanout
         without: Collection[ConnectionId] = effect.without
         counted = frame_json(numbered(data, sequence)) if fanout.numbered and sequence is not None else None
@@ -128,18 +130,19 @@ class EffectPerformer:
             self.figures.observe_summary(envelope.sender, envelope.body)
         elif kind == kinds.PARTICIPANT_COMPACT_DONE and envelope.to:
             self.figures.observe_answer(envelope.sender, envelope.to[0], envelope.body)
-        if self.audit is not None and not is_logged:
-            left_out = {self.owners[one] for one in effect.without if one in self.owners}
-            names = tuple(name for name in self.space.members if name not in left_out)
-            recipients = names if len(names) <= self.audit.max_named_recipients else len(names)
-            about = {"source_participant": envelope.sender}
-            self.audit.log_delivered(envelope, data, recipients, now=self.clock(), metadata=about)
+
+    def _log_broadcast(self, audit: AuditLog, effect: Broadcast, data: bytes) -> None:
+        left_out = {self.owners[one] for one in effect.without if one in self.owners}
+        names = tuple(name for name in self.space.members if name not in left_out)
+        recipients = names if len(names) <= audit.max_named_recipients else len(names)
+        about = {"source_participant": effect.envelope.sender}
+        audit.log_delivered(effect.envelope, data, recipients, now=self.clock(), metadata=about)
 
     def close_all(self, participant: ParticipantId, code: int, reason: str) -> None:
         """Close the connections of a participant, except to its log file."""
         kept = self.virtual.get(participant)
         for connection in [one for one, owner in self.owners.items() if owner == participant and one != kept]:
-            self.perform(CloseConnection(connection, code, reason))
+            self._change_connection(CloseConnection(connection, code, reason))
 
     def send(self, framed: bytes, connections: Iterable[ConnectionId]) -> None:
         """Write a framed message to connections that may not have joined."""
@@ -169,7 +172,7 @@ class EffectPerformer:
         match effect:
             case StateChanged(changes):
                 self.store.write_roster(changes)
-                self.sessions.frames.follow(changes, self.log.next_sequence - 1)
+                self.sessions.frames.follow(changes, self.log.staged_through)
                 for change in changes:
                     if isinstance(reported := change.value, ReportedStatus):
                         self.figures.observe(change.key, reported.status, reported.received_at.timestamp())

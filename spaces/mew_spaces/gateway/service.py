@@ -1,14 +1,14 @@
 """Connects one space to its connections: events in, effects performed in order.
 
 Owns, for one space, its core, connection ids, and the clock and ids that the pure core gets as arguments. What happens
-to the space is an event, which its storage puts in order: it is decided, stored and completed. Does not know sockets,
-HTTP, or how an event is stored.
+to the space is an event, which its storage puts in order: it is decided, stored, applied and performed. Does not know
+sockets, HTTP, or how an event is stored.
 """
 
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import datetime, timedelta
 from functools import partial
@@ -21,7 +21,7 @@ import anyio
 from anyio import to_thread
 from mew_listener.log_budget import survived
 from mew_protocol import errors, kinds
-from mew_protocol.codec import StreamFrame, decode_envelope
+from mew_protocol.codec import decode_envelope
 from mew_protocol.envelope import Draft, Envelope, wire_timestamp
 from mew_protocol.ids import GATEWAY, ParticipantId
 from mew_protocol.join import DeliveryRequest
@@ -33,14 +33,13 @@ from mew_settings.installation import install_command
 from websockets.frames import CloseCode
 
 from mew_spaces.config.settings import SpaceConfig
-from mew_spaces.core.effects import Broadcast, Deliver, Effect, Receipt, StateChanged
+from mew_spaces.core.effects import Broadcast, Deliver, Receipt, StateChanged
 from mew_spaces.core.events import (
     ClockJumps,
     ConnectionId,
     ConnectionJoins,
     ConnectionLeaves,
     EnvelopeArrives,
-    FrameArrives,
     LogFileJoins,
     SpaceEvent,
     TimePasses,
@@ -183,13 +182,13 @@ class SpaceService:
         )
         self.figures = figures or FigureStore()
         self._audit = audit
-        self._performer = EffectPerformer(
+        self.performer = EffectPerformer(
             self.space, self.log, self._fanout, self.sessions, self.store, audit, self._clock, self.figures
         )
-        self.frame_readers = self._performer.frame_readers
+        self.frame_readers = self.performer.frame_readers
         self._deliveries: dict[ConnectionId, DeliveryRequest] = {}
         """The requests of connections with a join that is not completed yet."""
-        self.storage: Storage = LocalStorage(self.log, self.store, self) if open_storage is None else open_storage(self)
+        self.storage: Storage = LocalStorage(self) if open_storage is None else open_storage(self)
         if self.webhook is not None:
             self.webhook.takes_over = self.storage.is_shared
         self.attention = AttentionWatch(
@@ -220,13 +219,13 @@ class SpaceService:
 
     def attach(self, connection: ConnectionId, channel: OutboundChannel) -> None:
         """Set the channel that writes to a connection."""
-        self._performer.channels[connection] = channel
+        self.performer.channels[connection] = channel
 
     def join(
         self, connection: ConnectionId, participant: ParticipantId, delivery: DeliveryRequest | None = None
     ) -> None:
         """Let a connection in after its token was checked; with `delivery` it gets numbers, receipts and replay."""
-        self._performer.owners[connection] = participant
+        self.performer.owners[connection] = participant
         if gateway_of(connection) != self.storage.gateway:  # opened before this gateway got its number
             self.refuse_join(connection)
             return
@@ -254,7 +253,7 @@ class SpaceService:
     ) -> None:
         """Send an error to a connection that may not join, then close it. `retry_after` is in seconds."""
         about = (error, message, code, retry_after, correlation_id)
-        self.perform(self.space.connections.reject(connection, *about, now=self._clock()))
+        self.performer.perform(self.space.connections.reject(connection, *about, now=self._clock()))
 
     def send_error(
         self,
@@ -268,25 +267,25 @@ class SpaceService:
         """Send an error about a message that is unreadable or not allowed yet."""
         capabilities = () if error == errors.NOT_JOINED else None
         payload = ErrorPayload(error=error, message=message, code=code, your_capabilities=capabilities)
-        participant = self._performer.owners.get(connection)
+        participant = self.performer.owners.get(connection)
         envelope = self.space.messages.compose_error(
             payload, participant, now=self._clock(), envelope_id=correlation_id
         )
-        self._performer.perform(Deliver(envelope, (connection,)))
+        self.performer.perform((Deliver(envelope, (connection,)),))
 
     def leave(self, connection: ConnectionId) -> None:
         """Handle a closed connection."""
-        participant = self._performer.owners.pop(connection, None)
+        participant = self.performer.owners.pop(connection, None)
         self._deliveries.pop(connection, None)
         if participant is not None and gateway_of(connection) == self.storage.gateway:
             self.submit(ConnectionLeaves(connection, participant))
         self._fanout.remove(connection)
         self.sessions.end(connection)
-        self._performer.channels.pop(connection, None)
+        self.performer.channels.pop(connection, None)
 
     def close_connections(self, most: int) -> int:
         """Ask up to `most` clients to connect again. Returns how many connections are left, these included."""
-        channels, owners = self._performer.channels, self._performer.owners
+        channels, owners = self.performer.channels, self.performer.owners
         is_open = (one for name in owners if (one := channels.get(name)) is not None and one.is_open)
         for channel in tuple(islice(is_open, most)):
             channel.close(CloseCode.SERVICE_RESTART, "")
@@ -296,7 +295,7 @@ class SpaceService:
         """Disconnect a slow consumer as soon as the current effects are performed."""
         self._slow.append(connection)
         if self._call_soon is not None:  # it may have become slow at the end of a turn, behind all effects
-            self._call_soon(self._catch_up)
+            self._call_soon(self.settle)
 
     # Virtual participants: log files that receive what a member receives
 
@@ -305,7 +304,7 @@ class SpaceService:
         configured = self.config.participants.get(participant)
         if configured is None or configured.output_log is None or self._writer is None:
             return
-        if participant in self._performer.virtual or not self.tokens.knows(participant):
+        if participant in self.performer.virtual or not self.tokens.knows(participant):
             return
         if not self.storage.gateway and self.storage.is_shared:
             return
@@ -318,16 +317,16 @@ class SpaceService:
             log.warning("output_log of %s: cannot be written, nothing is logged: %s", participant, error)
             return
         connection = self.new_connection()
-        self._performer.virtual[participant] = connection
+        self.performer.virtual[participant] = connection
         self.attach(connection, channel)
-        self._performer.owners[connection] = participant
+        self.performer.owners[connection] = participant
         self.submit(LogFileJoins(connection, participant))
 
     def disconnect_virtual(self) -> None:
         """Disconnect every log file; the check of timeouts connects them again."""
-        while self._performer.virtual:
-            _, connection = self._performer.virtual.popitem()
-            self._performer.channels[connection].close(CloseCode.SERVICE_RESTART, "")
+        while self.performer.virtual:
+            _, connection = self.performer.virtual.popitem()
+            self.performer.channels[connection].close(CloseCode.SERVICE_RESTART, "")
             self.leave(connection)
 
     def connect_virtual_participants(self) -> None:
@@ -338,37 +337,33 @@ class SpaceService:
 
     # Envelopes and stream frames
 
-    def receive(
-        self, connection: ConnectionId | None, sender: ParticipantId, draft: Draft, data: bytes | None = None
-    ) -> Receipt:
-        """Handle an envelope from a socket, or from HTTP without a connection: the same rules.
-
-        `data` is what the envelope's `encode` returns, if that is known. The receipt is `PENDING` until it is stored.
-        """
-        return self._receive(connection, sender, draft, data).receipt
-
     async def post(self, sender: ParticipantId, draft: Draft) -> Receipt:
         """Handle an envelope from HTTP, and wait for its receipt. Raises `OutcomeUnknown` if it takes too long."""
         self.connect_virtual(sender)
-        submission = self._receive(None, sender, draft, None, asyncio.get_running_loop().create_future())
-        if submission.receipt is not PENDING:
-            return submission.receipt
-        assert submission.answer is not None
-        await asyncio.wait((submission.answer,), timeout=ANSWER_SECONDS)
-        if not submission.answer.done():
-            raise OutcomeUnknown(
-                "the gateway does not know yet whether this envelope is stored; send it again with the same id"
-            )
+        answer: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+        submission = self.receive(None, sender, draft, answer=answer)
+        if submission.receipt is PENDING:
+            await asyncio.wait((answer,), timeout=ANSWER_SECONDS)
+            if not answer.done():
+                raise OutcomeUnknown(
+                    "the gateway does not know yet whether this envelope is stored; send it again with the same id"
+                )
         return submission.receipt
 
-    def _receive(
+    def receive(
         self,
         connection: ConnectionId | None,
         sender: ParticipantId,
         draft: Draft,
-        data: bytes | None,
+        data: bytes | None = None,
+        *,
         answer: "asyncio.Future[Receipt] | None" = None,
     ) -> Submission:
+        """Handle an envelope from a socket, or from HTTP without a connection: the same rules.
+
+        `data` is what the envelope's `encode` returns, if that is known. The receipt, which `answer` gets as well, is
+        `PENDING` until the envelope is stored.
+        """
         now = self._clock()
         # Only sessions send an envelope again, and HTTP clients, which cannot know whether a request arrived whose
         # answer they did not get. Others may mean something new by an id that they used before.
@@ -377,17 +372,11 @@ class SpaceService:
         receipt = self.space.check(draft, sender=sender, connection=connection, now=now)
         if receipt is None:
             self.storage.submit(submission)
-            return submission
-        # A refusal, or a heartbeat: nothing to store, and no other gateway has to know.
-        submission.decision = Decided(submission.event, receipt, now, draft, data)
-        self._complete_envelope(submission, submission.decision)
-        submission.resolve(receipt)
-        self._catch_up()
+        else:  # nothing to store, and no other gateway has to know
+            submission.decision = Decided(submission.event, receipt, now, draft, data)
+            self.complete(submission, is_stored=True)
+            self.settle()
         return submission
-
-    async def keep_storing(self) -> None:
-        """Store events until cancelled. A log in memory does not need this task."""
-        await self.storage.run()
 
     async def keep_announcing(self) -> None:
         """Send collected presences until cancelled, to the sessions that take them in batches."""
@@ -397,11 +386,7 @@ class SpaceService:
             for to, changes in self.sessions.presences.drain():
                 payload = {"changes": changes}
                 batch = self.space.messages.compose(kinds.SYSTEM_PRESENCE_BATCH, payload, now=self._clock())
-                self._performer.send(frame_json(batch.encode()), to)
-
-    def relay(self, connection: ConnectionId, sender: ParticipantId, frame: StreamFrame) -> None:
-        """Handle a stream frame from a socket."""
-        self.submit(FrameArrives(connection, sender, frame))
+                self.performer.send(frame_json(batch.encode()), to)
 
     def expire(self) -> None:
         """Check timeouts, token files and a full disk. Call this regularly."""
@@ -413,7 +398,7 @@ class SpaceService:
             self.log.expire(self._clock().timestamp())
         with survived("the refresh of tokens", log):
             for participant in self.tokens.refresh():  # a token file changed, or its time is over
-                self._performer.close_all(participant, errors.CLOSE_UNAUTHORIZED, errors.UNAUTHORIZED)
+                self.performer.close_all(participant, errors.CLOSE_UNAUTHORIZED, errors.UNAUTHORIZED)
         with survived("the check of timeouts", log):
             if self.storage.is_shared:  # the gateway that wrote a log file may have ended
                 self.connect_virtual_participants()
@@ -445,14 +430,9 @@ class SpaceService:
         """Number of connections that receive broadcasts."""
         return len(self._fanout)
 
-    @property
-    def is_storing(self) -> bool:
-        """Whether accepted envelopes can be stored."""
-        return self.storage.is_storing
-
     def load(self) -> SpaceLoad:
         """Return how busy the space is."""
-        queued_bytes = sum(channel.waiting_bytes for channel in self._performer.channels.values())
+        queued_bytes = sum(channel.waiting_bytes for channel in self.performer.channels.values())
         proposals = sum(1 for _ in self.space.membership.undecided_proposals)
         return SpaceLoad(self._fanout.deliveries, self._slow_consumers, queued_bytes, self.storage.waiting, proposals)
 
@@ -464,21 +444,18 @@ class SpaceService:
         """End the history for its readers, and write the rest of the logs and broadcasts."""
         self._fanout.request_flush = self._call_soon = None
         self._fanout.flush()
-        self._catch_up()
+        self.settle()
         self.storage.stop()
         if self._writer is not None:
             self._writer.close()
 
     # Events in their order: see `Host` in `storage`
 
-    def decide(self, submission: Submission) -> Decided:
-        """Decide the next event of a space that has no other gateway."""
-        self.space.batch += 1
-        submission.decision = decision = self.space.decide(submission.event, now=self._clock())
-        return decision
-
     def number(self, submission: Submission, *, at_once: bool = False) -> None:
-        """Stage the broadcasts of a decided event in the log; `at_once` stores its only one. Raises `NotStored`."""
+        """Stage the changes and broadcasts of a decided event in the log; `at_once` stores its only broadcast.
+
+        Raises `NotStored`.
+        """
         decision = submission.decision
         assert decision is not None
         at = decision.now.timestamp()
@@ -495,32 +472,61 @@ class SpaceService:
                 if data is None:
                     data = envelope.encode()
                 numbered.append((data, add(data, sender=envelope.sender, id=envelope.id, at=at)))
+            elif isinstance(effect, StateChanged):
+                self.store.stage(effect.changes)
         submission.numbered = tuple(numbered)
 
     def complete(self, submission: Submission, *, is_stored: bool, is_own: bool = True) -> None:
-        """Make a decided event true and perform its effects. One that is not stored is refused, unless it is a fact."""
+        """Perform the effects of an event that is true now, and answer its sender if that is on this gateway."""
         decision = submission.decision
         assert decision is not None
         if decision.problem is not None:
             log.error("failed to apply an event", exc_info=decision.problem)
         # Each event is in the logs of the gateway that it came to.
-        self._performer.audit = self._audit if is_own else None
+        self.performer.audit = self._audit if is_own else None
         if isinstance(decision.event, EnvelopeArrives):
-            if not is_stored and decision.receipt.accepted is not None and not decision.is_duplicate:
-                self.refuse(submission)
-                return
-            if not self.storage.is_shared:  # else it is true already
-                after = submission.numbered[0][1] - 1 if submission.numbered else self.log.position.sequence
-                follows = self.space.apply(decision, after=after)
-                for effect in follows:
-                    if isinstance(effect, StateChanged):
-                        self.store.stage(effect.changes)
-            self._complete_envelope(submission, decision, is_own=is_own)
+            self._complete_envelope(submission, decision.event, decision, is_own=is_own)
         else:
             unstored = [(data, None) for data, _ in submission.numbered]
-            self.perform(decision.receipt.effects, submission.numbered if is_stored else unstored)
-        self._performer.audit = self._audit
+            self.performer.perform(decision.receipt.effects, submission.numbered if is_stored else unstored)
+        self.performer.audit = self._audit
         submission.resolve(decision.receipt)
+
+    def _complete_envelope(
+        self, submission: Submission, event: EnvelopeArrives, decision: Decided, *, is_own: bool
+    ) -> None:
+        """Perform the effects of an envelope, write its lines to the logs, and answer its sender."""
+        receipt, draft, audit = decision.receipt, decision.draft, self.performer.audit
+        if draft is None or decision.is_duplicate or decision.problem is not None:
+            if is_own and event.connection is not None:
+                self._answer(event.connection, event.sender, receipt)
+            return
+        effects, accepted, _, _, permitted = receipt
+        first = effects[0] if len(effects) == 1 else None
+        if isinstance(first, Broadcast) and first.envelope is accepted and permitted is not None:
+            # Nearly every envelope. All its log lines are made in one call.
+            ((data, sequence),) = submission.numbered
+            if audit is not None:
+                about: tuple[str, Transport] = event.sender, "http" if event.connection is None else "websocket"
+                audit.log_accepted(accepted, data, *about, self.space.members, permitted, now=decision.now)
+            self.performer.write_broadcast(first, data, sequence)
+            return
+        if audit is not None:
+            self._log_received(audit, event, decision, draft)
+        self.performer.perform(effects, submission.numbered)
+        if is_own and event.may_repeat and event.connection is not None:
+            self._acknowledge(event.connection, event.sender, receipt)
+
+    def _log_received(self, audit: AuditLog, event: EnvelopeArrives, decision: Decided, draft: Draft) -> None:
+        """Write the lines of an envelope that is refused, or that does more than reach all members."""
+        _, accepted, refused, _, permitted = decision.receipt
+        transport: Transport = "http" if event.connection is None else "websocket"
+        logged = accepted or draft
+        sent = decision.data if decision.data is not None and logged is draft else logged.encode()
+        reason = refused.error if refused else None
+        audit.log_received(logged.id, sent, event.sender, transport, now=decision.now, rejected=reason)
+        if permitted is not None:
+            audit.log_decision(logged, event.sender, permitted, transport, now=decision.now)
 
     def refuse(self, submission: Submission) -> None:
         """Tell the sender of an event that it is not stored."""
@@ -531,54 +537,19 @@ class SpaceService:
             draft = event.draft or decode_envelope(event.data or b"")
             payload = ErrorPayload(error=errors.NOT_STORED, message=NOT_STORED_MESSAGE, attempted_kind=draft.kind)
             receipt = self.space.refuse(payload, draft, event.sender, event.connection, now=self._clock())
-            self.perform(receipt.effects)
+            self.performer.perform(receipt.effects)
             submission.resolve(receipt)
 
     def settle(self) -> None:
         """Follow up when everything stored is completed: disconnect slow consumers, continue replays."""
-        self._catch_up()
-
-    def perform(self, effects: Sequence[Effect], numbered: Sequence[tuple[bytes, int | None]] = ()) -> None:
-        """Perform effects in order, their broadcasts with these bytes and numbers."""
-        broadcasts = iter(numbered)
-        for effect in effects:
-            if isinstance(effect, Broadcast):
-                self._performer.write_broadcast(effect, *next(broadcasts), is_logged=False)
-            else:
-                self._performer.perform(effect)
-
-    def _complete_envelope(self, submission: Submission, decision: Decided, *, is_own: bool = True) -> None:
-        """Perform the effects of an envelope, write its lines to the logs, and answer its sender."""
-        event, receipt, draft, now = decision.event, decision.receipt, decision.draft, decision.now
-        assert isinstance(event, EnvelopeArrives)
-        connection, sender = event.connection, event.sender
-        if draft is None or decision.is_duplicate or decision.problem is not None:
-            if is_own and connection is not None:
-                self._answer(connection, sender, receipt)
-            return
-        audit = self._performer.audit
-        effects, accepted, refused, _, permitted = receipt
-        first = effects[0] if len(effects) == 1 else None
-        transport: Transport = "http" if connection is None else "websocket"
-        if isinstance(first, Broadcast) and first.envelope is accepted and permitted is not None:
-            # Nearly every envelope. All its log lines are made in one call.
-            ((data, sequence),) = submission.numbered
-            if audit is not None:
-                audit.log_accepted(accepted, data, sender, transport, self.space.members, permitted, now=now)
-            self._performer.write_broadcast(first, data, sequence, is_logged=True)
-            return
-        if audit is not None:
-            logged = accepted or draft
-            sent = decision.data if decision.data is not None and logged is draft else logged.encode()
-            reason = refused.error if refused else None
-            audit.log_received(logged.id, sent, sender, transport, now=now, rejected=reason)
-            if permitted is not None:
-                audit.log_decision(logged, sender, permitted, transport, now=now)
-        self.perform(effects, submission.numbered)
-        if is_own and connection is not None and event.may_repeat and accepted is not None:
-            is_echoed = any(isinstance(one, Broadcast) and one.envelope.id == accepted.id for one in effects)
-            if not is_echoed and accepted.kind != kinds.SYSTEM_HEARTBEAT:
-                self._performer.perform(self._receipt(connection, sender, accepted.id, status="accepted"))
+        while self._slow and not self._is_ending_slow:  # the departure of one may make others slow
+            self._is_ending_slow = True
+            try:
+                self._end_slow(self._slow.pop())
+            finally:
+                self._is_ending_slow = False
+        if self.sessions.replaying and self.storage.is_settled:
+            self.sessions.replay()
 
     # Answers to senders
 
@@ -589,7 +560,15 @@ class SpaceService:
             self.send_error(connection, refused.error, refused.message or "", code=refused.code)
         elif accepted is not None:
             where = {key: value for key, value in receipt.answer.items() if key == "position"}
-            self._performer.perform(self._receipt(connection, sender, accepted.id, status="duplicate", **where))
+            self.performer.perform((self._receipt(connection, sender, accepted.id, status="duplicate", **where),))
+
+    def _acknowledge(self, connection: ConnectionId, sender: ParticipantId, receipt: Receipt) -> None:
+        """Tell a session that its envelope was accepted, if it does not get that envelope back."""
+        accepted = receipt.accepted
+        if accepted is None or accepted.kind == kinds.SYSTEM_HEARTBEAT:
+            return
+        if not any(isinstance(one, Broadcast) and one.envelope.id == accepted.id for one in receipt.effects):
+            self.performer.perform((self._receipt(connection, sender, accepted.id, status="accepted"),))
 
     def _receipt(self, connection: ConnectionId, to: str, envelope_id: str | None, **payload: Any) -> Deliver:
         """Return a `system/receipt` about an envelope, or without an id about a session: `live` or `gap`."""
@@ -605,29 +584,16 @@ class SpaceService:
         return Deliver(envelope, (connection,), is_secret=True)
 
     def _notify_session(self, connection: ConnectionId, *, position: Position, **about: Any) -> None:
-        participant = self._performer.owners.get(connection, "")
-        self._performer.perform(self._receipt(connection, participant, None, **about, position=str(position)))
-
-    # Slow consumers and replays
-
-    def _catch_up(self) -> None:
-        """Disconnect slow consumers, and write on to the sessions that replay."""
-        while self._slow and not self._is_ending_slow:  # the departure of one may make others slow
-            self._is_ending_slow = True
-            try:
-                self._end_slow(self._slow.pop())
-            finally:
-                self._is_ending_slow = False
-        if self.sessions.replaying and self.storage.is_settled:
-            self.sessions.replay()
+        participant = self.performer.owners.get(connection, "")
+        self.performer.perform((self._receipt(connection, participant, None, **about, position=str(position)),))
 
     def _end_slow(self, connection: ConnectionId) -> None:
         """Tell a slow consumer why and disconnect it."""
-        channel = self._performer.channels.get(connection)
+        channel = self.performer.channels.get(connection)
         if channel is None:
             return
         self._slow_consumers += 1
-        participant = self._performer.owners.get(connection)
+        participant = self.performer.owners.get(connection)
         log.warning("%s: disconnected as a slow consumer", participant or "a connection that has not joined")
         message = "you read more slowly than messages arrive and were disconnected; join again to continue"
         payload = ErrorPayload(error=errors.SLOW_CONSUMER, message=message)

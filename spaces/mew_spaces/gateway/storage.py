@@ -12,9 +12,10 @@ earlier one of it, since that change becomes true only when the batch is stored.
 import logging
 from asyncio import Future
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol
 
 import anyio
@@ -22,9 +23,9 @@ from anyio import to_thread
 from mew_listener.log_budget import survived
 from mew_protocol import kinds
 
-from mew_spaces.core.effects import Broadcast, Receipt, StateChanged
+from mew_spaces.core.effects import Broadcast, Effect, Receipt, StateChanged
 from mew_spaces.core.events import EnvelopeArrives, FrameArrives, SpaceEvent
-from mew_spaces.core.space import ONLY_PASSED_ON, Decided
+from mew_spaces.core.space import ONLY_PASSED_ON, Decided, Space
 from mew_spaces.gateway.membership_store import MembershipStore
 from mew_spaces.log.memory import Batch, NotStored, SpaceLog
 
@@ -65,14 +66,21 @@ class Submission:
 class Host(Protocol):
     """The space, as its storage sees it."""
 
-    def decide(self, submission: Submission) -> Decided:
-        """Decide the next event by the clock of the space."""
+    space: Space
+    log: SpaceLog
+    store: MembershipStore
+
+    def now(self) -> datetime:
+        """Return the time by the clock of the space."""
 
     def number(self, submission: Submission, *, at_once: bool = False) -> None:
-        """Stage the broadcasts of a decided event in the log; `at_once` stores its only one. Raises `NotStored`."""
+        """Stage the changes and broadcasts of a decided event in the log; `at_once` stores its only broadcast.
+
+        Raises `NotStored`.
+        """
 
     def complete(self, submission: Submission, *, is_stored: bool) -> None:
-        """Make a decided event true and perform its effects. One that is not stored is refused, unless it is a fact."""
+        """Perform the effects of an event that is true now, and answer its sender."""
 
     def refuse(self, submission: Submission) -> None:
         """Tell the sender of an event that it is not stored."""
@@ -131,18 +139,22 @@ class Storage(Protocol):
 
 
 class LocalStorage:
-    """The storage of the only gateway of a space: its log, and its list of invitations and removals."""
+    """The storage of the only gateway of a space: its log, and its list of invitations and removals.
+
+    An event is decided, stored and applied, and then its effects are performed.
+    """
 
     gateway = 0
     is_leader = True
     is_shared = False
     has_others = False
 
-    def __init__(self, space_log: SpaceLog, store: MembershipStore, host: Host) -> None:
-        self.log = space_log
-        self._store = store
+    def __init__(self, host: Host) -> None:
+        self.log = host.log
+        self._space = host.space
+        self._store = host.store
         self._host = host
-        self._is_immediate = not space_log.is_slow
+        self._is_immediate = not host.log.is_slow
         self._waiting: deque[Submission] = deque()
         self._in_flight: list[Submission] = []
         self._wake: anyio.Event | None = None  # an event can only be made where an event loop runs
@@ -150,16 +162,12 @@ class LocalStorage:
         self._is_running = False
         self._is_stopping = False
         self._is_closed = False
-        self._is_failing = False
+        self.is_storing = True
         self._is_probing = False
         """Whether a failed storage is tried again."""
         self._carried: Mapping[str, bytes | None] = {}
         """The state that was staged before the batch in flight."""
         self.is_settled = True
-
-    @property
-    def is_storing(self) -> bool:
-        return not self._is_failing
 
     @property
     def waiting(self) -> int:
@@ -178,7 +186,7 @@ class LocalStorage:
             self._wake.set()
 
     def check(self) -> None:
-        if self._is_failing and not self._in_flight:
+        if not self.is_storing and not self._in_flight:
             self.log.put("probe", _PROBE)
             self._is_probing = True
             if self._is_immediate:
@@ -214,14 +222,14 @@ class LocalStorage:
             self._wake = anyio.Event()  # before storing: what arrives while a batch is written wakes the next round
             # A thread cannot be cancelled: the batch will be in the log, so its members have to get it.
             with anyio.CancelScope(shield=True):
-                while self._has_work:
+                while self._waiting or self._has_state:
                     try:
                         if sealed := self._begin_batch():
                             await to_thread.run_sync(self.log.write, sealed)
                     except NotStored as error:
                         self._fail(error)
                     else:
-                        self._complete(sealed)
+                        self._publish(sealed)
                     await _keep_up_once(self.log)
         await anyio.sleep_forever()  # what is submitted from now on is stored by `_finish`
 
@@ -231,15 +239,15 @@ class LocalStorage:
             return
         self._is_busy = True
         try:
-            while self._has_work:
+            while self._waiting or self._has_state:
                 try:
                     if self._waiting:
                         self._store_first()
                     else:
                         self._is_probing = False
-                        self._carried = self.log.staged_state
+                        self._carried = dict(self.log.staged_state)
                         self.log.commit()
-                        self._is_failing = False
+                        self.is_storing = True
                 except NotStored as error:
                     self._fail(error)
         finally:
@@ -252,25 +260,28 @@ class LocalStorage:
         if isinstance(submission.event, EnvelopeArrives) and not self._may_store(submission.event):
             host.refuse(submission)
             return
-        self._carried = self.log.staged_state if self.log.has_staged_state else {}
-        effects = host.decide(submission).receipt.effects
+        self._carried = dict(self.log.staged_state) if self.log.staged_state else {}
+        effects = self._decide(submission).receipt.effects
         self._in_flight.append(submission)
         is_plain = len(effects) == 1 and isinstance(effects[0], Broadcast)
         host.number(submission, at_once=is_plain)
-        if not is_plain:
-            self._stage(submission)
-            if self.log.commit():
-                self._is_failing = False
+        if not is_plain and self.log.commit():
+            self.is_storing = True
         self._end_batch(is_stored=True)
 
+    def _decide(self, submission: Submission) -> Decided:
+        self._space.batch += 1
+        submission.decision = decision = self._space.decide(submission.event, now=self._host.now())
+        return decision
+
     @property
-    def _has_work(self) -> bool:
-        # What a full disk did not take waits for the next `check`, or for a fact.
-        return bool(self._waiting or self._is_probing or (self.log.has_staged_state and not self._is_failing))
+    def _has_state(self) -> bool:
+        """Whether a change of the state is to be stored; one that a full disk did not take waits for a `check`."""
+        return self._is_probing or (bool(self.log.staged_state) and self.is_storing)
 
     def _begin_batch(self) -> Batch:
         """Decide the events of the next batch, and return the entries still to be stored. Raises `NotStored`."""
-        self._carried = self.log.staged_state
+        self._carried = dict(self.log.staged_state)
         touched: set[object] = set()
         while self._waiting and not (self._in_flight and _depends(self._waiting[0].event, touched)):
             submission = self._waiting.popleft()
@@ -278,20 +289,19 @@ class LocalStorage:
             if isinstance(event, EnvelopeArrives) and not self._may_store(event):
                 self._host.refuse(submission)
                 continue
-            decision = self._host.decide(submission)
+            decision = self._decide(submission)
             self._in_flight.append(submission)
             self._host.number(submission)
-            self._stage(submission)
             if not _may_continue(decision, touched):
                 break
-        if self._is_failing and not (self._in_flight or self._is_probing):
+        if not self.is_storing and not (self._in_flight or self._is_probing):
             return _NOTHING
         self._is_probing = False
         return self.log.seal()
 
     def _may_store(self, event: EnvelopeArrives) -> bool:
         """Return False while the log cannot be written, and for a change that the disk has no room for."""
-        if self._is_failing or self._is_closed:
+        if not self.is_storing or self._is_closed:
             return False
         if event.draft is not None and event.draft.kind in _RESERVING_KINDS:
             # The list of who may join is written behind the log; a full disk has to be noticed before.
@@ -302,40 +312,53 @@ class LocalStorage:
                 return False
         return True
 
-    def _stage(self, submission: Submission) -> None:
-        assert submission.decision is not None
-        for effect in submission.decision.receipt.effects:
-            if isinstance(effect, StateChanged):
-                self._store.stage(effect.changes)
-
-    def _complete(self, sealed: Batch) -> None:
+    def _publish(self, sealed: Batch) -> None:
         if sealed:
-            self._is_failing = False
+            self.is_storing = True
             self.log.publish(sealed)
         self._end_batch(is_stored=True)
 
     def _fail(self, error: NotStored) -> None:
-        if not self._is_failing:
+        if self.is_storing:
             log.error("history not stored: %s; envelopes are refused until it can be", error)
-        self._is_failing = True
+        self.is_storing = False
         for key, value in self._carried.items():
             self.log.put(key, value)
         for submission in self._in_flight:
-            if not isinstance(submission.event, EnvelopeArrives):
-                self._stage(submission)  # facts hold in any case, so they are stored as soon as that is possible
+            if not isinstance(submission.event, EnvelopeArrives) and submission.decision is not None:
+                # Facts hold in any case, so they are stored as soon as that is possible.
+                self._stage(submission.decision.receipt.effects)
         self._end_batch(is_stored=False)
 
     def _end_batch(self, *, is_stored: bool) -> None:
         self.is_settled = False
         try:
             for submission in self._in_flight:
-                self._host.complete(submission, is_stored=is_stored)
+                self._complete(submission, is_stored=is_stored)
         finally:
             self._in_flight = []
             self.is_settled = True
-            self._store.release()
+            if self._store.reserved is not None:
+                self._store.release()
         if not self._is_immediate:
             self._host.settle()
+
+    def _complete(self, submission: Submission, *, is_stored: bool) -> None:
+        """Make a decided event true and have it performed. One that is not stored is refused, unless it is a fact."""
+        decision = submission.decision
+        assert decision is not None
+        if not is_stored and decision.receipt.accepted is not None and not decision.is_duplicate:
+            self._host.refuse(submission)
+            return
+        after = submission.numbered[0][1] - 1 if submission.numbered else 0
+        if follows := self._space.apply(decision, after=after):
+            self._stage(follows)
+        self._host.complete(submission, is_stored=is_stored)
+
+    def _stage(self, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, StateChanged):
+                self._store.stage(effect.changes)
 
     def _end_unstored(self) -> None:
         """Complete facts, and refuse envelopes, when nothing can be stored any more."""
@@ -344,8 +367,8 @@ class LocalStorage:
             if isinstance(submission.event, EnvelopeArrives):
                 self._host.refuse(submission)
             else:
-                self._host.decide(submission)
-                self._host.complete(submission, is_stored=False)
+                self._decide(submission)
+                self._complete(submission, is_stored=False)
 
     def _finish(self) -> None:
         """Store the rest in this thread, and release the log."""

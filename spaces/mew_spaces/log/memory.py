@@ -85,9 +85,11 @@ class SpaceLog:
         self._bytes = 0
         self._gone_through = 0  # the number up to which nothing can be read any more
         self._published = 0
-        self._staged_through = 0
+        self.staged_through = 0
+        """The number of the newest staged entry."""
         self._staged: list[Entry] = []
-        self._staged_state: dict[str, bytes | None] = {}
+        self.staged_state: dict[str, bytes | None] = {}
+        """Each `put` that waits to be written."""
         self._state: dict[str, bytes] = {}
         self._waiters = 0
         self._changed = anyio.Event()
@@ -100,35 +102,30 @@ class SpaceLog:
         return Position(self.epoch, self._published)
 
     @property
-    def next_sequence(self) -> int:
-        """The number that the next staged entry will get."""
-        return self._staged_through + 1
-
-    @property
     def start(self) -> Position:
         """The place before the oldest entry that can still be read."""
         return Position(self.epoch, self._gone_through)
 
     def stage(self, data: bytes, *, sender: str, id: str, at: float) -> int:  # noqa: A002 - the wire's word
         """Give an envelope the next number; it is stored by the next `write` and read after its `publish`."""
-        self._staged_through += 1
-        if self._staged_through > self._published:
-            self._staged.append(Entry(self._staged_through, data, sender, id, at))
-        return self._staged_through
+        self.staged_through += 1
+        if self.staged_through > self._published:
+            self._staged.append(Entry(self.staged_through, data, sender, id, at))
+        return self.staged_through
 
     def append(self, data: bytes, *, sender: str, id: str, at: float) -> int:  # noqa: A002 - the wire's word
         """Stage, write and publish one envelope with all that is staged. Returns its number. Raises `NotStored`."""
         # What `stage`, `write` and `publish` do together, for the path that every envelope takes. The entry is made as
         # a tuple, because `Entry(...)` calls a Python function.
-        if self._staged or self._staged_state:
+        if self._staged or self.staged_state:
             sequence = self.stage(data, sender=sender, id=id, at=at)
             self.commit()
             return sequence
-        sequence = self._staged_through + 1
+        sequence = self.staged_through + 1
         entry = tuple.__new__(Entry, (sequence, data, sender, id, at))
         if self.durability != "memory":
             self.write(Batch((entry,)))
-        self._staged_through = self._published = sequence
+        self.staged_through = self._published = sequence
         self._entries.append(entry)
         self._bytes += len(data)
         if len(self._entries) > self.bounds.entries or self._bytes > self.bounds.bytes or self.bounds.age_seconds:
@@ -139,17 +136,7 @@ class SpaceLog:
 
     def put(self, key: str, value: bytes | None) -> None:
         """Stage a change of the state that belongs to the log; None deletes."""
-        self._staged_state[key] = value
-
-    @property
-    def has_staged_state(self) -> bool:
-        """Whether a `put` waits to be written."""
-        return bool(self._staged_state)
-
-    @property
-    def staged_state(self) -> Mapping[str, bytes | None]:
-        """Each `put` that waits to be written, as of now."""
-        return {**self._staged_state}
+        self.staged_state[key] = value
 
     def state(self) -> Mapping[str, bytes]:
         """The state as last published."""
@@ -157,8 +144,8 @@ class SpaceLog:
 
     def seal(self) -> Batch:
         """Return everything staged since the last `seal` as a batch to write. At most one batch is in flight."""
-        batch = Batch(self._staged, self._staged_state)
-        self._staged, self._staged_state = [], {}
+        batch = Batch(self._staged, self.staged_state)
+        self._staged, self.staged_state = [], {}
         return batch
 
     def write(self, batch: Batch) -> None:
@@ -193,7 +180,7 @@ class SpaceLog:
     def commit(self) -> Batch:
         """Seal, write and publish in one step; it may block. Raises `NotStored`."""
         batch = self.seal()
-        if batch:
+        if batch.entries or batch.state:
             self.write(batch)
             self.publish(batch)
         return batch
@@ -255,7 +242,7 @@ class SpaceLog:
         if entries:
             self._gone_through = entries[0].sequence - 1
             self._extend(entries)
-        self._staged_through = self._published
+        self.staged_through = self._published
 
     def begin_at(self, position: Position) -> None:
         """Give the next entry the number after this position.
@@ -264,12 +251,12 @@ class SpaceLog:
         position, or has another epoch.
         """
         if self.epoch == position.epoch and position.sequence <= self._published:
-            self._staged_through = position.sequence
+            self.staged_through = position.sequence
             return
         self.epoch = position.epoch
         self._entries.clear()
         self._bytes = 0
-        self._gone_through = self._published = self._staged_through = position.sequence
+        self._gone_through = self._published = self.staged_through = position.sequence
         self._wake()
 
     def _extend(self, entries: Sequence[Entry]) -> None:

@@ -39,8 +39,8 @@ class Logged:
         written = {"from" if key == "sender" else key: value for key, value in headers.items()}
         draft = read_draft({"kind": kind, "payload": payload, **written})
         if http:
-            return self.service.receive(None, name, draft)
-        return self.service.receive(self.connections[name], name, draft)
+            return self.service.receive(None, name, draft).receipt
+        return self.service.receive(self.connections[name], name, draft).receipt
 
     def lines(self, name: str = ENVELOPE_HISTORY) -> list[str]:
         self.writer.close()

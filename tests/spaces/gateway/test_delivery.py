@@ -298,7 +298,7 @@ async def test_a_grant_and_a_pause_that_a_full_disk_refused_do_not_hold(tmp_path
             await ada.send_envelope("participant/pause", {"reason": "refused"}, to=["bob"], id="pause")
             assert (await ada.error())["error"] == "not_stored"
         gateway.service.expire()
-        assert gateway.service.is_storing
+        assert gateway.service.storage.is_storing
         with full_disk(_log_of(gateway.service)):
             granted = {"recipient": "bob", "capabilities": [{"kind": "reasoning/*"}]}
             await ada.send_envelope("capability/grant", granted, id="grant")
@@ -321,7 +321,7 @@ async def test_an_envelope_sent_twice_to_a_full_disk_is_never_confirmed(tmp_path
         database.execute(f"PRAGMA max_page_count = {database.execute('PRAGMA page_count').fetchone()[0]}")
         text = "x" * 60_000
         draft = Draft(kind="chat", id="big", payload={"text": text})
-        connection = next(iter(gateway.service._performer.owners))
+        connection = next(iter(gateway.service.performer.owners))
         for _ in range(2):  # the second copy arrives while the first is being stored
             gateway.service.receive(connection, ParticipantId("coder"), draft)
         for _ in range(2):
@@ -338,7 +338,7 @@ async def test_an_envelope_without_an_echo_is_refused_once_with_its_batch(tmp_pa
         await coder.until("stream/request")
         database = _log_of(gateway.service)._database
         database.execute(f"PRAGMA max_page_count = {database.execute('PRAGMA page_count').fetchone()[0]}")
-        connection = next(iter(gateway.service._performer.owners))
+        connection = next(iter(gateway.service.performer.owners))
         granted = {"stream_id": stream, "participant_id": "coder"}
         for draft in (
             Draft(kind="chat", id="big", payload={"text": "x" * 60_000}),

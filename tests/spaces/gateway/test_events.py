@@ -9,7 +9,7 @@ import pytest
 from mew_protocol.codec import StreamFrame, read_draft
 from mew_protocol.ids import ParticipantId
 from mew_spaces.config.loading import SpaceConfig
-from mew_spaces.core.events import ConnectionId
+from mew_spaces.core.events import ConnectionId, FrameArrives
 from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.events import PAGE_BYTES, EventReader, event, event_stream
 from mew_spaces.gateway.service import SpaceService, history_bounds
@@ -116,7 +116,8 @@ async def test_a_removed_readers_stream_ends_even_after_a_new_invitation(service
     chunks = event_stream(reader_of(service, "bob"), None)
     await anext(chunks)
     for kind in ("space/kick", "space/invite"):
-        receipt = service.receive(None, ADA, read_draft({"kind": kind, "payload": {"participant_id": "bob"}}))
+        draft = read_draft({"kind": kind, "payload": {"participant_id": "bob"}})
+        receipt = service.receive(None, ADA, draft).receipt
         assert receipt.accepted is not None
     assert service.tokens.knows("bob")
     with anyio.fail_after(PATIENCE_SECONDS):
@@ -179,7 +180,8 @@ async def test_a_reader_may_follow_stream_frames_that_are_for_it(service: SpaceS
     for payload in ({"direction": "upload"}, {"direction": "upload", "target": ["ada"]}):
         service.receive(ConnectionId(1), ADA, read_draft({"kind": "stream/request", "payload": payload}))
     for number in (2, 1):  # the second stream is for ada only
-        service.relay(ConnectionId(1), ADA, StreamFrame(f"stream-{number}", f"#stream-{number}#token {number}"))
+        frame = StreamFrame(f"stream-{number}", f"#stream-{number}#token {number}")
+        service.submit(FrameArrives(ConnectionId(1), ADA, frame))
     got: dict[str, list[dict[str, Any]]] = {name: [] for name in readers}
     for name, reader in readers.items():
         while (one := await reader.next())["event"] != "frame" or one["data"]["stream_id"] != "stream-1":

@@ -12,7 +12,7 @@ from mew_protocol.codec import StreamFrame, read_draft
 from mew_protocol.ids import ParticipantId
 from mew_protocol.position import Position
 from mew_spaces.config.loading import SpaceConfig, parse_space
-from mew_spaces.core.events import ConnectionId
+from mew_spaces.core.events import ConnectionId, FrameArrives
 from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.log_writer import LogWriter
 from mew_spaces.gateway.service import SpaceService, history_bounds
@@ -113,14 +113,14 @@ def test_frames_are_relayed_unchanged(service: SpaceService) -> None:
     for more in ({}, {"target": ["bob"]}):
         payload = {"direction": "upload", **more}
         service.receive(coder, CODER, read_draft({"kind": "stream/request", "payload": payload}))
-    service.relay(coder, CODER, StreamFrame("stream-1", b"#stream-1#\xff"))
-    service.relay(coder, CODER, StreamFrame("stream-2", "#stream-2#x"))
+    service.submit(FrameArrives(coder, CODER, StreamFrame("stream-1", b"#stream-1#\xff")))
+    service.submit(FrameArrives(coder, CODER, StreamFrame("stream-2", "#stream-2#x")))
     assert bob.written[-2:] == [b"#stream-1#\xff", "#stream-2#x"]
 
 
 def test_an_http_sender_follows_the_same_rules(service: SpaceService) -> None:
     _, ada = joined(service, ADA)
-    receipt = service.receive(None, BOB, chat("by http"))
+    receipt = service.receive(None, BOB, chat("by http")).receipt
     assert receipt.accepted is not None
     assert kinds(ada)[-1] == "chat"
 
@@ -235,7 +235,7 @@ def test_the_board_lists_every_configured_participant(service: SpaceService) -> 
 
 def said(service: SpaceService, sender: ParticipantId, kind: str, **payload: Any) -> Any:
     service.connect_virtual(sender)
-    return service.receive(None, sender, read_draft({"kind": kind, "payload": payload}))
+    return service.receive(None, sender, read_draft({"kind": kind, "payload": payload})).receipt
 
 
 def test_invitations_and_removals_survive_a_restart(config: SpaceConfig, tmp_path: Path) -> None:

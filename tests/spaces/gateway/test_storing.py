@@ -16,7 +16,7 @@ from mew_protocol.ids import ParticipantId
 from mew_protocol.join import DeliveryRequest
 from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.core.effects import Receipt
-from mew_spaces.core.events import ConnectionId, TimePasses
+from mew_spaces.core.events import ConnectionId, FrameArrives, TimePasses
 from mew_spaces.core.state import SpaceState
 from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.membership_store import MembershipStore
@@ -94,7 +94,7 @@ async def log(request: pytest.FixtureRequest) -> RecordingLog:
 async def service(config: SpaceConfig, log: RecordingLog) -> AsyncIterator[SpaceService]:
     made = SpaceService(config, TokenBook.generate(config), space_log=log)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(made.keep_storing)
+        tasks.start_soon(made.storage.run)
         yield made
         tasks.cancel_scope.cancel()
 
@@ -130,7 +130,7 @@ async def recovered(service: SpaceService, log: RecordingLog) -> None:
     await until(lambda: not service.storage.waiting)
     log.is_full = False
     service.expire()
-    await until(lambda: service.is_storing)
+    await until(lambda: service.storage.is_storing)
 
 
 def receive(service: SpaceService, connection: ConnectionId, kind: str, id: str, **payload: Any) -> None:  # noqa: A002
@@ -157,11 +157,11 @@ async def test_a_stream_that_is_not_stored_is_neither_announced_nor_kept(
     await until(lambda: kinds(ada)[-1] == "system/error")
     assert messages(ada)[-1]["payload"]["error"] == "not_stored"
     assert "stream/open" not in kinds(ada) + kinds(bob)
-    service.relay(connection, ADA, StreamFrame("stream-1", "0"))
+    service.submit(FrameArrives(connection, ADA, StreamFrame("stream-1", "0")))
     await until(lambda: messages(ada)[-1]["payload"]["error"] == "unauthorized_stream_write")
     log.is_full = False
     service.expire()
-    await until(lambda: service.is_storing)
+    await until(lambda: service.storage.is_storing)
     receive(service, connection, "stream/request", "r", direction="upload")
     await until(lambda: kinds(ada)[-1] == "stream/request")
     (opened,) = [one["payload"]["stream_id"] for one in messages(bob) if one["kind"] == "stream/open"]
@@ -181,7 +181,7 @@ async def test_a_decision_that_is_not_stored_can_be_sent_again(service: SpaceSer
     ):
         log.is_full = is_full
         service.expire()
-        await until(lambda: service.is_storing)
+        await until(lambda: service.storage.is_storing)
         draft = {"kind": "mcp/request", "id": name, "correlation_id": ["p"], "to": ["coder"], "payload": call}
         before = len(ada.written)
         service.receive(connection, ADA, read_draft(draft))
@@ -213,7 +213,7 @@ async def test_a_refused_envelope_changes_nothing_and_can_be_sent_again(
     async def send() -> Receipt:
         if over_http:
             return await service.post(ADA, draft)
-        sent = service._receive(session, ADA, draft, None)
+        sent = service.receive(session, ADA, draft)
         await until(lambda: sent.receipt is not PENDING)
         return sent.receipt
 
@@ -351,7 +351,7 @@ async def test_a_refused_removal_or_invitation_is_not_in_the_roster(
 ) -> None:
     service = SpaceService(config, TokenBook.generate(config), space_log=log, state=tmp_path)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(service.keep_storing)
+        tasks.start_soon(service.storage.run)
         connection, ada = await joined(service, ADA)
         await joined(service, BOB)
         log.is_full = True
@@ -389,7 +389,7 @@ async def test_a_full_disk_is_tried_again_only_at_intervals(service: SpaceServic
         await until(lambda: log.attempts > attempts + attempt)  # noqa: B023
     log.is_full = False
     service.expire()
-    await until(lambda: service.is_storing)
+    await until(lambda: service.storage.is_storing)
     assert "space/statuses/ada" not in log.stored[-1].state
 
 

@@ -111,7 +111,7 @@ class SharedStorage:
             return
         # Frames are not stored: deliver them here at once, and send them to the other gateways.
         host, frame = self._host, event.frame
-        host.perform(effects := host.space.decide(event, now=host.now()).receipt.effects)
+        host.performer.perform(effects := host.space.decide(event, now=host.now()).receipt.effects)
         if any(isinstance(one, Relay) for one in effects):
             self._frames.send(frame, host.space.state.streams[frame.stream_id].targets)
 
@@ -317,7 +317,7 @@ class SharedStorage:
         if remote.missed:
             self._host.sessions.report_lost_frames(stream_id, remote.missed)
         connections = self._host.space.membership.connections_of(targets) if targets else None
-        self._host.perform((Relay(remote.frame, connections),))
+        self._host.performer.perform((Relay(remote.frame, connections),))
 
     # Other gateways
 

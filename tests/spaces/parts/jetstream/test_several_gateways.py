@@ -291,7 +291,7 @@ async def test_nothing_is_confirmed_while_the_backplane_is_away() -> None:
         async with ada, bob, joined(first, "cleo") as cleo, anyio.create_task_group() as tasks:
             await ada.chat("before")
             hub.is_available = False
-            await until(lambda: not first.service.is_storing)
+            await until(lambda: not first.service.storage.is_storing)
             await cleo.chat("refused", id="refused")
             error = await cleo.until("system/error")
             assert (error["payload"]["error"], error["correlation_id"]) == (errors.NOT_STORED, ["refused"])
@@ -317,7 +317,7 @@ async def test_nothing_is_confirmed_while_the_backplane_is_away() -> None:
             await ada.chat("after")
             hub.lost_sends = hub.unacknowledged_appends = 1
             await ada.chat("lost, then stored without an answer")
-            assert first.service.is_storing
+            assert first.service.storage.is_storing
             await until(lambda: len(recorder.texts) == 4)
             assert recorder.texts == ["before", "sent again", "after", "lost, then stored without an answer"]
 
@@ -493,7 +493,7 @@ async def test_one_gateway_of_a_folder_writes_a_log_file_and_another_takes_over(
                 await ada.chat("one")
             await until(lambda: texts() == ["one"])
         async with participant(second, "ada") as ada:
-            await until(lambda: second.service._performer.virtual)
+            await until(lambda: second.service.performer.virtual)
             await ada.chat("two")
         await until(lambda: texts() == ["one", "two"])
 
