@@ -36,7 +36,7 @@ from mew_agent.conversation.events import (
 from mew_agent.conversation.model_calls import CALL_BOUND_SECONDS
 from mew_agent.model.builtin import is_builtin
 from mew_agent.model.interface import Model
-from mew_agent.participant.listeners import call_handler
+from mew_agent.participant.events import call_handler
 from mew_agent.participant.mcp_client import Timeouts
 from mew_agent.participant.participant import Participant
 from mew_agent.tokens.tokenizers import TextCounter

@@ -76,13 +76,11 @@ class Credentials:
     def __post_init__(self) -> None:
         object.__setattr__(self, "gateway", websocket_url(self.gateway))
 
-    def raise_if_rejected(self, message: Envelope, *, is_joined: bool) -> None:
-        """Raise a `GatewayError` if this message of the gateway refuses us for good, and `TryLater` if for a while."""
-        if message.kind != SYSTEM_ERROR or message.sender != GATEWAY:
-            return
-        detail = str(message.body.get("message") or "")
-        seconds = message.body.get("retry_after_seconds")
-        match message.body.get("error"):
+    def raise_if_rejected(self, error: Envelope, *, is_joined: bool) -> None:
+        """Raise a `GatewayError` if this error of the gateway refuses us for good, and `TryLater` if for a while."""
+        detail = str(error.body.get("message") or "")
+        seconds = error.body.get("retry_after_seconds")
+        match error.body.get("error"):
             case str(code) if code == SUPERSEDED:
                 # The newest connection wins. Joining again would end that one, and the two would alternate forever.
                 raise Superseded(self.participant)
@@ -222,21 +220,19 @@ class Client:
         the gateway refused it, and `TooLarge` if it exceeds the protocol's or the gateway's limit.
         """
         data = envelope.encode()
-        _check_size(len(data))
+        if len(data) > DEFAULT_MAX_BYTES:
+            raise TooLarge(len(data), DEFAULT_MAX_BYTES)
         sent = OutgoingEnvelope(envelope, data.decode(), len(data))
-        self.delivery.track(sent)
-        try:
+        with self.delivery.tracking(sent):
             with anyio.move_on_after(wait_seconds):
                 if not await self._write(sent):
                     raise NotConnected(self.credentials.gateway, self._last_cause)
-                if self.delivery.is_numbered and envelope.kind not in UNCONFIRMED_KINDS:
+                if self.delivery.position is not None and envelope.kind not in UNCONFIRMED_KINDS:
                     await self._await_decision(sent)
                 return
             if sent.is_written:
                 raise NotConfirmed(envelope, self._last_cause)
             raise NotConnected(self.credentials.gateway, self._last_cause)
-        finally:
-            self.delivery.forget(sent)
 
     async def send_unconfirmed(
         self,
@@ -252,7 +248,8 @@ class Client:
         `TooLarge`.
         """
         raw = message.encode().decode() if isinstance(message, Envelope) else message
-        _check_size(len(raw.encode()) if isinstance(raw, str) else len(raw))
+        if (size_bytes := len(raw.encode()) if isinstance(raw, str) else len(raw)) > DEFAULT_MAX_BYTES:
+            raise TooLarge(size_bytes, DEFAULT_MAX_BYTES)
         with anyio.move_on_after(wait_seconds):
             while not self._over:
                 await self._joined.wait()
@@ -271,7 +268,7 @@ class Client:
             if socket is None:  # lost again before this task had its turn
                 continue
             sent.is_written = True  # from here on the gateway may have it
-            if await self._written(socket, sent.text) or self.delivery.is_numbered:
+            if await self._written(socket, sent.text) or self.delivery.position is not None:
                 return True
             sent.is_written = False  # a plain gateway: our own send failed, so write it again ourselves
         return False
@@ -417,7 +414,7 @@ class Client:
     async def _go_live(self, socket: ClientConnection) -> None:
         """Repeat undecided envelopes, in order, then let other envelopes pass: everything missed has arrived."""
         await self._put(Arrived(position=self.delivery.position))
-        if self.delivery.is_numbered:
+        if self.delivery.position is not None:
             # Before new ones may pass, so that members see them in the order in which they were sent.
             for sent in self.delivery.undecided():
                 if not await self._written(socket, sent.text):
@@ -437,7 +434,8 @@ class Client:
             if message is None:
                 continue
             if isinstance(message, Envelope):
-                self.credentials.raise_if_rejected(message, is_joined=False)
+                if message.kind == SYSTEM_ERROR and message.sender == GATEWAY:
+                    self.credentials.raise_if_rejected(message, is_joined=False)
                 if message.kind == SYSTEM_WELCOME and message.is_for(self.credentials.participant):
                     return message
             else:
@@ -451,7 +449,8 @@ class Client:
                 continue
             is_past = False
             if isinstance(message, Envelope):
-                self.credentials.raise_if_rejected(message, is_joined=self.is_joined)
+                if message.kind == SYSTEM_ERROR and message.sender == GATEWAY:
+                    self.credentials.raise_if_rejected(message, is_joined=self.is_joined)
                 arrival = self.delivery.receive(message)
                 if arrival is Arrival.GO_LIVE:  # again, if frames were lost between gateways
                     await self._put_gaps(message)
@@ -478,11 +477,6 @@ class Client:
             self._last_cause = str(failed_handshake)  # a certificate that is being renewed
         status = error.response.status_code if isinstance(error, InvalidStatus) else None
         self.credentials.raise_if_closed_for_good(_code(error), status)
-
-
-def _check_size(size_bytes: int) -> None:
-    if size_bytes > DEFAULT_MAX_BYTES:
-        raise TooLarge(size_bytes, DEFAULT_MAX_BYTES)
 
 
 def _read(raw: bytes | str) -> Envelope | StreamFrame | None:

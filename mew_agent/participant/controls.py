@@ -41,9 +41,9 @@ from pydantic import BaseModel
 
 from mew_agent.errors import GatewayError, NotPermitted, PinRefused
 from mew_agent.participant.dispatcher import Hooks, Subscriber
-from mew_agent.participant.events import EventEmitter
+from mew_agent.participant.events import Listeners, PeerLevelChanged
 from mew_agent.participant.messenger import Messenger, timestamp
-from mew_agent.participant.peers import PeerChanges, PeerContext
+from mew_agent.participant.peers import Peer, PeerChanges, PeerContext
 
 logger = logging.getLogger("mew_agent.participant.controls")
 
@@ -150,10 +150,12 @@ def waiting_status(waiting: Sequence[Waiting]) -> StatusWord | None:
 class Control(Subscriber):
     """Answers `participant/*` for one participant."""
 
-    def __init__(self, messenger: Messenger, events: EventEmitter, *, hooks: Hooks, conversation: Controllable) -> None:
-        """`events` reports changes of the participant's own level."""
+    follows = CONTROLS.keys()
+
+    def __init__(self, messenger: Messenger, listeners: Listeners, *, hooks: Hooks, conversation: Controllable) -> None:
+        """`listeners` learn of changes of the participant's own level."""
         self._messenger = messenger
-        self._events = events
+        self._listeners = listeners
         self.hooks = hooks
         self.conversation: Controllable = conversation
         self.context = PeerContext()
@@ -261,7 +263,9 @@ class Control(Subscriber):
             status = status.model_copy(update={"status": "paused"})
         if not to:
             before, self.context = self.context, PeerContext.from_status(status, timestamp())
-            self._events.emit_own_level_change(self.context, before)
+            if self.context.level != before.level:
+                own = Peer(self._messenger.id, context=self.context)
+                self._listeners.emit(None, PeerLevelChanged(own, before))
         with suppress(NotPermitted):
             try:
                 await self._messenger.send(kinds.PARTICIPANT_STATUS, status, to=to, correlation_id=correlation_id)

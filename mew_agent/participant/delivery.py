@@ -1,19 +1,22 @@
 """Confirmed delivery on the client's side: the position that was reached, the frames counted, and the envelopes not
 confirmed yet.
 
-Owns all three, over all connections of a participant. Does not know the connection: `client` passes on what arrives and
-writes what is returned. `docs/reference/wire.md`, "Confirmed delivery", says what the gateway guarantees.
+Owns all three, over all connections of a participant, and which gaps follow from them. Does not know the connection:
+`client` passes on what arrives and writes what is returned. `docs/reference/wire.md`, "Confirmed delivery", says what
+the gateway guarantees.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
 import anyio
+from mew_protocol.bounded_dict import BoundedDict
 from mew_protocol.codec import StreamFrame
 from mew_protocol.envelope import Envelope
-from mew_protocol.ids import GATEWAY_IDS
+from mew_protocol.ids import GATEWAY, GATEWAY_IDS
 from mew_protocol.json_values import object_at, objects_at, value_at
 from mew_protocol.kinds import (
     STREAM_CLOSE,
@@ -26,7 +29,7 @@ from mew_protocol.kinds import (
 from mew_protocol.position import Position
 
 from mew_agent.errors import MewAgentError, NotAccepted, TooLarge
-from mew_agent.participant.gaps import FrameCounts, StreamGap
+from mew_agent.participant.gaps import GapReason, HistoryGap, StreamGap
 
 UNCONFIRMED_KINDS = frozenset({SYSTEM_HEARTBEAT})
 """Kinds that the gateway answers with neither an echo nor a receipt."""
@@ -87,6 +90,73 @@ def presences_in(batch: Envelope) -> Iterator[Envelope]:
         )
 
 
+MAX_COUNTED_STREAMS = 10_000
+"""How many streams are counted; beyond that, those without a frame for the longest time are forgotten."""
+
+
+class FrameCounts:
+    """How many frames of each stream have arrived, or were missed and reported."""
+
+    def __init__(self) -> None:
+        self._run: object = None
+        self._counts: BoundedDict[str, int] = BoundedDict(MAX_COUNTED_STREAMS)
+        self._closed: BoundedDict[str, None] = BoundedDict(MAX_COUNTED_STREAMS)
+
+    def add(self, stream_id: str) -> None:
+        """Count a frame that has arrived."""
+        self._counts[stream_id] = self._counts.get(stream_id, 0) + 1
+
+    def close(self, stream_id: str) -> None:
+        """Record that a stream was closed: no frame of it can be missed any more."""
+        if stream_id in self._counts:
+            self._closed[stream_id] = None
+
+    def compare(self, frames: object) -> Iterator[StreamGap]:
+        """Compare with the gateway's counts (`frames` of a welcome or receipt), and count on from these.
+
+        What was sent before the first welcome is not missed.
+        """
+        if not isinstance(frames, Mapping):
+            return
+        counts = object_at(frames, "counts")
+        is_first, is_other_run = self._run is None, self._run != frames.get("run")
+        self._run = frames.get("run")
+        before = [name for name in self._counts if name not in self._closed]
+        if is_other_run:  # one without a stored history uses the ids of streams again
+            self._counts.clear()
+            self._closed.clear()
+        for stream_id, total in counts.items():
+            if isinstance(total, int):
+                missed = total - self._counts.get(stream_id, 0)
+                self._counts[stream_id] = total
+                if missed > 0 and not is_first and not is_other_run:
+                    yield StreamGap(stream_id, missed)
+        if is_other_run and not is_first:
+            # A gateway that was killed counts from 0, and does not know what it lost.
+            yield from (StreamGap(name) for name in dict.fromkeys((*before, *counts)))
+
+
+def history_gap_in(envelope: Envelope) -> HistoryGap | None:
+    """Return the gap that a gateway reports in a welcome or a receipt.
+
+    A welcome without `delivery` means that everything sent while there was no connection is missing.
+    """
+    if envelope.sender != GATEWAY:
+        return None
+    if envelope.kind == SYSTEM_RECEIPT and envelope.body.get("status") == "gap":
+        return HistoryGap("history_gone", before=str(envelope.body.get("position")))
+    if envelope.kind != SYSTEM_WELCOME:
+        return None
+    delivery = envelope.body.get("delivery")
+    if not isinstance(delivery, dict):
+        return HistoryGap("not_supported")
+    gap = delivery.get("gap")
+    if not isinstance(gap, dict):
+        return None
+    reason: GapReason = "history_gone" if gap.get("reason") == "history_gone" else "other_epoch"
+    return HistoryGap(reason, after=gap.get("after"), before=gap.get("before"))
+
+
 class Delivery:
     """The delivery state of one participant, over all of its connections."""
 
@@ -94,18 +164,16 @@ class Delivery:
         self._participant = participant
         self._outgoing: dict[str, OutgoingEnvelope] = {}  # in the order in which they were sent
         self.position: Position | None = None
-        """The position of the newest envelope that has arrived; None if the gateway does not number envelopes."""
+        """The position of the newest envelope that has arrived.
+
+        None if the gateway does not number envelopes, and does not confirm them either.
+        """
         self._past_ends: Position | None = None
         self._has_begun = False
         self._is_live = True
         self.age_seconds = 0.0
         """The age of the newest envelope when it arrived, by the gateway's clock: 0 unless it was missed before."""
         self.frames = FrameCounts()
-
-    @property
-    def is_numbered(self) -> bool:
-        """Whether the current gateway numbers and confirms envelopes."""
-        return self.position is not None
 
     def begin(self, welcome: Envelope) -> bool:
         """Read the welcome of a new connection. Returns False if envelopes that were missed have to arrive first."""
@@ -123,13 +191,14 @@ class Delivery:
         path = ("delivery", "frames") if envelope.kind == SYSTEM_WELCOME else ("frames",)
         return self.frames.compare(value_at(envelope.body, *path))
 
-    def track(self, sent: OutgoingEnvelope) -> None:
-        """Follow an envelope until the gateway decides about it."""
+    @contextmanager
+    def tracking(self, sent: OutgoingEnvelope) -> Iterator[None]:
+        """Follow what the gateway decides about an envelope while the block runs."""
         self._outgoing[sent.envelope.id] = sent
-
-    def forget(self, sent: OutgoingEnvelope) -> None:
-        """Stop following an envelope."""
-        self._outgoing.pop(sent.envelope.id, None)
+        try:
+            yield
+        finally:
+            self._outgoing.pop(sent.envelope.id, None)
 
     def undecided(self) -> tuple[OutgoingEnvelope, ...]:
         """Return the envelopes that a new connection has to send again, in order: written, but not decided."""

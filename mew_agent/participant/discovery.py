@@ -95,6 +95,11 @@ class _Inquiry:
 class Discovery(Subscriber):
     """Asks the peers of one participant. If `is_on` is False, it asks only in `discover` and `resources`."""
 
+    follows = (
+        *(kinds.SYSTEM_WELCOME, kinds.SYSTEM_PRESENCE),
+        *(kinds.MCP_NOTIFICATION, kinds.MCP_REQUEST, kinds.MCP_RESPONSE),
+    )
+
     def __init__(self, messenger: Messenger, mcp: McpClient, *, is_on: bool) -> None:
         self._messenger = messenger
         self._peers = messenger.peers

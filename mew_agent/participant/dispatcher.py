@@ -5,8 +5,9 @@ parts do with an envelope.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
+from typing import Final
 
 import anyio
 from mew_protocol import kinds
@@ -18,15 +19,19 @@ from mew_protocol.payloads import read_payload
 from mew_protocol.payloads.system import Welcome
 
 from mew_agent.errors import GatewayError
-from mew_agent.participant.gaps import StreamGap, history_gap_in
-from mew_agent.participant.messenger import Messenger
+from mew_agent.participant.delivery import history_gap_in
+from mew_agent.participant.gaps import StreamGap
+from mew_agent.participant.messenger import Messenger, PendingRequest
 from mew_agent.participant.peers import PeerChanges
-from mew_agent.participant.requests import PendingRequest
 
 logger = logging.getLogger(__name__)
 
 PEER_RETURN_SECONDS = 10.0
 """How long a peer may take to return after a lost connection before its pending answers are given up."""
+
+
+_WITH_GAPS: Final = (kinds.SYSTEM_WELCOME, kinds.SYSTEM_RECEIPT)
+"""The kinds in which a gateway reports a gap in the history."""
 
 
 class _UnreadableWelcome(GatewayError):
@@ -35,6 +40,12 @@ class _UnreadableWelcome(GatewayError):
 
 class Subscriber:
     """A part of a participant that follows envelopes. All methods return at once; work that waits runs as a task."""
+
+    follows: Collection[str] | None = None
+    """The kinds of envelopes that it receives; None: all."""
+
+    reads_frames = False
+    """Whether it receives stream frames."""
 
     def receive(self, envelope: Envelope, changes: PeerChanges) -> None:
         """Handle an envelope. `changes` are its changes of the known peers, which are up to date already."""
@@ -95,7 +106,8 @@ class Dispatcher:
         try:
             if isinstance(message, StreamFrame):
                 for part in self._parts:
-                    part.receive_frame(message)
+                    if part.reads_frames:
+                        part.receive_frame(message)
                 await self.hooks.receive_frame(message)
             elif isinstance(message, StreamGap):
                 for part in (*self._parts, self._events):
@@ -112,7 +124,8 @@ class Dispatcher:
 
     async def _dispatch_envelope(self, envelope: Envelope) -> None:
         session = self._messenger.session
-        changes, gap = self._messenger.peers.receive(envelope), history_gap_in(envelope)
+        changes = self._messenger.peers.receive(envelope)
+        gap = history_gap_in(envelope) if envelope.kind in _WITH_GAPS else None
         if envelope.kind == kinds.SYSTEM_WELCOME and envelope.is_for(self._messenger.id):
             if session.client.joins == self._joins_seen:
                 gap = None  # nothing was missed since the welcome before this one, on the same connection
@@ -125,7 +138,8 @@ class Dispatcher:
             changes = replace(changes, gap=gap)
         self._messenger.pending.receive(envelope, changes)
         for part in self._parts:
-            part.receive(envelope, changes)
+            if part.follows is None or envelope.kind in part.follows:
+                part.receive(envelope, changes)
         await self.hooks.receive(envelope)
         self._events.receive(envelope, changes)
 

@@ -1,13 +1,19 @@
-"""The events of a space, which also let a program react.
+"""The events of a space, and the handlers of a program that receive them.
 
-Owns the event classes, how they are read from envelopes, and which proposals are still undecided. Does not know who
-listens.
+Owns the event classes, how they are read from envelopes, which proposals are still undecided, who subscribed to what,
+and that handlers run one after the other in a separate task; a plain function runs in a thread, as plain tools do. A
+handler that fails is logged and stops nothing else. Does not know what others learn of a failure.
 """
 
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from functools import partial
+from typing import Any, Literal, TypeVar
 
+import anyio
+from anyio.abc import TaskStatus
+from anyio.streams.memory import MemoryObjectSendStream
 from mew_protocol import kinds
 from mew_protocol.bounded_dict import FairDict
 from mew_protocol.envelope import Envelope
@@ -17,10 +23,12 @@ from mew_protocol.proposal_text import arguments_in_short
 from mew_protocol.visible import visible
 
 from mew_agent.participant.dispatcher import Subscriber
-from mew_agent.participant.gaps import SpaceEvent, StreamGap
-from mew_agent.participant.listeners import Listeners
+from mew_agent.participant.gaps import HistoryGap, SpaceEvent, StreamGap
 from mew_agent.participant.messenger import Messenger
 from mew_agent.participant.peers import Peer, PeerChanges, PeerContext
+from mew_agent.tools.functions import run_function
+
+logger = logging.getLogger(__name__)
 
 LOW_SEVERITY = 1
 """The severity from which a context counts as running low."""
@@ -212,14 +220,11 @@ class OpenProposals:
         """Follow a proposal until it is closed."""
         self._by_id[proposal.envelope.id] = proposal
 
-    def decided_by(self, envelope: Envelope) -> Iterator[ProposalClosed | ProposalRejected]:
+    def decided_by(self, envelope: Envelope, how: HowClosed) -> Iterator[ProposalClosed | ProposalRejected]:
         """Close the proposals that an envelope decides, and yield the rejections that leave one open.
 
         Only its proposer withdraws a proposal, and only a request to its peers for the same call fulfils it.
         """
-        how = _CLOSING_KINDS.get(envelope.kind)
-        if how is None:
-            return
         for name in envelope.correlation_ids:
             proposal = self._by_id.get(name)
             if proposal is None or (how == "withdrawn" and envelope.sender != proposal.sender):
@@ -246,25 +251,108 @@ _CLOSING_KINDS: Mapping[str, HowClosed] = {
 }
 
 
+EVENT_BUFFER = 10_000
+"""How many events may wait for slow handlers; beyond that, the newest are dropped and a `HistoryGap` is emitted."""
+
+Handler = Callable[..., object]
+"""An `async def` or `def` function; what it returns is discarded."""
+
+H = TypeVar("H", bound=Handler)
+
+Arguments = Callable[[Any], tuple[Any, ...] | None]
+"""Returns the arguments of a handler for an event or an envelope; None if the handler is not called."""
+
+LogFailure = Callable[[Exception], None]
+"""Logs an error that a handler raised."""
+
+Handled = Callable[[Envelope | None, Sequence[tuple[Handler, Exception | None]]], None]
+"""Notes what the handlers that one arrival called have raised, if anything."""
+
+Emitted = tuple[Envelope | None, tuple[object, ...]]
+"""The envelope that caused the events, if there is one, and the events."""
+
+
+class Listeners:
+    """All handlers of one participant, which `run` calls. Events before and after it are dropped."""
+
+    def __init__(self) -> None:
+        self._by_kind: dict[str | None, list[tuple[Handler, Arguments]]] = {}
+        self._by_class: list[tuple[type, Handler, Arguments]] = []
+        self._queue: MemoryObjectSendStream[Emitted] | None = None
+        self.on_handled: Handled = lambda envelope, outcomes: None
+
+    def add(self, what: type | str | None, handler: H, arguments: Arguments = lambda event: (event,)) -> H:
+        """Call `handler`, which is returned, for every event of a class, or every envelope of a kind (None: any kind).
+
+        `arguments` chooses what it is called with (default: the event or the envelope itself).
+        """
+        if isinstance(what, type):
+            self._by_class.append((what, handler, arguments))
+        else:
+            self._by_kind.setdefault(what, []).append((handler, arguments))
+        return handler
+
+    def emit(self, envelope: Envelope | None, *events: object) -> None:
+        """Queue an envelope and its events; the handlers of the envelope come first."""
+        if (envelope is None and not events) or self._queue is None:
+            return
+        waiting = self._queue.statistics().current_buffer_used
+        if waiting < EVENT_BUFFER:
+            self._queue.send_nowait((envelope, events))
+        elif waiting == EVENT_BUFFER:  # the last place is for the gap, so that it stands where events are missing
+            logger.warning("handlers are too slow: dropping events until they have caught up")
+            self._queue.send_nowait((None, (HistoryGap("handlers_too_slow"),)))
+
+    async def run(self, log_failure: LogFailure, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Call the handlers until cancelled. `log_failure` logs their errors."""
+        self._queue, arrivals = anyio.create_memory_object_stream[Emitted](EVENT_BUFFER + 1)
+        task_status.started()
+        try:
+            async for envelope, events in arrivals:
+                outcomes: list[tuple[Handler, Exception | None]] = []
+                for what in events if envelope is None else (envelope, *events):
+                    for handler, arguments in self._handlers_of(what):
+                        try:
+                            if (passed := arguments(what)) is not None:
+                                await call_handler(handler, *passed)
+                                outcomes.append((handler, None))
+                        except Exception as error:
+                            log_failure(error)
+                            outcomes.append((handler, error))
+                if outcomes:
+                    self.on_handled(envelope, outcomes)
+        finally:
+            for stream in (self._queue, arrivals):
+                stream.close()
+            self._queue = None
+
+    def _handlers_of(self, what: object) -> list[tuple[Handler, Arguments]]:
+        """Return the handlers of an envelope or an event, each with the function that returns its arguments."""
+        if isinstance(what, Envelope):
+            return [*self._by_kind.get(what.kind, ()), *self._by_kind.get(None, ())]
+        return [(handler, arguments) for one, handler, arguments in self._by_class if isinstance(what, one)]
+
+
+async def call_handler(handler: Handler, *arguments: object) -> None:
+    """Call a handler of either kind and wait until it is done. Raises its errors."""
+    await run_function(partial(handler, *arguments), {})
+
+
 class EventEmitter(Subscriber):
     """Reads events from envelopes and emits them to the program's handlers."""
 
     def __init__(self, messenger: Messenger, listeners: Listeners) -> None:
         self._messenger = messenger
-        self._listeners = listeners
+        self.listeners = listeners
         self._proposals = OpenProposals(messenger.id)
 
     def receive(self, envelope: Envelope, changes: PeerChanges) -> None:
         """See `Subscriber.receive`."""
-        self._listeners.emit(envelope, *self.events_in(envelope, changes))
+        self.listeners.emit(envelope, *self.events_in(envelope, changes))
 
     def receive_gap(self, gap: StreamGap) -> None:
         """See `Subscriber.receive_gap`."""
-        self._listeners.emit(None, gap)
-
-    def emit_own_level_change(self, context: PeerContext, before: PeerContext) -> None:
-        """Emit `PeerLevelChanged` if our own report has another level than the one before."""
-        self._listeners.emit(None, *_level_change(Peer(self._messenger.id, context=context), before))
+        self.listeners.emit(None, gap)
 
     def events_in(self, envelope: Envelope, changes: PeerChanges) -> Iterator[SpaceEvent]:
         """Yield the events in one envelope. Must be called for every envelope, in order."""
@@ -274,8 +362,10 @@ class EventEmitter(Subscriber):
         yield from (PeerJoined(peer) for peer in changes.joined)
         if changes.reported is not None:
             yield ContextReported(changes.reported, changes.context_before)
-            yield from _level_change(changes.reported, changes.context_before)
-        yield from self._proposals.decided_by(envelope)
+            if changes.reported.context.level != changes.context_before.level:
+                yield PeerLevelChanged(changes.reported, changes.context_before)
+        if (how := _CLOSING_KINDS.get(envelope.kind)) is not None:
+            yield from self._proposals.decided_by(envelope, how)
         if changes.gap is not None:
             yield changes.gap
         if (envelope.sender, envelope.kind) == (GATEWAY, kinds.SYSTEM_WELCOME) and envelope.is_for(self._messenger.id):
@@ -305,7 +395,3 @@ class EventEmitter(Subscriber):
         )
         self._proposals.add(proposal)
         yield proposal
-
-
-def _level_change(peer: Peer, before: PeerContext) -> tuple[PeerLevelChanged, ...]:
-    return (PeerLevelChanged(peer, before),) if peer.context.level != before.level else ()

@@ -25,8 +25,7 @@ from mew_protocol.payloads.mcp import CallSubject, arguments_of, fulfils
 
 from mew_agent import tracing
 from mew_agent.errors import AnswerLost, GatewayError, NotPermitted, PeerError, PeerFailed, Refused, Rejected
-from mew_agent.participant.messenger import Messenger
-from mew_agent.participant.requests import PendingRequest
+from mew_agent.participant.messenger import Messenger, PendingRequest
 from mew_agent.tools.sources import CallContext
 
 CANCELLED: Final = "notifications/cancelled"

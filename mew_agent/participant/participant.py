@@ -32,6 +32,8 @@ from mew_agent.participant.events import (
     ChatReceived,
     ContextReported,
     EventEmitter,
+    Handler,
+    Listeners,
     PeerJoined,
     PeerLeft,
     PeerLevelChanged,
@@ -45,13 +47,12 @@ from mew_agent.participant.external_context import (
     ForgetHandler,
     ReportedBasis,
 )
-from mew_agent.participant.listeners import Handler, Listeners
+from mew_agent.participant.gaps import ConnectionLost
 from mew_agent.participant.mcp_client import McpClient, PeerCall, Timeouts
 from mew_agent.participant.mcp_server import McpServer
-from mew_agent.participant.messenger import Messenger, SpaceSession, timestamp
+from mew_agent.participant.messenger import Messenger, RevocationRequest, SpaceSession, timestamp
 from mew_agent.participant.peer_controls import PeerControls
 from mew_agent.participant.peers import Peer, PeerContext, Peers
-from mew_agent.participant.requests import RevocationRequest
 from mew_agent.tools.catalog import LocalOffers, Offers
 from mew_agent.tools.functions import Tool
 from mew_agent.tools.resources import Resource, ResourceFunction
@@ -284,7 +285,8 @@ class Participant(PeerControls, Subscriptions, Hooks):
         self.toolbox, self.resources = own.toolbox, own.resources
         self.listeners = Listeners()
         client = Client(Credentials(gateway, space, id, token, ca_file), first_connect_seconds=first_connect_seconds)
-        self.session = SpaceSession(client, self.listeners)
+        client.on_lost = lambda cause: self.listeners.emit(None, ConnectionLost(cause))
+        self.session = SpaceSession(client)
         super().__init__(Messenger(id, self.session))
         self.peers: Peers = self.messenger.peers
         """Everyone else in the space, by id."""
@@ -292,7 +294,7 @@ class Participant(PeerControls, Subscriptions, Hooks):
         self.external_context = ExternalContext()
         self._reports_context = reports_context
         self.control = Control(
-            self.messenger, self.events, hooks=self, conversation=conversation or self.external_context
+            self.messenger, self.listeners, hooks=self, conversation=conversation or self.external_context
         )
         self.hooks: Hooks = self
         self.mcp = McpClient(self.messenger, timeouts or Timeouts(), lambda: self.hooks.waits_changed())
@@ -303,7 +305,7 @@ class Participant(PeerControls, Subscriptions, Hooks):
         """The peers whose tools a model of ours does not get, as reports show them."""
         failures = HandlerFailures(self.messenger, self.control, self.external_context, self.handlers_answer_chats)
         self.listeners.on_handled = failures.handled
-        parts = (self.control, self.mcp_server, self.discovery, self.answers)
+        parts = (self.control, self.mcp_server, self.discovery, self.answers.router)
         self.dispatcher = Dispatcher(self.messenger, parts, hooks=self, events=self.events)
 
     @classmethod
@@ -327,7 +329,7 @@ class Participant(PeerControls, Subscriptions, Hooks):
     async def __aenter__(self) -> Self:
         try:
             await self.hooks.before_join()
-            await self.session.open(self.dispatcher.dispatch)
+            await self.session.open(self.dispatcher.dispatch, self.listeners.run)
         except BaseException:
             await self.hooks.after_leave()
             raise

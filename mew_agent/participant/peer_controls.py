@@ -20,8 +20,7 @@ from mew_protocol.payloads.participant import (
 from pydantic import BaseModel
 
 from mew_agent.errors import BadAnswer, ControlRefused, PeerAbsent
-from mew_agent.participant.messenger import Messenger
-from mew_agent.participant.requests import Answer, CompactionRequest, ControlRequest, read_answer
+from mew_agent.participant.messenger import Answer, CompactionRequest, ControlRequest, Messenger, read_answer
 from mew_agent.tokens.projection import Calibration
 from mew_agent.tokens.sizes import Sizes
 

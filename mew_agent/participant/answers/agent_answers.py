@@ -7,9 +7,10 @@ envelope belongs to which question is decided in `router`.
 import json
 import math
 from collections import deque
-from collections.abc import AsyncIterator, Generator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import anyio
@@ -29,9 +30,8 @@ from mew_agent.participant.answers.builder import AnswerBuilder, Answered, Answe
 from mew_agent.participant.answers.context_notes import PAUSED_TEXT, CallUsage, ContextNote, ContextNotes, approval_text
 from mew_agent.participant.dispatcher import Subscriber
 from mew_agent.participant.gaps import StreamGap
-from mew_agent.participant.messenger import Messenger
+from mew_agent.participant.messenger import Messenger, is_refusal
 from mew_agent.participant.peers import Peer, PeerChanges, PeerContext, Peers, StreamOwners
-from mew_agent.participant.requests import is_refusal
 
 RETURN_SECONDS = 60.0
 """How long an agent that left may take to return, if the inactivity timeout is not shorter."""
@@ -168,12 +168,18 @@ TOO_LONG: Final = (
 )
 
 
-class AnswerRouter:
-    """Routes everything that arrives, in order, after `peers` has read it."""
+class AnswerRouter(Subscriber):
+    """Routes everything that arrives, in order, after `peers` has read it.
 
-    def __init__(self, me: str, peers: Peers) -> None:
+    `cancel` is called with an agent and its reasoning about a question that was abandoned.
+    """
+
+    reads_frames = True
+
+    def __init__(self, me: str, peers: Peers, cancel: Callable[[str, str], object]) -> None:
         self._me = me
         self._peers = peers
+        self._cancel_reasoning = cancel
         self.exchanges: dict[str, Exchange] = {}
         """Open exchanges by the id of their question, oldest first."""
         self.tool_users: set[str] = set()
@@ -219,14 +225,11 @@ class AnswerRouter:
 
     # -- envelopes ---------------------------------------------------------------------------------------
 
-    def receive(self, envelope: Envelope, changes: PeerChanges) -> bool:
-        """Route an envelope. Returns whether it starts a reasoning about an abandoned question.
-
-        After a gap in the history, an answer may be lost and is not waited for.
-        """
+    def receive(self, envelope: Envelope, changes: PeerChanges) -> None:
+        """Route an envelope. After a gap in the history, an answer may be lost and is not waited for."""
         self._streams.receive(envelope)
         if not (self.exchanges or self._asked or self._abandoned):
-            return False  # nothing was asked
+            return  # nothing was asked
         for peer in changes.left:
             self._notes.pop(peer.id, None)
             for exchange in self._open_with(peer.id):
@@ -242,8 +245,7 @@ class AnswerRouter:
             case kinds.PARTICIPANT_STATUS if is_whole_status(envelope) and envelope.sender in self._peers:
                 self._receive_status(envelope, self._peers[envelope.sender].context)
             case _:
-                return self._receive_from_agent(envelope)
-        return False
+                self._receive_from_agent(envelope)
 
     def _receive_refusal(self, envelope: Envelope) -> None:
         why = envelope.body.get("message") or envelope.body.get("error")
@@ -270,13 +272,13 @@ class AnswerRouter:
         if note is not None and not exchanges and agent in self._asked:
             self._missed_notes[agent] = note
 
-    def _receive_from_agent(self, envelope: Envelope) -> bool:
+    def _receive_from_agent(self, envelope: Envelope) -> None:
         for exchange in self._open_with(envelope.sender):
             if exchange.is_queued or exchange.is_about(envelope.context):
                 exchange.extend_deadline()
         match envelope.kind:
             case kinds.REASONING_START:
-                return self._receive_reasoning_start(envelope)
+                self._receive_reasoning_start(envelope)
             case kinds.REASONING_CONCLUSION if envelope.body.get("cancelled"):
                 self._receive_cancelled_reasoning(envelope)
             case kinds.CHAT_ACKNOWLEDGE:
@@ -285,19 +287,19 @@ class AnswerRouter:
                 self._receive_answer(envelope)
             case _:
                 pass
-        return False
 
-    def _receive_reasoning_start(self, start: Envelope) -> bool:
+    def _receive_reasoning_start(self, start: Envelope) -> None:
         for exchange in self._open_with(start.sender):
             # Some agents do not correlate; they repeat the question.
             repeats_question = not start.correlation_ids and start.body.get("input") == exchange.text
             if start.refers_to(exchange.chat_id) or repeats_question:
                 exchange.begin(start.id)
-                return False
+                return
         unwanted = [chat_id for chat_id in start.correlation_ids if self._abandoned.get(chat_id) == start.sender]
         for chat_id in unwanted:
             self._abandoned.pop(chat_id, None)
-        return bool(unwanted)
+        if unwanted:
+            self._cancel_reasoning(start.sender, start.id)
 
     def _receive_cancelled_reasoning(self, conclusion: Envelope) -> None:
         for exchange in self._open_with(conclusion.sender):
@@ -406,15 +408,16 @@ CANCEL_SECONDS: Final = 2.0
 _ASKER_LEFT: Final = {"reason": "the asker left"}
 
 
-class AgentAnswers(Subscriber):
-    """The open questions of one participant to agents."""
+class AgentAnswers:
+    """The open questions of one participant to agents. Pass everything that arrives to `router`."""
 
     def __init__(self, messenger: Messenger) -> None:
         self._messenger = messenger
-        self._router = AnswerRouter(messenger.id, messenger.peers)
+        cancel = partial(messenger.session.start_soon, self._cancel_reasoning)
+        self.router = AnswerRouter(messenger.id, messenger.peers, cancel)
 
     def __len__(self) -> int:
-        return len(self._router.exchanges)
+        return len(self.router.exchanges)
 
     @asynccontextmanager
     async def open(
@@ -443,48 +446,33 @@ class AgentAnswers(Subscriber):
             raise NotPermitted(messenger.id, kinds.CHAT)
         context = peer.context.in_session(messenger.id, session)
         exchange = Exchange(agent, chat.id, text, answer, inactivity_seconds, context, session)
-        self._router.add(exchange)
+        self.router.add(exchange)
         try:
             await messenger.send_envelope(chat, wait_seconds=SEND_SECONDS)
             exchange.extend_deadline()
             yield exchange
         finally:
-            del self._router.exchanges[chat.id]
+            del self.router.exchanges[chat.id]
             if exchange.needs_cancel:
                 with anyio.CancelScope(shield=True), anyio.move_on_after(CANCEL_SECONDS):
                     await self._cancel(exchange)
 
     def is_answer(self, chat: Envelope) -> bool:
         """Return whether a chat has just answered an open question, so that its reader gets it."""
-        return any(exchange.answer_id == chat.id for exchange in self._router.exchanges.values())
+        return any(exchange.answer_id == chat.id for exchange in self.router.exchanges.values())
 
     def may_use_tools(self, agent: str) -> bool:
         """Return whether an agent has called a tool, or may send or propose a call."""
         peer = self._messenger.peers.get(agent)
         held = CapabilitySet(peer.capabilities if peer is not None else ())
-        return agent in self._router.tool_users or any(
+        return agent in self.router.tool_users or any(
             held.allows(Envelope.write(kind, id="", ts="", sender=agent, payload={"method": "tools/call"}))
             for kind in (kinds.MCP_REQUEST, kinds.MCP_PROPOSAL)
         )
 
     def fail_all(self, code: str, problem: str) -> None:
         """End all open questions without an answer; `code` as in `NoAnswer`."""
-        self._router.fail_all(code, problem)
-
-    # -- what arrives ------------------------------------------------------------------------------------
-
-    def receive(self, envelope: Envelope, changes: PeerChanges) -> None:
-        """See `Subscriber.receive`."""
-        if self._router.receive(envelope, changes):
-            self._messenger.session.start_soon(self._cancel_reasoning, envelope.sender, envelope.id)
-
-    def receive_frame(self, frame: StreamFrame) -> None:
-        """See `Subscriber.receive_frame`."""
-        self._router.receive_frame(frame)
-
-    def receive_gap(self, gap: StreamGap) -> None:
-        """See `Subscriber.receive_gap`."""
-        self._router.receive_gap(gap)
+        self.router.fail_all(code, problem)
 
     async def _cancel(self, exchange: Exchange) -> None:
         """Cancel the question, and the reasoning about it if that began."""
@@ -492,7 +480,7 @@ class AgentAnswers(Subscriber):
             about = (exchange.chat_id,)
             await self._messenger.send(kinds.CHAT_CANCEL, _ASKER_LEFT, to=exchange.agent, correlation_id=about)
         if exchange.reasoning_id is None:
-            self._router.abandon(exchange)
+            self.router.abandon(exchange)
         else:
             await self._cancel_reasoning(exchange.agent, exchange.reasoning_id)
 

@@ -251,5 +251,5 @@ async def test_a_slow_connection_gets_numbers_from_its_first_envelope() -> None:
                 await anyio.sleep(0.01)
             link.latency_seconds = 0
             await ada.chat("confirmed")
-        assert ada.session.client.delivery.is_numbered
+        assert ada.session.client.delivery.position is not None
     assert not recorder.gaps

@@ -11,6 +11,7 @@ from mew_agent.participant.events import (
     ChatReceived,
     ContextReported,
     EventEmitter,
+    Listeners,
     PeerJoined,
     PeerLeft,
     PeerLevelChanged,
@@ -19,7 +20,6 @@ from mew_agent.participant.events import (
     ProposalRejected,
 )
 from mew_agent.participant.gaps import SpaceEvent
-from mew_agent.participant.listeners import Listeners
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.peers import Peer, PeerChanges, PeerContext
 

@@ -10,9 +10,9 @@ from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import serve_gateway
 
 from mew_agent.participant.client import Client, Credentials
-from mew_agent.participant.delivery import Message
-from mew_agent.participant.gaps import MAX_COUNTED_STREAMS, FrameCounts, HistoryGap, StreamGap
-from mew_agent.participant.listeners import EVENT_BUFFER, Listeners
+from mew_agent.participant.delivery import MAX_COUNTED_STREAMS, FrameCounts, Message
+from mew_agent.participant.events import EVENT_BUFFER, Listeners
+from mew_agent.participant.gaps import HistoryGap, StreamGap
 from mew_agent.participant.participant import Participant
 from tests.support.faulty_link import faulty_link
 from tests.support.waiting import PATIENCE_SECONDS, until

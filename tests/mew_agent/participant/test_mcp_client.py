@@ -19,9 +19,9 @@ from mew_agent.errors import (
     Rejected,
 )
 from mew_agent.participant.mcp_client import PeerCall, PendingProposal, Timeouts
+from mew_agent.participant.messenger import PendingRequest, PendingRequests
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.peers import PeerChanges
-from mew_agent.participant.requests import PendingRequest, PendingRequests
 from tests.support.agents import EnvelopeRecorder
 from tests.support.peers import SOON, Join, space_of_peers, with_tools
 from tests.support.waiting import PATIENCE_SECONDS, until

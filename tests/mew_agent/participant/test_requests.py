@@ -6,8 +6,8 @@ import pytest
 from mew_protocol.envelope import Envelope
 
 from mew_agent.errors import AnswerLost, PeerAbsent, PeerTimeout, Refused
+from mew_agent.participant.messenger import PendingRequest, PendingRequests
 from mew_agent.participant.peers import Peer, PeerChanges
-from mew_agent.participant.requests import PendingRequest, PendingRequests
 
 
 def envelope(kind: str, sender: str, *about: str, name: str = "x", payload: dict[str, Any] | None = None) -> Envelope:

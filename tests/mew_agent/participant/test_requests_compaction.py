@@ -7,7 +7,7 @@ from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.participant import CompactDone
 
 from mew_agent.errors import BadAnswer, PeerTimeout
-from mew_agent.participant.requests import CompactionRequest
+from mew_agent.participant.messenger import CompactionRequest
 
 REPORT = {
     "basis": "projected",

@@ -12,7 +12,7 @@ from mew_protocol.envelope import Envelope
 from mew_spaces.gateway.gateway import RunningGateway
 
 from mew_agent.participant.participant import Participant
-from mew_agent.participant.streams import MAX_WAITING_FRAMES, ReasoningStream
+from mew_agent.participant.streams import MAX_WAITING_FRAMES, Reasoning
 from tests.support.waiting import PATIENCE_SECONDS
 
 Joined = Callable[..., Participant]
@@ -59,33 +59,33 @@ async def test_frames_written_before_the_opening_come_first_and_in_order(
     gateway: RunningGateway, joined: Joined
 ) -> None:
     async with watched(gateway, joined) as (viewer, writer):
-        stream = ReasoningStream(writer.messenger, "r-1")
-        stream.start()
+        stream = Reasoning(writer.messenger, ())
+        await stream.start("A question.", "r-1")
         for number in range(5):
             await stream.write("token", value=str(number))
         await viewer.until(lambda: len(viewer.frames) == 5)
         for number in range(5, 8):
             await stream.write("token", value=str(number))
-        await stream.aclose("complete")
+        await stream.close("complete")
         await viewer.until(lambda: bool(viewer.closed))
         assert [frame["value"] for frame in viewer.frames] == [str(number) for number in range(8)]
         assert {frame["context"] for frame in viewer.frames} == {"r-1"}
         assert viewer.closed[0]["reason"] == "complete"
         assert len(viewer.closed[0]["about"]) == 2
         await stream.write("token", value="too late")
-        await stream.aclose("complete")
+        await stream.close("complete")
         await writer.chat("done")
         assert len(viewer.frames) == 8
 
 
 async def test_stream_closed_while_opening_is_closed_once_open(gateway: RunningGateway, joined: Joined) -> None:
     async with watched(gateway, joined) as (viewer, writer):
-        stream = ReasoningStream(writer.messenger, "r-1")
-        stream.start()
+        stream = Reasoning(writer.messenger, ())
+        await stream.start("A question.", "r-1")
         await stream.write("token", value="x")
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(stream.aclose, "cancelled")
-            tasks.start_soon(stream.aclose, "complete")
+            tasks.start_soon(stream.close, "cancelled")
+            tasks.start_soon(stream.close, "complete")
         await viewer.until(lambda: bool(viewer.closed))
         assert len(viewer.frames) == 1
         assert not gateway.service.space.state.streams
@@ -93,17 +93,18 @@ async def test_stream_closed_while_opening_is_closed_once_open(gateway: RunningG
 
 async def test_without_the_capability_there_is_no_stream_and_no_error(gateway: RunningGateway, joined: Joined) -> None:
     async with watched(gateway, joined, "mute") as (viewer, writer):
-        stream = ReasoningStream(writer.messenger, "r-1")
-        stream.start()
+        stream = Reasoning(writer.messenger, ())
+        await stream.start("A question.", "r-1")
         await stream.write("token", value="x")
         with anyio.fail_after(PATIENCE_SECONDS):
-            await stream.aclose("complete")
+            await stream.close("complete")
         assert not viewer.frames
 
 
 async def test_frames_waiting_for_the_opening_are_limited(joined: Joined) -> None:
     async with joined("coder") as writer:
-        stream = ReasoningStream(writer.messenger, "r-1")
+        stream = Reasoning(writer.messenger, ())
+        await stream.start("A question.", "r-1")
         for number in range(MAX_WAITING_FRAMES + 5):
             await stream.write("token", value=number)
         assert len(stream._waiting) == MAX_WAITING_FRAMES
@@ -111,14 +112,14 @@ async def test_frames_waiting_for_the_opening_are_limited(joined: Joined) -> Non
 
 async def test_frames_without_a_connection_are_dropped_at_once(joined: Joined) -> None:
     async with joined("coder") as first:
-        stream = ReasoningStream(first.messenger, "r-1")
-        stream.start()
+        stream = Reasoning(first.messenger, ())
+        await stream.start("A question.", "r-1")
         async with joined("coder"):
             with anyio.fail_after(PATIENCE_SECONDS):
                 await first.until_ended()
             with anyio.fail_after(PATIENCE_SECONDS):
                 await stream.write("token", value="x")
-                await stream.aclose("complete")
+                await stream.close("complete")
 
 
 @pytest.mark.parametrize("thinking", ["", "First I look around."])
