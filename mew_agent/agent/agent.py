@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 from mew_protocol.payloads.fit import WOULD_OVERFLOW
 from mew_protocol.status_word import status_word
 
-from mew_agent.agent.address_filter import AddressFilter
+from mew_agent.agent.inbox import AddressFilter
 from mew_agent.agent.runtime import AgentRuntime
 from mew_agent.agent.sessions import ConversationEngine, ModelParts, open_resources, store_limits
 from mew_agent.agent.space_tools import BoardTools, ResourceTools
@@ -104,6 +104,7 @@ class Agent(Participant):
             config.answer_broadcasts,
             self.conversation.calls,
             self.tools.specs,
+            answers=config.auto_respond,
             purpose=config.system_prompt or "",
         )
         self._runtime = AgentRuntime(
@@ -113,7 +114,6 @@ class Agent(Participant):
             address_filter,
             config.loop_limits,
             None if config.store is None else config.store.with_name(f"{config.store.name}~budgets"),
-            answers=config.auto_respond,
             shows_reasoning=config.reasoning_enabled,
             max_question_age_seconds=config.max_question_age_seconds,
             max_compacting=config.max_compacting,

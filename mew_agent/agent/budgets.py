@@ -66,7 +66,7 @@ class SenderBudgets:
         """Add tokens spent for a sender now."""
         if not tokens and not unreported_calls:
             return
-        minutes, now = self._minutes(sender), self._minute()
+        minutes, now = self._minutes(sender), int(self._clock() // 60)
         known = minutes.get(now, (0, 0))
         minutes[now] = known[0] + tokens, known[1] + unreported_calls
         self._spent[sender] = minutes
@@ -118,12 +118,9 @@ class SenderBudgets:
             for sender, (tokens, calls) in most[:MAX_REPORTED]
         )
 
-    def _minute(self) -> int:
-        return int(self._clock() // 60)
-
     def _minutes(self, sender: str) -> _Minutes:
         """Return the sums of the last hour. Sums of a future time count as now: the clock was set back."""
-        now, kept = self._minute(), dict[int, tuple[int, int]]()
+        now, kept = int(self._clock() // 60), dict[int, tuple[int, int]]()
         for minute, (tokens, calls) in sorted(self._spent.get(sender, {}).items()):
             if minute > now - HOUR_MINUTES:
                 known = kept.get(min(minute, now), (0, 0))

@@ -28,11 +28,6 @@ from mew_agent.tokens.sizes import Size, Sizes
 SizeBasis = Literal["tokenizer", "projected", "heuristic"]
 
 
-def tokens_of(size: Size, calibration: Calibration) -> int:
-    """Return the tokens that a chat of this size adds to a context."""
-    return calibration.wrap(size.tokens(calibration))
-
-
 def basis_of(sizes: Sequence[Size], calibration: Calibration) -> SizeBasis:
     """Return how the tokens of chats are known."""
     if sizes and calibration.counts_fit and all(size.counted_tokens is not None for size in sizes):
@@ -114,6 +109,14 @@ class ExternalCompactions:
                 await self._me.control.announce(STALLED_STATUS)
 
 
+class Surroundings(Protocol):
+    """What a report says of the agent around a context: its waits, the chats that it has not read, and its spending."""
+
+    waiting: tuple[Waiting, ...]
+    queued: QueuedMessages | None
+    spent_for: tuple[SenderSpending, ...]
+
+
 class Answering(ABC):
     """The making of one answer. The agent calls the methods in the order in which they stand here."""
 
@@ -138,11 +141,11 @@ class Answering(ABC):
         """Add a chat that is only context. Returns whether `removed` is stored in the same step."""
         return False
 
-    async def prepare(self) -> None:
-        """Wait for peers and servers that the answer needs."""
-
     async def begin(self, question: StoredChat, *, was_begun: bool) -> tuple[int, int]:
-        """Begin the turn, or continue one of an earlier process. Returns its number and its first item's `seq`."""
+        """Begin the turn, or continue one of an earlier process. Returns its number and its first item's `seq`.
+
+        Waits for peers and servers that the answer needs.
+        """
         return 0, 0
 
     @abstractmethod
@@ -180,6 +183,8 @@ class Engine(ABC):
     def __init__(self, me: Participant, compact_at_percent: int | None = None) -> None:
         self._me, self.external = me, me.external_context
         self.external.compact_at_percent = compact_at_percent
+        self.surroundings: Surroundings = self.external
+        """What the agent adds to the engine's reports."""
         self.sizes = Sizes()
         self.compactions = ExternalCompactions(me, compact_at_percent)
 
@@ -219,7 +224,7 @@ class Engine(ABC):
 
     def fit(self, size: Size) -> Fit:
         """Return whether a text of this size fits, with everything that is queued."""
-        tokens = tokens_of(size, self.calibration)
+        tokens = self.calibration.wrap(size.tokens(self.calibration))
         fit = fit_in(self.external.status(), tokens, basis_of((size,), self.calibration))
         if fit.fits is False and fit.max_tokens is not None:
             fits_alone = tokens + (fit.reserve_tokens or 0) <= fit.max_tokens
@@ -229,24 +234,6 @@ class Engine(ABC):
     def has_read(self, chat: StoredChat) -> bool:
         """Return whether the chat that is being answered is in the context already."""
         return False
-
-    def show(
-        self,
-        *,
-        waiting: tuple[Waiting, ...] | None = None,
-        queued: QueuedMessages | None = None,
-        spent_for: tuple[SenderSpending, ...] | None = None,
-    ) -> None:
-        """Set waits, queue and spending in reports; None: unchanged."""
-        context = self.external
-        context.waiting = context.waiting if waiting is None else waiting
-        context.queued = queued or context.queued
-        context.spent_for = context.spent_for if spent_for is None else spent_for
-
-    @property
-    def waiting(self) -> tuple[Waiting, ...]:
-        """The waits in reports."""
-        return self.external.waiting
 
 
 _UNCALIBRATED: Final = Calibration()

@@ -5,7 +5,7 @@ chooses how, or there is room); and what senders receive. Makes no room: the pol
 only chats for the agent's own conversation; an unknown figure holds nothing.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import anyio
@@ -15,13 +15,12 @@ from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.chat import MAIN_SESSION, Acknowledge
 from mew_protocol.payloads.fit import DELIVERIES, WOULD_OVERFLOW, Delivery, Fit, WouldFit
 
-from mew_agent.agent.engine import Engine, basis_of, tokens_of
-from mew_agent.agent.inbox import Inbox
-from mew_agent.agent.recall import text_as_read
+from mew_agent.agent.engine import Engine, basis_of
+from mew_agent.agent.inbox import QUEUED, Inbox
+from mew_agent.agent.recall import READ_CHARS
 from mew_agent.context.store import StoredChat
 from mew_agent.participant.participant import Participant
-from mew_agent.tokens.projection import Calibration
-from mew_agent.tokens.sizes import Size, Sizes
+from mew_agent.tokens.sizes import Size
 
 NOTICE: Final = "Your message does not fit into my context, so I hold it: {fit}. Reply with one word: {choices}."
 CHOICES: Final[Mapping[Delivery, str]] = {
@@ -33,31 +32,6 @@ CHOICES: Final[Mapping[Delivery, str]] = {
 HELD: Final = "a message of {tokens:,} tokens ({basis}) has no room; its sender decides, or a compaction frees enough"
 
 
-class QueuedSizes:
-    """The sizes of the chats that wait outside a context: each is measured once, as long as it waits."""
-
-    def __init__(self, sizes: Sizes) -> None:
-        self._sizes = sizes
-        self._known: dict[tuple[int, str], Size] = {}
-
-    async def of(self, chat: StoredChat) -> Size:
-        """Return the size of a chat as the model reads it."""
-        key = chat.number, chat.form
-        if (size := self._known.get(key)) is None:
-            size = self._known[key] = await self._sizes.measure(text_as_read(chat))
-        return size
-
-    async def count(
-        self, unread: Iterable[StoredChat], calibration: Calibration, waiting: Iterable[StoredChat] = ()
-    ) -> QueuedMessages:
-        """Count the unread chats. Forgets the sizes of all but these and the chats that are held back."""
-        sizes = {(chat.number, chat.form): await self.of(chat) for chat in unread}
-        kept = {(chat.number, chat.form) for chat in waiting}
-        self._known = {key: size for key, size in self._known.items() if key in sizes or key in kept}
-        tokens = sum(tokens_of(size, calibration) for size in sizes.values())
-        return QueuedMessages(messages=len(sizes), tokens=tokens, basis=basis_of(tuple(sizes.values()), calibration))
-
-
 class HeadroomCheck:
     """The check of one agent."""
 
@@ -67,7 +41,8 @@ class HeadroomCheck:
         """What to do with a chat that does not fit; the space says it."""
         self.waits: tuple[Waiting, ...] = ()
         """The held chats as a report shows them."""
-        self._sizes = QueuedSizes(engine.sizes)
+        self._sizes: dict[tuple[int, str], Size] = {}
+        """The sizes of the chats outside the context: each is measured once, as long as it waits."""
         self._asked: set[int] = set()
         self._lock = anyio.Lock()
 
@@ -82,7 +57,7 @@ class HeadroomCheck:
             return None
         size = await self._engine.sizes.measure(str(chat.body.get("text")))
         fit = await self._fit_of(size)
-        if fit.fits is not False or (not is_busy and not len(self._inbox) and fit.fits_after_compaction):
+        if fit.fits is not False or (not is_busy and not self._inbox.in_state(*QUEUED) and fit.fits_after_compaction):
             return None
         return fit
 
@@ -93,9 +68,23 @@ class HeadroomCheck:
 
     async def count_queued(self) -> None:
         """Count the chats outside the context, for this agent's reports."""
-        unread = [chat for chat in self._inbox.unread if not self._engine.has_read(chat)]
-        queued = await self._sizes.count(unread, self._engine.calibration, self._inbox.without_room)
-        self._engine.show(queued=queued)
+        inbox, calibration = self._inbox, self._engine.calibration
+        unread = [chat for chat in inbox.unread if not self._engine.has_read(chat)]
+        sizes = {(chat.number, chat.form): await self._size_of(chat) for chat in unread}
+        kept = {(chat.number, chat.form) for chat in inbox.in_state("no_room")}
+        self._sizes = {key: size for key, size in self._sizes.items() if key in sizes or key in kept}
+        tokens = sum(calibration.wrap(size.tokens(calibration)) for size in sizes.values())
+        self._engine.surroundings.queued = QueuedMessages(
+            messages=len(sizes), tokens=tokens, basis=basis_of(tuple(sizes.values()), calibration)
+        )
+
+    async def _size_of(self, chat: StoredChat) -> Size:
+        """Return the size of a chat as the model reads it."""
+        key = chat.number, chat.form
+        if (size := self._sizes.get(key)) is None:
+            text = str(chat.envelope.body.get("text") or "")[: READ_CHARS[chat.form]]
+            size = self._sizes[key] = await self._engine.sizes.measure(text)
+        return size
 
     # -- what senders receive ----------------------------------------------------------------------------
 
@@ -131,7 +120,7 @@ class HeadroomCheck:
     async def read_choice(self, chat: Envelope) -> bool:
         """Deliver the held chats of a sender as this chat of its says. Returns whether the chat is such a choice."""
         how = delivery_in(chat)
-        held = [one for one in self._inbox.without_room if one.envelope.sender == chat.sender]
+        held = [one for one in self._inbox.in_state("no_room") if one.envelope.sender == chat.sender]
         if how is None or not held or not chat.is_for(self._me.id):
             return how is not None and "deliver" in chat.body  # too late, and no question either
         if how not in self._engine.deliveries:
@@ -149,14 +138,14 @@ class HeadroomCheck:
 
     async def release(self) -> None:
         """Deliver the held chats that fit now, and those for which the idle agent compacts; oldest first."""
-        if not self._inbox.without_room:
+        if not self._inbox.in_state("no_room"):
             if self.waits:
                 await self.show_held()
             return
         async with self._lock:
-            for held in self._inbox.without_room:
-                fit = await self._fit_of(await self._sizes.of(held))
-                is_free = not self._inbox.is_answering and not len(self._inbox)
+            for held in self._inbox.in_state("no_room"):
+                fit = await self._fit_of(await self._size_of(held))
+                is_free = self._inbox.current is None and not self._inbox.in_state(*QUEUED)
                 if self.mode != "hold" or fit.fits is not False or (is_free and fit.fits_after_compaction):
                     await self._inbox.make_room_for(held)
                 elif not fit.fits_after_compaction and held.number not in self._asked:
@@ -168,10 +157,10 @@ class HeadroomCheck:
         """Bring the waits up to date with the held chats."""
         shown = {wait.message: wait for wait in self.waits}
         waits = []
-        for held in self._inbox.without_room:
+        for held in self._inbox.in_state("no_room"):
             chat = held.envelope
             if chat.id not in shown:
-                fit = await self._fit_of(await self._sizes.of(held))
+                fit = await self._fit_of(await self._size_of(held))
                 what = HELD.format(tokens=fit.tokens, basis=fit.tokens_basis.replace("_", " "))
                 shown[chat.id] = Waiting(kind="room", what=what, since=chat.ts, peer=chat.sender, message=chat.id)
             waits.append(shown[chat.id])
@@ -181,7 +170,7 @@ class HeadroomCheck:
 
     def release_soon(self) -> None:
         """Deliver the held chats that fit now, after the figures have changed."""
-        if self._inbox.without_room and self._me.is_joined:
+        if self._inbox.in_state("no_room") and self._me.is_joined:
             self._me.start_soon(self.release)
 
 

@@ -1,16 +1,20 @@
-"""The chats that arrive at an agent: a queue of those to answer, those held back, and those to keep as context.
+"""The chats that arrive at an agent: which are for it, and a queue of those to answer, held back, or kept as context.
 
-Owns the limits of each, which count by sender, that senders take turns, that only the sender of a chat can cancel it,
-and that every change is in the store before anything else happens: a process that is killed finds each chat as far as
-it had come. Does not decide which chats are for the agent (see `AddressFilter`), part of a loop of agents (see
-`LoopGuard`) or too large (see `HeadroomCheck`), and sends nothing.
+Owns the rules for which chats are for the agent, and the request to its model where these leave it open: a side call,
+recorded with its own role, that changes no figure and enters no history, bounded in size and time; if it fails, the
+rules decide. Owns also the limits of the queue, which count by sender, that senders take turns, that only the sender of
+a chat can cancel it, and that every change is in the store before anything else happens: a process that is killed finds
+each chat as far as it had come. Does not decide which chats are part of a loop of agents (see `LoopGuard`) or too large
+(see `HeadroomCheck`), and sends nothing.
 """
 
 import logging
+import re
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, Literal
 from uuid import UUID, uuid5
 
@@ -20,9 +24,10 @@ from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.chat import client_of
 from mew_protocol.position import Position
 
-from mew_agent.agent.address_filter import AddressFilter
 from mew_agent.agent.loop_guard import Verdict, asks_something
 from mew_agent.context.store import ChatForm, ChatState, InboxChange, Store, StoredChat, StoreUnusable
+from mew_agent.conversation.model_calls import ModelCalls
+from mew_agent.model.interface import Message, ModelRequest, ToolSpec
 
 logger = logging.getLogger("mew_agent.agent.inbox")
 
@@ -52,6 +57,118 @@ QUEUED: Final[tuple[ChatState, ...]] = ("queued", "answering", "answered", "canc
 
 _NAMESPACE = UUID("5f0f3c3e-55a0-4c55-9d5c-0d6f6f0a4c0b")
 
+AnswerBroadcasts = Literal["rules", "model", "never"]
+"""Whether to answer a broadcast that names no one: `rules`: questions; `model`: the model decides; `never`."""
+
+ASK_SECONDS: Final = 20.0
+"""Timeout of the request to the model; then the rules decide."""
+
+MAX_CHARS: Final = 2000
+MAX_TOOLS: Final = 50
+MAX_OUTPUT_TOKENS: Final = 512
+"""The answer is one word; models that think need room before it."""
+
+INSTRUCTIONS: Final = (
+    "You decide whether the participant '{name}' of a shared workspace should answer a message that was sent to"
+    " everyone. {name} should answer requests that match its purpose or its tools, and stay silent when people talk"
+    " among themselves, share news, say thanks, or address others. Answer only 'yes' or 'no'."
+)
+PURPOSE: Final = "The purpose of {name}: {prompt}"
+TOOLS: Final = "Tools of {name}: {tools}"
+MESSAGE: Final = "Message from '{sender}' to everyone:\n{text}"
+
+_VERDICT: Final = re.compile(r"\b(yes|no)\b", re.IGNORECASE)
+
+
+class AddressFilter:
+    """Decides for one agent. `names` are the names it is called by, its display name first and its id last."""
+
+    def __init__(
+        self,
+        names: tuple[str, ...],
+        mode: AnswerBroadcasts,
+        calls: ModelCalls | None = None,
+        tools: Callable[[], tuple[ToolSpec, ...]] = tuple,
+        *,
+        answers: bool = True,
+        purpose: str = "",
+        ask_seconds: float = ASK_SECONDS,
+    ) -> None:
+        """`purpose` describes the agent to the model. Only the mode `model` needs `calls`.
+
+        With `answers` False the agent answers no chat.
+        """
+        self._answers = answers
+        self._id, self._name, self._mode = names[-1], names[0], mode
+        self._calls = calls
+        self._tools = tools
+        self._purpose = purpose
+        self._ask_seconds = ask_seconds
+        self.on_spent: Callable[[str, int, int], Awaitable[object]] | None = None
+        """Called with the sender of a chat that the model was asked about, the tokens, and 1 if they are unknown."""
+        either = "|".join(re.escape(name) for name in dict.fromkeys(names))
+        self._mention = re.compile(rf"(?<!\w)@?(?:{either})(?!\w)", re.IGNORECASE)
+        self._at_mention = re.compile(rf"(?<!\w)@(?:{either})(?!\w)", re.IGNORECASE)
+
+    def check_rules(self, chat: Envelope) -> bool | None:
+        """Return whether the rules assign a chat to the agent; None: ask the model. A chat without text is for no one.
+
+        A chat is for the agent if `to` or the text names it. A chat to others is only with `@name`, and not if it is
+        correlated: two agents that reply to each other's answers would never stop.
+        """
+        text = chat.body.get("text")
+        if not self._answers or not isinstance(text, str) or not text:
+            return False
+        if chat.names(self._id):
+            return True
+        is_mentioned = self._mention.search(text) is not None
+        if chat.addressees:
+            return not chat.correlation_id and self._at_mention.search(text) is not None
+        if is_mentioned:
+            return True
+        if self._mode == "never":
+            return False
+        return None if self._mode == "model" and not chat.correlation_id else _is_question(text)
+
+    async def is_for_us(self, chat: Envelope) -> bool:
+        """Return whether to answer a chat; the model decides where the rules do not. Never raises for its failures."""
+        verdict = self.check_rules(chat)
+        return await self._ask_model(chat) if verdict is None else verdict
+
+    async def _ask_model(self, chat: Envelope) -> bool:
+        text = str(chat.body.get("text") or "")
+        assert self._calls is not None
+        try:
+            with anyio.fail_after(self._ask_seconds):
+                reply = await self._calls.side_call(self._request(chat.sender, text), "classification")
+        except Exception as error:  # the chat needs a decision, whatever failed
+            logger.warning("classification of a chat from '%s' failed, the rules decide: %s", chat.sender, error)
+            return _is_question(text)
+        if self.on_spent is not None:
+            usage = reply.usage
+            await self.on_spent(chat.sender, usage.total_tokens if usage is not None else 0, int(usage is None))
+        verdict = _VERDICT.search(reply.text)
+        if verdict is None:
+            logger.warning("classification of a chat from '%s' is neither yes nor no: %.80r", chat.sender, reply.text)
+            return _is_question(text)
+        return verdict[0].lower() == "yes"
+
+    def _request(self, sender: str, text: str) -> ModelRequest:
+        name = self._name
+        parts = [INSTRUCTIONS.format(name=name)]
+        if self._purpose:
+            parts.append(PURPOSE.format(name=name, prompt=self._purpose[:MAX_CHARS]))
+        if tools := [spec.name for spec in self._tools()[:MAX_TOOLS]]:
+            parts.append(TOOLS.format(name=name, tools=", ".join(tools)))
+        message = MESSAGE.format(sender=sender, text=text[:MAX_CHARS])
+        return ModelRequest(
+            (Message("system", "\n".join(parts)), Message("user", message)), max_output_tokens=MAX_OUTPUT_TOKENS
+        )
+
+
+def _is_question(text: str) -> bool:
+    return "?" in text
+
 
 @dataclass(frozen=True, slots=True)
 class Admission:
@@ -66,16 +183,18 @@ class Admission:
 
 
 class Inbox:
-    """The inbox of one agent; its length is the number of queued chats. With `answers` False it queues none."""
+    """The inbox of one agent."""
 
-    def __init__(self, agent_id: str, address_filter: AddressFilter, store: Store, *, answers: bool) -> None:
+    def __init__(self, agent_id: str, address_filter: AddressFilter, store: Store) -> None:
         self._agent_id = agent_id
         self._filter = address_filter
         self._store = store
-        self._answers = answers
         self._chats: dict[int, StoredChat] = {}
         """All chats but the one being answered, by number; those in one state in their order."""
-        self._current: StoredChat | None = None
+        self.current: StoredChat | None = None
+        """The chat that is being answered."""
+        self._undecided: set[int] = set()
+        """The chats that may not be for the agent: its model, or rules that are new since a restart, decide."""
         self._served: BoundedDict[tuple[str, ...], None] = BoundedDict(2 * MAX_ALL_CHATS)
         """Whose chats were answered, the latest last: senders take turns, and the clients of a sender."""
         self._restored: set[int] = set()
@@ -85,8 +204,15 @@ class Inbox:
         """Whether what was sent in the past is from before the first join, which an earlier process did not survive."""
         self._arrived = anyio.Event()
 
-    def __len__(self) -> int:
-        return len(self._in_state(*QUEUED))
+    def in_state(self, *states: ChatState) -> tuple[StoredChat, ...]:
+        """Return the chats in these states, oldest first, without the one that is being answered."""
+        return tuple(chat for chat in self._chats.values() if chat.state in states)
+
+    @property
+    def unread(self) -> tuple[StoredChat, ...]:
+        """The chats that will enter the context: overheard, queued, and the one that is being answered."""
+        current = () if self.current is None else (self.current,)
+        return (*self.in_state("overheard"), *self.in_state(*QUEUED), *current)
 
     # -- restarts ----------------------------------------------------------------------------------------
 
@@ -97,6 +223,7 @@ class Inbox:
         chats = sorted(stored.chats, key=lambda chat: (chat.state == "queued", chat.number))
         self._chats = {chat.number: chat for chat in chats}
         self._restored = set(self._chats)
+        self._undecided = set(self._chats)
         self._next_number = max(self._restored, default=-1) + 1
         self._stored_position = None if stored.position is None else Position.parse(stored.position)
         if stored.position == JOINING:
@@ -105,37 +232,6 @@ class Inbox:
         if stored.position is None:
             await self._change(position=JOINING)
         return stored.position
-
-    @property
-    def is_answering(self) -> bool:
-        """Whether a chat is being answered."""
-        return self._current is not None
-
-    @property
-    def interrupted(self) -> tuple[StoredChat, ...]:
-        """The chats that an earlier process had begun to answer."""
-        return self._in_state("answering", "cancelled")
-
-    @property
-    def held(self) -> tuple[Envelope, ...]:
-        """The chats that are held back, oldest first."""
-        return tuple(chat.envelope for chat in self._in_state("held"))
-
-    @property
-    def without_room(self) -> tuple[StoredChat, ...]:
-        """The chats that are held because they do not fit, oldest first."""
-        return self._in_state("no_room")
-
-    @property
-    def unread(self) -> tuple[StoredChat, ...]:
-        """The chats that will enter the context: overheard, queued, and the one that is being answered."""
-        current = () if self._current is None else (self._current,)
-        return (*self._in_state("overheard"), *self._in_state(*QUEUED), *current)
-
-    def is_for_us(self, chat: Envelope) -> bool | None:
-        """Return whether the rules say that a chat is to be answered; None if they leave that to the model."""
-        text = chat.body.get("text")
-        return self._filter.check_rules(chat) if self._answers and isinstance(text, str) and text else False
 
     def is_outdated(self, chat: StoredChat, max_age_seconds: float) -> bool:
         """Return whether a chat from before the start is older than this; chats that arrived since then never are.
@@ -168,8 +264,8 @@ class Inbox:
         text = chat.body.get("text")
         if not isinstance(text, str) or not text:
             return Admission("ignored")
-        is_for_us = False if verdict == "context" and refusal is None else self.is_for_us(chat)
-        if is_for_us is None and self._is_full(chat.sender, *QUEUED):
+        is_for_us = False if verdict == "context" and refusal is None else self._filter.check_rules(chat)
+        if is_for_us is None and self._limit_reached(chat.sender, "answer") is not None:
             is_for_us = False  # not addressed to us by name, so no sender waits for a refusal
         if is_for_us is False and not chat.is_for(self._agent_id):
             return Admission("ignored")
@@ -180,6 +276,8 @@ class Inbox:
             await self._change(position=position)
             return Admission("refused", refusal)
         stored = self._stored(chat, position, age_seconds, is_past=is_past)
+        if is_for_us is None:
+            self._undecided.add(stored.number)
         if is_for_us is False:
             await self._put(stored, "overheard", position)
             return Admission("kept")
@@ -188,23 +286,28 @@ class Inbox:
             return Admission("held")
         if verdict == "hold":
             await self._put(stored, "held", position)
-            of_sender = [one for one in self._in_state("held") if one.envelope.sender == chat.sender]
+            of_sender = [one for one in self.in_state("held") if one.envelope.sender == chat.sender]
             for oldest in of_sender[:-MAX_HELD_CHATS]:
                 await self._put(oldest, "overheard")
             return Admission("kept")
         await self._change(stored, position=position)
-        has_to_wait = is_busy or len(self) > 0
+        has_to_wait = is_busy or bool(self.in_state(*QUEUED))
         self._chats[stored.number] = stored
         self._arrived.set()
         return Admission("queued" if is_for_us and has_to_wait else "next")
 
     def _limit_reached(self, sender: str, verdict: Verdict) -> str | None:
         """Return why no further chat of this sender may wait; None if one may."""
-        if verdict == "answer" and self._is_full(sender, *QUEUED):
-            return f"{self._count(sender, *QUEUED)} of your chats are waiting already"
-        if verdict == "no_room" and self._is_full(sender, "no_room"):
-            return f"{self._count(sender, 'no_room')} of your chats are held already"
-        return None
+        if verdict not in ("answer", "no_room"):
+            return None
+        waiting = self.in_state(*QUEUED) if verdict == "answer" else self.in_state("no_room")
+        weights = Counter[str]()
+        for chat in waiting:
+            weights[chat.envelope.sender] += chat.weight
+        if weights[sender] < max(1, min(MAX_QUEUED_CHATS, MAX_ALL_CHATS // max(1, len(weights)))):
+            return None
+        count = sum(chat.envelope.sender == sender for chat in waiting)
+        return f"{count} of your chats are {'waiting' if verdict == 'answer' else 'held'} already"
 
     def _stored(self, chat: Envelope, position: Position | None, age_seconds: float, *, is_past: bool) -> StoredChat:
         """Return a chat with the next number."""
@@ -217,11 +320,11 @@ class Inbox:
 
     async def cancel(self, cancel: Envelope, *, position: Position | None = None) -> None:
         """Remove the queued chats that a `chat/cancel` refers to, and mark the one being answered as cancelled."""
-        waiting = self._in_state("queued", "held", "no_room")
+        waiting = self.in_state("queued", "held", "no_room")
         gone = [chat.number for chat in waiting if is_about(cancel, chat.envelope)]
         for number in gone:
             del self._chats[number]
-        current = self._current
+        current = self.current
         if current is not None and is_about(cancel, current.envelope):
             await self.mark_cancelled(position)
         if gone:
@@ -229,7 +332,7 @@ class Inbox:
 
     async def release(self, senders: Collection[str]) -> None:
         """Queue the held chats of these senders that ask something; keep the others as context."""
-        for chat in self._in_state("held"):
+        for chat in self.in_state("held"):
             if chat.envelope.sender in senders:
                 await self._put(chat, "queued" if asks_something(chat.envelope) else "overheard")
 
@@ -263,7 +366,7 @@ class Inbox:
 
     async def forget_answered(self, answer: Envelope) -> None:
         """Remove the chat that an earlier process answered with this envelope, although it could not record that."""
-        for chat in self._in_state(*QUEUED):
+        for chat in self.in_state(*QUEUED):
             if self.id_for(chat, "answer") == answer.id:
                 del self._chats[chat.number]
                 await self._change(removed=(chat.number,))
@@ -273,56 +376,58 @@ class Inbox:
     async def next(self, until_active: Callable[[], Awaitable[None]]) -> StoredChat:
         """Wait for the next chat that is for the agent, and until the agent is active. `finish` ends it."""
         while True:
-            while not len(self):
+            while not self.in_state(*QUEUED):
                 self._arrived = anyio.Event()
                 await self._arrived.wait()
             await until_active()
             # It stays in the queue meanwhile: the filter may ask a model, and a cancellation has to find the chat.
-            chat = self._next_queued()
+            turns = {owner: turn for turn, owner in enumerate(self._served, start=1)}
+            chat = min(self.in_state(*QUEUED), key=partial(_place, turns), default=None)
             if chat is None:
                 continue
-            is_for_us = chat.state != "queued" or await self._filter.is_for_us(chat.envelope)
+            is_certain = chat.state != "queued" or chat.number not in self._undecided
+            is_for_us = is_certain or await self._filter.is_for_us(chat.envelope)
             if self._chats.get(chat.number) is not chat:
                 continue  # cancelled meanwhile
             for owner in _owners(chat):
                 self._served[owner] = None
+            self._undecided.discard(chat.number)
             if is_for_us:
-                self._current = self._chats.pop(chat.number)
+                self.current = self._chats.pop(chat.number)
                 return chat
             await self._put(chat, "overheard")
 
-    async def begin(self, chat: StoredChat, turn: int, first_seq: int) -> StoredChat:
-        """Record that a chat is being answered again, in this turn, with the items from `first_seq` on."""
-        begun = replace(chat, state="answering", turn=turn, first_seq=first_seq, attempts=chat.attempts + 1)
-        return await self._update(begun)
-
-    async def keep_answer(self, chat: StoredChat, text: str) -> StoredChat:
-        """Keep the finished answer until the gateway has confirmed it."""
-        return await self._update(replace(chat, state="answered", answer=text))
+    async def update(self, chat: StoredChat) -> StoredChat:
+        """Store the chat being answered as far as it has come. Returns it; one that was cancelled stays cancelled."""
+        if self.current is not None and self.current.state == "cancelled":
+            chat = replace(chat, state="cancelled")
+        self.current = chat
+        await self._change(chat)
+        return chat
 
     async def mark_cancelled(self, position: Position | None = None) -> None:
         """Record that the chat being answered was cancelled: a restarted process does not answer it either."""
-        if self._current is not None:
-            self._current = replace(self._current, state="cancelled")
-            await self._change(self._current, position=position)
+        if self.current is not None:
+            self.current = replace(self.current, state="cancelled")
+            await self._change(self.current, position=position)
 
     async def finish(self, chat: StoredChat) -> None:
         """Remove a chat that needs nothing more; does nothing for one that was put back or is remembered."""
-        if self._current is None:
+        if self.current is None:
             return
-        self._current = None
+        self.current = None
         self._restored.discard(chat.number)
         await self._change(removed=(chat.number,))
 
     def put_back(self, chat: StoredChat) -> None:
         """Return a chat to the head of the queue."""
-        self._current = None
+        self.current = None
         self._chats = {chat.number: chat, **self._chats}
         self._arrived.set()
 
     def take_overheard(self) -> Iterator[StoredChat]:
         """Remove and return the overheard chats, oldest first. They stay in the store."""
-        while (chat := next(iter(self._in_state("overheard")), None)) is not None:
+        while (chat := next(iter(self.in_state("overheard")), None)) is not None:
             yield self._chats.pop(chat.number)
 
     async def forget_overheard(self, chat: StoredChat) -> None:
@@ -331,7 +436,7 @@ class Inbox:
 
     async def remember(self, chat: StoredChat) -> None:
         """Keep a chat as context instead of answering it."""
-        self._current = None
+        self.current = None
         await self._put(chat, "overheard")
 
     # -- ids ---------------------------------------------------------------------------------------------
@@ -350,34 +455,12 @@ class Inbox:
 
     # -- storing -----------------------------------------------------------------------------------------
 
-    def _in_state(self, *states: ChatState) -> tuple[StoredChat, ...]:
-        return tuple(chat for chat in self._chats.values() if chat.state in states)
-
-    def _next_queued(self) -> StoredChat | None:
-        """Return the chat to answer next: one that was begun, else the oldest of the sender answered longest ago."""
-        turns = {owner: turn for turn, owner in enumerate(self._served, start=1)}
-
-        def place(chat: StoredChat) -> tuple[int, ...]:
-            return (0,) if chat.state != "queued" else tuple(turns.get(owner, 0) for owner in _owners(chat))
-
-        return min(self._in_state(*QUEUED), key=place, default=None)
-
-    def _count(self, sender: str, *states: ChatState) -> int:
-        return sum(chat.envelope.sender == sender for chat in self._in_state(*states))
-
-    def _is_full(self, sender: str, *states: ChatState) -> bool:
-        """Return whether no further chat of this sender may wait in these states."""
-        weights = Counter[str]()
-        for chat in self._in_state(*states):
-            weights[chat.envelope.sender] += chat.weight
-        return weights[sender] >= max(1, min(MAX_QUEUED_CHATS, MAX_ALL_CHATS // max(1, len(weights))))
-
     async def _put(self, chat: StoredChat, state: ChatState, position: Position | None = None) -> None:
         """Make a chat the last one in this state. Forgets the oldest overheard chats beyond the limit."""
         self._chats.pop(chat.number, None)
         self._chats[chat.number] = chat = replace(chat, state=state)
         overheard, forgotten = Shares[int](), list[int]()
-        for one in self._in_state("overheard"):
+        for one in self.in_state("overheard"):
             overheard.add(one.number, one.envelope.sender, one.weight)
         while (number := overheard.surplus(MAX_OVERHEARD_CHATS)) is not None:
             overheard.discard(number)
@@ -386,13 +469,6 @@ class Inbox:
         await self._change(chat, removed=forgotten, position=position)
         if state == "queued":
             self._arrived.set()
-
-    async def _update(self, chat: StoredChat) -> StoredChat:
-        if self._current is not None and self._current.state == "cancelled":
-            chat = replace(chat, state="cancelled")
-        self._current = chat
-        await self._change(chat)
-        return chat
 
     async def _change(
         self, *chats: StoredChat, removed: Sequence[int] = (), position: Position | str | None = None
@@ -409,6 +485,11 @@ class Inbox:
             logger.warning("inbox not stored: %s", error)
             return
         self._stored_position = position if isinstance(position, Position) else old
+
+
+def _place(turns: Mapping[tuple[str, ...], int], chat: StoredChat) -> tuple[int, ...]:
+    """Return the place in the queue: a chat that was begun is first, then senders and clients by their last turns."""
+    return (0,) if chat.state != "queued" else tuple(turns.get(owner, 0) for owner in _owners(chat))
 
 
 def _owners(chat: StoredChat) -> tuple[tuple[str, ...], ...]:

@@ -7,6 +7,7 @@ Owns also when each tool is offered: as soon as there is something to recall. Be
 and lengthen every prompt. From then on it stays, so that a provider's cache loses the prefix once.
 """
 
+from collections.abc import Mapping
 from typing import Final
 from uuid import uuid4
 
@@ -16,7 +17,7 @@ from mew_protocol.quoting import in_tag
 
 from mew_agent.compaction.extract import by_weight, extract
 from mew_agent.context.history import Item, ItemRole
-from mew_agent.context.store import StoredChat
+from mew_agent.context.store import ChatForm
 from mew_agent.conversation.archive import ContextArchive
 from mew_agent.conversation.context_state import ContextState
 from mew_agent.model.interface import ToolSpec
@@ -48,26 +49,25 @@ REFERENCE: Final = (
 QUOTED: Final = " Sentences that it contains, quoted in order:\n{sentences}\n"
 
 
-def text_as_read(chat: StoredChat) -> str:
-    """Return about as much text as a chat brings into the context, for measuring."""
-    text = str(chat.envelope.body.get("text") or "")
-    shown = {"whole": len(text), "reference": 2 * EDGE_CHARS, "digest": 2 * EDGE_CHARS + DIGEST_CHARS}
-    return text[: shown[chat.form]]
+READ_CHARS: Final[Mapping[ChatForm, int | None]] = {
+    "whole": None,
+    "reference": 2 * EDGE_CHARS,
+    "digest": 2 * EDGE_CHARS + DIGEST_CHARS,
+}
+"""About how much of a chat's text enters the context in each form, for measuring; None: all of it."""
 
 
-async def add_question(state: ContextState, chat: StoredChat, prefix: str) -> Item:
-    """Add a chat to the history, in the form that was chosen for it."""
-    asked = chat.envelope
-    text = str(asked.body.get("text") or "")
-    whole: tuple[str, str] | None = None
-    if chat.form != "whole" and len(text) > 2 * EDGE_CHARS:
-        whole = (str(uuid4()), text)
-        sentences = await anyio.to_thread.run_sync(important_sentences, text) if chat.form == "digest" else ()
-        what = QUOTED.format(sentences="\n".join(sentences)) if sentences else ""
-        tokens = await anyio.to_thread.run_sync(state.project, text)
-        start, end = text[:EDGE_CHARS], text[-EDGE_CHARS:]
-        text = REFERENCE.format(chars=len(text), tokens=tokens, id=whole[0], what=what, start=start, end=end)
-    return await state.add_user_message(prefix + text, sender=asked.sender, envelope_id=asked.id, whole=whole)
+async def as_referred_to(text: str, form: ChatForm, state: ContextState) -> tuple[str, tuple[str, str] | None]:
+    """Return the text that enters the context in this form, and the id and the text for the store if it is shorter."""
+    if form == "whole" or len(text) <= 2 * EDGE_CHARS:
+        return text, None
+    name = str(uuid4())
+    sentences = await anyio.to_thread.run_sync(important_sentences, text) if form == "digest" else ()
+    what = QUOTED.format(sentences="\n".join(sentences)) if sentences else ""
+    tokens = await anyio.to_thread.run_sync(state.project, text)
+    start, end = text[:EDGE_CHARS], text[-EDGE_CHARS:]
+    shown = REFERENCE.format(chars=len(text), tokens=tokens, id=name, what=what, start=start, end=end)
+    return shown, (name, text)
 
 
 def important_sentences(text: str) -> tuple[str, ...]:

@@ -23,11 +23,10 @@ from mew_protocol.status_word import status_word
 from pydantic import ValidationError
 
 from mew_agent import tracing
-from mew_agent.agent.address_filter import AddressFilter
 from mew_agent.agent.budgets import SenderBudgets
 from mew_agent.agent.engine import Answering, Engine
 from mew_agent.agent.headroom import HeadroomCheck
-from mew_agent.agent.inbox import Admission, Inbox, is_about
+from mew_agent.agent.inbox import QUEUED, AddressFilter, Admission, Inbox, is_about
 from mew_agent.agent.loop_guard import LoopGuard, Verdict
 from mew_agent.agent.staggering import StaggeredCompactions
 from mew_agent.context.store import InboxChange, Store, StoredChat
@@ -64,11 +63,6 @@ class ChatTurn:
     _scope: anyio.CancelScope = field(init=False, default_factory=anyio.CancelScope)
     _cancel_reason: str | None = None
 
-    @property
-    def chat(self) -> Envelope:
-        """The chat to answer."""
-        return self.question.envelope
-
     def cancel(self, reason: str) -> None:
         """Stop the turn; no answer is sent."""
         self._cancel_reason = reason
@@ -80,99 +74,93 @@ class ChatTurn:
 
         Any other failure is logged and ends the attempt only.
         """
-        sender, answering = self.chat.sender, self.answering
+        chat, answering = self.question.envelope, self.answering
         try:
-            with tracing.turn_span(self.me.id, answering.model, self.chat, answering.session) as span:
-                await self._answer()
+            with tracing.turn_span(self.me.id, answering.model, chat, answering.session) as span:
+                await self._answer(chat)
                 if answering.failure is not None:
                     span.fail(answering.failure)
         except (NotConnected, NotConfirmed) as error:
-            self.me.session.log_failure(error, f"answer to '{sender}' not sent yet")
+            self.me.session.log_failure(error, f"answer to '{chat.sender}' not sent yet")
             self.inbox.put_back(self.question)
             await anyio.sleep(RETRY_SECONDS)
             return False
         except (GatewayError, NotPermitted) as error:
-            logger.warning("answer to '%s' not sent: %s", sender, error)
+            logger.warning("answer to '%s' not sent: %s", chat.sender, error)
         except Exception:
-            logger.exception("failed to answer a chat from '%s'", sender)
+            logger.exception("failed to answer a chat from '%s'", chat.sender)
         return True
 
-    async def _answer(self) -> None:
+    async def _answer(self, chat: Envelope) -> None:
+        """Answer the chat, or decline it if it is too old; one that names no one is then only kept as context."""
         if self.inbox.is_outdated(self.question, self.max_age_seconds):
-            # A question that names no one is only kept as context.
-            if not self.chat.names(self.me.id):
+            if not chat.names(self.me.id):
                 await self.inbox.remember(self.question)
                 return
             self.instead = TOO_OLD.format(age=f"more than {self.max_age_seconds / 3600:g} h")
-            await self._run()
+            await self._send_answer(chat)
             return
         # A chat that an earlier process began has the remarks before it in the context already.
         if self.question.state == "queued" and self.answering.reads_remarks:
             for remark in self.inbox.take_overheard():
                 if not await self.answering.add_remark(remark.envelope, InboxChange(removed=(remark.number,))):
                     await self.inbox.forget_overheard(remark)
-        await self.answering.prepare()
-        await self._run()
-        await self.answering.finish(is_idle=not len(self.inbox) and not self.me.messenger.is_paused)
+        await self._send_answer(chat)
+        is_idle = not self.inbox.in_state(*QUEUED) and not self.me.messenger.is_paused
+        await self.answering.finish(is_idle=is_idle)
 
-    async def _run(self) -> None:
-        """Send the answer. Raises the `GatewayError` of sending.
+    async def _send_answer(self, chat: Envelope) -> None:
+        """Make the answer unless it is known, and send it. Raises the `GatewayError` of sending.
 
         Returns when the answer is confirmed or the turn is cancelled.
         """
-        instead, was_begun = self.instead, self.question.state == "answering"
+        instead, was_begun, name_of = self.instead, self.question.state == "answering", self.inbox.id_for
         if self.question.state != "queued" and self.question.attempts:
+            opened, concluded = name_of(self.question, "reasoning"), name_of(self.question, "conclusion")
             await self.reasoning.conclude_for_killed_process(
-                self._name("reasoning"), self._name("conclusion"), self.question.answer, continues=was_begun
+                opened, concluded, self.question.answer, continues=was_begun
             )
         if was_begun and self.question.attempts >= MAX_ATTEMPTS:
             instead = GAVE_UP.format(count=self.question.attempts)
         if instead is not None:
-            self.question = await self.inbox.keep_answer(self.question, instead)
+            self.question = await self.inbox.update(replace(self.question, state="answered", answer=instead))
         if self.question.state in ("queued", "answering"):
-            await self._work(was_begun=was_begun)
+            await self._make_answer(chat, was_begun=was_begun)
         if self.question.answer is not None:
             payload = {"text": self.question.answer, **await self.answering.report(self.question)}
-            name = self._name("answer")
-            await self.reasoning.send(kinds.CHAT, payload, ANSWER_SECONDS, to=self.chat.sender, id=name)
+            name = name_of(self.question, "answer")
+            await self.reasoning.send(kinds.CHAT, payload, ANSWER_SECONDS, to=chat.sender, id=name)
 
-    async def _work(self, *, was_begun: bool) -> None:
-        """Let the engine make the answer, keep it, and conclude the reasoning."""
-        reasoning, answering = self.reasoning, self.answering
-        await reasoning.send_optional(kinds.CHAT_ACKNOWLEDGE, {"status": "processing"}, to=self.chat.sender)
+    async def _make_answer(self, chat: Envelope, *, was_begun: bool) -> None:
+        """Let the engine make the answer, keep it, and conclude the reasoning. A cancelled turn has no answer."""
+        reasoning, answering, answer = self.reasoning, self.answering, None
+        await reasoning.send_optional(kinds.CHAT_ACKNOWLEDGE, {"status": "processing"}, to=chat.sender)
         turn, first_seq = await answering.begin(self.question, was_begun=was_begun)
-        self.question = await self.inbox.begin(self.question, turn, first_seq)
-        answer = await self._made()
+        attempts = self.question.attempts + 1
+        begun = replace(self.question, state="answering", turn=turn, first_seq=first_seq, attempts=attempts)
+        self.question = await self.inbox.update(begun)
+        try:
+            await reasoning.start(str(chat.body.get("text") or ""), self.inbox.id_for(self.question, "reasoning"))
+            self._scope.deadline = anyio.current_time() + answering.max_seconds
+            with self._scope:
+                answer = await answering.make()
+            if self._scope.cancelled_caught and self._cancel_reason is None:
+                answer = await answering.timed_out()
+        except GatewayError:
+            raise
+        except Exception as error:  # the sender waits for an answer, whatever failed
+            answer = await answering.failed(error)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await answering.end()
         if answer is None:
             self.question = replace(self.question, state="cancelled")  # only the conclusion is tried again
             await self.inbox.mark_cancelled()
         else:
-            self.question = await self.inbox.keep_answer(self.question, answer)
+            self.question = await self.inbox.update(replace(self.question, state="answered", answer=answer))
             if answering.last_thought is not None:
                 await reasoning.think(answering.last_thought)
-        await reasoning.conclude(self._name("conclusion"), answer, self._cancel_reason)
-
-    async def _made(self) -> str | None:
-        """Return the answer of the engine; None if the turn was cancelled."""
-        answer: str | None = None
-        try:
-            await self.reasoning.start(str(self.chat.body.get("text") or ""), self._name("reasoning"))
-            self._scope.deadline = anyio.current_time() + self.answering.max_seconds
-            with self._scope:
-                answer = await self.answering.make()
-            if self._scope.cancelled_caught and self._cancel_reason is None:
-                answer = await self.answering.timed_out()
-        except GatewayError:
-            raise
-        except Exception as error:  # the sender waits for an answer, whatever failed
-            answer = await self.answering.failed(error)
-        finally:
-            with anyio.CancelScope(shield=True):
-                await self.answering.end()
-        return answer
-
-    def _name(self, what: str) -> str:
-        return self.inbox.id_for(self.question, what)
+        await reasoning.conclude(self.inbox.id_for(self.question, "conclusion"), answer, self._cancel_reason)
 
 
 CLOSE_SECONDS: Final = 3.0
@@ -197,14 +185,14 @@ class AgentRuntime(Hooks):
         limits: LoopLimits,
         budgets: Path | None,
         *,
-        answers: bool = True,
         shows_reasoning: bool = True,
         max_question_age_seconds: float = float("inf"),
         max_compacting: int | None = None,
     ) -> None:
         self._me, self._engine = me, engine
         self._shows_reasoning, self._max_age_seconds = shows_reasoning, max_question_age_seconds
-        self.inbox = Inbox(me.id, address_filter, store, answers=answers)
+        self._filter = address_filter
+        self.inbox = Inbox(me.id, address_filter, store)
         self._loops = LoopGuard(me.id, limits)
         self._budgets = SenderBudgets(limits.tokens_per_hour, budgets)
         address_filter.on_spent = self._budgets.record
@@ -222,14 +210,14 @@ class AgentRuntime(Hooks):
         """Load the state of an earlier process; joining then delivers everything since."""
         await self._engine.load()
         position, client = await self.inbox.load(), self._me.session.client
-        self._loops.restore(self.inbox.held)
+        self._loops.restore(chat.envelope for chat in self.inbox.in_state("held"))
         await self._budgets.load()
         if position is not None:
             client.first_delivery = DeliveryRequest(since=position, batches_presence=True)
         elif self.inbox.skips_past:
             client.first_delivery = DeliveryRequest(last=FIRST_HISTORY)  # with our own presence
         await self.headroom.count_queued()
-        self._engine.show(waiting=self._waits)
+        self._engine.surroundings.waiting = self._waits
 
     async def entered(self) -> None:
         """Start the engine, and answer chats until the connection ends for good."""
@@ -255,7 +243,7 @@ class AgentRuntime(Hooks):
             return
         self.was_joined = True
         me.start_soon(self._clean_up_after_earlier_process, welcome)
-        if interrupted := tuple(chat.envelope.id for chat in self.inbox.interrupted):
+        if interrupted := tuple(chat.envelope.id for chat in self.inbox.in_state("answering", "cancelled")):
             me.start_soon(me.control.announce, status_word("restarted"), interrupted)
         if word is not None or not interrupted:
             me.start_soon(me.control.announce, word)
@@ -286,20 +274,16 @@ class AgentRuntime(Hooks):
 
     def waits_changed(self) -> None:
         """Report the agent's waits, if they changed."""
-        if not self._me.session.ended.is_set():
-            self._me.start_soon(self._report_waits)
-
-    async def _report_waits(self) -> None:
-        waits = self._waits
-        if waits != self._engine.waiting:
-            self._engine.show(waiting=waits)
-            await self._me.control.announce()
+        waits, shown = self._waits, self._engine.surroundings
+        if waits != shown.waiting and not self._me.session.ended.is_set():
+            shown.waiting = waits
+            self._me.start_soon(self._me.control.announce)
 
     def _budget_news(self) -> None:
         """Show the spending, and when a sender is answered again."""
-        self._engine.show(spent_for=self._budgets.reported)
+        self._engine.surroundings.spent_for = self._budgets.reported
         self.waits_changed()
-        if not self._is_freeing and self._budgets.seconds_until_next() is not None:
+        if not self._is_freeing and any(one.kind == "budget" for one in self._engine.surroundings.waiting):
             self._is_freeing = True
             self._me.start_soon(self._show_when_freed)
 
@@ -319,7 +303,17 @@ class AgentRuntime(Hooks):
         while True:
             await self.headroom.release()
             chat = await self.inbox.next(self._me.messenger.until_active)
-            self.turn = turn = await self._turn_for(chat)
+            # The answer is also for the chat with which its sender chose how to deliver the question.
+            about = tuple(name for name in (chat.envelope.id, chat.chosen_by) if name is not None)
+            reasoning = Reasoning(self._me.messenger, about, is_shown=self._shows_reasoning)
+            self.turn = turn = ChatTurn(
+                me=self._me,
+                inbox=self.inbox,
+                question=chat,
+                reasoning=reasoning,
+                answering=await self._engine.answering(chat, reasoning),
+                max_age_seconds=self._max_age_seconds,
+            )
             await self.headroom.count_queued()
             sender, before = chat.envelope.sender, turn.answering.spent
             if chat.state == "queued" and (problem := self._budgets.refusal(sender)) is not None:
@@ -334,19 +328,6 @@ class AgentRuntime(Hooks):
             if is_done:
                 await self.inbox.finish(chat)
 
-    async def _turn_for(self, chat: StoredChat) -> ChatTurn:
-        # The answer is also for the chat with which its sender chose how to deliver the question.
-        about = tuple(name for name in (chat.envelope.id, chat.chosen_by) if name is not None)
-        reasoning = Reasoning(self._me.messenger, about, is_shown=self._shows_reasoning)
-        return ChatTurn(
-            me=self._me,
-            inbox=self.inbox,
-            question=chat,
-            reasoning=reasoning,
-            answering=await self._engine.answering(chat, reasoning),
-            max_age_seconds=self._max_age_seconds,
-        )
-
     # -- what arrives ------------------------------------------------------------------------------------
 
     async def receive(self, envelope: Envelope) -> None:
@@ -358,7 +339,7 @@ class AgentRuntime(Hooks):
             case _ if envelope.sender == self._me.id:
                 pass
             case kinds.CHAT:
-                await self._add_chat(envelope, is_busy=self.inbox.is_answering or self._me.messenger.is_paused)
+                await self._add_chat(envelope, is_busy=self.inbox.current is not None or self._me.messenger.is_paused)
             case kinds.PARTICIPANT_RESUME:
                 await self._release(envelope)
             case kinds.SYSTEM_PRESENCE:
@@ -366,7 +347,7 @@ class AgentRuntime(Hooks):
                     self.waits_changed()  # other participants may decide now
             case kinds.CHAT_CANCEL:
                 await self._cancel(envelope)
-                if turn is not None and is_about(envelope, turn.chat):
+                if turn is not None and is_about(envelope, turn.question.envelope):
                     turn.cancel(_cancel_reason(envelope))
             case kinds.REASONING_CANCEL if turn is not None and envelope.context == turn.reasoning.id is not None:
                 await self.inbox.mark_cancelled(position)
@@ -403,7 +384,7 @@ class AgentRuntime(Hooks):
         stopped = set(self._loops.stopped)
         if await self.headroom.read_choice(chat):
             return
-        is_for_us = False if is_read else self.inbox.is_for_us(chat)
+        is_for_us = False if is_read else self._filter.check_rules(chat)
         fit = await self.headroom.overflow_of(chat, is_busy=is_busy) if is_for_us else None
         verdict: Verdict = "context"
         problem = None if is_for_us is False else self._budgets.refusal(chat.sender)

@@ -17,7 +17,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 from mew_protocol.bounded_dict import Shares
-from mew_protocol.context_report import ContextReport, QueuedMessages, SenderSpending, SessionContext, Waiting
+from mew_protocol.context_report import ContextReport, SessionContext
 from mew_protocol.payloads.chat import MAIN_SESSION, SESSION_NAME, client_of
 from mew_protocol.payloads.fit import DELIVERIES, Fit, decided
 from mew_protocol.payloads.participant import Status
@@ -26,7 +26,7 @@ from mew_protocol.status_word import status_word
 from mew_settings.private_files import replace_private_file
 
 from mew_agent.agent.compaction_approval import CompactionApproval
-from mew_agent.agent.engine import Engine, basis_of, tokens_of
+from mew_agent.agent.engine import Engine, basis_of
 from mew_agent.agent.recall import RecallTools
 from mew_agent.agent.space_tools import PeerTools, ToolRoom
 from mew_agent.agent.turn import MAIN, AgentSession, ConversationAnswer, SessionKey
@@ -185,7 +185,8 @@ class ConversationEngine(Engine):
         self._add_tools(self.main)
         conversation = self.main.conversation
         self._window_is_configured = conversation.tracker.window.basis == "configured"
-        conversation.state.set_surroundings(is_window_awaited=not self._window_is_configured)
+        conversation.tracker.is_window_awaited = not self._window_is_configured
+        self.surroundings = conversation.tracker
         self.sizes = conversation.state.sizes
         self.may_session_compact: Callable[[], Awaitable[bool]] = conversation.may_compact
         """Whether a session may begin a compaction that can wait."""
@@ -259,7 +260,7 @@ class ConversationEngine(Engine):
             logger.info("the model's server did not report its window: %s", error)
             window = None
         was_awaited = self.main.conversation.tracker.is_window_awaited
-        self.main.conversation.state.set_surroundings(is_window_awaited=False)
+        self.main.conversation.tracker.is_window_awaited = False
         if window is not None:
             for session in (self.main, *self._sessions.values()):
                 # An overflow error that came meanwhile named the real limit.
@@ -300,7 +301,7 @@ class ConversationEngine(Engine):
         fit = decided(
             Fit(
                 fits=None,
-                tokens=tokens_of(size, calibration),
+                tokens=calibration.wrap(size.tokens(calibration)),
                 tokens_basis=basis_of((size,), calibration),
                 context_tokens=tracker.next_prompt.tokens,
                 context_basis=tracker.next_prompt.basis,
@@ -329,20 +330,6 @@ class ConversationEngine(Engine):
         items = reversed(self.main.conversation.history.items)
         recent = takewhile(lambda item: item.seq >= chat.first_seq, items)
         return any(item.envelope_id == chat.envelope.id for item in recent)
-
-    def show(
-        self,
-        *,
-        waiting: tuple[Waiting, ...] | None = None,
-        queued: QueuedMessages | None = None,
-        spent_for: tuple[SenderSpending, ...] | None = None,
-    ) -> None:
-        state = self.main.conversation.state
-        state.set_surroundings(waiting=waiting, queued=queued, spent_for=spent_for)
-
-    @property
-    def waiting(self) -> tuple[Waiting, ...]:
-        return self.main.conversation.tracker.waiting
 
     async def aclose(self) -> None:
         """Close the stores of all sessions, and the model unless the program brought its own."""
@@ -451,7 +438,7 @@ class ConversationEngine(Engine):
 
     def _show(self) -> None:
         shown = tuple(self._shown[key] for key in reversed(self._sessions))
-        self.main.conversation.state.set_surroundings(sessions=shown)
+        self.main.conversation.tracker.sessions = shown
 
     # -- files -------------------------------------------------------------------------------------------
 

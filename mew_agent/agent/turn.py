@@ -17,11 +17,12 @@ from mew_protocol.payloads.participant import Status
 from mew_protocol.status_word import status_word
 
 from mew_agent.agent.engine import Answering
-from mew_agent.agent.recall import add_question
+from mew_agent.agent.recall import as_referred_to
 from mew_agent.agent.space_tools import context_line
 from mew_agent.config.agent_config import AgentConfig
 from mew_agent.context.persisted_state import CallRecord
 from mew_agent.context.store import InboxChange, StoredChat
+from mew_agent.context.tracker import Tracker
 from mew_agent.conversation.conversation import Conversation
 from mew_agent.conversation.events import ConversationEvent, ReplyNotice
 from mew_agent.conversation.model_calls import CallInterrupted
@@ -31,8 +32,8 @@ from mew_agent.conversation.texts import (
     REFUSED_CALL,
     TOO_LONG,
     TOO_MANY_STEPS,
+    CutReason,
     context_sentence,
-    cut_reason,
     cut_short_text,
     does_not_fit_text,
     failed_call_text,
@@ -54,6 +55,9 @@ DISCOVERY_SECONDS = 5.0
 MAX_INTERRUPTIONS = 3
 MAX_REPORTED_CALLS = 500
 """How many of the newest model calls are searched for those of a turn."""
+
+FULL_PERCENT: Final = 98
+"""Servers stop a reply at the end of the window or a few tokens before it."""
 
 MAX_REASON_CHARS = 120
 NOT_AVAILABLE = "only the tools for reminders and clear_mind can be called now; there is no request to answer."
@@ -86,11 +90,6 @@ class AgentSession:
     tools: AgentTools
     is_new: bool = True
 
-    @property
-    def is_main(self) -> bool:
-        """Whether this is the agent's own conversation."""
-        return self.key == MAIN
-
 
 class ConversationAnswer(Answering):
     """Answers one chat in a conversation."""
@@ -107,7 +106,7 @@ class ConversationAnswer(Answering):
         discover_window: DiscoverWindow,
     ) -> None:
         self.conversation = conversation = session.conversation
-        self.model, self.session, self.reads_remarks = conversation.tracker.model, session.key[1], session.is_main
+        self.model, self.session, self.reads_remarks = conversation.tracker.model, session.key[1], session.key == MAIN
         self.max_seconds = config.max_turn_seconds
         self._me, self._config, self._session, self._reasoning = me, config, session, reasoning
         self._question, self._chat = question, question.envelope
@@ -115,7 +114,7 @@ class ConversationAnswer(Answering):
         self._prefix = ""
         """Precedes the question in the context."""
         if config.context_line:
-            status = me.control.status() if session.is_main else conversation.status()
+            status = me.control.status() if session.key == MAIN else conversation.status()
             self._prefix = f"{context_line(status)}\n\n"
         self._turn = self._question_seq = -1
         self._refused: dict[str, str] = {}
@@ -136,13 +135,7 @@ class ConversationAnswer(Answering):
         text = str(remark.body["text"])
         state = self.conversation.state
         await state.add_user_message(text, sender=remark.sender, envelope_id=remark.id, inbox=removed)
-        return self._session.is_main  # the inbox is in the store of this session
-
-    async def prepare(self) -> None:
-        await self._me.discovery.wait_for_first_answers(DISCOVERY_SECONDS)
-        if self.conversation.state.window_unknown:
-            await self._discover_window(had_failed=True)
-        self._had_failed = self.conversation.calls.last_error_status is not None
+        return self._session.key == MAIN  # the inbox is in the store of this session
 
     async def finish(self, *, is_idle: bool) -> None:
         conversation = self.conversation
@@ -150,10 +143,14 @@ class ConversationAnswer(Answering):
         if not calls.last_error_status and conversation.tracker.window.basis not in ("configured", "loaded"):
             await self._discover_window(had_failed=self._had_failed)
         await conversation.apply_pending()
-        if self._config.upkeep and is_idle:
+        if self._config.upkeep and is_idle and await conversation.needs_maintenance():
             await run_maintenance(conversation, max_iterations=self._config.max_iterations)
 
     async def begin(self, question: StoredChat, *, was_begun: bool) -> tuple[int, int]:
+        await self._me.discovery.wait_for_first_answers(DISCOVERY_SECONDS)
+        if self.conversation.state.window_unknown:
+            await self._discover_window(had_failed=True)
+        self._had_failed = self.conversation.calls.last_error_status is not None
         history = self.conversation.history
         self._began_at = None if was_begun else timestamp()
         form = self._chat.body.get("response_format")
@@ -185,7 +182,10 @@ class ConversationAnswer(Answering):
     async def make(self) -> str:
         text, tools = str(self._chat.body.get("text") or ""), len(self._session.tools.specs())
         await self._reasoning.write("status", event="start", input=text, tools=tools)
-        with self.conversation.events.subscribed(self._show_notice):
+        # A process that was killed may have received the reply to a question that it had begun.
+        if self._began_at is None and (kept := await self._kept_reply()) is not None:
+            return await self._complete(kept)
+        with self.conversation.events.subscribed(self._show):
             return await self._call_until_answered()
 
     async def timed_out(self) -> str:
@@ -199,14 +199,12 @@ class ConversationAnswer(Answering):
         self.conversation.end_turn()
 
     async def _call_until_answered(self) -> str:
-        if (kept := await self._kept_reply()) is not None:
-            return await self._complete(kept)
         interruptions = 0
         max_iterations = self._config.max_iterations
         for _ in range(max_iterations):
             await self._me.messenger.until_active()
             try:
-                reply = await self.conversation.call(self._mirror, self._ensure_question)
+                reply = await self.conversation.call(self._show, self._ensure_question)
             except CallInterrupted:
                 interruptions += 1
                 if interruptions > MAX_INTERRUPTIONS:
@@ -250,8 +248,14 @@ class ConversationAnswer(Answering):
     async def _ensure_question(self) -> None:
         """Add the question to the history unless it is there; a control may have removed it."""
         # The envelope id does not identify it: some clients restart their ids with every start.
-        if not any(item.seq == self._question_seq for item in self.conversation.history.items):
-            self._question_seq = (await add_question(self.conversation.state, self._question, self._prefix)).seq
+        if any(item.seq == self._question_seq for item in self.conversation.history.items):
+            return
+        chat, state, whole = self._chat, self.conversation.state, None
+        text = str(chat.body.get("text") or "")
+        if self._question.form != "whole":
+            text, whole = await as_referred_to(text, self._question.form, state)
+        item = await state.add_user_message(self._prefix + text, sender=chat.sender, envelope_id=chat.id, whole=whole)
+        self._question_seq = item.seq
 
     async def _run_tools(self, reply: ModelReply) -> None:
         """Run the calls of one reply concurrently. Their results enter in the order of the calls."""
@@ -322,26 +326,25 @@ class ConversationAnswer(Answering):
 
     # -- what peers see ----------------------------------------------------------------------------------
 
-    async def _mirror(self, event: ModelEvent) -> None:
-        if isinstance(event, TextDelta):
-            await self._reasoning.write("token", value=event.text)
-        elif isinstance(event, ReasoningDelta):
-            await self._reasoning.write("thinking", value=event.text)
+    async def _show(self, event: ModelEvent | ConversationEvent) -> None:
+        """Show the reply in the stream as it arrives, with notices about the context at their places."""
+        match event:
+            case TextDelta():
+                await self._reasoning.write("token", value=event.text)
+            case ReasoningDelta():
+                await self._reasoning.write("thinking", value=event.text)
+            case ReplyNotice():
+                kind = "status" if event.kind == "size" else "notice"
+                await self._reasoning.write(kind, event=f"context_{event.kind}", **event.values())
+            case _:
+                pass
 
-    async def _show_notice(self, event: ConversationEvent) -> None:
-        """Show notices about the context in the stream, at their place in the reply."""
-        if isinstance(event, ReplyNotice):
-            kind = "status" if event.kind == "size" else "notice"
-            await self._reasoning.write(kind, event=f"context_{event.kind}", **event.values())
 
-
-async def run_maintenance(conversation: Conversation, *, max_iterations: int) -> bool:
-    """Let the model put its context in order if a prompt of its policy is due. Returns whether the model was called.
+async def run_maintenance(conversation: Conversation, *, max_iterations: int) -> None:
+    """Let the model put its context in order, as a prompt of its policy demands; see `needs_maintenance`.
 
     No chat is sent meanwhile, and only the tools over the agent's own context run.
     """
-    if not await conversation.needs_maintenance():
-        return False
     state = conversation.state
     await conversation.begin_turn(is_maintenance=True)
     try:
@@ -361,7 +364,6 @@ async def run_maintenance(conversation: Conversation, *, max_iterations: int) ->
         await conversation.emit_status()
     finally:
         conversation.end_turn()
-    return True
 
 
 async def _run_tool(conversation: Conversation, call: ToolCall) -> ToolResult:
@@ -371,6 +373,16 @@ async def _run_tool(conversation: Conversation, call: ToolCall) -> ToolResult:
 
 async def _do_nothing(_event: ModelEvent | None = None) -> None:
     return None
+
+
+def cut_reason(reply: ModelReply, tracker: Tracker) -> CutReason | None:
+    """Return why a reply is incomplete; None if it is not. `length` alone does not tell whether the window is full."""
+    if reply.finish_reason == "content_filter":
+        return "content_filter"
+    if reply.finish_reason != "length":
+        return None
+    total_tokens = tracker.ledger.next_prompt_tokens if reply.usage is None else reply.usage.total_tokens
+    return "context_full" if total_tokens * 100 >= tracker.window.max_tokens * FULL_PERCENT else "max_tokens"
 
 
 def turn_report(calls: Sequence[CallRecord], session: str, status: Status) -> TurnReport:

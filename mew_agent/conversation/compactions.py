@@ -143,7 +143,7 @@ async def run_compaction(
         return reply
 
     async def report_piece(done: int, total: int) -> None:
-        state.set_progress(Progress(kind="compaction", done=done, total=total, unit="pieces", since=begun))
+        tracker.progress = Progress(kind="compaction", done=done, total=total, unit="pieces", since=begun)
         status = tracker.status("compacting", calls.latency_ms)
         await state.events.emit(StatusChanged(status, status.word))
 
@@ -159,7 +159,7 @@ async def run_compaction(
                 piece_started=report_piece,
             )
         finally:
-            state.set_progress(None)
+            tracker.progress = None
         counted = await calls.count_cut(plan, summary, spending)
         if counted is not None and counted.after >= counted.before:
             figures = f"{counted.after:,} tokens after it, and {counted.before:,} before it"

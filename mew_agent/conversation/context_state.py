@@ -12,7 +12,6 @@ from functools import partial
 from uuid import uuid4
 
 import anyio.to_thread
-from mew_protocol.context_report import Progress, QueuedMessages, SenderSpending, SessionContext, Waiting
 
 from mew_agent.compaction.compactor import CompactionResult, apply_plan, cache_lost_tokens
 from mew_agent.compaction.planner import CompactionPlan, MostTokens, NothingToDo, plan_compaction, plan_forget
@@ -46,7 +45,10 @@ RESTARTED_RESULT = (
 
 
 class ContextState:
-    """The only writer of one context. Others read `tracker`, `history` and `store`, and write through it."""
+    """The only writer of one context. Others read `tracker`, `history` and `store`, and write through it.
+
+    Only what a report says of the surroundings is set at the tracker itself: waits, progress, and chats not read yet.
+    """
 
     def __init__(
         self,
@@ -157,10 +159,6 @@ class ContextState:
             self.answering_turn = history.begin_turn()
         return self.answering_turn
 
-    def end_turn(self) -> None:
-        """End the turn being answered."""
-        self.answering_turn = None
-
     async def add_user_message(
         self,
         text: str,
@@ -237,16 +235,10 @@ class ContextState:
             text = given.get(call.id, default)
             await self.add_tool_result(call, text, limits.get(call.id), sizes.get(call.id), shown.get(call.id, ()))
 
-    async def size_of_reply(self, reply: ModelReply) -> Size:
-        """Return the size of a reply as an item of the history."""
-        calls = "".join(f"{call.name}{call.arguments}" for call in reply.tool_calls)
-        return await self.sizes.measure(f"{reply.text}{calls}")
-
-    async def add_reply(
-        self, reply: ModelReply, call: CallRecord, size: Size, *, last_seq: int, fingerprint: str
-    ) -> Item:
+    async def add_reply(self, reply: ModelReply, call: CallRecord, *, last_seq: int, fingerprint: str) -> Item:
         """Add the reply of a main call, its reported usage and its record. `last_seq` is the newest item it sent."""
-        tracker = self.tracker
+        tracker, calls = self.tracker, "".join(f"{one.name}{one.arguments}" for one in reply.tool_calls)
+        size = await self.sizes.measure(f"{reply.text}{calls}")
         problem = tracker.call_kept(call, last_seq=last_seq, fingerprint=fingerprint, backend=reply.backend)
         if problem is not None:
             logger.warning("implausible usage ignored (%s)", problem)
@@ -417,36 +409,6 @@ class ContextState:
         if is_new := window != self.tracker.window:
             self.tracker.window_changed(window)
         return is_new
-
-    def set_surroundings(
-        self,
-        *,
-        waiting: tuple[Waiting, ...] | None = None,
-        queued: QueuedMessages | None = None,
-        sessions: tuple[SessionContext, ...] | None = None,
-        spent_for: tuple[SenderSpending, ...] | None = None,
-        is_window_awaited: bool | None = None,
-    ) -> None:
-        """Set further keys of reports: waits, chats outside the context, contexts of sessions. None: unchanged.
-
-        `is_window_awaited` says whether the server has not answered yet how large its window is.
-        """
-        tracker = self.tracker
-        tracker.waiting = tracker.waiting if waiting is None else waiting
-        tracker.queued, tracker.sessions = queued or tracker.queued, tracker.sessions if sessions is None else sessions
-        tracker.spent_for = tracker.spent_for if spent_for is None else spent_for
-        if is_window_awaited is not None:
-            tracker.is_window_awaited = is_window_awaited
-
-    def set_progress(self, progress: Progress | None) -> None:
-        """Set how far the running compaction is; None if none runs."""
-        self.tracker.progress = progress
-
-    def set_model_problem(self, problem: str | None) -> None:
-        """Set how the newest main call failed, as reports show it; None if it did not."""
-        known = self.tracker.model_wait
-        since = timestamp() if known is None else known.since
-        self.tracker.model_wait = None if problem is None else Waiting(kind="model", what=problem, since=since)
 
     # -- policy ------------------------------------------------------------------------------------------
 

@@ -430,7 +430,7 @@ class Conversation:
 
     def end_turn(self) -> None:
         """End the turn, answered or not."""
-        self.state.end_turn()
+        self.state.answering_turn = None
         self._is_task_over, self._is_maintenance = not self._is_maintenance, False
 
     async def remove_turn(self, turn: int) -> None:
@@ -455,14 +455,22 @@ class Conversation:
         `prepare` adds the question unless it is in context; it runs again where no control can come between it and the
         request. Raises a `ModelError`, after which the context is as before, `PolicyStopped`, or `CallInterrupted`.
         """
-        await self._enter(prepare)
+        await self.state.enter_pending_prompts()
+        await prepare()
         await self.calls.count_if_close()
+        is_repeated = False
         while True:
-            await self._before_request(prepare)
+            if not is_repeated:
+                await self._before_request(prepare)
             try:
-                return await self._call_fitting(listener, prepare)
+                return await self._call_once(listener, prepare)
             except ReplyStopped as stopped:
                 await self._after_stop(stopped)
+                is_repeated = False
+            except ModelError as error:
+                if is_repeated or not await self._can_be_repeated(error):
+                    raise
+                is_repeated = True
 
     async def check_results(self, calls: Sequence[ToolCall], results: dict[str, ToolResult]) -> None:
         """Replace results of one reply's calls that are too large, in place. Raises `PolicyStopped`."""
@@ -490,25 +498,18 @@ class Conversation:
         if self.state.change_window(window):
             await self._after_call(AWAITING_USER)
 
-    async def _enter(self, prepare: Prepare) -> None:
-        await self.state.enter_pending_prompts()
-        await prepare()
-
-    async def _call_fitting(self, listener: ReplyListener, prepare: Prepare) -> ModelReply:
-        try:
-            return await self._call_once(listener, prepare)
-        except ToolsUnsupported as error:
+    async def _can_be_repeated(self, error: ModelError) -> bool:
+        """Return whether the refused request may now succeed: without tools, or after a compaction."""
+        if isinstance(error, ToolsUnsupported):
             if not self.calls.stop_offering_tools():
-                raise
+                return False
             logger.warning("%s; continuing without tools", error)
             await self.emit_status(status_word(error.status))
-        except ModelError as error:
-            if not is_overflow(error, self.tracker):
-                raise
-            self.state.change_window(window_after(error, self.tracker.window))
-            if not await self._compact(overflow_compaction(self.tracker)):
-                raise
-        return await self._call_once(listener, prepare)
+            return True
+        if not is_overflow(error, self.tracker):
+            return False
+        self.state.change_window(window_after(error, self.tracker.window))
+        return await self._compact(overflow_compaction(self.tracker))
 
     async def _call_once(self, listener: ReplyListener, prepare: Prepare) -> ModelReply:
         policy = self.tracker.policy
@@ -535,7 +536,8 @@ class Conversation:
             raise PolicyStopped(self.tracker.policy.name, await report_stop(pending.stop, self.state))
         if self.state.planned_clear is not None:
             await self.apply_pending()
-            await self._enter(prepare)
+            await self.state.enter_pending_prompts()
+            await prepare()
         elif pending.compact is not None:
             may_wait = pending.compact.trigger != "would_overflow"
             await self._compact(pending.compact, may_wait=may_wait, revision=pending.revision)

@@ -15,6 +15,7 @@ from typing import Any, TypeVar, assert_never
 from uuid import uuid4
 
 import anyio
+from mew_protocol.context_report import Waiting
 from mew_settings.model_facts import ModelPrice
 
 from mew_agent import tracing
@@ -146,22 +147,23 @@ class ModelCalls:
 
     async def main(self, listener: ReplyListener) -> ModelReply:
         """Send everything in context and add the reply. Raises a `ModelError` or `CallInterrupted`, adding nothing."""
-        history = self._state.history
+        history, tracker = self._state.history, self._state.tracker
         request, fingerprint = self._request()
         last_seq = history.last_seq
         try:
             reply, record = await self._made(self._model, request, "main", listener)
         except ModelError as error:
             self.last_error_status = error.status
-            self._state.set_model_problem(f"{error.endpoint}{f' ({error.detail})' if error.detail else ''}")
+            since = timestamp() if tracker.model_wait is None else tracker.model_wait.since
+            problem = f"{error.endpoint}{f' ({error.detail})' if error.detail else ''}"
+            tracker.model_wait = Waiting(kind="model", what=problem, since=since)
             raise
-        reply = with_unique_call_ids(reply, history)
-        self.last_error_status = None
-        self._state.set_model_problem(None)
+        if reply.tool_calls:
+            reply = with_unique_call_ids(reply, history)
+        self.last_error_status = tracker.model_wait = None
         self.latency_ms = record.latency_ms
-        size = await self._state.size_of_reply(reply)
         self._follow_served_model(reply.served_model)
-        await self._state.add_reply(reply, record, size, last_seq=last_seq, fingerprint=fingerprint)
+        await self._state.add_reply(reply, record, last_seq=last_seq, fingerprint=fingerprint)
         return reply
 
     async def summary(self, request: ModelRequest) -> ModelReply:

@@ -10,8 +10,6 @@ from mew_protocol.context_report import ContextReport, Injection
 from mew_protocol.payloads.participant import Status
 
 from mew_agent.context.policy import Policy
-from mew_agent.context.tracker import Tracker
-from mew_agent.model.interface import ModelReply
 
 DEFAULT_SYSTEM_PROMPT = (
     "You are {name}, a participant in a shared workspace with people and other agents. Messages carry the name of"
@@ -137,23 +135,11 @@ GAVE_UP = "I was restarted {count} times while I worked on your message, so I st
 
 CutReason = Literal["context_full", "max_tokens", "content_filter"]
 
-_FULL_PERCENT: Final = 98  # servers stop a reply at the end of the window or a few tokens before it
-
 _CUT_REASONS: Final[Mapping[CutReason, str]] = {
     "context_full": "my context window is full",
     "max_tokens": "my model reached the limit of one reply",
     "content_filter": "my model's provider withheld the rest",
 }
-
-
-def cut_reason(reply: ModelReply, tracker: Tracker) -> CutReason | None:
-    """Return why a reply is incomplete; None if it is not. `length` alone does not tell whether the window is full."""
-    if reply.finish_reason == "content_filter":
-        return "content_filter"
-    if reply.finish_reason != "length":
-        return None
-    total_tokens = tracker.ledger.next_prompt_tokens if reply.usage is None else reply.usage.total_tokens
-    return "context_full" if total_tokens * 100 >= tracker.window.max_tokens * _FULL_PERCENT else "max_tokens"
 
 
 def context_sentence(status: Status) -> str:

@@ -21,8 +21,8 @@ from mew_protocol.payloads.system import SpaceFacts
 from mew_protocol.status_word import StatusWord, status_word
 from mew_protocol.visible import shortened
 
-from mew_agent.agent.address_filter import AddressFilter
-from mew_agent.agent.engine import Engine, tokens_of
+from mew_agent.agent.engine import Engine
+from mew_agent.agent.inbox import AddressFilter
 from mew_agent.agent.runtime import AgentRuntime
 from mew_agent.child_program import FIRST_DELAY_SECONDS, Restarts
 from mew_agent.context.sqlite_store import MemoryStore, SqliteStore
@@ -330,7 +330,7 @@ class AcpEngine(Engine):
             await self.count_queued()
             if self.profile.used == "prompt":
                 size = await self.sizes.measure("".join(self.answer.texts))
-                self.external.reply_tokens = tokens_of(size, self.calibration)
+                self.external.reply_tokens = self.calibration.wrap(size.tokens(self.calibration))
         self.external.report(
             usage.tokens,
             basis="provisional" if usage.is_abandoned else "agent_reported",

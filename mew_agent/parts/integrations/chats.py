@@ -11,8 +11,8 @@ import anyio
 from mew_protocol.payloads.participant import Compact, CompactDone
 from mew_protocol.quoting import spoken
 
-from mew_agent.agent.address_filter import AddressFilter
 from mew_agent.agent.engine import Answering, Engine
+from mew_agent.agent.inbox import AddressFilter
 from mew_agent.agent.runtime import AgentRuntime
 from mew_agent.context.sqlite_store import MemoryStore
 from mew_agent.context.store import InboxChange, StoredChat

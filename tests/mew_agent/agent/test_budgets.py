@@ -7,6 +7,7 @@ import anyio
 import pytest
 
 from mew_agent.agent.budgets import SenderBudgets
+from mew_agent.agent.inbox import QUEUED
 from mew_agent.errors import ChatRefused, NoAnswer
 from tests.support.agents import StartAgent
 from tests.support.waiting import PATIENCE_SECONDS, until
@@ -122,7 +123,7 @@ async def test_chats_that_waited_are_refused_once_the_budget_is_spent(start_agen
             async with anyio.create_task_group() as tasks:
                 for number in range(4):
                     tasks.start_soon(ask, number)
-                await until(lambda: len(s.agent._runtime.inbox) == 4)
+                await until(lambda: len(s.agent._runtime.inbox.in_state(*QUEUED)) == 4)
                 await s.ada.send("participant/resume", {}, to="coder")
         assert len(s.main_requests) == 1
     assert sum(text.startswith("I do not answer this message:") for text in answers) == 3

@@ -7,13 +7,15 @@ import pytest
 from mew_protocol.envelope import Envelope
 from mew_protocol.position import Position
 
-from mew_agent.agent.address_filter import AddressFilter, AnswerBroadcasts
 from mew_agent.agent.inbox import (
     CHAT_BYTES,
     MAX_HELD_CHATS,
     MAX_OVERHEARD_CHATS,
     MAX_QUEUED_CHATS,
+    QUEUED,
+    AddressFilter,
     Admission,
+    AnswerBroadcasts,
     Inbox,
     is_about,
 )
@@ -35,9 +37,8 @@ def cancel(*names: str, sender: str = "ada") -> Envelope:
 
 
 def inbox(driver: ConversationDriver, how: AnswerBroadcasts = "rules", *, answers: bool = True) -> Inbox:
-    return Inbox(
-        "coder", AddressFilter(("coder",), how, driver.conversation.calls, tuple), MemoryStore(), answers=answers
-    )
+    rules = AddressFilter(("coder",), how, driver.conversation.calls, tuple, answers=answers)
+    return Inbox("coder", rules, MemoryStore())
 
 
 async def no_pause() -> None:
@@ -49,7 +50,7 @@ async def test_chats_keep_their_order_and_waiting_ones_are_acknowledged(start_co
         box = inbox(driver)
         assert await box.add(chat("One."), is_busy=False) == Admission("next")
         assert await box.add(chat("Two.", name="q2"), is_busy=False) == Admission("queued")
-        assert len(box) == 2
+        assert len(box.in_state(*QUEUED)) == 2
         assert [(await box.next(no_pause)).envelope.body["text"] for _ in range(2)] == ["One.", "Two."]
         assert await box.add(chat("Three."), is_busy=True) == Admission("queued")
 
@@ -62,7 +63,7 @@ async def test_a_full_inbox_refuses_chats(start_conversation: StartConversation)
         assert await box.add(chat("More?"), is_busy=False) == FULL
         assert await box.add(chat("Somebody?", to=()), is_busy=False) == Admission("kept")
         assert [remark.envelope.body["text"] for remark in box.take_overheard()] == ["Somebody?"]
-        assert len(box) == MAX_QUEUED_CHATS
+        assert len(box.in_state(*QUEUED)) == MAX_QUEUED_CHATS
 
 
 async def test_a_long_chat_counts_as_several_short_ones(start_conversation: StartConversation) -> None:
@@ -72,13 +73,13 @@ async def test_a_long_chat_counts_as_several_short_ones(start_conversation: Star
             admission = await box.add(chat(f"{long}?", name=str(number)), is_busy=True)
             await box.add(chat(long, name=f"o{number}", to=()), is_busy=True)
         assert admission.outcome == "refused"
-        assert len(box) == MAX_QUEUED_CHATS // 10
+        assert len(box.in_state(*QUEUED)) == MAX_QUEUED_CHATS // 10
         assert len(tuple(box.take_overheard())) == MAX_OVERHEARD_CHATS // 11
 
 
 @pytest.mark.parametrize(("verdict", "limit"), [("answer", MAX_QUEUED_CHATS), ("no_room", MAX_HELD_CHATS)])
 async def test_a_sender_that_fills_the_inbox_takes_no_place_of_others(verdict: Verdict, limit: int) -> None:
-    box = Inbox("coder", AddressFilter(("coder",), "rules"), MemoryStore(), answers=True)
+    box = Inbox("coder", AddressFilter(("coder",), "rules"), MemoryStore())
     for number in range(limit + 5):
         await box.add(chat(f"{number}?", name=str(number), sender="bob"), is_busy=True, verdict=verdict)
     admission = await box.add(chat("Mine?"), is_busy=True, verdict=verdict)
@@ -86,14 +87,14 @@ async def test_a_sender_that_fills_the_inbox_takes_no_place_of_others(verdict: V
 
 
 async def test_senders_take_turns_in_the_queue() -> None:
-    box = Inbox("coder", AddressFilter(("coder",), "rules"), MemoryStore(), answers=True)
+    box = Inbox("coder", AddressFilter(("coder",), "rules"), MemoryStore())
     for name, sender in (("1", "bob"), ("2", "bob"), ("3", "bob"), ("4", "ada"), ("5", "cleo"), ("6", "ada")):
         await box.add(chat("Well?", name=name, sender=sender), is_busy=True)
     assert [(await box.next(no_pause)).envelope.id for _ in range(6)] == ["1", "4", "5", "2", "6", "3"]
 
 
 async def test_the_clients_of_a_sender_take_turns() -> None:
-    box = Inbox("coder", AddressFilter(("coder",), "rules"), MemoryStore(), answers=True)
+    box = Inbox("coder", AddressFilter(("coder",), "rules"), MemoryStore())
     for name, session in (("1", "key1:a"), ("2", "key1:b"), ("3", "key1:c"), ("4", "key2:a")):
         asked = Envelope.write(
             "chat", id=name, ts="t", sender="ada", payload={"text": "Well?", "session": session}, to=("coder",)
@@ -104,15 +105,15 @@ async def test_the_clients_of_a_sender_take_turns() -> None:
 
 async def test_many_senders_share_the_whole_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mew_agent.agent.inbox.MAX_ALL_CHATS", 12)
-    box = Inbox("coder", AddressFilter(("coder",), "rules"), MemoryStore(), answers=True)
+    box = Inbox("coder", AddressFilter(("coder",), "rules"), MemoryStore())
     for number in range(40):
         for sender in ("ada", "bob", "cleo"):
             await box.add(chat("Well?", name=str(number), sender=sender), is_busy=True)
-    assert len(box) == 12
+    assert len(box.in_state(*QUEUED)) == 12
 
 
 async def test_chatter_of_one_sender_does_not_push_out_what_others_said() -> None:
-    box = Inbox("coder", AddressFilter(("coder",), "rules"), MemoryStore(), answers=True)
+    box = Inbox("coder", AddressFilter(("coder",), "rules"), MemoryStore())
     await box.add(chat("The valve is blue."), is_busy=True, verdict="context")
     for number in range(MAX_OVERHEARD_CHATS + 5):
         await box.add(chat("Noise.", name=str(number), sender="bob"), is_busy=True, verdict="context")
@@ -123,12 +124,12 @@ async def test_chatter_of_one_sender_does_not_push_out_what_others_said() -> Non
 @pytest.mark.parametrize(("verdict", "limit"), [("answer", MAX_QUEUED_CHATS), ("no_room", MAX_HELD_CHATS)])
 async def test_a_restart_does_not_repeat_a_refused_chat(verdict: Verdict, limit: int) -> None:
     store, rules = MemoryStore(), AddressFilter(("coder",), "rules")
-    box, admission = Inbox("coder", rules, store, answers=True), Admission("ignored")
+    box, admission = Inbox("coder", rules, store), Admission("ignored")
     for number in range(limit + 1):
         place = Position("e", number)
         admission = await box.add(chat("Go.", name=str(number)), is_busy=False, verdict=verdict, position=place)
     assert admission.outcome == "refused"
-    assert await Inbox("coder", rules, store, answers=True).load() == f"e-{limit}"
+    assert await Inbox("coder", rules, store).load() == f"e-{limit}"
 
 
 async def test_only_the_sender_can_cancel_a_chat(start_conversation: StartConversation) -> None:
@@ -137,7 +138,7 @@ async def test_only_the_sender_can_cancel_a_chat(start_conversation: StartConver
         for name in ("q1", "q2"):
             await box.add(chat("Go.", name=name), is_busy=False)
         await box.cancel(cancel("q1", sender="bob"))
-        assert len(box) == 2
+        assert len(box.in_state(*QUEUED)) == 2
         await box.cancel(cancel("q1"))
         assert (await box.next(no_pause)).envelope.id == "q2"
         assert not is_about(cancel("q2", sender="bob"), chat("Go.", name="q2"))
@@ -173,7 +174,7 @@ async def test_overheard_chats_are_returned_once_and_bounded(start_conversation:
         remarks = [remark.envelope.body["text"] for remark in box.take_overheard()]
         assert (remarks[0], len(remarks)) == ("Remark 1.", MAX_OVERHEARD_CHATS)
         assert list(box.take_overheard()) == []
-        assert len(box) == 0
+        assert len(box.in_state(*QUEUED)) == 0
 
 
 @pytest.mark.parametrize("text", [None, 5, ""])
@@ -181,7 +182,7 @@ async def test_a_chat_without_text_is_ignored(start_conversation: StartConversat
     async with start_conversation() as driver:
         box = inbox(driver)
         assert await box.add(chat(text), is_busy=True) == Admission("ignored")
-        assert len(box) == 0
+        assert len(box.in_state(*QUEUED)) == 0
         assert list(box.take_overheard()) == []
 
 

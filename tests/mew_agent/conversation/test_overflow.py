@@ -2,6 +2,7 @@
 
 import pytest
 
+from mew_agent.agent.turn import cut_reason
 from mew_agent.context.history import History
 from mew_agent.context.policy import MEW, CompactAction
 from mew_agent.context.preamble import FixedTokens
@@ -12,7 +13,7 @@ from mew_agent.conversation.compactions import (
     overflow_compaction,
     window_after,
 )
-from mew_agent.conversation.texts import CutReason, cut_reason
+from mew_agent.conversation.texts import CutReason
 from mew_agent.errors import ContextOverflow, ModelError, ModelStreamCut
 from mew_agent.model.interface import ModelReply, Window
 from mew_agent.model.usage import Usage

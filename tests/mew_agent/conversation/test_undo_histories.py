@@ -99,7 +99,7 @@ class RandomHistory:
             await state.close_open_calls("done", {i: rng.choice(TEXTS) for i in state.history.open_calls()})
         if state.history.items:
             await self.reply(rng.choice(TEXTS), ())
-        state.end_turn()
+        state.answering_turn = None
 
     async def reply(self, text: str, calls: tuple[ToolCall, ...]) -> None:
         state, history = self.state, self.state.history
@@ -107,8 +107,7 @@ class RandomHistory:
         usage = Usage(prompt, truth(text), prompt + truth(text)) if self.rng.random() < 0.8 else None
         reply = ModelReply(text, calls, "stop", usage, "m", backend="b")
         record = CallRecord(f"call{history.next_seq}", "main", "t", "m", history.revision, usage)
-        size = await state.size_of_reply(reply)
-        await state.add_reply(reply, record, size, last_seq=history.last_seq, fingerprint="f")
+        await state.add_reply(reply, record, last_seq=history.last_seq, fingerprint="f")
 
     async def compact(self) -> None:
         target = self.rng.choice((None, None, 200, 1_000))
