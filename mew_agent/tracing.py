@@ -17,7 +17,7 @@ from mew_protocol import kinds
 from mew_protocol.envelope import Draft
 from mew_settings.plugins import load_table
 
-from mew_agent.model.interface import ModelIdentity, ModelReply, ModelRequest, ToolCall
+from mew_agent.model.interface import ModelReply
 
 TRACEPARENT: Final = "traceparent"
 """The header of envelopes; other implementations pass it on, as any unknown header."""
@@ -91,81 +91,27 @@ def log_ids() -> dict[str, str]:
 
 
 @contextmanager
-def _span(
-    work: Work, ids: Mapping[str, str | None], header: str | None = None, **facts: object
-) -> Iterator[ActiveSpan]:
-    """Set the ids of log lines and the trace context while the block runs, in a span if there is a recorder."""
+def span(work: Work, ids: Mapping[str, str | None], header: str | None = None, **facts: object) -> Iterator[ActiveSpan]:
+    """Set the ids of log lines and the trace context while the block runs, in a span if there is a recorder.
+
+    `header` is the trace context that arrived with the cause of the work. None continues the present one: of the turn
+    for a model call, of the compaction for a summary.
+    """
     known = {key: value for key, value in ids.items() if value is not None}
     reset_ids, reset_header = _ids.set({**_ids.get(), **known}), _received.set(header or _received.get())
     try:
         if _recorder is None:
             yield ActiveSpan()
             return
-        with _recorder.span(work, known, header, facts) as span:
+        with _recorder.span(work, known, header, facts) as one:
             try:
-                yield span
+                yield one
             except BaseException as error:
-                span.fail(type(error).__name__)
+                one.fail(type(error).__name__)
                 raise
     finally:
         _ids.reset(reset_ids)
         _received.reset(reset_header)
-
-
-def turn_span(agent: str, model: str | None, chat: Draft, session: str | None) -> AbstractContextManager[ActiveSpan]:
-    """Open the span of the turn that answers a chat; it continues the trace of the chat's sender."""
-    ids = {"envelope_id": chat.id, "participant": chat.sender}
-    return _span("turn", ids, header_of(chat), agent=agent, model=model, session=session)
-
-
-def model_span(
-    call_id: str, identity: ModelIdentity, request: ModelRequest, *, is_compacted: bool
-) -> AbstractContextManager[ActiveSpan]:
-    """Open the span of a model call; `reply` completes it. `call_id` is that of the context report."""
-    return _span(
-        "model_call",
-        {"call_id": call_id},
-        model=identity.model,
-        endpoint=identity.endpoint,
-        max_tokens=request.max_output_tokens,
-        compacted=is_compacted,
-    )
-
-
-def tool_span(call: ToolCall) -> AbstractContextManager[ActiveSpan]:
-    """Open the span of a tool call of a model, wherever the tool runs."""
-    return _span("tool_call", {"tool_call_id": call.id}, tool=call.name, call=call.id)
-
-
-def request_span(
-    participant: str, request: Draft, method: str, tool: str | None, proposed_in: str | None
-) -> AbstractContextManager[ActiveSpan]:
-    """Open the span of an MCP request that a participant answers; it continues the trace of the request's sender.
-
-    `proposed_in` is the trace context of the proposal that the request fulfils; programs without tracing approve, too.
-    """
-    ids, header = {"envelope_id": request.id, "participant": request.sender}, header_of(request) or proposed_in
-    return _span("request", ids, header, agent=participant, method=method, tool=tool)
-
-
-def approval_span(proposal: Draft, peer: str, method: str, tool: str | None) -> AbstractContextManager[ActiveSpan]:
-    """Open the span in which a proposal waits for its decision; set `decision` and `by` when it comes."""
-    return _span("approval", {"proposal_id": proposal.id}, peer=peer, method=method, tool=tool)
-
-
-def http_span(method: str, path: str, header: str | None) -> AbstractContextManager[ActiveSpan]:
-    """Open the span of an HTTP request that an agent answers; it continues the trace in the header `traceparent`."""
-    return _span("http", {}, _valid(header), method=method, path=path)
-
-
-def compaction_span(model: str, trigger: str, tokens_before: int | None) -> AbstractContextManager[ActiveSpan]:
-    """Open the span of a compaction; its summary calls are within it."""
-    return _span("compaction", {}, model=model, trigger=trigger, tokens_before=tokens_before)
-
-
-def traceparent_for(kind: str) -> str | None:
-    """Return the header that an envelope of this kind carries now; None if it has no reason to carry one."""
-    return traceparent() if kind in CARRYING_KINDS else None
 
 
 def traceparent() -> str | None:
@@ -175,8 +121,9 @@ def traceparent() -> str | None:
 
 def header_of(envelope: Draft) -> str | None:
     """Return the trace context that an envelope carries; None without one that can be read."""
-    return _valid((envelope.model_extra or {}).get(TRACEPARENT))
+    return valid_header((envelope.model_extra or {}).get(TRACEPARENT))
 
 
-def _valid(header: object) -> str | None:
+def valid_header(header: object) -> str | None:
+    """Return the value of a header `traceparent`; None if it cannot be read."""
     return header if isinstance(header, str) and _HEADER.fullmatch(header) else None

@@ -8,7 +8,7 @@ knows its figures. It refuses with a reason what it cannot do (see `Controllable
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Protocol
 
 import anyio
 from mew_protocol.context_report import QueuedMessages, SenderSpending, Waiting
@@ -23,16 +23,7 @@ from mew_agent.participant.external_context import GROWTH_PERCENT, STALLED_STATU
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.streams import Reasoning
 from mew_agent.tokens.projection import Calibration
-from mew_agent.tokens.sizes import Size, Sizes
-
-SizeBasis = Literal["tokenizer", "projected", "heuristic"]
-
-
-def basis_of(sizes: Sequence[Size], calibration: Calibration) -> SizeBasis:
-    """Return how the tokens of chats are known."""
-    if sizes and calibration.counts_fit and all(size.counted_tokens is not None for size in sizes):
-        return "tokenizer"
-    return "projected" if calibration.weights is not None else "heuristic"
+from mew_agent.tokens.sizes import Size, Sizes, basis_of
 
 
 class CompactsItself(Protocol):

@@ -15,12 +15,12 @@ from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.chat import MAIN_SESSION, Acknowledge
 from mew_protocol.payloads.fit import DELIVERIES, WOULD_OVERFLOW, Delivery, Fit, WouldFit
 
-from mew_agent.agent.engine import Engine, basis_of
+from mew_agent.agent.engine import Engine
 from mew_agent.agent.inbox import QUEUED, Inbox
 from mew_agent.agent.recall import READ_CHARS
 from mew_agent.context.store import StoredChat
 from mew_agent.participant.participant import Participant
-from mew_agent.tokens.sizes import Size
+from mew_agent.tokens.sizes import Size, basis_of
 
 NOTICE: Final = "Your message does not fit into my context, so I hold it: {fit}. Reply with one word: {choices}."
 CHOICES: Final[Mapping[Delivery, str]] = {

@@ -13,7 +13,6 @@ from typing import Final
 
 import anyio
 from mew_protocol import kinds
-from mew_protocol.context_report import Waiting
 from mew_protocol.envelope import Envelope
 from mew_protocol.join import DeliveryRequest
 from mew_protocol.json_values import objects_at, value_at
@@ -76,7 +75,9 @@ class ChatTurn:
         """
         chat, answering = self.question.envelope, self.answering
         try:
-            with tracing.turn_span(self.me.id, answering.model, chat, answering.session) as span:
+            ids, header = {"envelope_id": chat.id, "participant": chat.sender}, tracing.header_of(chat)
+            facts = {"agent": self.me.id, "model": answering.model, "session": answering.session}
+            with tracing.span("turn", ids, header, **facts) as span:
                 await self._answer(chat)
                 if answering.failure is not None:
                     span.fail(answering.failure)
@@ -217,7 +218,7 @@ class AgentRuntime(Hooks):
         elif self.inbox.skips_past:
             client.first_delivery = DeliveryRequest(last=FIRST_HISTORY)  # with our own presence
         await self.headroom.count_queued()
-        self._engine.surroundings.waiting = self._waits
+        self.waits_changed()
 
     async def entered(self) -> None:
         """Start the engine, and answer chats until the connection ends for good."""
@@ -267,17 +268,14 @@ class AgentRuntime(Hooks):
 
     # -- waits -------------------------------------------------------------------------------------------
 
-    @property
-    def _waits(self) -> tuple[Waiting, ...]:
-        me = self._me
-        return (*me.mcp.waits, *self._loops.waits, *self.headroom.waits, *me.tool_waits, *self._budgets.waits)
-
     def waits_changed(self) -> None:
         """Report the agent's waits, if they changed."""
-        waits, shown = self._waits, self._engine.surroundings
-        if waits != shown.waiting and not self._me.session.ended.is_set():
+        me, shown = self._me, self._engine.surroundings
+        waits = (*me.mcp.waits, *self._loops.waits, *self.headroom.waits, *me.tool_waits, *self._budgets.waits)
+        if waits != shown.waiting and not me.session.ended.is_set():
             shown.waiting = waits
-            self._me.start_soon(self._me.control.announce)
+            if self.was_joined:
+                me.session.start_soon(me.control.announce)
 
     def _budget_news(self) -> None:
         """Show the spending, and when a sender is answered again."""

@@ -26,7 +26,7 @@ from mew_protocol.status_word import status_word
 from mew_settings.private_files import replace_private_file
 
 from mew_agent.agent.compaction_approval import CompactionApproval
-from mew_agent.agent.engine import Engine, basis_of
+from mew_agent.agent.engine import Engine
 from mew_agent.agent.recall import RecallTools
 from mew_agent.agent.space_tools import PeerTools, ToolRoom
 from mew_agent.agent.turn import MAIN, AgentSession, ConversationAnswer, SessionKey
@@ -51,7 +51,7 @@ from mew_agent.model.interface import Model
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.streams import Reasoning
 from mew_agent.tokens.projection import Calibration
-from mew_agent.tokens.sizes import Size
+from mew_agent.tokens.sizes import Size, basis_of
 from mew_agent.tokens.tokenizers import TextCounter, chosen_counter
 from mew_agent.tools.bounds import ResultBound
 from mew_agent.tools.sources import AgentTools, ToolSource

@@ -227,7 +227,7 @@ class ResourceTools(FunctionTools):
 
     def specs(self) -> tuple[ToolSpec, ...]:
         """See `ToolSource`."""
-        return self.methods if self._readable() else ()
+        return self.methods if self._me.discovery.with_resources() else ()
 
     async def run(self, call: ToolCall, context: CallContext | None = None) -> ToolResult:
         """See `ToolSource`."""
@@ -241,7 +241,7 @@ class ResourceTools(FunctionTools):
 
         Replace {placeholders} in a URI with values of your own.
         """
-        peers = self._readable() if peer is None else (self._known(peer),)
+        peers = self._me.discovery.with_resources() if peer is None else (self._known(peer),)
         if not peers:
             raise ToolCallFailed("no participant has resources to read")
         lists: dict[str, list[str]] = {}
@@ -261,12 +261,6 @@ class ResourceTools(FunctionTools):
         """Read a resource of a participant by its URI."""
         call = PeerCall(self._known(peer), "resources/read", {"uri": uri}, _call_context.get())
         return contents_text(peer, await self._me.mcp.request(call))
-
-    def _readable(self) -> tuple[str, ...]:
-        """Return the peers that announced resources and that we may ask for them."""
-        may_read = self._me.mcp.may_ask_with_any_arguments
-        with_resources = self._me.discovery.with_resources()
-        return tuple(name for name in with_resources if may_read(PeerCall(name, "resources/read", {})))
 
     def _known(self, peer: str) -> str:
         if peer not in self._me.peers:

@@ -147,7 +147,8 @@ async def run_compaction(
         status = tracker.status("compacting", calls.latency_ms)
         await state.events.emit(StatusChanged(status, status.word))
 
-    with tracing.compaction_span(tracker.model, trigger, tracker.tokens) as span:
+    before = tracker.tokens
+    with tracing.span("compaction", {}, model=tracker.model, trigger=trigger, tokens_before=before) as span:
         try:
             summary = await write_summary(
                 plan,

@@ -317,7 +317,9 @@ class Conversation:
 
     async def prefix(self) -> tuple[PrefixPart, ...]:
         """See `Controllable.prefix`."""
-        texts, tokens = self.calls.prefix_texts(), self.tracker.next_prompt.prefix_tokens
+        if not self.calls.lock.locked():
+            self.calls.describe_prefix()
+        texts, tokens = self.calls.prefix_texts, self.tracker.next_prompt.prefix_tokens
         calibration, count = self.tracker.ledger.calibration, self.state.sizes.count
         return await anyio.to_thread.run_sync(lambda: prefix_parts(texts, tokens, calibration, count))
 

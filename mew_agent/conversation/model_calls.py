@@ -98,6 +98,8 @@ class ModelCalls:
         """The status word of the newest main call if it failed; None if it did not."""
         self.latency_ms: int | None = None
         self.response_format: Mapping[str, Any] | None = None  # of the main calls of the present turn
+        self.prefix_texts: tuple[PrefixText, ...] = ()
+        """The texts before the items of the running or the next request, as last described."""
         self.supports_tools = True  # false once the server has refused a request because it offered tools
         self._model = model
         self._summariser = options.summariser or model
@@ -216,9 +218,15 @@ class ModelCalls:
         """Make a call. Returns its record too; without a reply, stores the record and raises the error."""
         tracker, prices, started = self._state.tracker, self.options.prices, anyio.current_time()
         record = CallRecord(str(uuid4()), role, timestamp(), model.identity.model, self._state.history.revision)
-        is_compacted = tracker.last_compaction is not None
         try:
-            with tracing.model_span(record.id, model.identity, request, is_compacted=is_compacted) as span:
+            with tracing.span(
+                "model_call",
+                {"call_id": record.id},
+                model=model.identity.model,
+                endpoint=model.identity.endpoint,
+                max_tokens=request.max_output_tokens,
+                compacted=tracker.last_compaction is not None,
+            ) as span:
                 reply = await self._stream(model, request, listener)
                 span.reply(reply)
         except (MewAgentError, anyio.get_cancelled_exc_class()) as error:
@@ -264,7 +272,14 @@ class ModelCalls:
 
     def describe_prefix(self) -> _Prefix:
         """Update the size of the request without its items. Do not call it during a call."""
-        tools, reminders, texts = self._prefix()
+        reminders, tools = self._state.reminder_text, self.options.tools() if self.supports_tools else ()
+        form = "" if self.response_format is None else json.dumps(self.response_format)
+        others = (PrefixText("reminders", reminders), PrefixText("response_format", form))
+        self.prefix_texts = texts = (
+            PrefixText("system_prompt", self.options.system_prompt),
+            *(PrefixText("tool", f"{tool.name}{tool.description}{tool.parameters}", tool.name) for tool in tools),
+            *(one for one in others if one.text),
+        )
         self._state.tracker.next_prompt.describe_prefix(texts[0].text, "".join([one.text for one in texts[1:]]))
         return tools, reminders, texts
 
@@ -408,22 +423,12 @@ class ModelCalls:
         tools, reminders, texts = self.describe_prefix()
         messages = history.request_messages(system_prompt, reminders)
         request = ModelRequest(messages, tools, response_format=self.response_format)
-        return request, _fingerprint([*(one.text for one in texts), *(pin.text for pin in history.pins)])
-
-    def prefix_texts(self) -> tuple[PrefixText, ...]:
-        """Return the texts before the items of the next request."""
-        return self._prefix()[2]
-
-    def _prefix(self) -> _Prefix:
-        reminders, tools = self._state.reminder_text, self.options.tools() if self.supports_tools else ()
-        form = "" if self.response_format is None else json.dumps(self.response_format)
-        others = (PrefixText("reminders", reminders), PrefixText("response_format", form))
-        texts = (
-            PrefixText("system_prompt", self.options.system_prompt),
-            *(PrefixText("tool", f"{tool.name}{tool.description}{tool.parameters}", tool.name) for tool in tools),
-            *(one for one in others if one.text),
-        )
-        return tools, reminders, texts
+        # Prompts with different digests of everything but their items are not comparable.
+        digest = hashlib.blake2b(digest_size=16)
+        for text in (*(one.text for one in texts), *(pin.text for pin in history.pins)):
+            digest.update(len(text).to_bytes(8, "big"))
+            digest.update(text.encode(errors="surrogatepass"))
+        return request, digest.hexdigest()
 
     # -- fallback models ---------------------------------------------------------------------------------
 
@@ -473,12 +478,3 @@ def _well_formed(event: ModelEvent) -> ModelEvent:
 
 def _ends_in_reply(history: History) -> bool:
     return bool(history.items) and history.items[-1].role == "assistant"
-
-
-def _fingerprint(texts: Sequence[str]) -> str:
-    """Return a digest of the request without its items; prompts with different digests are not comparable."""
-    digest = hashlib.blake2b(digest_size=16)
-    for text in texts:
-        digest.update(len(text).to_bytes(8, "big"))
-        digest.update(text.encode(errors="surrogatepass"))
-    return digest.hexdigest()

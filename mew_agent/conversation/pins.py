@@ -34,13 +34,10 @@ class ContextPins(PinKeeper):
     def __init__(self, tracker: Tracker, save: Callable[[], Awaitable[object]]) -> None:
         self._tracker = tracker
         self._save = save
+        self.all = tracker.history.pins
+        """All pins, in the order of requests. The conversations of an agent share this list."""
         self.made = 0
         """How many pins participants and the agent itself have made; numbers are never reused."""
-
-    @property
-    def all(self) -> list[Pin]:
-        """All pins, in the order of requests. The conversations of an agent share this list."""
-        return self._tracker.history.pins
 
     @property
     def texts(self) -> tuple[PinnedText, ...]:

@@ -176,9 +176,11 @@ class Discovery(Subscriber):
         return resources + templates
 
     def with_resources(self) -> tuple[str, ...]:
-        """Return the peers known to have resources, by name."""
+        """Return the peers known to have resources that we may ask for, by name."""
         hinted = {name for name, inquiry in self._inquiries.items() if "resources" in inquiry.other_lists}
-        return tuple(sorted(name for name in self._peers if name in hinted or self._peers[name].resources))
+        known, may_ask = sorted(self._peers), self._mcp.may_ask_with_any_arguments
+        having = (name for name in known if name in hinted or self._peers[name].resources)
+        return tuple(name for name in having if may_ask(PeerCall(name, "resources/read", {})))
 
     def _ask_after_welcome(self) -> None:
         """Ask peers that are new, and those that we may ask only now: a welcome may bring capabilities."""

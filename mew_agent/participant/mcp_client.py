@@ -247,7 +247,8 @@ class McpClient:
     def _undecided_while_open(self, proposal: PendingProposal) -> Iterator[None]:
         self._undecided[proposal.sent.id] = proposal
         self._waits_changed()
-        with tracing.approval_span(proposal.sent, proposal.peer, *CallSubject.read(proposal.sent.body)) as span:
+        facts = CallSubject.read(proposal.sent.body)._asdict()
+        with tracing.span("approval", {"proposal_id": proposal.sent.id}, peer=proposal.peer, **facts) as span:
             try:
                 yield
             finally:

@@ -111,7 +111,10 @@ class McpServer(Subscriber):
         try:
             proposed_in = next(filter(None, map(self._proposed_in.get, envelope.correlation_ids)), None)
             subject = CallSubject.read(envelope.body)
-            with tracing.request_span(self._messenger.id, envelope, *subject, proposed_in):
+            ids = {"envelope_id": envelope.id, "participant": envelope.sender}
+            # A program without tracing may approve a proposal, too; then the proposal has the trace context.
+            header, facts = tracing.header_of(envelope) or proposed_in, subject._asdict()
+            with tracing.span("request", ids, header, agent=self._messenger.id, **facts):
                 own = None if self.own_requests is None else await self.own_requests(envelope)
                 result = await self.offers.request(request.method, request.params or {}) if own is None else own
         except RequestFailed as error:

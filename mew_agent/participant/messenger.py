@@ -395,7 +395,7 @@ class Messenger:
             to=to,
             correlation_id=correlation_id,
             context=context,
-            traceparent=tracing.traceparent_for(kind),
+            traceparent=tracing.traceparent() if kind in tracing.CARRYING_KINDS else None,
         )
 
     def may_send(self, kind: str, payload: Mapping[str, Any] | None = None, to: tuple[str, ...] = ()) -> bool:

@@ -61,8 +61,9 @@ class TracedRequests:
         if scope["type"] != "http" or scope["method"] != "POST":
             await self._app(scope, receive, send)
             return
-        header = dict(scope["headers"]).get(tracing.TRACEPARENT.encode(), b"").decode("latin-1")
-        with tracing.http_span(scope["method"], scope["path"], header) as span:
+        sent = dict(scope["headers"]).get(tracing.TRACEPARENT.encode(), b"").decode("latin-1")
+        header = tracing.valid_header(sent)
+        with tracing.span("http", {}, header, method=scope["method"], path=scope["path"]) as span:
 
             async def send_noting_status(message: Message) -> None:
                 if message["type"] == "http.response.start":

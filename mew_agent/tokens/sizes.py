@@ -1,8 +1,9 @@
 """Sizes of texts: their features, and the counts of the model's tokenizer, if there is one. Long texts use a thread."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import anyio
 import anyio.to_thread
@@ -13,6 +14,9 @@ from mew_agent.tokens.tokenizers import TextCounter
 logger = logging.getLogger("mew_agent.tokens.sizes")
 
 INLINE_CHARS = 10_000  # shorter texts take a few milliseconds, for which a thread is not worth it
+
+
+SizeBasis = Literal["tokenizer", "projected", "heuristic"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,3 +83,10 @@ class Sizes:
 
     def _measure(self, text: str) -> Size:
         return Size(features(text), self.count(text))
+
+
+def basis_of(sizes: Sequence[Size], calibration: Calibration) -> SizeBasis:
+    """Return how the tokens of texts are known."""
+    if sizes and calibration.counts_fit and all(size.counted_tokens is not None for size in sizes):
+        return "tokenizer"
+    return "projected" if calibration.weights is not None else "heuristic"

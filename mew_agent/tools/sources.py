@@ -168,7 +168,7 @@ class AgentTools:
         source = self._owners.get(call.name)
         if source is None:
             return ToolResult.from_error(UnknownTool(call.name, tuple(spec.name for spec in offered)))
-        with tracing.tool_span(call) as span:
+        with tracing.span("tool_call", {"tool_call_id": call.id}, tool=call.name, call=call.id) as span:
             result = await source.run(call, context)
             if result.is_error:
                 span.fail("tool_error")

@@ -222,7 +222,6 @@ EXCUSED: Final[Mapping[str, str]] = {
     "mew_agent.context.history.History.request_messages": _LIST,
     "mew_agent.context.sqlite_archive.search": _PART,
     "mew_agent.context.sqlite_store.SqliteStore._search": _PART,
-    "mew_agent.conversation.model_calls._fingerprint": _LIST,
     "mew_agent.conversation.pins.ContextPins.add": _WHOLE,
     "mew_agent.conversation.pins.PinTools.pin_text": _WHOLE,
     "mew_agent.errors: difflib": _OPERATOR,

@@ -120,7 +120,8 @@ participants:
         join("asker", discover=True) as me,
         join("mute", discover=True) as mute,
     ):
-        await until(lambda: me.discovery.with_resources() == mute.discovery.with_resources() == ("tools",))
+        await until(lambda: me.discovery.with_resources() == ("tools",) and bool(mute.peers["tools"].tools is not None))
+        assert mute.discovery.with_resources() == ()
         assert ResourceTools(mute).specs() == ()
         tools = ResourceTools(me)
         assert tools.specs()

@@ -7,12 +7,10 @@ import sys
 from datetime import UTC, datetime
 
 import pytest
-from mew_protocol.envelope import Envelope
 from starlette.requests import ClientDisconnect
 
 from mew_agent import tracing
 from mew_agent.cli.app import terminal
-from mew_agent.model.interface import ModelIdentity, ModelRequest
 
 
 class Screen(io.TextIOWrapper):
@@ -102,11 +100,9 @@ def test_a_client_that_went_away_is_no_line_in_a_log(monkeypatch: pytest.MonkeyP
 
 def test_a_log_line_as_json_holds_the_ids_of_its_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(terminal.LOG_FORMAT_VARIABLE, "json")
-    chat = Envelope.write("chat", id="e-1", ts="", sender="ada")
-    identity, request = ModelIdentity("m", "http://localhost"), ModelRequest(())
     record = logging.LogRecord("mew_agent.x", logging.WARNING, "", 1, "call of '%s'\nfailed", ("add",), None)
-    with tracing.turn_span("coder", "m", chat, None):
-        with tracing.model_span("c-1", identity, request, is_compacted=False):
+    with tracing.span("turn", {"envelope_id": "e-1", "participant": "ada"}):
+        with tracing.span("model_call", {"call_id": "c-1"}):
             inside = json.loads(terminal.JsonLines().format(record))
         between = json.loads(terminal.JsonLines().format(record))
     assert datetime.fromisoformat(inside.pop("ts")).tzinfo is UTC
