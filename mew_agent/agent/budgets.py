@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import anyio.to_thread
 from mew_protocol.bounded_dict import BoundedDict
@@ -32,6 +32,14 @@ SPENT = (
 
 _Minutes = dict[int, tuple[int, int]]
 """Tokens and unreported calls, by minute since 1970."""
+
+
+class _Hour(NamedTuple):
+    """The spending of one sender within the last hour: by minute, and in all."""
+
+    minutes: _Minutes
+    tokens: int
+    unreported_calls: int
 
 
 class SenderBudgets:
@@ -66,7 +74,7 @@ class SenderBudgets:
         """Add tokens spent for a sender now."""
         if not tokens and not unreported_calls:
             return
-        minutes, now = self._minutes(sender), int(self._clock() // 60)
+        minutes, now = self._hour(sender).minutes, int(self._clock() // 60)
         known = minutes.get(now, (0, 0))
         minutes[now] = known[0] + tokens, known[1] + unreported_calls
         self._spent[sender] = minutes
@@ -79,7 +87,7 @@ class SenderBudgets:
 
     def refusal(self, sender: str) -> str | None:
         """Return why a sender is not answered now, and from when on it is; None if its hour has room."""
-        tokens, calls = self._sums(sender)
+        _, tokens, calls = self._hour(sender)
         if tokens < self.tokens_per_hour:
             return None
         at = datetime.fromtimestamp(self._frees_at(sender, tokens), UTC).strftime("%Y-%m-%dT%H:%MZ")
@@ -88,7 +96,7 @@ class SenderBudgets:
 
     def seconds_until_next(self) -> float | None:
         """Return when the next sender is answered again, in seconds from now; None if all are answered."""
-        spent = ((sender, self._sums(sender)[0]) for sender in self._spent)
+        spent = ((sender, self._hour(sender).tokens) for sender in self._spent)
         times = [self._frees_at(sender, tokens) for sender, tokens in spent if tokens >= self.tokens_per_hour]
         return max(0.0, min(times) - self._clock()) if times else None
 
@@ -98,14 +106,14 @@ class SenderBudgets:
         found = ((sender, self.refusal(sender)) for sender in self._spent)
         refused = [(sender, problem) for sender, problem in found if problem is not None]
         return tuple(
-            Waiting(kind="budget", peer=sender, what=problem, since=_time(max(self._minutes(sender)) * 60))
+            Waiting(kind="budget", peer=sender, what=problem, since=_time(max(self._hour(sender).minutes) * 60))
             for sender, problem in refused[-MAX_REPORTED:]
         )
 
     @property
     def reported(self) -> tuple[SenderSpending, ...]:
         """The spending of the last hour, the senders with the most tokens first."""
-        sums = {sender: self._sums(sender) for sender in self._spent}
+        sums = {sender: self._hour(sender)[1:] for sender in self._spent}
         most = sorted((one for one in sums.items() if any(one[1])), key=lambda one: one[1], reverse=True)
         return tuple(
             SenderSpending(
@@ -118,22 +126,18 @@ class SenderBudgets:
             for sender, (tokens, calls) in most[:MAX_REPORTED]
         )
 
-    def _minutes(self, sender: str) -> _Minutes:
-        """Return the sums of the last hour. Sums of a future time count as now: the clock was set back."""
+    def _hour(self, sender: str) -> _Hour:
+        """Return the spending of the last hour. Sums of a future time count as now: the clock was set back."""
         now, kept = int(self._clock() // 60), dict[int, tuple[int, int]]()
         for minute, (tokens, calls) in sorted(self._spent.get(sender, {}).items()):
             if minute > now - HOUR_MINUTES:
                 known = kept.get(min(minute, now), (0, 0))
                 kept[min(minute, now)] = known[0] + tokens, known[1] + calls
-        return kept
-
-    def _sums(self, sender: str) -> tuple[int, int]:
-        spent = self._minutes(sender).values()
-        return sum(tokens for tokens, _ in spent), sum(calls for _, calls in spent)
+        return _Hour(kept, sum(tokens for tokens, _ in kept.values()), sum(calls for _, calls in kept.values()))
 
     def _frees_at(self, sender: str, tokens: int) -> float:
         """Return when the spending of the last hour is below the budget, in seconds since 1970."""
-        for minute, (spent, _) in self._minutes(sender).items():
+        for minute, (spent, _) in self._hour(sender).minutes.items():
             tokens -= spent
             if tokens < self.tokens_per_hour:
                 return (minute + HOUR_MINUTES) * 60.0

@@ -127,14 +127,18 @@ class HeadroomCheck:
             problem = f"'{how}' is not possible here; reply {choices_text(self._engine.deliveries)}"
             self._me.start_soon(self._me.messenger.refuse_chat, chat, problem)
             return True
+        await self._deliver([one for one in held if chat.refers_to(one.envelope.id)] or held, how, chat)
+        return True
+
+    async def _deliver(self, held: Sequence[StoredChat], how: Delivery, choice: Envelope) -> None:
+        """Deliver held chats, or discard them, as the sender has chosen in another chat."""
         position = self._me.session.client.arrived.position
-        for one in [one for one in held if chat.refers_to(one.envelope.id)] or held:
+        for one in held:
             if how == "cancel":
                 await self._inbox.discard(one, position)
             else:
-                await self._inbox.make_room_for(one, "whole" if how == "anyway" else how, chat.id, position)
+                await self._inbox.make_room_for(one, "whole" if how == "anyway" else how, choice.id, position)
         await self.show_held()
-        return True
 
     async def release(self) -> None:
         """Deliver the held chats that fit now, and those for which the idle agent compacts; oldest first."""

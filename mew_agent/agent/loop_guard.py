@@ -208,6 +208,10 @@ class LoopGuard:
                 key=lambda seen: seen.hops,
                 default=None,
             )
+        return self._followed_by(chat)
+
+    def _followed_by(self, chat: Envelope) -> _Chat | None:
+        """Return the chat that one without correlation follows: worked on, or else received last; None if unknown."""
         known = [one for one in reversed(self._reasonings.get(chat.sender, {}).values()) if one.about in self._chats]
         if known:
             of_addressee = (one for one in known if self._chats[one.about].sender in chat.addressees)

@@ -330,7 +330,7 @@ class AgentRuntime(Hooks):
 
     async def receive(self, envelope: Envelope) -> None:
         """Queue chats, and carry out cancellations."""
-        position, turn = self._me.session.client.arrived.position, self.turn
+        position = self._me.session.client.arrived.position
         self.staggered.receive(envelope)
         self._loops.observe(envelope)
         match envelope.kind:
@@ -343,16 +343,22 @@ class AgentRuntime(Hooks):
             case kinds.SYSTEM_PRESENCE:
                 if self._me.mcp.waits:
                     self.waits_changed()  # other participants may decide now
-            case kinds.CHAT_CANCEL:
-                await self._cancel(envelope)
-                if turn is not None and is_about(envelope, turn.question.envelope):
-                    turn.cancel(_cancel_reason(envelope))
-            case kinds.REASONING_CANCEL if turn is not None and envelope.context == turn.reasoning.id is not None:
-                await self.inbox.mark_cancelled(position)
-                turn.cancel(_cancel_reason(envelope))
+            case kinds.CHAT_CANCEL | kinds.REASONING_CANCEL:
+                await self._receive_cancel(envelope)
             case _:
                 pass
         await self.inbox.reached(position)
+
+    async def _receive_cancel(self, cancel: Envelope) -> None:
+        """Cancel the running turn and the waiting chats that are meant."""
+        turn, reason = self.turn, str(cancel.body.get("reason") or f"cancelled by {cancel.sender}")
+        if cancel.kind == kinds.CHAT_CANCEL:
+            await self._cancel(cancel)
+            if turn is not None and is_about(cancel, turn.question.envelope):
+                turn.cancel(reason)
+        elif turn is not None and cancel.context == turn.reasoning.id is not None:
+            await self.inbox.mark_cancelled(self._me.session.client.arrived.position)
+            turn.cancel(reason)
 
     async def receive_past(self, envelope: Envelope) -> None:
         """Queue chats that were sent while no process of this agent ran; controls from that time are not obeyed."""
@@ -449,7 +455,3 @@ def _facts_in(welcome: Envelope) -> SpaceFacts:
     except ValidationError as error:
         logger.warning("ignored what the welcome says about the space: %s", error)
         return SpaceFacts()
-
-
-def _cancel_reason(cancel: Envelope) -> str:
-    return str(cancel.body.get("reason") or f"cancelled by {cancel.sender}")

@@ -185,8 +185,25 @@ class ConversationAnswer(Answering):
         # A process that was killed may have received the reply to a question that it had begun.
         if self._began_at is None and (kept := await self._kept_reply()) is not None:
             return await self._complete(kept)
+        interruptions, max_iterations = 0, self._config.max_iterations
         with self.conversation.events.subscribed(self._show):
-            return await self._call_until_answered()
+            for _ in range(max_iterations):
+                await self._me.messenger.until_active()
+                try:
+                    reply = await self.conversation.call(self._show, self._ensure_question)
+                except CallInterrupted:
+                    interruptions += 1
+                    if interruptions > MAX_INTERRUPTIONS:
+                        raise
+                    await self._reasoning.write("notice", event="call_again")  # what it showed is no answer
+                    continue
+                if not reply.tool_calls:
+                    return await self._complete(reply)
+                await self._run_tools(reply)
+                await self.conversation.apply_pending()
+            logger.warning("turn stopped after %d model calls", max_iterations)
+            await self.conversation.emit_status(status_word("turn_stopped", f"after {max_iterations} steps"))
+        return TOO_MANY_STEPS.format(count=max_iterations)
 
     async def timed_out(self) -> str:
         logger.warning("turn stopped after %g seconds", self.max_seconds)
@@ -197,30 +214,6 @@ class ConversationAnswer(Answering):
         await self.conversation.state.close_open_calls(CANCELLED_RESULT)
         self.conversation.calls.response_format = None
         self.conversation.end_turn()
-
-    async def _call_until_answered(self) -> str:
-        interruptions = 0
-        max_iterations = self._config.max_iterations
-        for _ in range(max_iterations):
-            await self._me.messenger.until_active()
-            try:
-                reply = await self.conversation.call(self._show, self._ensure_question)
-            except CallInterrupted:
-                interruptions += 1
-                if interruptions > MAX_INTERRUPTIONS:
-                    raise
-                await self._reasoning.write("notice", event="call_again")  # what it showed of this call is no answer
-                continue
-            if not reply.tool_calls:
-                return await self._complete(reply)
-            for call in reply.tool_calls:
-                thought = await self._reasoning.call(call.id, call.name, call.arguments, reply.text)
-                await self._reasoning.write("thought", value=thought)
-            await self._run_tools(reply)
-            await self.conversation.apply_pending()
-        logger.warning("turn stopped after %d model calls", max_iterations)
-        await self.conversation.emit_status(status_word("turn_stopped", f"after {max_iterations} steps"))
-        return TOO_MANY_STEPS.format(count=max_iterations)
 
     async def _kept_reply(self) -> ModelReply | None:
         """Return the reply that a killed process had received and not sent; None if there is none."""
@@ -258,7 +251,10 @@ class ConversationAnswer(Answering):
         self._question_seq = item.seq
 
     async def _run_tools(self, reply: ModelReply) -> None:
-        """Run the calls of one reply concurrently. Their results enter in the order of the calls."""
+        """Show the calls of one reply, and run them concurrently. Their results enter in the order of the calls."""
+        for call in reply.tool_calls:
+            thought = await self._reasoning.call(call.id, call.name, call.arguments, reply.text)
+            await self._reasoning.write("thought", value=thought)
         results: dict[str, ToolResult] = {}
         context = CallContext(self._chat.id, self._reasoning.id)
 

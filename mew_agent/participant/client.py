@@ -225,11 +225,21 @@ class Client:
         sent = OutgoingEnvelope(envelope, data.decode(), len(data))
         with self.delivery.tracking(sent):
             with anyio.move_on_after(wait_seconds):
-                if not await self._write(sent):
-                    raise NotConnected(self.credentials.gateway, self._last_cause)
-                if self.delivery.position is not None and envelope.kind not in UNCONFIRMED_KINDS:
-                    await self._await_decision(sent)
-                return
+                attempt = 0
+                while await self._write(sent):
+                    if self.delivery.position is None or envelope.kind in UNCONFIRMED_KINDS:
+                        return
+                    await sent.done.wait()
+                    if not isinstance(sent.error, NotAccepted) or sent.error.error != NOT_STORED:
+                        break
+                    # The gateway cannot store it now, so it is offered again.
+                    attempt += 1
+                    await anyio.sleep(backoff_seconds(attempt, first_seconds=NOT_STORED_FIRST_SECONDS))
+                    sent.retry()  # before it is written: the decision may arrive before `_write` returns
+                if sent.error is not None:
+                    raise sent.error
+                if sent.is_accepted:
+                    return
             if sent.is_written:
                 raise NotConfirmed(envelope, self._last_cause)
             raise NotConnected(self.credentials.gateway, self._last_cause)
@@ -273,24 +283,6 @@ class Client:
             sent.is_written = False  # a plain gateway: our own send failed, so write it again ourselves
         return False
 
-    async def _await_decision(self, sent: OutgoingEnvelope) -> None:
-        """Wait until the gateway has accepted an envelope; offer it again while the gateway cannot store it."""
-        attempt = 0
-        while True:
-            await sent.done.wait()
-            error = sent.error
-            if not isinstance(error, NotAccepted) or error.error != NOT_STORED:
-                break
-            attempt += 1
-            await anyio.sleep(backoff_seconds(attempt, first_seconds=NOT_STORED_FIRST_SECONDS))
-            # Reset before it is written: the decision may arrive before `_write` returns.
-            sent.retry()
-            await self._write(sent)
-        if error is not None:
-            raise error
-        if not sent.is_accepted:
-            raise NotConfirmed(sent.envelope, self._last_cause)
-
     async def _written(self, socket: ClientConnection, raw: str | bytes) -> bool:
         try:
             await socket.send(raw)
@@ -329,12 +321,8 @@ class Client:
             except (OSError, TimeoutError, UnicodeError, WebSocketException) as error:
                 # The last attempts before the limit are short: their timeout says less than what came before.
                 is_cut_short = not self.joins and left < self._first_connect_seconds / 2
-                if not (isinstance(error, TimeoutError) and is_cut_short and attempt):
-                    self._last_cause = cause_of(error)
+                self._note_failure(error, is_telling=not (is_cut_short and attempt))
                 retry_after = error.seconds if isinstance(error, TryLater) else None
-                self._raise_if_reconnecting_is_pointless(error)
-                if _code(error) == _MESSAGE_TOO_BIG:
-                    self.delivery.refuse_largest()
             finally:
                 self._lose(self._socket)
             if self._closing:
@@ -357,6 +345,17 @@ class Client:
                 self._gateways[0],
                 self._last_cause,
             )
+
+    def _note_failure(self, error: Exception, *, is_telling: bool) -> None:
+        """Note why an attempt or a connection ended; a timeout that is not telling leaves the cause before it.
+
+        Raises a `GatewayError` if reconnecting is pointless.
+        """
+        if is_telling or not isinstance(error, TimeoutError):
+            self._last_cause = cause_of(error)
+        self._raise_if_reconnecting_is_pointless(error)
+        if _code(error) == _MESSAGE_TOO_BIG:
+            self.delivery.refuse_largest()
 
     def _lose(self, socket: ClientConnection | None) -> None:
         """Forget a broken connection, so that senders wait for the next."""
@@ -424,6 +423,12 @@ class Client:
         self._socket, self.catching_up = socket, None
         self._joined.set()
 
+    async def _all_arrived(self, socket: ClientConnection, receipt: Envelope) -> None:
+        """Report lost frames, and go live; gateways say it again if frames were lost between them."""
+        await self._put_gaps(receipt)
+        if self._socket is None:
+            await self._go_live(socket)
+
     async def _put_gaps(self, envelope: Envelope) -> None:
         for gap in self.delivery.gaps_in(envelope):
             await self._put(Arrived(gap, self.delivery.position))
@@ -452,12 +457,10 @@ class Client:
                 if message.kind == SYSTEM_ERROR and message.sender == GATEWAY:
                     self.credentials.raise_if_rejected(message, is_joined=self.is_joined)
                 arrival = self.delivery.receive(message)
-                if arrival is Arrival.GO_LIVE:  # again, if frames were lost between gateways
-                    await self._put_gaps(message)
-                    if self._socket is None:
-                        await self._go_live(socket)
                 is_past = arrival is Arrival.PASS_ON_AS_PAST
-                if arrival is not Arrival.PASS_ON and not is_past:
+                if arrival is Arrival.GO_LIVE:
+                    await self._all_arrived(socket, message)
+                if arrival in (Arrival.GO_LIVE, Arrival.SKIP):
                     continue
                 if self.catching_up is not None:
                     self.catching_up += 1

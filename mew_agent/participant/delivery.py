@@ -157,6 +157,10 @@ def history_gap_in(envelope: Envelope) -> HistoryGap | None:
     return HistoryGap(reason, after=gap.get("after"), before=gap.get("before"))
 
 
+def _seconds_in(age: object) -> float:
+    return float(age) if isinstance(age, int | float) and math.isfinite(age) else 0.0
+
+
 class Delivery:
     """The delivery state of one participant, over all of its connections."""
 
@@ -218,8 +222,7 @@ class Delivery:
         extra = envelope.model_extra or {}
         number = extra.pop("seq", None)
         if not self._is_live and isinstance(number, int):  # a live envelope has only what its sender wrote
-            age = extra.pop("age_seconds", None)
-            self.age_seconds = float(age) if isinstance(age, int | float) and math.isfinite(age) else 0.0
+            self.age_seconds = _seconds_in(extra.pop("age_seconds", None))
         # Only what the gateway sends to one connection, without a number, can decide about an envelope of ours.
         if envelope.sender in GATEWAY_IDS and not isinstance(number, int):
             return self._receive_from_gateway(envelope)
