@@ -278,23 +278,25 @@ class Inbox:
         stored = self._stored(chat, position, age_seconds, is_past=is_past)
         if is_for_us is None:
             self._undecided.add(stored.number)
-        if is_for_us is False:
-            await self._put(stored, "overheard", position)
-            return Admission("kept")
-        if verdict == "no_room":
-            await self._put(stored, "no_room", position)
-            return Admission("held")
-        if verdict == "hold":
-            await self._put(stored, "held", position)
-            of_sender = [one for one in self.in_state("held") if one.envelope.sender == chat.sender]
-            for oldest in of_sender[:-MAX_HELD_CHATS]:
-                await self._put(oldest, "overheard")
-            return Admission("kept")
+        if is_for_us is False or verdict in ("no_room", "hold"):
+            return await self._put_aside(stored, "context" if is_for_us is False else verdict, position)
         await self._change(stored, position=position)
         has_to_wait = is_busy or bool(self.in_state(*QUEUED))
         self._chats[stored.number] = stored
         self._arrived.set()
         return Admission("queued" if is_for_us and has_to_wait else "next")
+
+    async def _put_aside(self, chat: StoredChat, verdict: Verdict, position: Position | None) -> Admission:
+        """Keep a chat that is not answered now: as context, until there is room, or until a person speaks."""
+        if verdict == "no_room":
+            await self._put(chat, "no_room", position)
+            return Admission("held")
+        await self._put(chat, "held" if verdict == "hold" else "overheard", position)
+        if verdict == "hold":
+            of_sender = [one for one in self.in_state("held") if one.envelope.sender == chat.envelope.sender]
+            for oldest in of_sender[:-MAX_HELD_CHATS]:
+                await self._put(oldest, "overheard")
+        return Admission("kept")
 
     def _limit_reached(self, sender: str, verdict: Verdict) -> str | None:
         """Return why no further chat of this sender may wait; None if one may."""

@@ -390,10 +390,7 @@ class AgentRuntime(Hooks):
             return
         is_for_us = False if is_read else self._filter.check_rules(chat)
         fit = await self.headroom.overflow_of(chat, is_busy=is_busy) if is_for_us else None
-        verdict: Verdict = "context"
-        problem = None if is_for_us is False else self._budgets.refusal(chat.sender)
-        if is_for_us is not False and problem is None:
-            verdict = self._loops.decide(chat, at_seconds=None if is_past else anyio.current_time())
+        verdict, problem = self._decide(chat, is_for_us=is_for_us, is_past=is_past)
         is_answered = verdict == "answer"
         if is_answered and fit is not None and self.headroom.mode == "hold":
             verdict = "no_room"
@@ -418,6 +415,14 @@ class AgentRuntime(Hooks):
         if self._loops.stopped.keys() - stopped:
             self.waits_changed()
             self._me.start_soon(self._announce_loop, chat)
+
+    def _decide(self, chat: Envelope, *, is_for_us: bool | None, is_past: bool) -> tuple[Verdict, str | None]:
+        """Return what to do with a chat, and why its sender gets no answer if its budget is spent."""
+        if is_for_us is False:
+            return "context", None
+        if (problem := self._budgets.refusal(chat.sender)) is not None:
+            return "context", problem
+        return self._loops.decide(chat, at_seconds=None if is_past else anyio.current_time()), None
 
     async def _acknowledge(self, chat: Envelope, admission: Admission) -> None:
         if admission.outcome == "refused":
