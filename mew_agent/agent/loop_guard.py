@@ -208,16 +208,20 @@ class LoopGuard:
                 key=lambda seen: seen.hops,
                 default=None,
             )
-        return self._followed_by(chat)
+        return self._worked_on(chat) or self._received_last(chat)
 
-    def _followed_by(self, chat: Envelope) -> _Chat | None:
-        """Return the chat that one without correlation follows: worked on, or else received last; None if unknown."""
+    def _worked_on(self, chat: Envelope) -> _Chat | None:
+        """Return the chat that the sender was reasoning about; it has spoken now."""
         known = [one for one in reversed(self._reasonings.get(chat.sender, {}).values()) if one.about in self._chats]
-        if known:
-            of_addressee = (one for one in known if self._chats[one.about].sender in chat.addressees)
-            reasoning = next(of_addressee, known[0])
-            reasoning.has_spoken = True
-            return self._chats[reasoning.about]
+        if not known:
+            return None
+        of_addressee = (one for one in known if self._chats[one.about].sender in chat.addressees)
+        reasoning = next(of_addressee, known[0])
+        reasoning.has_spoken = True
+        return self._chats[reasoning.about]
+
+    def _received_last(self, chat: Envelope) -> _Chat | None:
+        """Return the newest chat that the sender may have answered, of its addressees if there is one."""
         others = [seen for seen in map(self._chats.__getitem__, reversed(self._chats)) if seen.sender != chat.sender]
         from_addressee = [seen for seen in others if seen.sender in chat.addressees]
         for seen_before in (from_addressee, others):

@@ -223,17 +223,22 @@ class ContextState:
         }
         still_open = self.history.open_calls()  # a control may have changed the history while texts were measured
         waiting = [call for item in self.history.items for call in item.tool_calls if call.id in still_open]
-        calibration = self.tracker.ledger.calibration
-        tokens = {call.id: sizes[call.id].tokens(calibration) for call in waiting if call.id in sizes}
-        # Where the policy itself makes room for tool results, they enter whole.
-        makes_room = "tool_result" in self.tracker.policy.rule_index.interventions
-        is_bounded = self.result_bound.max_tokens is not None or not makes_room
-        limits = self.result_bound.limits(tokens, self.room()) if tokens and is_bounded else {}
+        limits = self._limits_of({call.id: sizes[call.id] for call in waiting if call.id in sizes}) if sizes else {}
         for call in waiting:
             if call.id not in self.history.open_calls():
                 continue  # a control removed the call while results before this one entered
             text = given.get(call.id, default)
             await self.add_tool_result(call, text, limits.get(call.id), sizes.get(call.id), shown.get(call.id, ()))
+
+    def _limits_of(self, sizes: Mapping[str, Size]) -> Mapping[str, int]:
+        """Return how many tokens each of these tool results may have in the context, by call id."""
+        # Where the policy itself makes room for tool results, they enter whole.
+        makes_room = "tool_result" in self.tracker.policy.rule_index.interventions
+        if not sizes or (makes_room and self.result_bound.max_tokens is None):
+            return {}
+        calibration = self.tracker.ledger.calibration
+        tokens = {call_id: size.tokens(calibration) for call_id, size in sizes.items()}
+        return self.result_bound.limits(tokens, self.room())
 
     async def add_reply(self, reply: ModelReply, call: CallRecord, *, last_seq: int, fingerprint: str) -> Item:
         """Add the reply of a main call, its reported usage and its record. `last_seq` is the newest item it sent."""

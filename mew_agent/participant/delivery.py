@@ -118,19 +118,19 @@ class FrameCounts:
         """
         if not isinstance(frames, Mapping):
             return
-        counts = object_at(frames, "counts")
+        counts = {name: total for name, total in object_at(frames, "counts").items() if isinstance(total, int)}
         is_first, is_other_run = self._run is None, self._run != frames.get("run")
         self._run = frames.get("run")
         before = [name for name in self._counts if name not in self._closed]
         if is_other_run:  # one without a stored history uses the ids of streams again
             self._counts.clear()
             self._closed.clear()
+        is_continued = not is_first and not is_other_run
         for stream_id, total in counts.items():
-            if isinstance(total, int):
-                missed = total - self._counts.get(stream_id, 0)
-                self._counts[stream_id] = total
-                if missed > 0 and not is_first and not is_other_run:
-                    yield StreamGap(stream_id, missed)
+            missed = total - self._counts.get(stream_id, 0)
+            self._counts[stream_id] = total
+            if missed > 0 and is_continued:
+                yield StreamGap(stream_id, missed)
         if is_other_run and not is_first:
             # A gateway that was killed counts from 0, and does not know what it lost.
             yield from (StreamGap(name) for name in dict.fromkeys((*before, *counts)))

@@ -203,9 +203,11 @@ class HandlerFailures:
         if errors and envelope is not None and self._expects_answer(envelope):
             problem = f"its program failed: {_in_short(errors[0])}"
             self.messenger.session.start_soon(self.messenger.refuse_chat, envelope, problem, "program_failed")
-        if envelope is not None and envelope.sender == self.messenger.id:
-            return  # our own status must not cause the next one
-        is_status = envelope is not None and envelope.kind == kinds.PARTICIPANT_STATUS
+        if envelope is None or envelope.sender != self.messenger.id:  # our own status must not cause the next one
+            self._report(outcomes, is_status=envelope is not None and envelope.kind == kinds.PARTICIPANT_STATUS)
+
+    def _report(self, outcomes: Sequence[tuple[Handler, Exception | None]], *, is_status: bool) -> None:
+        """Announce a handler that begins to fail, and the end of a failure; `is_status`: of an arriving status."""
         before = tuple(self._failing)
         for handler, error in sorted(outcomes, key=lambda one: one[1] is not None):
             if error is None:
