@@ -101,7 +101,7 @@ class ExternalCompactions:
 
 
 class Surroundings(Protocol):
-    """What a report says of the agent around a context: its waits, the chats that it has not read, and its spending."""
+    """The part of a report about the agent around a context: its waits, the chats it has not read, and its spending."""
 
     waiting: tuple[Waiting, ...]
     queued: QueuedMessages | None
@@ -175,7 +175,7 @@ class Engine(ABC):
         self._me, self.external = me, me.external_context
         self.external.compact_at_percent = compact_at_percent
         self.surroundings: Surroundings = self.external
-        """What the agent adds to the engine's reports."""
+        """The part of the engine's reports that the agent sets."""
         self.sizes = Sizes()
         self.compactions = ExternalCompactions(me, compact_at_percent)
 

@@ -417,7 +417,7 @@ class AgentRuntime(Hooks):
             self._me.start_soon(self._announce_loop, chat)
 
     def _decide(self, chat: Envelope, *, is_for_us: bool | None, is_past: bool) -> tuple[Verdict, str | None]:
-        """Return what to do with a chat, and why its sender gets no answer if its budget is spent."""
+        """Return the verdict on a chat, and the reason for a refusal if the budget of its sender is spent."""
         if is_for_us is False:
             return "context", None
         if (problem := self._budgets.refusal(chat.sender)) is not None:
