@@ -29,7 +29,8 @@ from mew_agent.cli.space.templates import _valid_id
 from mew_agent.compaction.checks import SummarySource, problem_of
 from mew_agent.compaction.extract import extract
 from mew_agent.compaction.summary import SECTIONS, ClosingRequest, completed_summary, with_true_citations
-from mew_agent.context.history import Item
+from mew_agent.compaction.traces import traces
+from mew_agent.context.history import Item, Summary
 from mew_agent.model.assembly import ReplyAssembly
 from mew_agent.model.dialect import Dialect, adapted
 from mew_agent.model.event_stream import Event, EventDecoder
@@ -112,6 +113,10 @@ def _summary(text: str) -> None:
     with_true_citations(text, items, None)
 
 
+def _traces(text: str) -> None:
+    traces([_item(text)], Summary(text[:2_000]))
+
+
 def _board(text: str) -> None:
     status = Status(status=text, messages_in_context=1)
     entries = (BoardEntry(id="ada", connected=True, status=status),)
@@ -153,6 +158,8 @@ EXAMPLES: Final[Mapping[str, Callable[[str], object]]] = {
     "mew_agent.cli.programs.program_control.hide_secrets": lambda text: hide_secrets(text, ["secret"]),
     "mew_agent.compaction.summary.ClosingRequest.with_ids": lambda text: ClosingRequest([_item("a")], 9).with_ids(text),
     "mew_agent.compaction.summary.with_true_citations": _summary,
+    "mew_agent.compaction.traces._Stated.__init__": _traces,
+    "mew_agent.compaction.traces._Stated.holds": _traces,
     "mew_agent.serving.relay._readable": lambda text: _readable(
         b"accept-encoding", text.encode("utf-8", "replace"), ("gzip",)
     ),

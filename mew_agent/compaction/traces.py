@@ -1,0 +1,65 @@
+"""[pure] Tells how much of each removed message a summary still holds.
+
+Works for any removed messages and any later summary. Does not know whether the session store finds the rest.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Literal
+
+import mew_agent.compaction.language as language
+from mew_agent.context.history import Item, Summary
+
+Trace = Literal["quoted", "mentioned", "absent"]
+"""`quoted`: the summary holds the text or a sentence of it word for word. `mentioned`: it cites the message, or states
+a fact of it in other words. `absent`: neither."""
+
+_GRAM = 8  # characters
+_STOPS = ".!?。！？"
+_START = re.compile(r"(?:\n|[-*+•>]\s|[.!?。！？:：;\"'“”„«「『(*\]]\s?)\Z")
+_END = re.compile(r"[。！？」』]|[.!?;\"'”“»)*]+(?!\w)|\s*[\[\n]")
+
+
+def traces(removed: Iterable[Item], summary: Summary | None) -> dict[int, Trace]:
+    """Return the trace of each message by its `seq`, in time linear in their text; a summary's length is limited."""
+    if summary is None:
+        return {item.seq: "absent" for item in removed}
+    stated = _Stated(summary.text)
+    mentioned = {*summary.cited_ids, *(fact.source for fact in summary.facts)}
+    found: dict[int, Trace] = {}
+    for item in removed:
+        if any(stated.holds(sentence) for sentence in language.sentences(item.content)):
+            found[item.seq] = "quoted"
+        elif item.id in mentioned or item.envelope_id in mentioned:
+            found[item.seq] = "mentioned"
+        else:
+            found[item.seq] = "absent"
+    return found
+
+
+class _Stated:
+    """The lines of a summary without headings, searched for sentences."""
+
+    def __init__(self, text: str) -> None:
+        lines = "\n".join(_flat(line) for line in text.splitlines() if not line.startswith("#"))
+        self._text = f"\n{lines}\n"
+        self._grams = {self._text[at : at + _GRAM] for at in range(len(self._text))}
+
+    def holds(self, sentence: str) -> bool:
+        """Return whether the sentence is there as a whole, not as a part of another one."""
+        sentence = _flat(sentence)
+        words = sentence.rstrip(_STOPS) or sentence
+        # Most sentences of a long history end here, without a search.
+        if any(words[at : at + _GRAM] not in self._grams for at in range(0, len(words) - _GRAM + 1, _GRAM)):
+            return False
+        at = self._text.find(words)
+        while at >= 0:
+            end = at + len(words)
+            if _START.search(self._text[max(0, at - 3) : at]) and _END.match(self._text[end : end + 8]):
+                return True
+            at = self._text.find(words, end)
+        return False
+
+
+def _flat(line: str) -> str:
+    return " ".join(line.split())

@@ -1,0 +1,65 @@
+"""How much of each removed message a summary still holds."""
+
+from time import perf_counter
+
+import pytest
+
+from mew_agent.compaction.extract import extract
+from mew_agent.compaction.summary import completed_summary
+from mew_agent.compaction.traces import traces
+from mew_agent.context.history import Fact, Item, ItemRole, Summary
+
+
+def item(content: str, seq: int = 0, role: ItemRole = "user") -> Item:
+    return Item(seq, role, content, 1, f"item-{seq}", "t", name="ada", envelope_id=f"env-{seq}")
+
+
+@pytest.mark.parametrize(
+    ("content", "summary", "trace"),
+    [
+        ("The port is 8080.", "- ada: The port is 8080. [env-0]", "quoted"),
+        ("Thanks a lot. The port is 8080.", "- ada: The port is 8080.", "quoted"),
+        ("The port\nis the usual one, I think.", "The port is 9090. It is the usual one, I think.", "absent"),
+        ("The importer  keeps its rows.", 'Ada said: "The importer keeps its rows", and left.', "quoted"),
+        ("Never\nrestart it.", "- ada: Please restart it.", "absent"),
+        ("1. The port is 8080.", "* The port is 8080.", "quoted"),
+        ("端口改为 9090。谢谢。", "- ada: 端口改为 9090。", "quoted"),
+        ("The port is 80", "- The port is 8080.", "absent"),
+        ("Open and next", "## Open and next\n- Nothing.", "absent"),
+        ("ok", "## Done so far\n- It looks ok.", "absent"),
+        ("", "- The port is 8080.", "absent"),
+        ("The port is 8080.", "- It listens on 8080 [env-0].", "mentioned"),
+        ("The port is 8080.", "- It listens.", "absent"),
+    ],
+)
+def test_a_trace_is_quoted_mentioned_or_absent(content: str, summary: str, trace: str) -> None:
+    cited = ("env-0",) if "[env-0]" in summary else ()
+    assert traces([item(content)], Summary(summary, cited_ids=cited)) == {0: trace}
+
+
+def test_a_fact_in_other_words_mentions_its_message() -> None:
+    known = Fact("fact", "The port is 8080.", "env-0", "ada")
+    assert traces([item(known.text)], Summary("- It listens on 8080.", facts=(known,))) == {0: "mentioned"}
+
+
+def test_nothing_has_a_trace_without_a_summary() -> None:
+    assert traces([item("The port is 8080."), item("Never restart it.", 7)], None) == {0: "absent", 7: "absent"}
+
+
+def test_each_fact_of_an_extract_quotes_its_message() -> None:
+    items = [item(f"Never restart host-{number} without asking.", number) for number in range(12)]
+    said = [*items, item("It rains.", 12, "assistant")]
+    summary = completed_summary("", extract(said), 150, lambda line: len(line) // 4, items=said, previous=None)
+    kept = {fact.source for fact in summary.facts}
+    assert 0 < len(kept) < len(items)
+    quoted = {f"env-{seq}" for seq, trace in traces(said, summary).items() if trace == "quoted"}
+    assert quoted == {f"env-{one.seq}" for one in said if one.content in summary.text} >= kept
+
+
+def test_twenty_thousand_messages_are_traced_in_seconds() -> None:
+    summary = Summary("\n".join(f"- ada: Never restart host-{number} without asking." for number in range(200)))
+    items = [item(f"Never restart host-{seq} without asking. It is slow today.", seq) for seq in range(20_000)]
+    started = perf_counter()
+    found = traces(items, summary)
+    assert perf_counter() - started < 5
+    assert list(found.values()).count("quoted") == 200
