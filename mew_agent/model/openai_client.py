@@ -41,9 +41,6 @@ _CLOSE_SECONDS: Final = 2.0
 _AFTER_DONE_SECONDS: Final = 1.0
 """How long to read on after `[DONE]`: some servers send usage then, and the end of the body frees the connection."""
 
-_HTTP_ERRORS: Final = (httpx2.HTTPError, httpx2.InvalidURL, OSError)
-"""What the HTTP client raises, apart from errors of decoding an answer."""
-
 
 class OpenAIModel:
     """A model on an OpenAI-compatible server: OpenAI, LM Studio, Ollama, vLLM, llama.cpp, OpenRouter and others.
@@ -52,7 +49,7 @@ class OpenAIModel:
     `OPENAI_API_KEY` yourself. Timeouts are in seconds: to connect, until the first chunk (a long prompt on a slow
     machine takes minutes), between chunks, and for each request about the window or a token count. `max_retries` are
     retries of the openai package before a stream is open: on HTTP 408, 409, 429, 5xx and on connection errors.
-    `http_client` replaces the HTTP client; the caller closes it.
+    `http_client` replaces the HTTP client, for version 3 of the openai package; the caller closes it.
     """
 
     def __init__(
@@ -245,7 +242,7 @@ class OpenAIModel:
             raise self._errors.unreachable(f"no answer in {self._window_timeout_seconds:g} s") from error
         except ValueError as error:
             raise self._errors.failed("the answer is not valid JSON") from error
-        except _HTTP_ERRORS as error:
+        except _http_errors() as error:
             raise self._errors.unreachable(connection_cause(error)) from error
         raise self._status_error(response, _error_in(response))
 
@@ -294,9 +291,9 @@ class OpenAIModel:
 
         if chunks_seen is not None:
             return self._errors.cut(connection_cause(error), chunks=chunks_seen)
-        if not isinstance(error, openai.APITimeoutError | httpx2.TimeoutException):
+        if not isinstance(error, (openai.APITimeoutError, *_of_http("TimeoutException"))):
             return self._errors.unreachable(connection_cause(error))
-        if any(isinstance(cause, httpx2.ConnectTimeout) for cause in causes(error)):
+        if any(isinstance(cause, _of_http("ConnectTimeout")) for cause in causes(error)):
             return self._errors.unreachable(f"no connection in {self._connect_timeout_seconds:g} s")
         return self._errors.unreachable(f"no answer in {self._first_chunk_timeout_seconds:g} s")
 
@@ -329,7 +326,18 @@ def _sdk_errors() -> tuple[type[Exception], ...]:
     """Return every exception of a call: the openai package's own, its HTTP library's, and errors of decoding."""
     import openai
 
-    return (openai.OpenAIError, httpx2.StreamError, ValueError, *_HTTP_ERRORS)
+    return (openai.OpenAIError, ValueError, *_of_http("StreamError"), *_http_errors())
+
+
+def _http_errors() -> tuple[type[Exception], ...]:
+    """Return what the HTTP client raises, apart from errors of decoding an answer."""
+    return (OSError, *_of_http("HTTPError", "InvalidURL"))
+
+
+def _of_http(*names: str) -> tuple[type[Exception], ...]:
+    """Return exceptions of the HTTP client by their names. Before version 3, the openai package uses `httpx`."""
+    libraries = (httpx2, sys.modules.get("httpx"))
+    return tuple(getattr(library, name) for library in libraries if library is not None for name in names)
 
 
 def _other_dialect(dialect: dialects.Dialect, error: Exception, request: ModelRequest) -> dialects.Dialect | None:
@@ -357,7 +365,7 @@ async def _close(response: httpx2.Response, *, is_reusable: bool) -> None:
 def _is_connection_error(error: BaseException) -> bool:
     import openai
 
-    return isinstance(error, openai.APIConnectionError | httpx2.TransportError)
+    return isinstance(error, (openai.APIConnectionError, *_of_http("TransportError")))
 
 
 def _request_id(response: httpx2.Response) -> str | None:
