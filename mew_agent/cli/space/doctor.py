@@ -34,7 +34,8 @@ NODE_COMMANDS: Final = {"node": "install Node.js 22.19 or newer", "npx": "instal
 _EXTRA: Final = re.compile(r"^([\w.-]++)[^;]*;.*extra == ['\"]([\w-]+)['\"]")
 SPACE_EXTRA: Final = "space"
 _NOT_FOR_USERS: Final = frozenset({"dev", "docs", "test"})
-_COLUMNS: Final = "{:<7} {:<18} {:<34} {}"
+_VERSION_CHARS: Final = 34
+_COLUMNS: Final = f"{{:<7}} {{:<18}} {{:<{_VERSION_CHARS}}} {{}}"
 
 
 @with_option_groups
@@ -176,5 +177,11 @@ def _version_of(program: str, is_known: bool) -> tuple[str | None, str | None]:
     if done.returncode != 0 and (is_known or done.returncode in (126, 127)):
         said = (done.stderr.strip() or done.stdout.strip()).splitlines()
         return None, f"--version ended with code {done.returncode}{f': {said[0].strip()[:200]}' if said else ''}"
-    lines = done.stdout.strip().splitlines()
-    return lines[0].strip()[:34] if lines and done.returncode == 0 else "present", None
+    return (_version_in(done.stdout) if done.returncode == 0 else None) or "present", None
+
+
+def _version_in(output: str) -> str | None:
+    """Return the version in the first line of an output: `1.2.0` of `name/of-package 1.2.0`; else the whole line."""
+    line = next(iter(output.strip().splitlines()), "").strip()
+    numbers = (word for word in line.split() if "." in word and word.removeprefix("v")[:1].isdigit())
+    return next(numbers, line)[:_VERSION_CHARS] or None

@@ -30,12 +30,12 @@ async def test_doctor_names_what_a_space_lacks_and_how_to_install_it(
     assert outcome.code == 1
     assert "helper: needs codex; install it with: npm install --global @agentclientprotocol/codex-acp" in outcome.err
     program = programs / "codex-acp"
-    program.write_text(f"#!{sys.executable}\nprint('codex-acp 9.1')\n")
+    program.write_text(f"#!{sys.executable}\nprint('@agentclientprotocol/codex-acp 12.16.0 (stable)')\n")
     program.chmod(0o755)
     outcome = await mew("doctor", "--json")
     assert outcome.code == 0
     found = {one["name"]: one for one in json.loads(outcome.out)}
-    assert (found["codex"]["version"], found["codex"]["needed_by"]) == ("codex-acp 9.1", ["helper"])
+    assert (found["codex"]["version"], found["codex"]["needed_by"]) == ("12.16.0", ["helper"])
     assert (found["qwen"]["version"], found["qwen"]["needed_by"]) == (None, [])
 
 
