@@ -36,7 +36,8 @@ _CACHED: Final = (
 )
 _REASONING: Final = (
     *("completion_tokens_details.reasoning_tokens", "output_tokens_details.reasoning_tokens", "thoughts_token_count"),
-    *("output_token_details.reasoning", "output_reasoning_tokens", "reasoning_tokens"),
+    *("output_tokens_details.thinking_tokens", "output_token_details.reasoning"),  # Anthropic; LangChain
+    *("output_reasoning_tokens", "reasoning_tokens"),
 )
 _CALLS: Final = ("requests", "successful_requests")
 """How many calls an object adds up; openai-agents, pydantic-ai; CrewAI."""

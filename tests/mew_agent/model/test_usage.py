@@ -83,6 +83,11 @@ def usage(prompt: object, completion: object, total: object = None, **details: A
             id="input with details",
         ),
         pytest.param(
+            {"input_tokens": 10, "output_tokens": 5, "output_tokens_details": {"thinking_tokens": 3}},
+            Usage(10, 5, 15, reasoning_tokens=3, total_computed=True),
+            id="thinking",
+        ),
+        pytest.param(
             {"input_tokens": 10, "output_tokens": 5, "cache_read_input_tokens": 90, "cache_creation_input_tokens": 7},
             Usage(107, 5, 112, cached_tokens=90, total_computed=True, cache_added=True),
             id="cache next to the input",
