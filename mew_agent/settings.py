@@ -146,7 +146,7 @@ class AgentSettings(SparseSettings):
     max_question_age_seconds: Seconds = 3600.0
     """Age above which a question from before a restart is declined in one sentence."""
     max_sessions: int = Field(default=16, ge=1, le=64)
-    """Sessions kept apart for one participant, such as `mew serve`; it loses the least recently used one first."""
+    """Sessions kept apart for one participant, such as a client. It loses the least recently used one first."""
     store_max_days: Positive | None = None
     """Age in days above which what has left the context is removed from the session file, or from memory (default:
     keep)."""

@@ -7,10 +7,9 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
-from mew_agent.cli.app.commands import COMMANDS
 from mew_agent.cli.app.exit_codes import exit_code_rows
 from mew_agent.cli.app.groups import GroupEntry, parameter_rows
-from mew_agent.cli.app.options import SHORT_OPTIONS
+from mew_agent.cli.app.options import COMMON_OPTIONS, SHORT_OPTIONS, common_options
 from mew_agent.cli.main import command_line
 
 
@@ -30,6 +29,14 @@ def _page() -> Iterator[str]:
     yield "|---|---|"
     yield from (f"| {code} | {meaning} |" for code, meaning in exit_code_rows())
     yield ""
+    yield "## Options of many commands"
+    yield ""
+    yield "The sections of the commands name these options and do not repeat what they mean."
+    yield ""
+    yield "| Option | Meaning |"
+    yield "|---|---|"
+    yield from (f"| `{usage}` | {_cell(text)} |" for usage, text in COMMON_OPTIONS.items())
+    yield ""
     yield "## Short options"
     yield ""
     yield "A short option means the same in every command that has it."
@@ -39,7 +46,7 @@ def _page() -> Iterator[str]:
     yield from (f"| `{short}` | `{long}` |" for short, long in SHORT_OPTIONS.items())
     yield ""
     root = command_line()
-    for title, entries in COMMANDS.items():
+    for title, entries in root.listed(everything=True).items():
         yield f"## {title}"
         yield ""
         for name, entry in entries.items():
@@ -49,6 +56,15 @@ def _page() -> Iterator[str]:
                     yield from _command(f"mew {name} {inner}", command.get_command(None, inner))
             else:
                 yield from _command(f"mew {name}", command)
+    yield "## Other names"
+    yield ""
+    yield "Older names of commands, and names that other programs use. They work and print the name to use."
+    yield ""
+    yield "| Typed | Runs |"
+    yield "|---|---|"
+    for typed, other in root.other_names.items():
+        more = f"; with an argument `mew {other.with_argument}`" if other.with_argument else ""
+        yield f"| `mew {typed}` | `mew {other.target}`{more} |"
 
 
 def _command(path: str, command: Any) -> Iterator[str]:
@@ -65,6 +81,8 @@ def _command(path: str, command: Any) -> Iterator[str]:
         yield "|---|---|"
         yield from (f"| `{_cell(name)}` | {_cell(text)} |" for name, text in rows)
         yield ""
+    yield f"Also {', '.join(f'`{name}`' for name in common_options(command.params))}."
+    yield ""
 
 
 def _cell(text: str) -> str:

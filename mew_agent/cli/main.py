@@ -11,12 +11,14 @@ import typer
 from mew_agent.cli.app.commands import COMMANDS
 from mew_agent.cli.app.exit_codes import ExitCode, exit_code_rows
 from mew_agent.cli.app.groups import make_group
+from mew_agent.cli.app.quiet import QUIET
 from mew_agent.cli.app.signals import raise_on_interrupt
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code. Errors are printed as one line on standard error."""
     _ensure_output_streams()
+    QUIET.is_on = False
     try:
         outcome = command_line().main(
             args=None if arguments is None else list(arguments), prog_name="mew", standalone_mode=False
@@ -44,6 +46,7 @@ def command_line() -> Any:
     """The whole command line as a group of commands; none of them is imported yet."""
     group = make_group("mew", COMMANDS, _start, add_completion=True)
     group.tables = {"Exit codes": exit_code_rows()}
+    group.epilog = "`mew help all` lists every command, `mew help options` the options that many commands have."
     return group
 
 

@@ -24,7 +24,7 @@ DEFAULT_WINDOW_TOKENS: Final = 8192
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """Options of `mew model serve`. `serves` is the result of `BuiltinModel.serves`.
+    """Options of `mew serve model`. `serves` is the result of `BuiltinModel.serves`.
 
     `name` is the model's name for clients (default: its own). `reply_tokens` ends a reply whose request has no limit
     (default: that of the model). `threads` 0 is half of the cores. `chunk_delay_seconds` slows the rehearsal model.
@@ -72,7 +72,7 @@ class BuiltinModel(ABC):
         """Return the name of the model at the server."""
 
     def arguments(self, serves: str) -> tuple[str, ...]:
-        """Return the arguments of `mew model serve`."""
+        """Return the arguments of `mew serve model`."""
         return ()
 
     @abstractmethod

@@ -160,11 +160,11 @@ class FuzzedSpace:
     async def _start_others(self) -> None:
         model, meter, serve, a2a, mcp = unused_ports(5)
         model_url = f"http://127.0.0.1:{model}/v1"
-        self._mew("model", "model", "serve", "--port", str(model))
+        self._mew("model", "serve", "model", "--port", str(model))
         self._mew("meter", *("meter", "--upstream", model_url, "--listen", f"127.0.0.1:{meter}"), joins_as="metered")
-        self._mew("serve", *("serve", "--port", str(serve), "--api-key", "k-serve"), joins_as="server")
-        self._mew("a2a", *("a2a", "serve", "--port", str(a2a), "--api-key", "k-a2a"), joins_as="server")
-        self._mew("mcp", *("mcp", "serve", "--http", str(mcp)), joins_as="mcp")
+        self._mew("serve", *("serve", "openai", "--port", str(serve), "--api-key", "k-serve"), joins_as="server")
+        self._mew("a2a", *("serve", "a2a", "--port", str(a2a), "--api-key", "k-a2a"), joins_as="server")
+        self._mew("mcp", *("serve", "mcp", "--http", str(mcp)), joins_as="mcp")
         agent = {
             **self._place("coder"),
             "OPENAI_BASE_URL": model_url,

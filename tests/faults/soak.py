@@ -73,7 +73,7 @@ async def run_soak(folder: Path, *, seconds: float, pause_seconds: float = 0.3) 
     """Ask an agent again and again while others chat. Raises `AssertionError` if a process keeps growing."""
     report, model_port, warm_at = SoakReport(seconds), unused_ports()[0], 0.0
     gateway = GatewayProcess(folder, json.dumps(_SPACE))
-    command = [sys.executable, "-m", "mew_agent", "model", "serve", "--port", str(model_port)]
+    command = [sys.executable, "-m", "mew_agent", "serve", "model", "--port", str(model_port)]
     model = ProgramProcess("model", folder, command, {})
     agent = ProgramProcess(
         "agent",

@@ -5,26 +5,26 @@ from typing import Any
 
 import pytest
 
-from mew_agent.cli.app.commands import COMMANDS
 from mew_agent.cli.app.groups import GroupEntry
 from mew_agent.cli.app.options import SHORT_OPTIONS
 from mew_agent.cli.main import command_line
 
 RUNS_UNTIL_STOPPED = {
+    "acp start",
     "agent run",
     "agent start",
-    "a2a serve",
-    "acp serve",
-    "acp start",
     "bridge start",
     "client connect",
+    "connect",
     "gateway start",
-    "mcp serve",
-    "model serve",
+    "help",
     "run",
-    "serve",
+    "serve a2a",
+    "serve acp",
+    "serve mcp",
+    "serve model",
+    "serve openai",
     "sessions export",  # JSON Lines without any option
-    "space connect",
 }
 """Commands that report nothing of their own: they run a program, or print what is JSON already."""
 
@@ -74,6 +74,20 @@ def test_command_that_reports_something_offers_json(commands: dict[str, Any]) ->
     assert without == RUNS_UNTIL_STOPPED
 
 
+def test_help_lists_at_most_24_commands() -> None:
+    assert sum(map(len, command_line().listed().values())) <= 24
+
+
+def test_other_name_means_a_command() -> None:
+    root = command_line()
+    for name, other in root.other_names.items():
+        for target in filter(None, (other.target, other.with_argument)):
+            command = root
+            for word in (one for one in target.split() if not one.startswith("-")):
+                command = command.get_command(None, word)
+            assert command is not None, name
+
+
 def test_option_and_argument_have_help(commands: dict[str, Any]) -> None:
     shown = [(path, one) for path, command in commands.items() for one in command.params if not _is_hidden(one)]
     assert [f"{path}: {one.name}" for path, one in shown if not str(one.help or "").endswith(".")] == []
@@ -81,7 +95,7 @@ def test_option_and_argument_have_help(commands: dict[str, Any]) -> None:
 
 def _commands() -> Iterator[tuple[str, Any]]:
     root = command_line()
-    for name, entry in ((name, entry) for section in COMMANDS.values() for name, entry in section.items()):
+    for name, entry in root.entries.items():
         command = root.get_command(None, name)
         if isinstance(entry, GroupEntry):
             yield from ((f"{name} {inner}", command.get_command(None, inner)) for inner in entry.commands)

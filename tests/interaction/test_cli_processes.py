@@ -376,7 +376,7 @@ async def test_gateway_alone_serves_until_terminated(folder: Folder) -> None:
 
 
 async def test_rehearsal_model_describes_itself_and_answers(folder: Folder) -> None:
-    async with folder.running("model", "serve", "--port", "0", "--window", "1234") as (process, printed):
+    async with folder.running("serve", "model", "--port", "0", "--window", "1234") as (process, printed):
         await until(lambda: "OPENAI_BASE_URL=" in printed())
         assert "no real model" in printed()
         url = printed().partition("OPENAI_BASE_URL=")[2].split()[0]

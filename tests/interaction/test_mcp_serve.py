@@ -1,4 +1,4 @@
-"""An MCP client that starts `mew mcp serve`, as its configuration says, and works in a real space with a real agent."""
+"""An MCP client that starts `mew serve mcp`, as its configuration says, and works in a real space with a real agent."""
 
 import json
 import os
@@ -46,8 +46,8 @@ participants:
 
 @asynccontextmanager
 async def serving(folder: Path, mode: Literal["legacy", "auto"], note: Any = None) -> AsyncIterator[Client]:
-    """The official client with `mew mcp serve` as its server."""
-    first, *rest = (*MEW, "mcp", "serve", "--space-dir", str(folder))
+    """The official client with `mew serve mcp` as its server."""
+    first, *rest = (*MEW, "serve", "mcp", "--space-dir", str(folder))
     environ = {key: os.environ[key] for key in ("PYTHONPATH",) if key in os.environ}
     with anyio.fail_after(3 * PATIENCE_SECONDS):
         parameters = StdioServerParameters(command=first, args=rest, env=environ)
@@ -122,7 +122,7 @@ async def test_client_of_the_older_protocol_is_notified(tmp_path: Path) -> None:
 
 async def test_http_requires_the_persons_token(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
-    async with started(tmp_path), folder.running("mcp", "serve", "--http", "0") as (process, shown):
+    async with started(tmp_path), folder.running("serve", "mcp", "--http", "0") as (process, shown):
         await until(lambda: "MCP server of " in shown())
         (url,) = re.findall(r"http://127\.0\.0\.1:\d+/mcp", shown())
         bearer = {"Authorization": f"Bearer {read_token(tmp_path / '.mew', 'ada')}"}
@@ -142,7 +142,7 @@ async def test_http_requires_the_persons_token(tmp_path: Path) -> None:
 async def test_signal_ends_the_server_while_its_input_is_open(
     tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
-    process = await anyio.open_process((*MEW, "mcp", "serve"), cwd=tmp_path, env=environment())
+    process = await anyio.open_process((*MEW, "serve", "mcp"), cwd=tmp_path, env=environment())
     try:
         assert process.stdin is not None
         assert process.stdout is not None

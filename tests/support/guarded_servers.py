@@ -69,13 +69,13 @@ SERVERS: dict[str, tuple[str, Callable[[Allowed], AbstractAsyncContextManager[st
     "mew_spaces.gateway.gateway": ("gateway", gateway, "/participants/ada/messages"),
     "mew_agent.parts.openai_api.app": ("mew serve", serve, "/v1/chat/completions"),
     "mew_agent.parts.a2a.server": (
-        "mew a2a serve",
+        "mew serve a2a",
         lambda allowed: A2AServer(person(), TOKEN).serve(allowed=allowed),
         "/agents/coder",
     ),
     # Also the server that gives tools to agents that speak ACP.
     "mew_agent.parts.mcp.server": (
-        "mew mcp serve",
+        "mew serve mcp",
         lambda allowed: serving_http(OffersServer("demo", "", LocalOffers()), 0, TOKEN, allowed=allowed),
         "/mcp",
     ),
@@ -84,7 +84,7 @@ SERVERS: dict[str, tuple[str, Callable[[Allowed], AbstractAsyncContextManager[st
         lambda allowed: serve_relay("http://127.0.0.1:1/v1", MeasuredCalls(_Observer()), allowed=allowed),
         "/v1/chat/completions",
     ),
-    "mew_agent.parts.rehearsal.service": ("mew model serve", model, "/v1/chat/completions"),
+    "mew_agent.parts.rehearsal.service": ("mew serve model", model, "/v1/chat/completions"),
 }
 """By the module that starts it: the name of a server, how it is started, and a path that takes a body."""
 

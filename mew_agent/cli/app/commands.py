@@ -1,4 +1,6 @@
-"""Every command of `mew`: its name, its one-line summary, and the function that implements it.
+"""Every command of `mew`: its name, its one-line summary, and the function that implements it; and other names.
+
+`mew --help` lists the everyday commands, at most 24, and `mew help all` the others too.
 
 Parts and other packages add theirs by entry points of the group `mew_agent.commands`, each a `Sections`. Nothing here
 imports a command, so `mew --help` answers at once. A summary is also the first line of the command's own help; a test
@@ -6,94 +8,118 @@ compares the two.
 """
 
 from collections.abc import Iterable
-from typing import Final
+from dataclasses import replace
+from typing import Any, Final
 
 from mew_settings.plugins import load_table
 
-from mew_agent.cli.app.groups import CommandEntry, GroupEntry, Sections
+from mew_agent.cli.app.groups import CommandEntry, Entry, GroupEntry, OtherName, Sections
 
 
-def _command(summary: str, implementation: str, *, passes_options: bool = False) -> CommandEntry:
-    return CommandEntry(summary, f"mew_agent.{implementation}", passes_options)
+def _command(summary: str, implementation: str, **settings: Any) -> CommandEntry:
+    return CommandEntry(summary, f"mew_agent.{implementation}", **settings)
 
 
-# Listed twice: at the top level for people, and below `space` for scripts of the reference CLI.
-_UP: Final = _command("Start a space: its gateway and its participants.", "cli.space.up:up")
-_DOWN: Final = _command("Stop the running space of this folder.", "cli.space.running:down")
-_STATUS: Final = _command(
-    "Show what needs you, and how full each agent's context window is.", "cli.remote.status:show_status"
-)
+def _rare(summary: str, implementation: str, **settings: Any) -> CommandEntry:
+    """A command that only `mew help all` lists."""
+    return _command(summary, implementation, is_everyday=False, **settings)
+
 
 _CORE: Final[Sections] = {
     "Start and stop": {
         "init": _command("Create a space in this folder from a template.", "cli.space.init:init"),
-        "up": _UP,
-        "down": _DOWN,
+        "up": _command("Start a space: its gateway and its participants.", "cli.space.up:up", detaches=True),
+        "down": _command("Stop the running space of this folder.", "cli.space.running:down"),
         "restart": _command("Restart the running space, or one participant.", "cli.space.restart:restart"),
-        "doctor": _command("List what is installed, and how to install the rest.", "cli.space.doctor:doctor"),
         "demo": _command("Watch two agents fill up and compact; needs no key.", "cli.demo.demo:demo"),
+        "doctor": _command("List what is installed, and how to install the rest.", "cli.space.doctor:doctor"),
+        "clean": _rare("Remove the logs and FIFOs of past runs.", "cli.space.clean:clean"),
+        "gateway": GroupEntry(
+            "Run or drain a gateway.",
+            {
+                "start": _command("Run the gateway of one or more spaces.", "cli.programs.gateway:start"),
+                "drain": _command(
+                    "Stop a gateway after its members have moved to others.", "cli.programs.gateway:drain"
+                ),
+            },
+            is_everyday=False,
+        ),
     },
     "Watch": {
-        "status": _STATUS,
-        "dashboard": _command("Print the address of the dashboard.", "cli.space.running:dashboard"),
+        "status": _command(
+            "Show what needs you, and how full each agent's context window is.", "cli.remote.status:show_status"
+        ),
         "logs": _command("Print what the programs of a space wrote.", "cli.space.running:logs"),
-        "proposals": _command("List the proposals that need a decision.", "cli.remote.permissions:show_proposals"),
         "history": _command(
             "Print recent chats of a space, or envelopes of other kinds.", "cli.remote.reading:show_history"
         ),
-        "fit": _command("Check whether a text fits into an agent's context.", "cli.remote.reading:fit"),
-        "tools": _command("List the tools that participants offer.", "cli.remote.reading:show_tools"),
+        "dashboard": _command("Print the address of the dashboard.", "cli.space.running:dashboard"),
+        "tools": _rare("List the tools that participants offer.", "cli.remote.reading:show_tools"),
     },
-    "Act on a participant": {
+    "Talk and decide": {
         "chat": _command("Send a message and print the answer.", "cli.remote.control:chat"),
+        "cancel": _command("Cancel what agents work on for you.", "cli.remote.cancelling:cancel"),
+        "proposals": _command("List the proposals that need a decision.", "cli.remote.permissions:show_proposals"),
         "approve": _command("Approve a proposal: make its request.", "cli.remote.permissions:approve"),
         "reject": _command("Reject a proposal.", "cli.remote.permissions:reject"),
-        "grant": _command("Grant capabilities to a participant.", "cli.remote.permissions:grant"),
-        "revoke": _command("Revoke capabilities granted to a participant.", "cli.remote.permissions:revoke"),
+        "connect": _rare("Join the running space from this terminal.", "cli.chat.connect:connect"),
+        "client": GroupEntry(
+            "Connect by hand or from a script.",
+            {"connect": _command("Join a space and exchange lines of JSON.", "cli.chat.client:connect")},
+            is_everyday=False,
+        ),
+    },
+    "Context windows": {
         "compact": _command(
             "Compact a participant's context and report the tokens freed.", "cli.remote.control:compact"
         ),
-        "forget": _command("Drop messages from one end of a participant's history.", "cli.remote.control:forget"),
-        "clear": _command("Clear a participant's history.", "cli.remote.control:clear"),
-        "pin": _command("Keep a text in every prompt of an agent, or list its pins.", "cli.remote.control:pin"),
-        "unpin": _command("Remove a pinned text from an agent.", "cli.remote.control:unpin"),
+        "undo": _command("Undo a compaction and restore what it removed.", "cli.remote.archive:undo"),
+        "recall": _command("Search what left a participant's context.", "cli.remote.archive:recall"),
         "context": GroupEntry(
-            "List, show, undo and search compactions; try out policies.",
+            "List compactions, show what fills a context, try out policies.",
             {
                 "history": _command("List a participant's compactions.", "cli.remote.archive:history"),
                 "show": _command(
                     "Print what fills a context, or what a compaction replaced.", "cli.remote.archive:show"
                 ),
-                "undo": _command("Undo a compaction and restore what it removed.", "cli.remote.archive:undo"),
-                "recall": _command("Search what left a participant's context.", "cli.remote.archive:recall"),
                 "simulate": _command(
                     "Replay a log of context sizes through a policy.", "parts.policies.command:simulate"
                 ),
             },
         ),
+        "fit": _rare("Check whether a text fits into an agent's context.", "cli.remote.reading:fit"),
+        "pin": _rare("Keep a text in every prompt of an agent, or list its pins.", "cli.remote.control:pin"),
+        "unpin": _rare("Remove a pinned text from an agent.", "cli.remote.control:unpin"),
+        "forget": _rare("Drop messages from one end of a participant's history.", "cli.remote.control:forget"),
+        "clear": _rare("Clear a participant's history.", "cli.remote.control:clear"),
+        "reset": _rare("Clear a participant's history and close its streams.", "cli.remote.control:reset"),
+        "sessions": GroupEntry(
+            "List, show, export and prune stored conversations.",
+            {
+                "list": _command("List the stored conversations of this space.", "cli.space.sessions:list_sessions"),
+                "show": _command("Print the newest items of a conversation.", "cli.space.sessions:show"),
+                "export": _command(
+                    "Export a whole conversation as JSON Lines, JSON or Markdown.", "cli.space.sessions:export"
+                ),
+                "prune": _command("Remove old parts of stored conversations.", "cli.space.sessions:prune"),
+            },
+            is_everyday=False,
+        ),
+    },
+    "Participants": {
+        "agent": GroupEntry(
+            "Add or remove a participant, or run an agent.",
+            {
+                "add": _command("Add a participant, even while the space runs.", "cli.space.add:add"),
+                "remove": _command("Remove a participant from the space.", "cli.space.remove:remove"),
+                "run": _command("Run an agent until it is shut down.", "cli.programs.agent:run"),
+            },
+        ),
         "pause": _command("Pause a participant.", "cli.remote.control:pause"),
         "resume": _command("Resume a paused participant.", "cli.remote.control:resume"),
         "shutdown": _command("Shut a participant down.", "cli.remote.control:shutdown"),
-    },
-    "Join a space, or add to it": {
-        "space": GroupEntry(
-            "Join a space from the terminal; start, stop or clean one.",
-            {
-                "connect": _command("Join the running space from this terminal.", "cli.chat.connect:connect"),
-                "up": _UP,
-                "down": _DOWN,
-                "status": _STATUS,
-                "clean": _command("Remove the logs and FIFOs of past runs.", "cli.space.clean:clean"),
-            },
-        ),
-        "agent": GroupEntry(
-            "Run an agent, or add a participant.",
-            {
-                "run": _command("Run an agent until it is shut down.", "cli.programs.agent:run"),
-                "add": _command("Add a participant, even while the space runs.", "cli.space.add:add"),
-            },
-        ),
-        "run": _command("Run your own program as a participant.", "cli.programs.run:run_program", passes_options=True),
+        "grant": _rare("Grant capabilities to a participant.", "cli.remote.permissions:grant"),
+        "revoke": _rare("Revoke capabilities granted to a participant.", "cli.remote.permissions:revoke"),
         "token": GroupEntry(
             "Create, list, rotate and revoke tokens.",
             {
@@ -106,51 +132,62 @@ _CORE: Final[Sections] = {
                 "rotate": _command("Replace a token with a new one and print it.", "cli.space.tokens:rotate"),
                 "revoke": _command("Delete a token.", "cli.space.tokens:revoke"),
             },
+            is_everyday=False,
         ),
-        "sessions": GroupEntry(
-            "List, show, export and prune stored conversations.",
-            {
-                "list": _command("List the stored conversations of this space.", "cli.space.sessions:list_sessions"),
-                "show": _command("Print the newest items of a conversation.", "cli.space.sessions:show"),
-                "export": _command(
-                    "Export a whole conversation as JSON Lines, JSON or Markdown.", "cli.space.sessions:export"
-                ),
-                "prune": _command("Remove old parts of stored conversations.", "cli.space.sessions:prune"),
-            },
+        "serve": GroupEntry(
+            "Serve agents to programs (openai, a2a, mcp, acp), or a model.",
+            {"model": _command("Run the rehearsal model (canned replies), or a real one.", "cli.programs.model:serve")},
+            default="openai",
         ),
+        "run": _rare("Run your own program as a participant.", "cli.programs.run:run_program", passes_options=True),
     },
-    "Run one component": {
-        "gateway": GroupEntry(
-            "Run or drain a gateway.",
-            {
-                "start": _command("Run the gateway of one or more spaces.", "cli.programs.gateway:start"),
-                "drain": _command(
-                    "Stop a gateway after its members have moved to others.", "cli.programs.gateway:drain"
-                ),
-            },
-        ),
-        "model": GroupEntry(
-            "Run a model server.",
-            {"serve": _command("Run the rehearsal model (canned replies), or a real one.", "cli.programs.model:serve")},
-        ),
-        "client": GroupEntry(
-            "Connect by hand or from a script.",
-            {"connect": _command("Join a space and exchange lines of JSON.", "cli.chat.client:connect")},
-        ),
+    "Help": {"help": _rare("Show the help of a command.", "cli.app.help_pages:show_help")},
+    "Other names": {
+        "space up": OtherName("up"),
+        "space down": OtherName("down"),
+        "space status": OtherName("status"),
+        "space clean": OtherName("clean"),
+        "space connect": OtherName("connect"),
+        "model serve": OtherName("serve model"),
+        "context undo": OtherName("undo"),
+        "context recall": OtherName("recall"),
+        # What users of docker, gh and others type.
+        "add": OtherName("agent add"),
+        "agent list": OtherName("status"),
+        "agent ls": OtherName("status"),
+        "agent rm": OtherName("agent remove"),
+        "ask": OtherName("chat"),
+        "attach": OtherName("connect"),
+        "exec": OtherName("chat"),
+        "inspect": OtherName("context show"),
+        "join": OtherName("connect"),
+        "kill": OtherName("shutdown"),
+        "list": OtherName("status"),
+        "ls": OtherName("status"),
+        "open": OtherName("dashboard --open"),
+        "ps": OtherName("status"),
+        "remove": OtherName("agent remove"),
+        "rm": OtherName("agent remove"),
+        "send": OtherName("chat"),
+        "start": OtherName("up", "restart"),
+        "stop": OtherName("down", "shutdown"),
+        "top": OtherName("status --watch"),
+        "unpause": OtherName("resume"),
+        "version": OtherName("--version"),
     },
 }
 
 
 def _merged(all_sections: Iterable[Sections]) -> Sections:
     """Return all commands by section. A group gets the commands of all; of two with the same name, the first counts."""
-    merged: dict[str, dict[str, CommandEntry | GroupEntry]] = {}
+    merged: dict[str, dict[str, Entry]] = {}
     for sections in all_sections:
         for title, entries in sections.items():
             section = merged.setdefault(title, {})
             for name, entry in entries.items():
                 known = section.get(name)
                 if isinstance(known, GroupEntry) and isinstance(entry, GroupEntry):
-                    section[name] = GroupEntry(known.summary, {**entry.commands, **known.commands})
+                    section[name] = replace(known, commands={**entry.commands, **known.commands})
                 elif known is None:
                     section[name] = entry
     return merged

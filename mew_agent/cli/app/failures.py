@@ -56,9 +56,9 @@ def report_error(error: BaseException) -> int:
         text = re.sub(r"^Option '(-\w)'", lambda short: f"{short[0]} ({SHORT_OPTIONS.get(short[1], short[1])})", text)
         text += _meant_option(error) + _expected_arguments(text, context)
         see = f"see `{path} --help`)"
-        terminal.warn(f"{text.removesuffix(')')} {see}" if text.endswith("?)") else f"{text} ({see}")
+        terminal.print_error(f"{text.removesuffix(')')} {see}" if text.endswith("?)") else f"{text} ({see}")
         return ExitCode.BAD_INPUT
-    terminal.warn(_one_line(_message(error)))
+    terminal.print_error(_one_line(_message(error)))
     if isinstance(error, _BAD_INPUT):
         return ExitCode.BAD_INPUT
     return ExitCode.NO_ANSWER if isinstance(error, _NO_ANSWER) else ExitCode.FAILED

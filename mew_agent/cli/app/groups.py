@@ -4,15 +4,17 @@ Owns how a command is found, loaded and described. Which commands there are is `
 are in the modules that implement them.
 """
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final
 
 import typer
+from mew_settings.environment import COMPAT_VARIABLE
 from typer.core import TyperCommand, TyperGroup
 
-from mew_agent.cli.app.options import SHORT_OPTIONS
+from mew_agent.cli.app.options import SHORT_OPTIONS, common_options, with_quiet_option
 from mew_agent.cli.app.signals import raise_on_interrupt
 
 _SIMILARITY: Final = 0.7
@@ -21,11 +23,17 @@ _SIMILARITY: Final = 0.7
 
 @dataclass(frozen=True, slots=True)
 class CommandEntry:
-    """A command: its summary, and its `module:function`. `passes_options`: the rest is for another program."""
+    """A command: its summary, and its `module:function`. `passes_options`: the rest is for another program.
+
+    Without `is_everyday`, only `mew help all` lists it. With `detaches`, a `-d` without a value is `--detach`, as in
+    Docker; with one it is the folder, as in the TypeScript CLI.
+    """
 
     summary: str
     implementation: str
     passes_options: bool = False
+    is_everyday: bool = True
+    detaches: bool = False
 
     def load(self, name: str) -> Any:
         """Import the implementation and make a command of it."""
@@ -33,24 +41,45 @@ class CommandEntry:
         # An app with a single function is that command, not a group.
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
         settings = {"ignore_unknown_options": True, "allow_interspersed_args": False} if self.passes_options else {}
-        app.command(name, cls=CommandPage, context_settings=settings)(getattr(import_module(module), function))
-        return typer.main.get_command(app)
+        app.command(name, cls=CommandPage, context_settings=settings)(
+            with_quiet_option(getattr(import_module(module), function))
+        )
+        command = typer.main.get_command(app)
+        assert isinstance(command, CommandPage)
+        command.detaches = self.detaches
+        return command
 
 
 @dataclass(frozen=True, slots=True)
 class GroupEntry:
-    """A group in a list: its summary and its own commands."""
+    """A group in a list: its summary and its own commands. `default` runs if only options are given."""
 
     summary: str
     commands: Mapping[str, CommandEntry]
+    is_everyday: bool = True
+    default: str | None = None
 
     def load(self, name: str) -> Any:
         """Make the group; its commands stay unloaded."""
-        return make_group(name, {"Commands": self.commands}, show_help_if_alone, help=self.summary)
+        group = make_group(name, {"Commands": self.commands}, show_help_if_alone, help=self.summary)
+        group.default = self.default
+        return group
 
 
-Sections = Mapping[str, Mapping[str, CommandEntry | GroupEntry]]
-"""Commands by name, under the headings that help shows."""
+@dataclass(frozen=True, slots=True)
+class OtherName:
+    """Another name of a command: an older one, or that of another program.
+
+    `target` is what to type instead; with arguments after it, `with_argument` if that is given.
+    """
+
+    target: str
+    with_argument: str | None = None
+
+
+Entry = CommandEntry | GroupEntry | OtherName
+Sections = Mapping[str, Mapping[str, Entry]]
+"""Commands by name, under the headings that help shows. The key of an `OtherName` may have two words."""
 
 
 def make_group(
@@ -110,23 +139,57 @@ class _Page:
 class CommandPage(_Page, TyperCommand):
     """A command, and its help page."""
 
+    detaches: bool = False
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the arguments."""
+        if self.detaches:
+            pairs = zip(args, [*args[1:], "-"], strict=True) if args else ()
+            args = ["--detach" if one == "-d" and after.startswith("-") else one for one, after in pairs]
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command, which is loaded now and may clean up after Ctrl-C."""
         raise_on_interrupt()
         return super().invoke(ctx)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Name the options that `mew help options` explains."""
+        if common := common_options(self.params):
+            formatter.write_paragraph()
+            formatter.write_text(f"Also {', '.join(common)}: see `mew help options`.")
 
 
 class LazyGroup(_Page, TyperGroup):
     """A group that imports a command when it is used."""
 
     sections: Sections
+    default: str | None = None
     tables: Mapping[str, list[tuple[str, str]]] = {}
     """Further tables below the commands, by title."""
 
     @property
     def entries(self) -> dict[str, CommandEntry | GroupEntry]:
         """All commands by name, in the order of the help page."""
-        return {name: entry for section in self.sections.values() for name, entry in section.items()}
+        return {name: entry for section in self.listed(everything=True).values() for name, entry in section.items()}
+
+    @property
+    def other_names(self) -> dict[str, OtherName]:
+        """Other names of commands, by what is typed."""
+        entries = (pair for section in self.sections.values() for pair in section.items())
+        return {name: entry for name, entry in entries if isinstance(entry, OtherName)}
+
+    def listed(self, *, everything: bool = False) -> dict[str, dict[str, CommandEntry | GroupEntry]]:
+        """Return the commands that help lists, section by section: the everyday ones, or all."""
+        listed = {
+            title: {
+                name: one
+                for name, one in section.items()
+                if not isinstance(one, OtherName) and (everything or one.is_everyday)
+            }
+            for title, section in self.sections.items()
+        }
+        return {title: section for title, section in listed.items() if section}
 
     def list_commands(self, ctx: Any) -> list[str]:
         """The names of all commands."""
@@ -138,19 +201,42 @@ class LazyGroup(_Page, TyperGroup):
             self.commands[cmd_name] = self.entries[cmd_name].load(cmd_name)
         return self.commands.get(cmd_name)
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """Find the typed command, or suggest others: with the same name elsewhere, else the most similar one."""
-        name = args[0]
-        if name not in self.entries and not name.startswith("-"):
-            from difflib import get_close_matches  # only needed for an error
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the arguments; options without a command are for the default command."""
+        if self.default in self.entries and (not args or args[0] not in (*self.entries, "-h", "--help")):
+            args = [self.default, *args]
+            say_other_name(ctx.command_path, f"{ctx.command_path} {self.default}")
+        return super().parse_args(ctx, args)
 
-            root = ctx.find_root().command.entries
-            meant = [f"'mew {path}'" for path in _paths_to(name, root)]
-            meant = meant or [f"'{one}'" for one in get_close_matches(name, self.entries, n=1, cutoff=_SIMILARITY)]
-            meant = meant or [f"'mew {one}'" for one in get_close_matches(name, root, n=1, cutoff=_SIMILARITY)]
-            hint = f" (did you mean {' or '.join(meant)}?)" if meant else ""
-            ctx.fail(f"No such command '{name}'{hint}")
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """Find the typed command by its name or another one, or suggest a name."""
+        other = next((one for one in (" ".join(args[:2]), args[0]) if one in self.other_names), None)
+        if other is not None:
+            return self._renamed(ctx, other, args[other.count(" ") + 1 :])
+        if args[0] not in self.entries and not args[0].startswith("-"):
+            ctx.fail(f"No such command '{args[0]}'{self._suggestion(args[0], ctx.find_root().command.entries)}")
         return super().resolve_command(ctx, args)
+
+    def _renamed(self, ctx: Any, typed: str, rest: list[str]) -> tuple[str, Any, list[str]]:
+        """Return the command that another name means, and say its own name."""
+        meant = self.other_names[typed]
+        has_argument = any(not one.startswith("-") for one in rest)
+        words = ((meant.with_argument if has_argument else None) or meant.target).split()
+        say_other_name(f"mew {typed}", f"mew {' '.join(words)}")
+        names = [one for one in words if not one.startswith("-")]
+        command = self
+        for name in names:
+            command = command.get_command(ctx, name)
+        return " ".join(names), command, [*words[len(names) :], *rest]
+
+    def _suggestion(self, name: str, root: Mapping[str, CommandEntry | GroupEntry]) -> str:
+        """Return the commands that were probably meant: with the same name elsewhere, else the most similar one."""
+        from difflib import get_close_matches  # only needed for an error
+
+        meant = [f"'mew {path}'" for path in _paths_to(name, root)]
+        meant = meant or [f"'{one}'" for one in get_close_matches(name, self.entries, n=1, cutoff=_SIMILARITY)]
+        meant = meant or [f"'mew {one}'" for one in get_close_matches(name, root, n=1, cutoff=_SIMILARITY)]
+        return f" (did you mean {' or '.join(meant)}?)" if meant else ""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return the words of the usage line after the group's name."""
@@ -159,13 +245,28 @@ class LazyGroup(_Page, TyperGroup):
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the options, then the commands section by section, their summaries in one column."""
         super().format_options(ctx, formatter)
-        width = max(map(len, self.entries))
-        for title, entries in self.sections.items():
-            with formatter.section(title):
-                formatter.write_dl([(name.ljust(width), entry.summary) for name, entry in entries.items()])
-        for title, rows in self.tables.items():
-            with formatter.section(title):
-                formatter.write_dl(rows)
+        write_tables(formatter, {title: _summaries(section) for title, section in self.listed().items()})
+        write_tables(formatter, self.tables)
+
+
+def _summaries(section: Mapping[str, CommandEntry | GroupEntry]) -> list[tuple[str, str]]:
+    return [(name, entry.summary) for name, entry in section.items()]
+
+
+def write_tables(formatter: Any, tables: Mapping[str, list[tuple[str, str]]]) -> None:
+    """Write tables of two columns below their titles, the second column in one place."""
+    width = max((len(name) for rows in tables.values() for name, _ in rows), default=0)
+    for title, rows in tables.items():
+        with formatter.section(title):
+            formatter.write_dl([(name.ljust(width), text) for name, text in rows])
+
+
+def say_other_name(typed: str, command: str) -> None:
+    """Print the name of a command that was called by another one. Scripts of the TypeScript CLI see nothing."""
+    from mew_agent.cli.app import terminal
+
+    if COMPAT_VARIABLE not in os.environ:
+        terminal.warn(f"`{typed}` is `{command}` here")
 
 
 def _paths_to(name: str, entries: Mapping[str, CommandEntry | GroupEntry]) -> list[str]:
@@ -177,8 +278,14 @@ def _paths_to(name: str, entries: Mapping[str, CommandEntry | GroupEntry]) -> li
 
 
 def parameter_rows(parameters: list[Any]) -> dict[str, list[tuple[str, str]]]:
-    """Return arguments and options as rows of a help page: usage, and help with the default."""
-    shown = [one for one in parameters if not getattr(one, "hidden", False)]
+    """Return arguments and options as rows of a help page: usage, and help with the default.
+
+    Options that many commands have are left out; see `common_options`.
+    """
+    common = common_options(parameters)
+    shown = [
+        one for one in parameters if not getattr(one, "hidden", False) and not any(name in one.opts for name in common)
+    ]
     rows = {
         "Arguments": [(one.metavar or one.name, one.help) for one in shown if one.param_type_name == "argument"],
         "Options": [(_option_name(one), _option_help(one)) for one in shown if one.param_type_name == "option"],

@@ -5,7 +5,7 @@ the group as one parameter.
 """
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
 from functools import wraps
 from pathlib import Path
@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar, get_a
 
 import typer
 from mew_settings.environment import COMPAT_VARIABLE
+
+from mew_agent.cli.app.quiet import QUIET
 
 if TYPE_CHECKING:
     from mew_listener.request_guard import Allowed
@@ -33,11 +35,35 @@ SHORT_OPTIONS: Final[Mapping[str, str]] = {
     "-n": "--last",
     "-o": "--output",
     "-p": "--port",
+    "-q": "--quiet",
     "-s": "--space",
     "-t": "--token",
     "-w": "--watch",
 }
 """What each short option means, in every command. Help shows no other; a test checks that options agree with it."""
+
+
+COMMON_OPTIONS: Final[Mapping[str, str]] = {
+    "--json": "Print JSON: one object, or a list of them.",
+    "--quiet, -q": "Print results and errors only: no progress, hints or warnings.",
+    "--participant ID": "Participant to act as (default: the space's person).",
+    "--space-dir, -d FOLDER": "Folder of the space (default: this one or a parent).",
+    "--gateway, -g URL": "Gateway, or several separated by commas (default: MEW_GATEWAY, then the running space).",
+    "--space, -s ID": "Space id (default: MEW_SPACE, then that of the folder).",
+    "--token, -t TOKEN": "Its token (default: MEW_TOKEN, then that in .mew/tokens).",
+}
+"""Options that many commands have, by usage. The help of a command only names them; `mew help options` explains."""
+
+
+def common_options(parameters: Iterable[Any]) -> list[str]:
+    """Return those of `COMMON_OPTIONS` that a command has with this meaning, by long name."""
+    known = {usage.split()[0].rstrip(","): text for usage, text in COMMON_OPTIONS.items()}
+    return [name for name, text in known.items() if any(name in one.opts and one.help == text for one in parameters)]
+
+
+def _common(usage: str, *, also: str = "", **settings: Any) -> Any:
+    *names, last = usage.split()
+    return option(" ".join((*names, also, last)) if also else usage, COMMON_OPTIONS[usage], **settings)
 
 
 def option(usage: str, text: str = "", **settings: Any) -> Any:
@@ -90,23 +116,13 @@ def participant_argument(text: str, name: str = "PARTICIPANT") -> Any:
     return typer.Argument(metavar=name, help=text, autocompletion=complete_participants)
 
 
-FolderOption = Annotated[
-    Path | None, option("--space-dir, -d FOLDER", "Folder of the space (default: this one or a parent).")
-]
-GatewayOption = Annotated[
-    str | None,
-    option(
-        "--gateway, -g URL",
-        "Gateway, or several separated by commas (default: MEW_GATEWAY, then the running space).",
-    ),
-]
-SpaceOption = Annotated[str | None, option("--space, -s ID", "Space id (default: MEW_SPACE, then the running space).")]
-TokenOption = Annotated[
-    str | None, option("--token, -t TOKEN", "Its token (default: MEW_TOKEN, then that in .mew/tokens).")
-]
+FolderOption = Annotated[Path | None, _common("--space-dir, -d FOLDER")]
+GatewayOption = Annotated[str | None, _common("--gateway, -g URL")]
+SpaceOption = Annotated[str | None, _common("--space, -s ID")]
+TokenOption = Annotated[str | None, _common("--token, -t TOKEN")]
 
 PlainOption = Annotated[bool, option("--plain", "Print line by line instead of the full-screen application.")]
-JsonOption = Annotated[bool, option("--json", "Print JSON.")]
+JsonOption = Annotated[bool, _common("--json")]
 TargetArgument = Annotated[str, participant_argument("Id of the participant.")]
 TimeoutOption = Annotated[float, option("--timeout SECONDS", "Time to wait for the answer.", min=0.1)]
 ReasonOption = Annotated[str | None, option("--reason TEXT", "Reason to send to the participant.")]
@@ -166,12 +182,7 @@ class ConnectionOptions:
     """The participant to act as, and its space, as given on the command line. None means: look elsewhere."""
 
     participant: Annotated[
-        str | None,
-        option(
-            "--participant, --participant-id ID",
-            "Participant to act as (default: the space's person).",
-            autocompletion=complete_participants,
-        ),
+        str | None, _common("--participant ID", also="--participant-id", autocompletion=complete_participants)
     ] = None
     token: TokenOption = None
     gateway: GatewayOption = None
@@ -194,6 +205,24 @@ class SpaceFileOptions:
 
     folder: FolderOption = None
     config: Annotated[Path | None, option("--config FILE", "Path of space.yaml (default: found in the folder).")] = None
+
+
+def with_quiet_option(command: Callable[..., CommandResult]) -> Callable[..., CommandResult]:
+    """Add `--quiet` to a command."""
+
+    @wraps(command)
+    def run(*, quiet: bool = False, **given: Any) -> CommandResult:
+        QUIET.is_on = quiet
+        return command(**given)
+
+    signature = inspect.signature(command, eval_str=True)
+    added = inspect.Parameter(
+        "quiet", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, _common("--quiet, -q")]
+    )
+    ordered = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in signature.parameters.values()]
+    run.__signature__ = signature.replace(parameters=[*ordered, added])  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in (*ordered, added)}
+    return run
 
 
 def with_option_groups(command: Callable[..., CommandResult]) -> Callable[..., CommandResult]:

@@ -20,6 +20,7 @@ from mew_protocol.quoting import clean, indented
 from mew_protocol.setting_problems import unreadable
 from mew_settings.plugins import load_table
 
+from mew_agent.cli.app.quiet import QUIET
 from mew_agent.cli.board.table import TerminalStyle
 from mew_agent.errors import ConfigError
 
@@ -113,7 +114,13 @@ def print_outcome(text: str, value: Any, *, as_json: bool) -> None:
 
 
 def warn(text: str) -> None:
-    """Print an error, a warning or a hint on standard error."""
+    """Print a warning or a hint on standard error, unless the command is quiet."""
+    if not QUIET.is_on:
+        print_error(text)
+
+
+def print_error(text: str) -> None:
+    """Print an error on standard error."""
     print(_printable(f"mew: {text}", sys.stderr), file=sys.stderr, flush=True)
 
 
@@ -121,7 +128,8 @@ class ProgressLine:
     """How far a command is: a line on standard error that the next one replaces, and nothing without a terminal."""
 
     def __init__(self) -> None:
-        self._is_shown = is_terminal(sys.stderr) and os.environ.get("TERM", "dumb") != "dumb"
+        has_place = is_terminal(sys.stderr) and os.environ.get("TERM", "dumb") != "dumb"
+        self._is_shown = has_place and not QUIET.is_on
         self._begun = time.monotonic()
 
     def __enter__(self) -> Self:

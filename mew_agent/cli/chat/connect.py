@@ -1,4 +1,4 @@
-"""`mew space connect`: joins a space from a terminal, at full screen or line by line.
+"""`mew connect`: joins a space from a terminal, at full screen or line by line.
 
 Owns the choice between the two: the application of the table `mew_agent.screens`, and `line_chat`.
 """

@@ -24,7 +24,7 @@ TEXT                                send to its @names, /target, or everyone
 /approve [N], /reject [N] [REASON]  answer a proposal; N if several are open
 /call P TOOL [JSON]                 call a participant's tool
 /ack [all|P|ID] [STATUS]            acknowledge chats; alone: the newest
-/cancel [REASON]                    cancel running work, or your last chat
+/cancel [P] [REASON]                cancel work for you, or all that P works on
 /stream request P DIRECTION [WORDS] request a stream
 /stream close ID [REASON]           close a stream
 /verbose                            show or hide unimportant envelopes

@@ -1,6 +1,6 @@
 """[pure] A conversation at a terminal: reads typed lines, and shows received envelopes.
 
-Owns what slash commands refer to: open proposals, chats not yet acknowledged, running reasonings, and the recipients of
+Owns what slash commands refer to: open proposals, chats not yet acknowledged, unfinished work, and the recipients of
 plain text. Sends and prints nothing itself.
 """
 
@@ -23,6 +23,7 @@ from mew_protocol.visible import visible
 from pydantic import ValidationError
 
 from mew_agent.cli.chat.slash import HELP, InvalidLine, TypedEnvelope, as_typed, call, control, mentioned, stream
+from mew_agent.cli.remote.unfinished import Unfinished
 from mew_agent.errors import listed
 
 _REMEMBERED: Final = 200
@@ -41,13 +42,14 @@ class TerminalChat:
     """Open proposals, by the number shown with each."""
     unanswered: FairDict[str, str] = field(default_factory=lambda: FairDict(_REMEMBERED, lambda _, sender: sender))
     """Chats to me that are not acknowledged: id to sender, oldest first."""
-    reasonings: FairDict[str, str] = field(default_factory=lambda: FairDict(_REMEMBERED, lambda _, agent: agent))
-    """Running reasonings: id to participant."""
-    last_chat: Envelope | None = None
+    unfinished: Unfinished = field(init=False)
     _proposals_seen: int = 0
     _proposals_shown: int = 0
     _skipped: set[str] = field(default_factory=set)
     """Participants that skipped a compaction; the `compacted` status that follows is not shown."""
+
+    def __post_init__(self) -> None:
+        self.unfinished = Unfinished(self.me)
 
     # -- typed lines -------------------------------------------------------------------------------------
 
@@ -65,11 +67,12 @@ class TerminalChat:
         parts = rest.split()
         if command == "/ack":
             return self._acknowledge(parts)
+        if command == "/cancel":
+            return self._cancel(parts, names)
         run: dict[str, Callable[[], TypedEnvelope | str]] = {
             "/help": lambda: HELP,
             "/verbose": self._switch_verbose,
             "/target": lambda: self._target(parts),
-            "/cancel": lambda: self._cancel(rest.strip()),
             "/approve": lambda: self._answer_proposal(parts, approve=True),
             "/reject": lambda: self._answer_proposal(parts, approve=False),
             "/call": lambda: call(rest),
@@ -114,13 +117,17 @@ class TerminalChat:
         payload = {"status": " ".join(parts[1:]) or "received"}
         return [TypedEnvelope(kinds.CHAT_ACKNOWLEDGE, payload, (self.unanswered.pop(id_),), (id_,)) for id_ in chosen]
 
-    def _cancel(self, reason: str) -> TypedEnvelope:
+    def _cancel(self, parts: list[str], names: Sequence[str]) -> list[TypedEnvelope]:
+        """Cancel what agents work on for us, or all that the named one works on."""
+        target = parts[0].removeprefix("@") if parts and parts[0].removeprefix("@") in names else None
+        reason = " ".join(parts if target is None else parts[1:])
+        found = [*self.unfinished.cancellations(target)]
+        if not found:
+            works = ", ".join(dict.fromkeys(one.agent for one in self.unfinished.turns.values()))
+            hint = f"; at work for others: {works}. /cancel PARTICIPANT stops it" if works and target is None else ""
+            raise InvalidLine(f"nothing to cancel{hint}")
         payload = {"reason": reason} if reason else {}
-        if self.reasonings:
-            return TypedEnvelope(kinds.REASONING_CANCEL, payload, context=next(reversed(self.reasonings)))
-        if self.last_chat is None:
-            raise InvalidLine("nothing to cancel: no reasoning is running, and you have sent no chat")
-        return TypedEnvelope(kinds.CHAT_CANCEL, payload, self.last_chat.addressees, (self.last_chat.id,))
+        return [TypedEnvelope(one.kind, payload, (one.agent,), one.correlation_id, one.context) for one in found]
 
     def _answer_proposal(self, parts: list[str], *, approve: bool) -> TypedEnvelope:
         number = self._open_proposal(parts)
@@ -153,9 +160,8 @@ class TerminalChat:
         return line
 
     def _remember(self, envelope: Envelope) -> None:
+        self.unfinished.receive(envelope)
         match envelope.kind:
-            case kinds.CHAT if envelope.sender == self.me:
-                self.last_chat = envelope
             case kinds.CHAT if envelope.names(self.me):
                 self.unanswered[envelope.id] = envelope.sender
             case kinds.SYSTEM_WELCOME if envelope.is_for(self.me):
@@ -166,10 +172,6 @@ class TerminalChat:
             case kinds.MCP_REQUEST | kinds.MCP_REJECT | kinds.MCP_WITHDRAW:
                 for number in [at for at, one in self.proposals.items() if _closes(envelope, one, self.me)]:
                     del self.proposals[number]
-            case kinds.REASONING_START if envelope.sender != self.me:
-                self.reasonings[envelope.id] = envelope.sender
-            case kinds.REASONING_CONCLUSION:
-                self.reasonings.pop(str(envelope.context), None)
             case _:
                 pass
 

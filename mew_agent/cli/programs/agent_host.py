@@ -59,7 +59,7 @@ def check_settings(settings: AgentConfig, notices: tuple[str, ...]) -> None:
         terminal.warn(notice)
     check_model_source(settings, where="mew agent run")
     if is_builtin(settings.base_url):
-        raise ConfigError("base_url", "only `mew up` starts a model server; give the URL of `mew model serve`")
+        raise ConfigError("base_url", "only `mew up` starts a model server; give the URL of `mew serve model`")
 
 
 class _AgentHost:

@@ -1,4 +1,4 @@
-"""`mew model serve`: runs the rehearsal model, or a real one from a GGUF file, in the foreground."""
+"""`mew serve model`: runs the rehearsal model, or a real one from a GGUF file, in the foreground."""
 
 from pathlib import Path
 from typing import Annotated
@@ -42,7 +42,7 @@ def serve(
     tokens exactly with its own tokenizer, and refuses requests that exceed its window. With --local or --gguf it is
     llama.cpp's server with a real model, which needs the extra `local`.
     """
-    kind, where = (LOCAL, "--local" if gguf is None else "--gguf") if local or gguf else (REHEARSAL, "mew model serve")
+    kind, where = (LOCAL, "--local" if gguf is None else "--gguf") if local or gguf else (REHEARSAL, "mew serve model")
     model = builtin_model(kind)
     if model is None:
         raise ConfigError(where, f"the part '{kind}' of mew-agent is not installed")

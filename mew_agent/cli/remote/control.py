@@ -1,4 +1,4 @@
-"""`mew chat`, `compact`, `forget`, `clear`, `pause`, `resume`, `shutdown`, `pin`, `unpin`: a request and its answer.
+"""`mew chat`, `compact`, `forget`, `clear`, `reset`, `pause`, `resume`, `shutdown`, `pin`, `unpin`: request and answer.
 
 Owns what counts as the answer to each, and how it is printed. What a control does is up to the participant.
 """
@@ -20,6 +20,7 @@ from mew_protocol.payloads.participant import (
     Pause,
     PinRequest,
     RequestStatus,
+    Restart,
     Resume,
     Shutdown,
     Status,
@@ -152,7 +153,7 @@ def _show_progress(sent: SentRequest, progress: terminal.ProgressLine) -> None:
 def _name_undo(sent: SentRequest) -> None:
     """Print how to undo the compaction, which continues after Ctrl-C."""
     agent = sent.participant
-    terminal.warn(f"{agent} continues to compact; `mew context undo {agent}` restores what that removes")
+    terminal.warn(f"{agent} continues to compact; `mew undo {agent}` restores what that removes")
 
 
 @with_option_groups
@@ -180,6 +181,15 @@ def forget(
 def clear(reason: ReasonOption = None, *, request: TargetedRequest) -> int:
     """Clear a participant's history."""
     return _print_status(request, request.ask_status(kinds.PARTICIPANT_CLEAR, Clear(reason=reason)))
+
+
+@with_option_groups
+def reset(reason: ReasonOption = None, *, request: TargetedRequest) -> int:
+    """Clear a participant's history and close its streams.
+
+    Sends `participant/restart`. Its program keeps running; `mew restart` starts that again and keeps the history.
+    """
+    return _print_status(request, request.ask_status(kinds.PARTICIPANT_RESTART, Restart(reason=reason)))
 
 
 @with_option_groups

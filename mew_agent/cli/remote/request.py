@@ -224,6 +224,7 @@ def new_envelope(
     payload: BaseModel | Mapping[str, Any],
     *to: str,
     correlation_id: tuple[str, ...] = (),
+    context: str | None = None,
 ) -> Envelope:
     """An envelope from the participant of `api`, with a new id and the current time."""
     return Envelope.write(
@@ -233,6 +234,7 @@ def new_envelope(
         sender=api.participant,
         to=to,
         correlation_id=correlation_id,
+        context=context,
         payload=payload,
     )
 

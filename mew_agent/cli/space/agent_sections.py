@@ -112,12 +112,12 @@ def shared_model(agents: Iterable[AgentConfig]) -> ServedModel | None:
             users.setdefault(served, agent.id)
     if len(users) > 1:
         needs = ", ".join(f"{user} needs {served.what}" for served, user in users.items())
-        raise ConfigError("base_url", f"a space starts one model server; {needs}", "the URL of `mew model serve`")
+        raise ConfigError("base_url", f"a space starts one model server; {needs}", "the URL of `mew serve model`")
     return next(iter(users), None)
 
 
 def server_arguments(served: ServedModel, agents: Iterable[AgentConfig]) -> tuple[str, ...]:
-    """Return arguments of `mew model serve`. The window is the largest limit of the agents that use it."""
+    """Return arguments of `mew serve model`. The window is the largest limit of the agents that use it."""
     limits = [one.context_token_limit for one in agents if one.context_token_limit and served_model(one) == served]
     window = ("--window", str(max(limits))) if limits else ()
     return (*window, *served.model.arguments(served.what))

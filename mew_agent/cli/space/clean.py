@@ -1,4 +1,4 @@
-"""`mew space clean`: removes files that runs of a space wrote, never files that a person wrote.
+"""`mew clean`: removes files that runs of a space wrote, never files that a person wrote.
 
 Owns which files belong to which selection. space.yaml, agents/ and everything outside the space's own folders stay.
 """

@@ -1,4 +1,4 @@
-"""`mew a2a serve`: offers the participants of a space to A2A clients."""
+"""`mew serve a2a`: offers the participants of a space to A2A clients."""
 
 from typing import Annotated, Final
 from urllib.parse import urlsplit
@@ -53,7 +53,7 @@ def serve(
     Serves `/agents/ID` and `/agents/ID/.well-known/agent-card.json` until Ctrl-C. Clients act as the space's person.
     Each of their contexts is a session of the agent. Tools answer calls; people answer when they have read the message.
     """
-    require_extra("a2a", "`mew a2a serve`")
+    require_extra("a2a", "`mew serve a2a`")
     terminal.configure_logging(log_level)
     enable_by_environment()
     who = find_identity(connection)

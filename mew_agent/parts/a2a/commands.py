@@ -2,18 +2,19 @@
 
 from typing import Final
 
-from mew_agent.cli.app.groups import CommandEntry, GroupEntry, Sections
+from mew_agent.cli.app.groups import CommandEntry, GroupEntry, OtherName, Sections
 
 COMMANDS: Final[Sections] = {
-    "Join a space, or add to it": {
-        "a2a": GroupEntry(
-            "Offer participants to A2A clients.",
+    "Participants": {
+        "serve": GroupEntry(
+            "",
             {
-                "serve": CommandEntry(
+                "a2a": CommandEntry(
                     "Offer agents, tools and people to A2A clients, each with a card.",
                     "mew_agent.parts.a2a.command:serve",
                 )
             },
         )
-    }
+    },
+    "Other names": {"a2a serve": OtherName("serve a2a")},
 }

@@ -1,4 +1,4 @@
-"""`mew acp start`: an ACP agent as a participant. `mew acp serve`: an agent of a space for an editor."""
+"""`mew acp start`: an ACP agent as a participant. `mew serve acp`: an agent of a space for an editor."""
 
 import logging
 import os
@@ -122,4 +122,4 @@ def require_pipe(descriptor: int, name: str) -> None:
     """Raise `ConfigError` for a file or /dev/null: asyncio can wait for pipes, sockets and terminals only."""
     mode = os.fstat(descriptor).st_mode
     if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(descriptor)):
-        raise ConfigError(name, "no editor is connected to it", "a pipe; let an editor start `mew acp serve`")
+        raise ConfigError(name, "no editor is connected to it", "a pipe; let an editor start `mew serve acp`")

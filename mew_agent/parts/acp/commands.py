@@ -2,20 +2,27 @@
 
 from typing import Final
 
-from mew_agent.cli.app.groups import CommandEntry, GroupEntry, Sections
+from mew_agent.cli.app.groups import CommandEntry, GroupEntry, OtherName, Sections
 
 COMMANDS: Final[Sections] = {
-    "Join a space, or add to it": {
+    "Participants": {
+        "serve": GroupEntry(
+            "",
+            {
+                "acp": CommandEntry(
+                    "Serve an agent of a space to an editor that speaks ACP.", "mew_agent.parts.acp.command:serve"
+                )
+            },
+        ),
         "acp": GroupEntry(
-            "Bring an ACP agent into a space, or serve an agent to an editor.",
+            "Bring an ACP agent into a space.",
             {
                 "start": CommandEntry(
                     "Bring an ACP agent, such as Codex, into a space.", "mew_agent.parts.acp.command:start"
-                ),
-                "serve": CommandEntry(
-                    "Serve an agent of a space to an editor that speaks ACP.", "mew_agent.parts.acp.command:serve"
-                ),
+                )
             },
-        )
-    }
+            is_everyday=False,
+        ),
+    },
+    "Other names": {"acp serve": OtherName("serve acp")},
 }

@@ -1,6 +1,6 @@
 """A real model on this machine: a GGUF file on llama.cpp's server.
 
-`base_url: local` and `mew model serve --local` use it.
+`base_url: local` and `mew serve model --local` use it.
 
 Owns which file that is, the checks before it is loaded, and the server, which runs inside this process and listens on
 a loopback address. The packages come with the extra `local`. Does not know agents or spaces.
@@ -113,7 +113,7 @@ class LocalModel(BuiltinModel):
         return name_of(Path(serves))
 
     def arguments(self, serves: str) -> tuple[str, ...]:
-        """Return the arguments of `mew model serve` with the file."""
+        """Return the arguments of `mew serve model` with the file."""
         return "--gguf", serves
 
     def open(self, model: str, window_tokens: int | None) -> Model:

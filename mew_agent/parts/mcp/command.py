@@ -1,4 +1,4 @@
-"""`mew bridge start`: connects an MCP server to a space. `mew mcp serve`: an MCP server that acts in a space."""
+"""`mew bridge start`: connects an MCP server to a space. `mew serve mcp`: an MCP server that acts in a space."""
 
 import json
 import logging
@@ -113,7 +113,7 @@ def serve(
     person. It serves standard input and output, or HTTP. Over HTTP a client must send that person's token:
     `Authorization: Bearer TOKEN`.
     """
-    require_extra("mcp", "`mew mcp serve`")
+    require_extra("mcp", "`mew serve mcp`")
     terminal.configure_logging("warning")
     from mew_agent.parts.mcp.server import serve_stdio, serving_http  # needs the extra `mcp`
     from mew_agent.parts.mcp.space_offers import make_server
@@ -145,7 +145,7 @@ def serve(
 
 @asynccontextmanager
 async def serve_space_tools(me: Participant, who: Identity) -> AsyncIterator[dict[str, Any]]:
-    """Serve the tools of `mew mcp serve`, as `me`, to its program only. Yields the server's entry of `session/new`.
+    """Serve the tools of `mew serve mcp`, as `me`, to its program only. Yields the server's entry of `session/new`.
 
     The program gets a token for this server, and never that of the participant.
     """

@@ -2,17 +2,18 @@
 
 from typing import Final
 
-from mew_agent.cli.app.groups import CommandEntry, GroupEntry, Sections
+from mew_agent.cli.app.groups import CommandEntry, GroupEntry, OtherName, Sections
 
 COMMANDS: Final[Sections] = {
-    "Join a space, or add to it": {
+    "Participants": {
+        "serve": GroupEntry(
+            "", {"mcp": CommandEntry("Run an MCP server that acts in a space.", "mew_agent.parts.mcp.command:serve")}
+        ),
         "bridge": GroupEntry(
             "Connect an MCP server to a space.",
             {"start": CommandEntry("Offer an MCP server's tools in a space.", "mew_agent.parts.mcp.command:start")},
+            is_everyday=False,
         ),
-        "mcp": GroupEntry(
-            "Run an MCP server for a space.",
-            {"serve": CommandEntry("Run an MCP server that acts in a space.", "mew_agent.parts.mcp.command:serve")},
-        ),
-    }
+    },
+    "Other names": {"mcp serve": OtherName("serve mcp")},
 }

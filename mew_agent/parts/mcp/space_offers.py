@@ -1,4 +1,4 @@
-"""The content of `mew mcp serve`: actions of a participant, the board and contexts as resources, and peers' tools.
+"""The content of `mew serve mcp`: actions of a participant, the board and contexts as resources, and peers' tools.
 
 Owns the actions, and the participant's place in the space, which survives a restart of the space at another port. An
 action goes over HTTP like a one-shot command and looks up the space again. MCP is `bridge.server`.

@@ -5,9 +5,11 @@ from typing import Final
 from mew_agent.cli.app.groups import CommandEntry, Sections
 
 COMMANDS: Final[Sections] = {
-    "Join a space, or add to it": {
+    "Participants": {
         "meter": CommandEntry(
-            "Report the context of an agent by relaying its model calls.", "mew_agent.parts.meter.command:meter"
+            "Report the context of an agent by relaying its model calls.",
+            "mew_agent.parts.meter.command:meter",
+            is_everyday=False,
         )
     }
 }

@@ -1,4 +1,4 @@
-"""`mew serve`: offers the agents of a space to clients of the OpenAI API."""
+"""`mew serve openai`: offers the agents of a space to clients of the OpenAI API."""
 
 import secrets
 from collections.abc import Sequence

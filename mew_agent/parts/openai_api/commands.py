@@ -2,12 +2,17 @@
 
 from typing import Final
 
-from mew_agent.cli.app.groups import CommandEntry, Sections
+from mew_agent.cli.app.groups import CommandEntry, GroupEntry, Sections
 
 COMMANDS: Final[Sections] = {
-    "Join a space, or add to it": {
-        "serve": CommandEntry(
-            "Offer the agents as models to OpenAI clients.", "mew_agent.parts.openai_api.command:serve"
+    "Participants": {
+        "serve": GroupEntry(
+            "",
+            {
+                "openai": CommandEntry(
+                    "Offer the agents as models to OpenAI clients.", "mew_agent.parts.openai_api.command:serve"
+                )
+            },
         )
     }
 }

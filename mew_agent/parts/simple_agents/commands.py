@@ -5,12 +5,14 @@ from typing import Final
 from mew_agent.cli.app.groups import CommandEntry, GroupEntry, Sections
 
 COMMANDS: Final[Sections] = {
-    "Join a space, or add to it": {
+    "Participants": {
         "agent": GroupEntry(
-            "Run an agent, or add a participant.",
+            "",
             {
                 "start": CommandEntry(
-                    "Run a participant that needs no model.", "mew_agent.parts.simple_agents.command:start"
+                    "Run a participant that needs no model.",
+                    "mew_agent.parts.simple_agents.command:start",
+                    is_everyday=False,
                 )
             },
         )

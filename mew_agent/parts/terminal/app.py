@@ -1,4 +1,4 @@
-"""The terminal application of a space: `mew`, `mew space connect` and `mew status --watch` at a terminal.
+"""The terminal application of a space: `mew`, `mew connect` and `mew status --watch` at a terminal.
 
 Owns the layout, the keys and when what is drawn again. What happens in the space is `joined_space`.
 """

@@ -21,7 +21,15 @@ from mew_spaces.config.lookalikes import alike
 from mew_spaces.config.settings import ParticipantConfig, SpaceConfig
 from mew_spaces.errors import SpaceConfigError
 
-__all__ = ["ParticipantConfig", "SpaceConfig", "load_space", "parse_space", "place_in", "with_participant"]
+__all__ = [
+    "ParticipantConfig",
+    "SpaceConfig",
+    "load_space",
+    "parse_space",
+    "place_in",
+    "with_participant",
+    "without_participant",
+]
 
 _PLAIN_KEY = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
@@ -78,6 +86,16 @@ def with_participant(text: str, name: str, settings: Mapping[str, Any], *, path:
         line = len(lines)
     lines[line:line] = [" " * indent + one for one in written]
     changed = "\n".join(lines) + "\n"
+    parse_space(changed, path=path)
+    return changed
+
+
+def without_participant(text: str, name: str, *, path: Path | str = "space.yaml") -> str:
+    """Return the text without a participant; all else stays. Raises `SpaceConfigError` if something names it."""
+    document = _Document(text, Path(path))
+    begin, end = document.lines_of("participants", name)
+    lines = text.splitlines(keepends=True)
+    changed = "".join([*lines[:begin], *lines[end:]])
     parse_space(changed, path=path)
     return changed
 
@@ -168,6 +186,22 @@ class _Document:
         while not lines[-1].strip() or lines[-1].lstrip().startswith("#"):
             lines.pop()
         return len(lines), node.value[0][0].start_mark.column
+
+    def lines_of(self, section: str, key: str) -> tuple[int, int]:
+        """Return the first line of an entry of a block mapping and the line after it, counted from 0."""
+        pairs = self._root.value if isinstance(self._root, yaml.MappingNode) else []
+        node = next((value for name, value in pairs if name.value == section), None)
+        pair = next((one for one in node.value if one[0].value == key), None) if node is not None else None
+        if node is None or pair is None:
+            raise self.error_at((section,), f"no '{key}' under '{section}'", at_key=True)
+        if node.flow_style or len(node.value) == 1:
+            problem = "written in one line" if node.flow_style else "the only entry"
+            raise self.error_at((section, key), f"'{key}' is {problem}; remove it by hand", at_key=True)
+        begin, end = pair[0].start_mark.line, pair[1].end_mark.line + (pair[1].end_mark.column > 0)
+        lines = self._text.splitlines()
+        while end > begin + 1 and not lines[end - 1].startswith(" " * (pair[0].start_mark.column + 1)):
+            end -= 1  # comments and empty lines before the next entry belong to that
+        return begin, end
 
     def _steps(self, location: Sequence[int | str]) -> Iterator[int | str]:
         """Yield the steps of a location without the names of union branches and the key marks that pydantic adds."""

@@ -77,9 +77,8 @@ def _checked_network(text: str) -> str:
 
 
 def _as_capability(value: object) -> object:
-    if isinstance(value, str):
-        raise ValueError(f"a capability must be a mapping; write {{kind: {value!r}}}")
-    return value
+    """Accept a kind alone, which means every envelope of it."""
+    return {"kind": value} if isinstance(value, str) else value
 
 
 def _check_number(value: object) -> object:

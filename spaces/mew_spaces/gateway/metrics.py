@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from mew_spaces.gateway.context_metrics import Metric
 
-if TYPE_CHECKING:  # `mew serve` needs no gateway
+if TYPE_CHECKING:  # `mew serve openai` needs no gateway
     from mew_spaces.gateway.service import SpaceService
 
 OPEN_METRICS = "application/openmetrics-text"

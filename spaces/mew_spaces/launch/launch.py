@@ -134,7 +134,7 @@ class Launch:
 
     def model(self, port: int, arguments: Sequence[str] = ()) -> Program:
         """Return the model server, for agents on the rehearsal model or on a local one."""
-        command = (*self.mew, "model", "serve", "--port", str(port), *arguments)
+        command = (*self.mew, "serve", "model", "--port", str(port), *arguments)
         environment = self._reduced(())
         return Program(MODEL, command, self.folder, environment, "model", opens=ListenAddress("127.0.0.1", port))
 

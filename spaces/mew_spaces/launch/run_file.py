@@ -1,7 +1,7 @@
 """The run file: which processes of a space run, for every command in its folder.
 
 Owns `<state>/run.json` and its form. It contains process ids with their start times, and never tokens. Next to it is
-`pids.json` in the form of the TypeScript CLI, whose `mew space connect` finds a space by it.
+`pids.json` in the form of the TypeScript CLI, whose `mew connect` finds a space by it.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""`mew a2a serve`: what it refuses besides `mew serve`. tests/interaction runs it as a process."""
+"""`mew serve a2a`: what it refuses besides `mew serve openai`. tests/interaction runs it as a process."""
 
 import pytest
 from mew_settings.installation import install_command
@@ -11,6 +11,6 @@ gateway, quiet_environment = command_space.gateway, command_space.quiet_environm
 
 async def test_missing_extra_names_its_installation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mew_agent.extras.find_spec", lambda _: None)
-    outcome = await mew("a2a", "serve")
+    outcome = await mew("serve", "a2a")
     assert outcome.code == 2
-    assert f"`mew a2a serve` needs the extra 'a2a': {install_command('a2a')}" in outcome.err
+    assert f"`mew serve a2a` needs the extra 'a2a': {install_command('a2a')}" in outcome.err

@@ -1,4 +1,4 @@
-"""`mew acp serve`, as the official client of the protocol sees it."""
+"""`mew serve acp`, as the official client of the protocol sees it."""
 
 import os
 import sys
@@ -44,7 +44,7 @@ class Editor:
 
 @asynccontextmanager
 async def edited(gateway: RunningGateway) -> AsyncIterator[tuple[Any, Editor, str]]:
-    """The client's connection to `mew acp serve coder`, its recorder, and a session."""
+    """The client's connection to `mew serve acp coder`, its recorder, and a session."""
     import acp  # not at the top: it takes half a second to load, in each worker
 
     editor = Editor()
@@ -54,7 +54,7 @@ async def edited(gateway: RunningGateway) -> AsyncIterator[tuple[Any, Editor, st
         "MEW_PARTICIPANT_ID": "bob",
         "MEW_TOKEN": gateway.token_of("bob"),
     }
-    command = (sys.executable, "-P", "-m", "mew_agent", "acp", "serve", "coder")
+    command = (sys.executable, "-P", "-m", "mew_agent", "serve", "acp", "coder")
     async with acp.spawn_agent_process(
         lambda _: editor,  # type: ignore[arg-type,return-value]
         *command,

@@ -1,4 +1,4 @@
-"""`mew acp serve`: what it refuses. tests/interaction runs it as a process."""
+"""`mew serve acp`: what it refuses. tests/interaction runs it as a process."""
 
 import os
 

@@ -26,8 +26,8 @@ def pytest_ignore_collect(config: pytest.Config) -> bool | None:
 
 @pytest.fixture(scope="session")
 def base_url() -> Iterator[str]:
-    """The URL of `mew model serve --local`, which runs for all tests."""
-    command = [sys.executable, "-m", "mew_agent", "model", "serve", "--local", "--port", "0"]
+    """The URL of `mew serve model --local`, which runs for all tests."""
+    command = [sys.executable, "-m", "mew_agent", "serve", "model", "--local", "--port", "0"]
     command += ["--window", str(WINDOW_TOKENS), "--reply-tokens", "24"]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:

@@ -118,7 +118,7 @@ def test_a_damaged_file_is_named(reader: Reader, tmp_path: Path) -> None:
     damaged = tmp_path / "damaged.gguf"
     with find_gguf("local", where="").open("rb") as whole:
         damaged.write_bytes(whole.read(1_000_000))
-    outcome = reader.run("mew model serve --gguf damaged.gguf --port 0")
+    outcome = reader.run("mew serve model --gguf damaged.gguf --port 0")
     assert outcome.code == 2
     assert outcome.err.startswith(f"mew: {damaged}: llama.cpp cannot load it: damaged")
     assert outcome.err.count("\n") == 1
@@ -126,7 +126,7 @@ def test_a_damaged_file_is_named(reader: Reader, tmp_path: Path) -> None:
 
 def test_a_taken_port_is_named(reader: Reader) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        outcome = reader.run(f"mew model serve --local --port {taken.getsockname()[1]}")
+        outcome = reader.run(f"mew serve model --local --port {taken.getsockname()[1]}")
     assert outcome.err.startswith("mew: --port: cannot listen on 127.0.0.1:")
     assert outcome.err.count("\n") == 1
 

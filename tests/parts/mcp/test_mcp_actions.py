@@ -1,4 +1,4 @@
-"""The tools of `mew mcp serve` as functions: what each does in the space, and how it fails."""
+"""The tools of `mew serve mcp` as functions: what each does in the space, and how it fails."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`mew serve`: what it prints and refuses. tests/interaction runs it as a process."""
+"""`mew serve openai`: what it prints and refuses. tests/interaction runs it as a process."""
 
 import socket
 from pathlib import Path
@@ -125,14 +125,14 @@ def test_acting_as_a_program_is_refused(program: str) -> None:
         agents_of(parse_space(SPACE), asked_by(program))
 
 
-@pytest.mark.parametrize("command", [("serve",), ("a2a", "serve")])
+@pytest.mark.parametrize("command", [("serve", "openai"), ("serve", "a2a")])
 async def test_missing_space_says_how_to_start_one(command: tuple[str, ...]) -> None:
     outcome = await mew(*command)
     assert outcome.code == 2
     assert "Start one with `mew up`" in outcome.err
 
 
-@pytest.mark.parametrize("command", [("serve",), ("a2a", "serve")])
+@pytest.mark.parametrize("command", [("serve", "openai"), ("serve", "a2a")])
 async def test_program_in_space_yaml_is_refused(tmp_path: Path, command: tuple[str, ...]) -> None:
     path = tmp_path / "space.yaml"
     path.write_text(SPACE)

@@ -1,4 +1,4 @@
-"""The figures of a real agent in `/metrics` of the gateway and of `mew serve`, and what reads them."""
+"""The figures of a real agent in `/metrics` of the gateway and of `mew serve openai`, and what reads them."""
 
 import json
 import re

@@ -135,7 +135,7 @@ QUESTION = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 async def ask_over_http(scene: Scene) -> None:
-    """Ask the agent through `mew serve`, as a client that has a trace."""
+    """Ask the agent through `mew serve openai`, as a client that has a trace."""
     bob = ChatParticipant(scene.gateway.ws_url, space="demo", person="bob", token=scene.gateway.token_of("bob"))
     async with (
         bob,

@@ -107,6 +107,13 @@ def test_a_participant_without_capabilities_gets_those_of_its_role() -> None:
         assert config.patterns_of(name) == ROLE_PATTERNS[role] + more
 
 
+def test_capability_may_be_a_kind() -> None:
+    config = parse_space(
+        "space: {id: a}\ndefaults: {capabilities: [chat]}\nparticipants: {x: {capabilities: ['mcp/*']}}"
+    )
+    assert (config.patterns_of("x"), config.patterns_of("guest")) == (({"kind": "mcp/*"},), ({"kind": "chat"},))
+
+
 def test_a_person_has_no_program() -> None:
     config = parse_space(WHOLE)
     people = [name for name in (*config.participants, "nobody") if config.is_person(name)]
@@ -150,10 +157,6 @@ def test_a_person_has_no_program() -> None:
                 "space.yaml:2:1: unknown key 'zzz'; expected one of space, compat, participants, defaults, "
                 "capabilities, control, limits, history, attention, gateway, backplane, models, gateway_logging"
             ),
-        ),
-        (
-            "space: {id: a}\nparticipants: {x: {capabilities: [chat]}}",
-            "space.yaml:2:35: participants.x.capabilities.0: a capability must be a mapping; write {kind: 'chat'}",
         ),
         (
             "space: {id: a}\nparticipants:\n  x: {restart_policy: often}",

@@ -243,7 +243,7 @@ def test_the_gateway_keeps_the_tokens_of_the_environment() -> None:
 
 def test_the_rehearsal_model_gets_no_token() -> None:
     model = launch().model(9000, ("--window", "4096"))
-    assert model.command[-6:] == ("model", "serve", "--port", "9000", "--window", "4096")
+    assert model.command[-6:] == ("serve", "model", "--port", "9000", "--window", "4096")
     assert model.opens == ListenAddress("127.0.0.1", 9000)
     assert not [key for key in model.environment if key.startswith("MEW_TOKEN")]
     assert model.label == "model server"

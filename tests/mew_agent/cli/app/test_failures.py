@@ -57,7 +57,7 @@ def test_refused_token_names_the_command_that_prints_it(capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     ("command", "arguments", "said"),
     [
-        ("model serve", "--model x", "No such option: --model (did you mean '--model-name'? "),
+        ("serve model", "--model x", "No such option: --model (did you mean '--model-name'? "),
         ("forget", "coder -n 0", "Invalid value for '--entries': must be at least 1, not '0' ("),
         ("forget", "coder -n x", "Invalid value for '--entries': must be a whole number, not 'x' ("),
         ("agent start", "", "Missing option '--type'. Choose from: echo, calculator, fulfiller ("),

@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mew_agent.cli.app.commands import COMMANDS
 from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.main import command_line
 from tests.support.cli import mew
@@ -28,10 +28,10 @@ async def test_help_shows_every_section_and_no_summary_is_cut_off(monkeypatch: p
     monkeypatch.setenv("COLUMNS", "80")
     shown = (await mew("--help")).out
     headings = re.findall(r"^(\S.*):$", shown, re.MULTILINE)
-    assert headings == ["Options", *COMMANDS, "Exit codes"]
+    assert headings == ["Options", *ROOT.listed(), "Exit codes"]
     lines = shown.partition("Start and stop:")[2].splitlines()
     listed = [line for line in lines if re.match(r"  [a-z][a-z0-9]*  ", line)]
-    assert len(listed) == len(ROOT.entries)
+    assert len(listed) == sum(map(len, ROOT.listed().values()))
     assert [line for line in listed if not line.endswith(".") or line.endswith("...")] == []
     assert all(re.search(rf"^  {int(code)} +{code.meaning}$", shown, re.MULTILINE) for code in ExitCode)
 
@@ -64,7 +64,7 @@ async def test_help_page_shows_arguments_options_and_defaults(monkeypatch: pytes
     assert re.search(r"^  PARTICIPANT +Id of the participant\.$", shown, re.MULTILINE)
     assert re.search(r"^  --timeout SECONDS +Time to wait for the answer \(default: 120\)\.$", shown, re.MULTILINE)
     assert "(default: oldest)" in " ".join((await mew("forget", "--help")).out.split())
-    assert "\n  --participant ID        Id of a participant in space.yaml." in (await mew("token", "create", "-h")).out
+    assert "\n  --participant ID     Id of a participant in space.yaml." in (await mew("token", "create", "-h")).out
 
 
 async def test_misspelt_command_gets_a_suggestion() -> None:
@@ -78,8 +78,8 @@ async def test_a_command_unlike_all_others_gets_no_suggestion() -> None:
 
 
 async def test_error_in_the_options_names_the_help_of_its_command() -> None:
-    short = "Option '-d' (--space-dir) requires an argument (see `mew up --help`)"
-    assert (await mew("up", "-d")).err == f"mew: {short}\n"
+    short = "Option '-d' (--space-dir) requires an argument (see `mew status --help`)"
+    assert (await mew("status", "-d")).err == f"mew: {short}\n"
     assert (await mew("agent", "-z")).err == "mew: No such option: -z (see `mew agent --help`)\n"
 
 
@@ -89,11 +89,50 @@ async def test_error_in_the_options_names_the_help_of_its_command() -> None:
         ("context compact", "'mew compact'"),
         ("context statsu", "'mew status'"),
         ("context hstory", "'history'"),
-        ("undo", "'mew context undo'"),
-        ("list", "'mew token list' or 'mew sessions list'"),
+        ("a2a", "'mew serve a2a'"),
+        ("rotate", "'mew token rotate'"),
     ],
 )
 async def test_misplaced_command_names_its_place(typed: str, meant: str) -> None:
     outcome = await mew(*typed.split())
     assert f"(did you mean {meant}? see `mew" in outcome.err
     assert outcome.code == ExitCode.BAD_INPUT
+
+
+@pytest.mark.parametrize(
+    ("typed", "command"),
+    [
+        ("space status", "status"),
+        ("ps", "status"),
+        ("stop", "down"),
+        ("stop coder", "shutdown coder"),
+        ("context undo coder", "undo coder"),
+    ],
+)
+async def test_other_name_runs_the_command_and_says_it(typed: str, command: str) -> None:
+    outcome = await mew(*typed.split())
+    note = f"mew: `mew {typed.removesuffix(' coder')}` is `mew {command.removesuffix(' coder')}` here\n"
+    assert outcome.err == note + (await mew(*command.split())).err
+
+
+async def test_quiet_command_prints_errors_only(tmp_path: Path) -> None:
+    (tmp_path / "space.yaml").write_text("space: {id: s}\nparticipants:\n  ada: {}\n")
+    loud = await mew("agent", "add", "eve", "--person", "--capabilities", '["chta"]')
+    quiet = await mew("agent", "add", "bob", "--person", "--capabilities", '["chta"]', "-q")
+    assert "no kind 'chta'" in loud.err
+    assert (quiet.code, quiet.err) == (0, "")
+    assert (await mew("agent", "add", "bob", "--person", "-q")).err.startswith("mew: ")
+
+
+async def test_d_without_a_folder_is_detach() -> None:
+    assert "no space.yaml here" in (await mew("up", "-d")).err
+    assert "nowhere" in (await mew("up", "-d", "nowhere")).err
+
+
+async def test_help_command_explains_any_command() -> None:
+    assert (await mew("help")).out == (await mew("--help")).out
+    assert (await mew("help", "agent", "add")).out == (await mew("agent", "add", "--help")).out
+    listed = (await mew("help", "all")).out
+    assert [name for name in ROOT.entries if f"\n  {name} " not in listed] == []
+    assert "mew status" in (await mew("help", "names")).out
+    assert "--space-dir, -d FOLDER" in (await mew("help", "options")).out

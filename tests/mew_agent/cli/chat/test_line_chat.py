@@ -1,4 +1,4 @@
-"""`mew space connect`: typed lines reach the space, and received envelopes reach the terminal."""
+"""`mew connect`: typed lines reach the space, and received envelopes reach the terminal."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -133,6 +133,6 @@ def test_plain_text_goes_to_all_without_a_space_file() -> None:
 
 
 async def test_missing_space_says_how_to_start_one() -> None:
-    outcome = await mew("space", "connect")
+    outcome = await mew("connect")
     assert "`mew up`" in outcome.err
     assert outcome.code == 2

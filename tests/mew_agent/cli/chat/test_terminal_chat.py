@@ -138,14 +138,23 @@ def test_chats_are_acknowledged_by_sender_id_or_all(talk: TerminalChat) -> None:
         talk.parse_line("/ack all")
 
 
-def test_cancel_stops_the_reasoning_or_the_last_chat(talk: TerminalChat) -> None:
+def test_cancel_stops_work_for_us_or_of_the_named_agent(talk: TerminalChat) -> None:
+    with pytest.raises(InvalidLine, match=r"nothing to cancel$"):
+        talk.parse_line("/cancel")
+    talk.receive(received("reasoning/start", {}, id="r-1"))
+    with pytest.raises(InvalidLine, match=r"at work for others: coder\. /cancel PARTICIPANT stops it"):
+        talk.parse_line("/cancel")
+    of_turn = TypedEnvelope("reasoning/cancel", {"reason": "enough"}, ("coder",), context="r-1")
+    assert talk.parse_line("/cancel @coder enough", ("coder",)) == [of_turn]
+    talk.receive(received("reasoning/conclusion", {}, context="r-1"))
+    talk.receive(received("chat", {"text": "go"}, id="mine", sender="ada", to=["coder"]))
+    talk.receive(received("reasoning/start", {}, id="r-2", correlation_id=["mine"]))
+    of_chat = TypedEnvelope("chat/cancel", {"reason": "enough"}, ("coder",), ("mine",))
+    assert talk.parse_line("/cancel enough") == [of_chat]
+    talk.receive(received("chat", {"text": "done"}, to=["ada"]))
+    talk.receive(received("reasoning/conclusion", {}, context="r-2"))
     with pytest.raises(InvalidLine, match="nothing to cancel"):
         talk.parse_line("/cancel")
-    talk.receive(received("chat", {"text": "go"}, id="mine", sender="ada", to=["coder"]))
-    talk.receive(received("reasoning/start", {}, id="r-1"))
-    assert talk.parse_line("/cancel enough") == [TypedEnvelope("reasoning/cancel", {"reason": "enough"}, context="r-1")]
-    talk.receive(received("reasoning/conclusion", {}, context="r-1"))
-    assert talk.parse_line("/cancel") == [TypedEnvelope("chat/cancel", {}, ("coder",), ("mine",))]
 
 
 @pytest.mark.parametrize(
@@ -200,7 +209,7 @@ def test_memory_is_bounded(talk: TerminalChat) -> None:
         talk.receive(received("chat", {"text": "x"}, id=f"c{number}", to=["ada"]))
         talk.receive(received("mcp/proposal", WRITE, id=f"p{number}"))
         talk.receive(received("reasoning/start", {}, id=f"r{number}"))
-    assert [len(talk.unanswered), len(talk.proposals), len(talk.reasonings)] == [200, 200, 200]
+    assert [len(talk.unanswered), len(talk.proposals), len(talk.unfinished.turns)] == [200, 200, 200]
     assert 500 in talk.proposals
 
 

@@ -23,7 +23,7 @@ WHO = ("--gateway", "ws://127.0.0.1:1", "--space", "s", "--id", "coder", "--toke
         (("--id", "coder"), "--space or MEW_SPACE: required"),
         ((*WHO, "--base-url", "localhost"), "--base-url: base_url: must be a URL"),
         (WHO, "no model is configured for 'coder'"),
-        ((*WHO, "--base-url", "rehearsal"), "`mew model serve`"),
+        ((*WHO, "--base-url", "rehearsal"), "`mew serve model`"),
         ((*WHO, "--config", "nowhere.yaml"), "nowhere.yaml: no such file"),
         ((*WHO[:4], "--id", "a/b", *WHO[6:]), "invalid characters"),
     ],

@@ -1,4 +1,4 @@
-"""`mew model serve`: what it refuses. tests/interaction runs it as a process."""
+"""`mew serve model`: what it refuses. tests/interaction runs it as a process."""
 
 import socket
 
@@ -10,11 +10,11 @@ gateway, quiet_environment = command_space.gateway, command_space.quiet_environm
 
 async def test_taken_port_is_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        outcome = await mew("model", "serve", "--port", str(taken.getsockname()[1]))
+        outcome = await mew("serve", "model", "--port", str(taken.getsockname()[1]))
     assert outcome.err.startswith("mew: --port: cannot listen on 127.0.0.1:")
     assert outcome.code == 2
 
 
 async def test_help_says_that_replies_are_canned() -> None:
-    outcome = await mew("model", "serve", "--help")
+    outcome = await mew("serve", "model", "--help")
     assert "canned replies" in " ".join(outcome.out.split())

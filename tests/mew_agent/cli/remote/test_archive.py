@@ -60,17 +60,17 @@ async def test_compactions_are_listed_shown_recalled_and_undone() -> None:
         as_json = json.loads((await mew("context", "show", "coder", "1", "--json", *seat(gateway))).out)
         assert [item["id"] for item in as_json["items"]] == ["e0", "e1", "e2"]
 
-        found = await mew("context", "recall", "coder", "door", "K-07", *seat(gateway))
+        found = await mew("recall", "coder", "door", "K-07", *seat(gateway))
         assert "e0" in found.out.splitlines()[0]
-        nothing = await mew("context", "recall", "coder", "submarine", *seat(gateway))
+        nothing = await mew("recall", "coder", "submarine", *seat(gateway))
         assert (nothing.code, nothing.out) == (3, "coder: no match among the messages that left the context\n")
 
-        refused = await mew("context", "undo", "coder", "1", *seat(gateway))
+        refused = await mew("undo", "coder", "1", *seat(gateway))
         assert (refused.code, refused.out) == (3, "coder: not undone: 2 came after it; undo 2 first\n")
-        undone = await mew("context", "undo", "coder", *seat(gateway))
+        undone = await mew("undo", "coder", *seat(gateway))
         assert undone.code == 0
         assert undone.out.startswith("coder: undid 2; 1 message and ")
-        assert (await mew("context", "undo", "coder", "1", *seat(gateway))).code == 0
+        assert (await mew("undo", "coder", "1", *seat(gateway))).code == 0
         marked = await mew("context", "history", "coder", *seat(gateway))
         assert "undone by 4" in marked.out
         assert "undo of 1" in marked.out
@@ -86,7 +86,7 @@ async def test_compactions_are_listed_shown_recalled_and_undone() -> None:
         wrong = await mew("context", "show", "coder", "9", *seat(gateway))
         assert (wrong.code, wrong.out) == (1, "")
         assert wrong.err == "mew: coder: there is no entry 9; the newest is 4\n"
-        empty = await mew("context", "recall", "coder", "", *seat(gateway))
+        empty = await mew("recall", "coder", "", *seat(gateway))
         assert (empty.code, empty.err) == (2, "mew: WORDS: must not be empty\n")
 
 

@@ -79,7 +79,7 @@ async def test_an_interrupted_compact_showed_progress_and_says_that_the_agent_go
                 while more := os.read(screen, 1_000):
                     shown += more
     os.close(screen)
-    assert b"coder continues to compact; `mew context undo coder` restores what that removes" in shown
+    assert b"coder continues to compact; `mew undo coder` restores what that removes" in shown
     assert b"Traceback" not in shown
 
 

@@ -41,7 +41,7 @@ async def test_every_surface_shows_the_figure_and_how_it_is_known(gateway: Runni
     over_http = next(one for one in json.loads(board.model_dump_json())["participants"] if one["id"] == "coder")
     for shown in (entry, over_http):
         assert (shown["status"]["tokens"], shown["status"]["context"]["basis"]) == (98_412, basis)
-    # What `read_board` of `mew mcp serve` returns.
+    # What `read_board` of `mew serve mcp` returns.
     assert basis.replace("_", " ") in next(
         line for line in board_text(board, datetime.now(UTC)).splitlines() if "coder" in line
     )

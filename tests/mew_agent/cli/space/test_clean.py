@@ -1,4 +1,4 @@
-"""`mew space clean`: what it removes, keeps and refuses."""
+"""`mew clean`: what it removes, keeps and refuses."""
 
 import os
 import sys
@@ -57,22 +57,22 @@ def left(folder: Path) -> set[str]:
 async def test_each_selection_removes_its_own_files(tmp_path: Path, flags: tuple[str, ...], gone: set[str]) -> None:
     before = left(tmp_path)
     assert {*LOGS, *FIFOS, *PRIVATE, *STAYS} == before
-    outcome = await mew("space", "clean", *flags)
+    outcome = await mew("clean", *flags)
     assert (outcome.code, outcome.out) == (0, f"{len(gone)} files cleaned\n")
     assert left(tmp_path) == before - gone
 
 
 async def test_dry_run_lists_files_and_keeps_them(tmp_path: Path) -> None:
     before = left(tmp_path)
-    outcome = await mew("space", "clean", "--fifos", "--dry-run", "--space-dir", str(tmp_path))
+    outcome = await mew("clean", "--fifos", "--dry-run", "--space-dir", str(tmp_path))
     assert outcome.out == "would remove fifos/ada-in\nwould remove fifos/ada-out\n2 files to clean\n"
-    listed = await mew("space", "clean", "--fifos", "--dry-run", "--json")
+    listed = await mew("clean", "--fifos", "--dry-run", "--json")
     assert listed.out == '{"files":["fifos/ada-in","fifos/ada-out"],"dry_run":true}\n'
     assert left(tmp_path) == before
 
 
 async def test_tokens_need_force_without_a_terminal(tmp_path: Path) -> None:
-    outcome = await mew("space", "clean", "--all")
+    outcome = await mew("clean", "--all")
     assert "--force" in outcome.err
     assert outcome.code == 2
     assert set(PRIVATE) <= left(tmp_path)
@@ -81,23 +81,23 @@ async def test_tokens_need_force_without_a_terminal(tmp_path: Path) -> None:
 async def test_force_empties_logs_of_a_running_space(tmp_path: Path) -> None:
     running_space(tmp_path)
     before = left(tmp_path)
-    assert "the space is running" in (await mew("space", "clean")).err
-    assert "`mew down`" in (await mew("space", "clean", "--all", "--force")).err
+    assert "the space is running" in (await mew("clean")).err
+    assert "`mew down`" in (await mew("clean", "--all", "--force")).err
     assert (tmp_path / LOGS[0]).read_text() == "something"
-    assert (await mew("space", "clean", "--force")).out == "4 files cleaned\n"
+    assert (await mew("clean", "--force")).out == "4 files cleaned\n"
     assert left(tmp_path) == before
     assert [(tmp_path / name).read_text() for name in LOGS] == [""] * 4
 
 
 async def test_clean_space_has_nothing_to_clean() -> None:
-    await mew("space", "clean")
-    assert (await mew("space", "clean")).out == "nothing to clean\n"
+    await mew("clean")
+    assert (await mew("clean")).out == "nothing to clean\n"
 
 
 async def test_clean_without_a_space_touches_nothing(tmp_path: Path) -> None:
     (tmp_path / ".mew" / "space.yaml").unlink()
     before = left(tmp_path)
-    outcome = await mew("space", "clean", "--all", "--force")
+    outcome = await mew("clean", "--all", "--force")
     assert "no space.yaml here" in outcome.err
     assert outcome.code == 2
     assert left(tmp_path) == before

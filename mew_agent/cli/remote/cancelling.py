@@ -1,0 +1,79 @@
+"""`mew cancel`: cancels chats that have no answer yet, and running turns.
+
+Owns where they are read: the newest envelopes that the gateway keeps. Which are unfinished is `unfinished`.
+"""
+
+from collections import Counter
+from contextlib import suppress
+from typing import Annotated, Final
+
+from mew_board import words
+from mew_protocol.envelope import Envelope
+from mew_protocol.payloads.chat import ChatCancel
+from pydantic import ValidationError
+
+from mew_agent.cli.app import terminal
+from mew_agent.cli.app.exit_codes import ExitCode
+from mew_agent.cli.app.locate import people_of
+from mew_agent.cli.app.options import (
+    ConnectionOptions,
+    JsonOption,
+    ReasonOption,
+    participant_argument,
+    with_option_groups,
+)
+from mew_agent.cli.remote.http_api import GatewayApi
+from mew_agent.cli.remote.request import check_name, new_envelope
+from mew_agent.cli.remote.session import configuration_at, find_gateway
+from mew_agent.cli.remote.unfinished import Unfinished
+from mew_agent.errors import NotPermitted
+
+_READ_ENVELOPES: Final = 1_000
+"""How many of the newest envelopes are read; an older chat without an answer is not found."""
+
+
+@with_option_groups
+def cancel(
+    target: Annotated[str | None, participant_argument("Id of the agent (default: all that work for you).")] = None,
+    reason: ReasonOption = None,
+    *,
+    as_json: JsonOption = False,
+    connection: ConnectionOptions,
+) -> int:
+    """Cancel what agents work on for you.
+
+    Cancels your chats without an answer. With PARTICIPANT also its running turn for someone else. `mew chat` cancels
+    its question at Ctrl-C. Exits with code 3 if there is nothing to cancel.
+    """
+    api = find_gateway(connection)
+    if target is not None:
+        check_name(api, target)
+    done = Counter[str]()
+    config = configuration_at(api.run_path)
+    people = people_of(config) if config is not None else []
+    for one in read_unfinished(api).cancellations(target):
+        if one.agent in people:
+            continue
+        payload, about = ChatCancel(reason=reason), one.correlation_id
+        envelope = new_envelope(api, one.kind, payload, one.agent, correlation_id=about, context=one.context)
+        try:
+            api.send(envelope.as_dict())
+            done[one.agent] += 1
+        except NotPermitted as error:
+            terminal.warn(str(error))
+    text = "\n".join(f"{agent}: cancelled {words.count_of(number, 'question')}" for agent, number in done.items())
+    text = text or f"{f'{target}: ' if target else ''}nothing to cancel"
+    outcome = [{"participant": agent, "cancelled": number} for agent, number in done.items()]
+    terminal.print_outcome(text, outcome, as_json=as_json)
+    return ExitCode.DONE if done else ExitCode.SKIPPED
+
+
+def read_unfinished(api: GatewayApi) -> Unfinished:
+    """Read what participants work on from the newest envelopes."""
+    found = Unfinished(api.participant)
+    with api.events(_READ_ENVELOPES) as events:
+        while (event := events.next()).name != "board":
+            with suppress(ValidationError):
+                if event.name == "envelope":
+                    found.receive(Envelope.model_validate(event.body))
+    return found

@@ -1,0 +1,85 @@
+"""[pure] Chats without an answer and running turns, for `mew cancel` and `/cancel`.
+
+Owns what is unfinished, by the envelopes of a space. Sends nothing.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from mew_protocol import kinds
+from mew_protocol.bounded_dict import BoundedDict, FairDict
+from mew_protocol.envelope import Envelope
+from mew_protocol.json_values import value_at
+from mew_protocol.payloads.chat import chat_refusal_in
+
+_REMEMBERED: Final = 200
+
+
+class Cancellation(NamedTuple):
+    """An envelope that cancels a chat or a turn of an agent: its kind and its headers."""
+
+    kind: str
+    agent: str
+    correlation_id: tuple[str, ...] = ()
+    context: str | None = None
+
+
+class Turn(NamedTuple):
+    """A running turn: its agent, and the chats that it answers."""
+
+    agent: str
+    chats: tuple[str, ...]
+
+
+@dataclass
+class Unfinished:
+    """What participants work on: open chats of `me` with their addressees, and running turns, each by id."""
+
+    me: str
+    chats: BoundedDict[str, tuple[str, ...]] = field(default_factory=lambda: BoundedDict(_REMEMBERED))
+    turns: FairDict[str, Turn] = field(default_factory=lambda: FairDict(_REMEMBERED, lambda _, turn: turn.agent))
+
+    def receive(self, envelope: Envelope) -> None:
+        """Apply the next envelope."""
+        sender, about = envelope.sender, envelope.correlation_ids
+        match envelope.kind:
+            case kinds.CHAT if sender == self.me:
+                self.chats[envelope.id] = envelope.addressees
+            case kinds.CHAT:
+                # Some agents do not say which chat they answer.
+                self._answered(about if about or not envelope.names(self.me) else tuple(self.chats), sender)
+            case kinds.CHAT_ACKNOWLEDGE if chat_refusal_in(envelope) is not None:
+                self._answered(about, sender)
+            case kinds.CHAT_CANCEL if sender == self.me:
+                for one in about:
+                    self.chats.pop(one, None)
+            case kinds.REASONING_START if sender != self.me:
+                self.turns[envelope.id] = Turn(sender, about)
+            case kinds.REASONING_CONCLUSION:
+                self.turns.pop(str(envelope.context), None)
+            case kinds.SYSTEM_PRESENCE if envelope.body.get("event") == "leave":
+                gone = value_at(envelope.body, "participant", "id")
+                for turn in [at for at, one in self.turns.items() if one.agent == gone]:
+                    del self.turns[turn]
+            case _:
+                pass
+
+    def _answered(self, about: tuple[str, ...], sender: str) -> None:
+        """Note that a participant answered chats. A chat to several waits for the others."""
+        for one in about:
+            left = tuple(name for name in self.chats.pop(one, ()) if name != sender)
+            if left:
+                self.chats[one] = left
+
+    def cancellations(self, target: str | None = None) -> Iterator[Cancellation]:
+        """Yield what cancels all work of `target`, or all work for us."""
+        for chat, agents in self.chats.items():
+            for agent in agents:
+                if target in (None, agent):
+                    yield Cancellation(kinds.CHAT_CANCEL, agent, correlation_id=(chat,))
+        for turn, (agent, chats) in self.turns.items():
+            ours = [one for one in chats if one in self.chats]
+            is_cancelled = any(agent in self.chats[one] for one in ours)  # with its chat
+            if not is_cancelled and (agent == target or (target is None and ours)):
+                yield Cancellation(kinds.REASONING_CANCEL, agent, context=turn)
