@@ -131,20 +131,7 @@ class CompactionApproval:
         goes_on_at = wire_timestamp(datetime.now(UTC) + timedelta(seconds=seconds))
         named = " or ".join(approvers)
         for _ in range(MAX_PROPOSALS):
-            tracker = self._conversation.tracker
-            arguments = {
-                **proposal_arguments(
-                    proposed,
-                    tracker.history,
-                    tracker.ledger.item_prices(),
-                    present_tokens=tracker.next_prompt.tokens,
-                    summary_tokens=tracker.ledger.preamble.summary_tokens,
-                ),
-                **({} if self._session is None else {"session": self._session}),
-                "approvers": list(approvers),
-                "goes_on_at": goes_on_at,
-            }
-            params = {"name": COMPACT_CONTEXT, "arguments": arguments}
+            params = {"name": COMPACT_CONTEXT, "arguments": self._arguments(proposed, goes_on_at)}
             remaining = max(0.0, ends - anyio.current_time())
             try:
                 envelope = await self._me.mcp.propose_to_self(params, approvers, remaining)
@@ -155,17 +142,35 @@ class CompactionApproval:
                 return CompactionDecision("unanswered", f"it could not be proposed: {error}")
             if envelope is None:
                 break
-            if envelope.sender not in approvers:
-                logger.warning("'%s' may not decide about a compaction; proposing it again", envelope.sender)
-            elif envelope.kind == kinds.MCP_REJECT:
-                reason = str(envelope.body.get("reason") or "no reason given")
-                return CompactionDecision("rejected", f"{envelope.sender}: {reason}")
-            elif (decision := await self._approved(envelope, proposed)) is not None:
+            if (decision := await self._decision_in(envelope, proposed)) is not None:
                 return decision
         here = [name for name in approvers if name in self._me.peers]
         return CompactionDecision(
             "unanswered", f"{named} did not decide within {seconds:g} seconds{'' if here else ' (not in the space)'}"
         )
+
+    def _arguments(self, proposed: ProposedCompaction, goes_on_at: str) -> dict[str, Any]:
+        """Return the arguments of a proposal, with the present figures."""
+        tracker = self._conversation.tracker
+        arguments = proposal_arguments(
+            proposed,
+            tracker.history,
+            tracker.ledger.item_prices(),
+            present_tokens=tracker.next_prompt.tokens,
+            summary_tokens=tracker.ledger.preamble.summary_tokens,
+        )
+        session = {} if self._session is None else {"session": self._session}
+        return {**arguments, **session, "approvers": list(self._settings.approve), "goes_on_at": goes_on_at}
+
+    async def _decision_in(self, envelope: Envelope, proposed: ProposedCompaction) -> CompactionDecision | None:
+        """Return the decision in the answer to a proposal; None if it has to be proposed again."""
+        if envelope.sender not in self._settings.approve:
+            logger.warning("'%s' may not decide about a compaction; proposing it again", envelope.sender)
+            return None
+        if envelope.kind == kinds.MCP_REJECT:
+            reason = str(envelope.body.get("reason") or "no reason given")
+            return CompactionDecision("rejected", f"{envelope.sender}: {reason}")
+        return await self._approved(envelope, proposed)
 
     async def _approved(self, request: Envelope, proposed: ProposedCompaction) -> CompactionDecision | None:
         """Return the decision in an approver's request. Announces one that cannot be carried out, and returns None."""

@@ -163,15 +163,7 @@ class PeerTools:
         free_tokens = None if not any(candidates.values()) else self._room.free_tokens()
         room = most if free_tokens is None else min(most, kept_tokens + max(0, free_tokens) // FREE_PART)
         shares = fair_shares({peer: sum(one.tokens for one in tools) for peer, tools in candidates.items()}, room)
-        fitting: list[_Weighed] = []
-        for peer, tools in candidates.items():
-            left, chosen = shares[peer], set[tuple[str, str]]()
-            for one in sorted(tools, key=lambda one: _key(one) not in before):
-                if one.tokens <= left:
-                    left -= one.tokens
-                    chosen.add(_key(one))
-            fitting += [one for one in tools if _key(one) in chosen]
-        return tuple(fitting)
+        return tuple(one for peer, tools in candidates.items() for one in _within(shares[peer], tools, before))
 
     def _report(self, most: int) -> None:
         """Say which peers have tools that are not offered, and why."""
@@ -212,6 +204,16 @@ class PeerTools:
         text = well_formed(tool.description).strip() or f"The tool {tool.name}."
         name = self._names.name_of(Target(tool.peer, tool.name), reserved)
         return ToolSpec(name, f"{text[:DESCRIPTION_CHARS]} (of {tool.peer})", tool.schema)
+
+
+def _within(tokens: int, tools: tuple[_Weighed, ...], first: Collection[tuple[str, str]]) -> list[_Weighed]:
+    """Return the tools of one peer that fit into these tokens, in its order; those in `first` have precedence."""
+    chosen = set[tuple[str, str]]()
+    for one in sorted(tools, key=lambda one: _key(one) not in first):
+        if one.tokens <= tokens:
+            tokens -= one.tokens
+            chosen.add(_key(one))
+    return [one for one in tools if _key(one) in chosen]
 
 
 def _key(one: _Weighed) -> tuple[str, str]:

@@ -119,11 +119,7 @@ class Discovery(Subscriber):
             case kinds.SYSTEM_WELCOME if envelope.is_for(me):
                 self._ask_after_welcome()
             case kinds.SYSTEM_PRESENCE:
-                for peer in changes.left:
-                    self._forget(peer.id)
-                for peer in (*changes.joined, *changes.rejoined) if self.is_on else ():
-                    self._forget(peer.id)
-                    self._start(peer.id)
+                self._follow(changes)
             case kinds.MCP_NOTIFICATION if envelope.is_for(me):
                 if (changed := LIST_CHANGES.get(str(envelope.body.get("method")))) is not None:
                     self._list_changed(envelope.sender, changed)
@@ -181,6 +177,14 @@ class Discovery(Subscriber):
         known, may_ask = sorted(self._peers), self._mcp.may_ask_with_any_arguments
         having = (name for name in known if name in hinted or self._peers[name].resources)
         return tuple(name for name in having if may_ask(PeerCall(name, "resources/read", {})))
+
+    def _follow(self, changes: PeerChanges) -> None:
+        """Forget peers that left, and ask those that joined."""
+        for peer in changes.left:
+            self._forget(peer.id)
+        for peer in (*changes.joined, *changes.rejoined) if self.is_on else ():
+            self._forget(peer.id)
+            self._start(peer.id)
 
     def _ask_after_welcome(self) -> None:
         """Ask peers that are new, and those that we may ask only now: a welcome may bring capabilities."""

@@ -101,6 +101,15 @@ def _checked_usage(usage: object, window: int | None) -> Usage | None:
     return read
 
 
+def _time_after(previous: str, measured_at: str | None, now: str) -> str:
+    """Return the time of a report after a previous one. Raises `InvalidReport` if it names an earlier time."""
+    if measured_at is None:  # a clock that was set back makes no report an older one
+        return max(now, previous, key=_time)
+    if _time(measured_at) < _time(previous):
+        raise InvalidReport("measured_at", f"{measured_at} is older than the last report", previous)
+    return measured_at
+
+
 def _time(at: str) -> datetime:
     try:
         return report_time(at)
@@ -215,12 +224,9 @@ class ExternalContext(Controllable):
         assert tokens is not None
         if previous is None:
             return Figures(tokens, basis, measured_at or now, read, window, messages, model)
-        if measured_at is None:  # a clock that was set back makes no report an older one
-            measured_at = max(now, previous.measured_at, key=_time)
-        elif _time(measured_at) < _time(previous.measured_at):
-            raise InvalidReport("measured_at", f"{measured_at} is older than the last report", previous.measured_at)
+        at = _time_after(previous.measured_at, measured_at, now)
         messages = previous.messages if messages is None else messages
-        return Figures(tokens, basis, measured_at, read, window, messages, model or previous.model)
+        return Figures(tokens, basis, at, read, window, messages, model or previous.model)
 
     def _measure_last_compaction(self, tokens: int) -> None:
         """Complete the last compaction with the size after it."""
@@ -256,6 +262,12 @@ class ExternalContext(Controllable):
             self._smallest = min(tokens, self._smallest or tokens)
             self._largest = max(tokens, self._largest or tokens)
 
+    def _judge_by_growth(self) -> None:
+        """Judge the last compaction by how much the context has grown since it."""
+        window = self.figures.window if self.figures is not None else None
+        grown = (self._largest or 0) - (self._smallest or 0)
+        self._judge_compaction(progressed=grown * 100 > GROWTH_PERCENT * (window or 0))
+
     def _judge_compaction(self, *, progressed: bool) -> None:
         self._policy_state = after_compaction(self._policy_state, progressed=progressed, at_seconds=None)
         self._is_unjudged = False
@@ -285,9 +297,7 @@ class ExternalContext(Controllable):
         if done.skipped:
             return
         if self._is_unjudged:  # a whole compaction after the last one, and no turn has ended between them
-            window = self.figures.window if self.figures is not None else None
-            grown = (self._largest or 0) - (self._smallest or 0)
-            self._judge_compaction(progressed=grown * 100 > GROWTH_PERCENT * (window or 0))
+            self._judge_by_growth()
         self._smallest = self._largest = None
         self._is_unjudged = done.freed_tokens is None
         if done.freed_tokens is not None:
@@ -319,11 +329,7 @@ class ExternalContext(Controllable):
         return self.refuses_with if type(control) in handlers and handlers[type(control)] is None else None
 
     def status(self, word: StatusWord | None = None) -> Status:
-        if word is None and self.is_compacting:
-            word = status_word("compacting")
-        word = word or self.failing or waiting_status(self.waiting)
-        word = word or status_word("compaction_stalled" if self.is_stalled else "active")
-        figures, report = self.figures, self._report()
+        word, figures, report = word or self._default_word(), self.figures, self._report()
         if report is None:
             return Status(messages_in_context=0, status=str(word))
         known = figures is not None and report.basis != "unknown"
@@ -334,6 +340,12 @@ class ExternalContext(Controllable):
             status=str(word),
             context=report,
         )
+
+    def _default_word(self) -> StatusWord:
+        if self.is_compacting:
+            return status_word("compacting")
+        stalled = status_word("compaction_stalled" if self.is_stalled else "active")
+        return self.failing or waiting_status(self.waiting) or stalled
 
     def prepare_compaction(self, request: Compact, asked_by: str | None = None) -> None:
         self.compaction_started("requested" if asked_by is not None else "compact_at", request.reason)

@@ -115,6 +115,15 @@ class Exchange:
             self.extend_deadline()
             self.add(self.answer.add_notice(note.text))
 
+    def update_agent(self, context: PeerContext, note: ContextNote | None) -> None:
+        """Read the status of the agent, and add its notice."""
+        self.context = context
+        self.usage.update(context)
+        if self.is_queued or note is not None:
+            self.extend_deadline()
+        if note is not None:
+            self.add(self.answer.add_notice(note.text))
+
     def begin(self, reasoning_id: str | None) -> None:
         """Record that the agent has begun to work on it."""
         if self.reasoning_id is None:
@@ -256,20 +265,16 @@ class AnswerRouter(Subscriber):
     def _receive_status(self, status: Envelope, context: PeerContext) -> None:
         agent = status.sender
         note = self._notes.setdefault(agent, ContextNotes()).update(context)
-        exchanges = [one for one in self._open_with(agent) if not one.has_own_session]
+        is_missed = note is not None and agent in self._asked
         for exchange in self._open_with(agent):
             if context.status == "restarted" and status.refers_to(exchange.chat_id):
                 exchange.agent_restarted()
             if exchange.has_own_session:
                 exchange.update_session(context.in_session(self._me, exchange.session))
-        for exchange in exchanges:
-            exchange.context = context
-            exchange.usage.update(context)
-            if exchange.is_queued or note is not None:
-                exchange.extend_deadline()
-            if note is not None:
-                exchange.add(exchange.answer.add_notice(note.text))
-        if note is not None and not exchanges and agent in self._asked:
+            else:
+                exchange.update_agent(context, note)
+                is_missed = False
+        if note is not None and is_missed:
             self._missed_notes[agent] = note
 
     def _receive_from_agent(self, envelope: Envelope) -> None:
