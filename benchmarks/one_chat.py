@@ -28,6 +28,7 @@ MOST_FUNCTIONS: Final = 400
 MOST_MODULES: Final = 75
 MODEL_SERVER: Final = (
     "mew_agent.parts.rehearsal",
+    "mew_agent.serving.responses_format",
     *(f"mew_listener.{name}" for name in ("accepting", "descriptors", "http", "proxies", "request_guard", "server")),
     "mew_listener.unjoined",
 )
