@@ -17,6 +17,7 @@ from typing import ClassVar, Final
 import anyio
 import psutil
 from anyio.abc import ByteReceiveStream, Process
+from mew_listener.log_budget import UNBOUNDED
 from mew_protocol.line_reader import LineReader
 
 from mew_agent.errors import MewAgentError
@@ -119,7 +120,7 @@ class ChildProgram:
             text = line.decode(errors="replace").rstrip()
             if text:
                 self._stderr_lines.append(text)
-                logger.info("%s: %s", self.name, text)
+                logger.info("%s: %s", self.name, text, extra=UNBOUNDED)
         self._stderr_ended.set()
 
 

@@ -15,6 +15,7 @@ from types import FrameType
 from typing import Final, NoReturn, TypeVar, TypeVarTuple, Unpack
 
 import anyio
+from mew_listener.freed_memory import return_freed_memory
 
 from mew_agent.errors import MewAgentError
 
@@ -73,6 +74,7 @@ def run_until_signal(main: Callable[[Unpack[Arguments]], Awaitable[T]], *args: *
         nonlocal loop, scope, own_error
         with anyio.CancelScope() as scope:
             loop = asyncio.get_running_loop()
+            return_freed_memory(loop)
             try:
                 if received:  # before there was a loop
                     scope.cancel()

@@ -19,7 +19,7 @@ from typing import Final, Literal
 from uuid import UUID, uuid5
 
 import anyio
-from mew_protocol.bounded_dict import BoundedDict, Shares
+from mew_protocol.bounded_dict import BoundedDict, Shares, weight_of
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.chat import client_of
 from mew_protocol.position import Position
@@ -35,13 +35,13 @@ MAX_QUEUED_CHATS = 100
 """How many chats of one sender may wait, for an answer or for room in the context."""
 
 MAX_ALL_CHATS = 1_000
-"""How many may wait in all: with many senders, each may have an equal part of this number waiting."""
+"""How many may wait in all: with many senders, each may have an equal part of this number waiting.
+
+For these limits, a long chat counts as several (see `weight_of`).
+"""
 
 MAX_OVERHEARD_CHATS = 200
 """Beyond this number the sender with the most overheard chats loses its oldest."""
-
-CHAT_BYTES = 64 * 1024
-"""A chat counts for these limits as one for each such part that it begins."""
 
 MAX_HELD_CHATS = 100
 """Beyond this number, the oldest held chats of one sender are only kept as context."""
@@ -313,7 +313,7 @@ class Inbox:
 
     def _stored(self, chat: Envelope, position: Position | None, age_seconds: float, *, is_past: bool) -> StoredChat:
         """Return a chat with the next number."""
-        place, weight = None if position is None else str(position), 1 + len(chat.encode()) // CHAT_BYTES
+        place, weight = None if position is None else str(position), weight_of(len(chat.encode()))
         stored = StoredChat(self._next_number, chat, position=place, sent_at=time.time() - age_seconds, weight=weight)
         self._next_number += 1
         if is_past:

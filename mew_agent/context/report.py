@@ -4,9 +4,9 @@ Owns which keys are present: an unknown figure is left out, and each figure has 
 """
 
 import math
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from mew_protocol.bounded_dict import cached_by_text
 from mew_protocol.context_report import Basis, ContextReport, PinReport, SavingSuggestion, pin_hash
 
 from mew_agent.context.history import pin_line
@@ -92,7 +92,7 @@ def pin_reports(tracker: "Tracker") -> tuple[PinReport, ...]:
     )
 
 
-@lru_cache(maxsize=256)
+@cached_by_text(1_000_000)
 def _features_of(text: str) -> Units:
     """Every report needs these, and pins rarely change."""
     return features(text)

@@ -44,6 +44,7 @@ from mew_agent.participant.delivery import (
     OutgoingEnvelope,
     presences_in,
 )
+from mew_agent.participant.sized_queue import SizedQueue
 
 logger = logging.getLogger(__name__)
 
@@ -120,7 +121,10 @@ BACKOFF_FIRST_SECONDS = 0.1
 BACKOFF_MAX_SECONDS = 3.0
 NOT_STORED_FIRST_SECONDS = 0.25
 INBOX_MESSAGES = 10_000
-"""How many messages may wait to be processed before reading pauses."""
+INBOX_BYTES = 64 * 1024 * 1024
+"""How many messages, and how much of them, may wait to be processed before reading pauses."""
+_UNREAD_MESSAGES = 16
+"""How many more the socket reads ahead: each may have the greatest size."""
 _SHORTEST_ATTEMPT_SECONDS = 0.05
 _MESSAGE_TOO_BIG = 1009
 
@@ -156,7 +160,7 @@ class Client:
         self._socket: ClientConnection | None = None
         self._joined = anyio.Event()
         self._run_scope: anyio.CancelScope | None = None  # can only be created inside an event loop
-        self._put: Callable[[Arrived], Awaitable[None]]  # set by `run`
+        self._inbox: SizedQueue[Arrived]  # set by `run`
         self._closing = False
         self._over = False
         self.on_lost: Callable[[str], None] = lambda cause: None
@@ -179,13 +183,13 @@ class Client:
 
     async def run(self, receive: Receive) -> None:
         """Stay joined until closed. Raises a `GatewayError` when that is not possible, and errors of `receive`."""
-        inbox, arrivals = anyio.create_memory_object_stream[Arrived](INBOX_MESSAGES)
+        inbox: SizedQueue[Arrived] = SizedQueue(INBOX_MESSAGES, INBOX_BYTES)
         failures: list[Exception] = []
 
         async def pass_on() -> None:
             # A separate task, so that what receives may wait for the confirmation of what it sends.
             try:
-                async for self.arrived in arrivals:
+                async for self.arrived in inbox:
                     if self.arrived.message is None:
                         self.caught_up.set()
                     else:
@@ -195,8 +199,8 @@ class Client:
                 tasks.cancel_scope.cancel()
 
         try:
-            async with inbox, arrivals, anyio.create_task_group() as tasks:
-                self._run_scope, self._put = tasks.cancel_scope, inbox.send
+            async with anyio.create_task_group() as tasks:
+                self._run_scope, self._inbox = tasks.cancel_scope, inbox
                 tasks.start_soon(pass_on)
                 try:
                     if not self._closing:
@@ -380,8 +384,7 @@ class Client:
             # `websockets` would use a system's proxy for loopback too, where that is the proxy's own machine.
             proxy=None if is_loopback(urlsplit(gateway).hostname or "") else True,
             max_size=DEFAULT_MAX_BYTES,
-            # The answer to a ping waits behind what is unread: a program that is busy for a while is not a dead link.
-            max_queue=INBOX_MESSAGES,
+            max_queue=_UNREAD_MESSAGES,
             open_timeout=open_seconds,
             ping_interval=HEARTBEAT_SECONDS,
             ping_timeout=HEARTBEAT_SECONDS,
@@ -435,7 +438,8 @@ class Client:
 
     async def _receive_welcome(self, socket: ClientConnection) -> Envelope:
         while True:
-            message = _read(await socket.recv())
+            raw = await socket.recv()
+            message = _read(raw)
             if message is None:
                 continue
             if isinstance(message, Envelope):
@@ -445,32 +449,41 @@ class Client:
                     return message
             else:
                 self.delivery.frames.add(message.stream_id)
-            await self._put(Arrived(message))
+            await self._put(Arrived(message, size_bytes=len(raw)))
 
     async def _pump(self, socket: ClientConnection) -> None:
         async for raw in socket:
             message = _read(raw)
-            if message is None:
-                continue
-            is_past = False
             if isinstance(message, Envelope):
-                if message.kind == SYSTEM_ERROR and message.sender == GATEWAY:
-                    self.credentials.raise_if_rejected(message, is_joined=self.is_joined)
-                arrival = self.delivery.receive(message)
-                is_past = arrival is Arrival.PASS_ON_AS_PAST
-                if arrival is Arrival.GO_LIVE:
-                    await self._all_arrived(socket, message)
-                if arrival in (Arrival.GO_LIVE, Arrival.SKIP):
-                    continue
-                if self.catching_up is not None:
-                    self.catching_up += 1
-                if message.kind == SYSTEM_PRESENCE_BATCH and message.sender == GATEWAY:
-                    for presence in presences_in(message):
-                        await self._put(Arrived(presence, self.delivery.position, is_past))
-                    continue
-            else:
+                await self._receive(socket, message, len(raw))
+            elif message is not None:
                 self.delivery.frames.add(message.stream_id)
-            await self._put(Arrived(message, self.delivery.position, is_past, self.delivery.age_seconds))
+                await self._put(self._arrived(message, len(raw)))
+
+    async def _receive(self, socket: ClientConnection, envelope: Envelope, size_bytes: int) -> None:
+        if envelope.kind == SYSTEM_ERROR and envelope.sender == GATEWAY:
+            self.credentials.raise_if_rejected(envelope, is_joined=self.is_joined)
+        arrival = self.delivery.receive(envelope)
+        if arrival is Arrival.GO_LIVE:
+            await self._all_arrived(socket, envelope)
+        if arrival in (Arrival.GO_LIVE, Arrival.SKIP):
+            return
+        if self.catching_up is not None:
+            self.catching_up += 1
+        arrived = self._arrived(envelope, size_bytes, is_past=arrival is Arrival.PASS_ON_AS_PAST)
+        if envelope.kind != SYSTEM_PRESENCE_BATCH or envelope.sender != GATEWAY:
+            await self._put(arrived)
+            return
+        presences = tuple(presences_in(envelope))
+        for presence in presences:
+            share_bytes = size_bytes // len(presences)
+            await self._put(replace(arrived, message=presence, age_seconds=0.0, size_bytes=share_bytes))
+
+    def _arrived(self, message: Message, size_bytes: int, *, is_past: bool = False) -> Arrived:
+        return Arrived(message, self.delivery.position, is_past, self.delivery.age_seconds, size_bytes)
+
+    async def _put(self, arrived: Arrived) -> None:
+        await self._inbox.put(arrived, arrived.size_bytes)
 
     def _raise_if_reconnecting_is_pointless(self, error: Exception) -> None:
         failed_handshake = tls_failure(self._gateways[0], error)

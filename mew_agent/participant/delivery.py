@@ -63,12 +63,14 @@ class Arrived:
 
     `is_past`: it was sent before this participant joined for the first time. `message` None means that everything
     missed has arrived. `age_seconds` is how long before its arrival the gateway accepted it, by the gateway's clock.
+    `size_bytes` is the size of the message as it arrived, in UTF-8 at least.
     """
 
     message: Message | None = None
     position: Position | None = None
     is_past: bool = False
     age_seconds: float = 0.0
+    size_bytes: int = 0
 
 
 class Arrival(Enum):

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import anyio
 from mew_protocol import kinds
-from mew_protocol.bounded_dict import FairDict
+from mew_protocol.bounded_dict import BoundedDict, FairDict
 from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import value_at
 
@@ -42,6 +42,9 @@ LIST_CHANGES: Final = {method: name for name, method in LIST_CHANGED.items()}
 CONCURRENT_REQUESTS: Final = 4
 MAX_PAGES: Final = 50
 """How many pages of one list are read."""
+
+MAX_UNANSWERED: Final = 1_000
+"""How many peers that did not answer are remembered."""
 
 MAX_OBSERVED_REQUESTS: Final = 1_000
 """How many requests of others are remembered until they are answered."""
@@ -109,6 +112,8 @@ class Discovery(Subscriber):
         self.on_tools_changed: Callable[[], None] = lambda: None
         """Called when a peer's list of tools has become known or another one."""
         self._inquiries: dict[str, _Inquiry] = {}
+        self._unanswered: BoundedDict[str, None] = BoundedDict(MAX_UNANSWERED)
+        """Peers that were waited for and did not answer; they delay nothing more until they do, also if they rejoin."""
         self._observed = ObservedListings()
         self._limiter = anyio.CapacityLimiter(CONCURRENT_REQUESTS)
 
@@ -132,19 +137,31 @@ class Discovery(Subscriber):
             case _:
                 return
 
-    async def wait_for_first_answers(self, wait_seconds: float) -> None:
-        """Wait for peers never asked before, each at most once; ask those with outdated answers again."""
+    async def wait_for_first_answers(self, wait_seconds: float, *only: str) -> None:
+        """Wait for peers that never answered, each at most once; ask those with outdated answers again.
+
+        Waits for all peers that are asked automatically, or for those named in `only`, which are asked if necessary.
+        """
         now = anyio.current_time()
+        for name in only:
+            if name not in self._inquiries:
+                self._start(name)
         for name, inquiry in tuple(self._inquiries.items()):
             is_old = inquiry.asked_at is not None and now - inquiry.asked_at > self.pace.time_to_live_seconds
             if self.is_on and is_old and not inquiry.has_no_tools:
                 self._start(name)
-        waiting = tuple(self._inquiries.values())
+        waiting = {
+            name: inquiry
+            for name, inquiry in self._inquiries.items()
+            if name not in self._unanswered and (not only or name in only)
+        }
         with anyio.move_on_after(wait_seconds):
-            for inquiry in waiting:
+            for inquiry in waiting.values():
                 await inquiry.tried.wait()
-        for inquiry in waiting:
+        for name, inquiry in waiting.items():
             inquiry.tried.set()
+            if not inquiry.answers:
+                self._unanswered[name] = None
 
     async def discover(self, peer: str) -> Peer:
         """Ask a peer for all its lists now. Raises the errors of `Participant.request` without a list of tools."""
@@ -284,6 +301,7 @@ class Discovery(Subscriber):
     def _store_tools(self, name: str, inquiry: _Inquiry, listing: Listing) -> None:
         inquiry.asked_at = anyio.current_time()
         inquiry.answers += 1
+        self._unanswered.pop(name, None)
         inquiry.has_no_tools = not listing.offers
         inquiry.other_lists |= listing.others
         known = self._peers.get(name)

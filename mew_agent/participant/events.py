@@ -13,9 +13,8 @@ from typing import Any, Literal, TypeVar
 
 import anyio
 from anyio.abc import TaskStatus
-from anyio.streams.memory import MemoryObjectSendStream
 from mew_protocol import kinds
-from mew_protocol.bounded_dict import FairDict
+from mew_protocol.bounded_dict import FairDict, weight_of
 from mew_protocol.envelope import Envelope
 from mew_protocol.ids import GATEWAY
 from mew_protocol.payloads.mcp import CallSubject, approval_of, arguments_of, fulfils, proposals_in
@@ -26,6 +25,7 @@ from mew_agent.participant.dispatcher import Subscriber
 from mew_agent.participant.gaps import HistoryGap, SpaceEvent, StreamGap
 from mew_agent.participant.messenger import Messenger
 from mew_agent.participant.peers import Peer, PeerChanges, PeerContext
+from mew_agent.participant.sized_queue import SizedQueue
 from mew_agent.tools.functions import run_function
 
 logger = logging.getLogger(__name__)
@@ -206,7 +206,11 @@ class OpenProposals:
 
     def __init__(self, me: str) -> None:
         self._me = me
-        self._by_id: FairDict[str, ProposalMade] = FairDict(MAX_OPEN_PROPOSALS, lambda _, one: one.sender)
+        self._by_id: FairDict[str, ProposalMade] = FairDict(
+            MAX_OPEN_PROPOSALS,
+            lambda _, one: one.sender,
+            weight=lambda _, one: weight_of(len(one.envelope.encode())),
+        )
 
     def __contains__(self, proposal: object) -> bool:
         return isinstance(proposal, ProposalMade) and self._by_id.get(proposal.envelope.id) is proposal
@@ -252,7 +256,11 @@ _CLOSING_KINDS: Mapping[str, HowClosed] = {
 
 
 EVENT_BUFFER = 10_000
-"""How many events may wait for slow handlers; beyond that, the newest are dropped and a `HistoryGap` is emitted."""
+EVENT_BUFFER_BYTES = 64 * 1024 * 1024
+"""How many events, and how much of their envelopes, may wait for slow handlers.
+
+Beyond that, the newest are dropped and a `HistoryGap` is emitted.
+"""
 
 Handler = Callable[..., object]
 """An `async def` or `def` function; what it returns is discarded."""
@@ -278,7 +286,8 @@ class Listeners:
     def __init__(self) -> None:
         self._by_kind: dict[str | None, list[tuple[Handler, Arguments]]] = {}
         self._by_class: list[tuple[type, Handler, Arguments]] = []
-        self._queue: MemoryObjectSendStream[Emitted] | None = None
+        self._queue: SizedQueue[Emitted] | None = None
+        self._is_dropping = False
         self.on_handled: Handled = lambda envelope, outcomes: None
 
     def add(self, what: type | str | None, handler: H, arguments: Arguments = lambda event: (event,)) -> H:
@@ -292,23 +301,24 @@ class Listeners:
             self._by_kind.setdefault(what, []).append((handler, arguments))
         return handler
 
-    def emit(self, envelope: Envelope | None, *events: object) -> None:
-        """Queue an envelope and its events; the handlers of the envelope come first."""
+    def emit(self, envelope: Envelope | None, *events: object, size_bytes: int = 0) -> None:
+        """Queue an envelope of this size and its events; the handlers of the envelope come first."""
         if (envelope is None and not events) or self._queue is None:
             return
-        waiting = self._queue.statistics().current_buffer_used
-        if waiting < EVENT_BUFFER:
-            self._queue.send_nowait((envelope, events))
-        elif waiting == EVENT_BUFFER:  # the last place is for the gap, so that it stands where events are missing
+        was_dropping, self._is_dropping = self._is_dropping, self._queue.is_full
+        if not self._is_dropping:
+            self._queue.put_nowait((envelope, events), size_bytes)
+        elif not was_dropping:  # now, so that the gap stands where events are missing
             logger.warning("handlers are too slow: dropping events until they have caught up")
-            self._queue.send_nowait((None, (HistoryGap("handlers_too_slow"),)))
+            self._queue.put_nowait((None, (HistoryGap("handlers_too_slow"),)))
 
     async def run(self, log_failure: LogFailure, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Call the handlers until cancelled. `log_failure` logs their errors."""
-        self._queue, arrivals = anyio.create_memory_object_stream[Emitted](EVENT_BUFFER + 1)
+        queue: SizedQueue[Emitted] = SizedQueue(EVENT_BUFFER, EVENT_BUFFER_BYTES)
+        self._queue = queue
         task_status.started()
         try:
-            async for envelope, events in arrivals:
+            async for envelope, events in queue:
                 outcomes: list[tuple[Handler, Exception | None]] = []
                 for what in events if envelope is None else (envelope, *events):
                     for handler, arguments in self._handlers_of(what):
@@ -322,8 +332,6 @@ class Listeners:
                 if outcomes:
                     self.on_handled(envelope, outcomes)
         finally:
-            for stream in (self._queue, arrivals):
-                stream.close()
             self._queue = None
 
     def _handlers_of(self, what: object) -> list[tuple[Handler, Arguments]]:
@@ -348,7 +356,8 @@ class EventEmitter(Subscriber):
 
     def receive(self, envelope: Envelope, changes: PeerChanges) -> None:
         """See `Subscriber.receive`."""
-        self.listeners.emit(envelope, *self.events_in(envelope, changes))
+        size_bytes = self._messenger.session.client.arrived.size_bytes
+        self.listeners.emit(envelope, *self.events_in(envelope, changes), size_bytes=size_bytes)
 
     def receive_gap(self, gap: StreamGap) -> None:
         """See `Subscriber.receive_gap`."""

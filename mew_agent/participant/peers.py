@@ -7,11 +7,10 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any, Literal
 
 from mew_protocol import kinds
-from mew_protocol.bounded_dict import BoundedDict
+from mew_protocol.bounded_dict import BoundedDict, cached_by_text
 from mew_protocol.capability import CapabilitySet
 from mew_protocol.context_report import Basis, ContextReport
 from mew_protocol.envelope import Draft, Envelope
@@ -148,7 +147,7 @@ class Peer:
         return not self.capabilities or _announced(json.dumps(self.capabilities)).allows(draft, approving=True)
 
 
-@lru_cache(maxsize=256)
+@cached_by_text(1_000_000)
 def _announced(capabilities: str) -> CapabilitySet:
     """Compile capabilities in JSON. Most peers share the capabilities of one role."""
     return CapabilitySet(json.loads(capabilities))

@@ -41,6 +41,9 @@ MAX_HEADER_BYTES = 32 * 1024
 KEEP_ALIVE_SECONDS = 5.0
 """How long a connection stays open without a further request."""
 
+LAST_READ_SECONDS = 0.1
+"""How long an idle connection stays open after that: when a process was held up, timers run before what has arrived."""
+
 CLOSE_SECONDS = 5.0
 """How long a client may take to read the end of the last response."""
 
@@ -351,7 +354,7 @@ class HttpConnection(asyncio.Protocol):
             elif not exchange.has(STREAMING):
                 self.transport.abort()
         elif self._has_answered and not self._header_bytes:
-            self._close()
+            self._deadline = self.server.loop.call_later(LAST_READ_SECONDS, self._close)
         else:
             self._refuse(HTTPStatus.REQUEST_TIMEOUT, "timeout", "the request took too long")
 

@@ -1,6 +1,6 @@
-"""Bounds how many lines of one kind are logged, so that a flood of bad input or of failures cannot fill a disk.
+"""Bounds what is logged, so that a flood of bad input or of failures cannot fill a disk.
 
-Owns the bound only. Lines count as one kind if they have the same template, whatever address or name they mention.
+Owns the bounds only. Lines count as one kind if they have the same template, whatever address or name they mention.
 """
 
 import logging
@@ -8,72 +8,117 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Final
 
-LINES_PER_WINDOW = 20
-"""How many different lines of one kind are logged. One that says the same is logged once."""
-WINDOW_SECONDS = 60.0
+LINES_PER_WINDOW = 5
+"""How many different warnings or errors of one kind are logged. One that says the same is logged once."""
+
+INFORMATION_FACTOR = 4
+"""How many times more lines of information are logged, such as who granted what to whom."""
+
+ALL_LINES_PER_WINDOW = 100
+"""How many lines of all kinds are logged: a library may write each line without a template."""
 
 MAX_KINDS = 1_000
-"""How many kinds are counted: a library may write each line without a template."""
+"""How many kinds are remembered for the count of what was left out."""
+
+WINDOW_SECONDS = 60.0
+
+MAX_LINE_CHARS = 500
+"""What is logged of one line: clients send lines of any length."""
 
 SERVER_LOGGERS = ("mew_listener", "asyncio")
 """The loggers that write about any server's connections."""
 
+UNBOUNDED: Final = {"is_unbounded": True}
+"""The `extra` of a record that always passes: the output of a program that the user started."""
+
 
 @dataclass(slots=True)
-class _Window:
-    start: float
+class _Kind:
     shown: set[str] = field(default_factory=set)
     left_out: int = 0
 
 
 class LogBudget(logging.Filter):
-    """Passes `lines` different records of each kind in each window; the next one says how many were left out."""
+    """Passes `lines` different records of each kind in each window, and `all_lines` of all kinds.
+
+    The first record of a later window says how many of its kind were left out.
+    """
 
     def __init__(
         self,
         *,
         least_level: int = logging.NOTSET,
         lines: int = LINES_PER_WINDOW,
+        all_lines: int = ALL_LINES_PER_WINDOW,
         seconds: float = WINDOW_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Records below `least_level` are not counted and always pass."""
         super().__init__()
         self._least_level = least_level
-        self._lines = lines
+        self._lines, self._all_lines = lines, all_lines
         self._seconds = seconds
         self._clock = clock
-        self._windows: dict[str, _Window] = {}
+        self._start = clock()
+        self._logged = 0
+        """How many lines were logged in this window."""
+        self._unnamed = 0
+        """How many were left out because of `all_lines`, in kinds that are not counted one by one."""
+        self._kinds: dict[str, _Kind] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return True to log the record."""
-        if record.levelno < self._least_level:
+        if record.levelno < self._least_level or hasattr(record, "is_unbounded"):
             return True
-        now, kind = self._clock(), str(record.msg)
-        if len(self._windows) > MAX_KINDS:
-            self._windows.clear()
-        window = self._windows.get(kind)
-        if window is None or now - window.start >= self._seconds:
-            left_out = window.left_out if window is not None else 0
-            window = self._windows[kind] = _Window(now)
-        else:
-            left_out = 0
-        most = 1 if record.exc_info else self._lines  # a traceback is long
-        text = record.getMessage() if len(window.shown) < most else ""
-        if not text or text in window.shown:
-            window.left_out += 1
+        if self._clock() - self._start >= self._seconds:
+            self._begin_window()
+        kind = self._kinds.get(str(record.msg))
+        if kind is None:
+            if self._logged >= self._all_lines:
+                self._unnamed += 1
+                return False
+            kind = self._kinds[str(record.msg)] = _Kind()
+        return self._log_one(record, kind)
+
+    def _begin_window(self) -> None:
+        self._start, self._logged = self._clock(), 0
+        incomplete = [(name, kind.left_out) for name, kind in self._kinds.items() if kind.left_out]
+        self._kinds = {name: _Kind(left_out=left_out) for name, left_out in incomplete[-MAX_KINDS:]}
+
+    def _log_one(self, record: logging.LogRecord, kind: _Kind) -> bool:
+        most = self._lines if record.levelno >= logging.WARNING else INFORMATION_FACTOR * self._lines
+        most = 1 if record.exc_info else most  # a traceback is long
+        has_room = self._logged < self._all_lines and len(kind.shown) < most
+        text = _short(record.getMessage()) if has_room else ""
+        if not text or text in kind.shown:
+            kind.left_out += 1
             return False
-        window.shown.add(text)
-        if left_out:
-            record.msg, record.args = f"{text} ({left_out} more like this were left out)", ()
+        notes = self._notes(kind)
+        kind.shown.add(text)
+        self._logged += 1
+        record.msg, record.args = text + notes, ()
+        record.is_unbounded = True  # so that a second budget, of a handler, does not count it again
         return True
+
+    def _notes(self, kind: _Kind) -> str:
+        """Return what was left out in windows before, if this is the first line of this one."""
+        notes = ""
+        if kind.left_out and not kind.shown:
+            notes, kind.left_out = f" ({kind.left_out} more like this were left out)", 0
+        if self._unnamed and not self._logged:
+            notes, self._unnamed = f"{notes} ({self._unnamed} lines of other kinds were left out)", 0
+        return notes
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= MAX_LINE_CHARS else f"{text[:MAX_LINE_CHARS]}... ({len(text):,} characters)"
 
 
 @contextmanager
 def bounded_logs(*names: str) -> Iterator[None]:
     """Bound the lines of these loggers and of the HTTP server while the block runs."""
-    # Grants and removals are logged as information by participants who may do that; they are never left out.
     budgets = {name: LogBudget(least_level=logging.WARNING) for name in names}
     budgets |= {name: LogBudget() for name in SERVER_LOGGERS}
     for name, budget in budgets.items():

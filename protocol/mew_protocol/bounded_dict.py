@@ -1,4 +1,4 @@
-"""[pure] Collections with a limit: of the newest entries, and of the newest entries of several owners.
+"""[pure] Collections with a limit: of the newest entries, of those of several owners, and of cached texts.
 
 Owns the rule for limits that senders share: an owner loses its own oldest entry first, and above the common limit the
 owner with the most loses one. So no owner can push out the entries of one that has fewer.
@@ -6,6 +6,7 @@ owner with the most loses one. So no owner can push out the entries of one that 
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, MutableMapping
+from functools import wraps
 from typing import Generic, TypeVar
 
 K = TypeVar("K")
@@ -28,6 +29,33 @@ class BoundedDict(OrderedDict[K, V]):
         self.move_to_end(key)
         if len(self) > self._limit:
             self.popitem(last=False)
+
+
+def cached_by_text(limit_chars: int) -> Callable[[Callable[[str], V]], Callable[[str], V]]:
+    """Cache the results of a function of one text, for texts of at most so many characters together.
+
+    `functools.lru_cache` counts entries, and a text of others can have any length.
+    """
+
+    def decorate(function: Callable[[str], V]) -> Callable[[str], V]:
+        known: OrderedDict[str, V] = OrderedDict()
+        size_chars = 0
+
+        @wraps(function)
+        def call(text: str) -> V:
+            nonlocal size_chars
+            if text in known:
+                known.move_to_end(text)
+                return known[text]
+            result = known[text] = function(text)
+            size_chars += len(text) + 1
+            while size_chars > limit_chars:
+                size_chars -= len(known.popitem(last=False)[0]) + 1
+            return result
+
+        return call
+
+    return decorate
 
 
 class Shares(Generic[K]):
@@ -105,14 +133,31 @@ class Shares(Generic[K]):
         return next(iter(self._keys[loser]))
 
 
-class FairDict(MutableMapping[K, V]):
-    """Keeps at most `limit` entries, in the order in which they were set last; `Shares.surplus` chooses the loser.
+WEIGHT_BYTES = 64 * 1024
+"""A text counts for a limit as one entry for each such part that it begins; see `weight_of`."""
 
-    `owner` returns the owner of an entry. `own_limit` is the limit of one owner.
+
+def weight_of(size: int) -> int:
+    """Return how much an entry of so many bytes or characters counts for the limit of a `FairDict`."""
+    return 1 + size // WEIGHT_BYTES
+
+
+class FairDict(MutableMapping[K, V]):
+    """Keeps entries of at most `limit` together, in the order in which they were set last.
+
+    `Shares.surplus` chooses the loser. `owner` returns the owner of an entry, `weight` how much it counts for `limit`
+    (default: 1). `own_limit` is the number of entries of one owner.
     """
 
-    def __init__(self, limit: int, owner: Callable[[K, V], Hashable], *, own_limit: int | None = None) -> None:
-        self._limit, self._owner, self._own_limit = limit, owner, own_limit
+    def __init__(
+        self,
+        limit: int,
+        owner: Callable[[K, V], Hashable],
+        *,
+        weight: Callable[[K, V], int] = lambda _key, _value: 1,
+        own_limit: int | None = None,
+    ) -> None:
+        self._limit, self._owner, self._weight, self._own_limit = limit, owner, weight, own_limit
         self._values: dict[K, V] = {}
         self._shares: Shares[K] = Shares()
 
@@ -121,7 +166,7 @@ class FairDict(MutableMapping[K, V]):
 
     def __setitem__(self, key: K, value: V) -> None:
         self._values[key] = value
-        self._shares.add(key, self._owner(key, value))
+        self._shares.add(key, self._owner(key, value), self._weight(key, value))
         while (gone := self._shares.surplus(self._limit, self._own_limit)) is not None:
             del self[gone]
 

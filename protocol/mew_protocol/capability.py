@@ -11,7 +11,6 @@ A decision never raises and its cost is bounded. What cannot be decided is denie
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any, Final
 
@@ -272,7 +271,11 @@ def _may_select(key: str, parts: Collection[str]) -> bool:
     """Return True if a key of a pattern (plain, a glob, `**`, or a JSONPath) could select one of these keys."""
     if key.startswith("$"):
         return ".." in key or "*" in key or any(name in key for name in parts)
-    return any(fnmatchcase(name, key) for name in parts)
+    try:
+        selects, steps = compile_text(key), Steps()
+        return any(selects(name, steps) for name in parts)
+    except Undecidable:
+        return True
 
 
 def _texts_in(value: object) -> Iterator[str]:

@@ -14,10 +14,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import anyio
 import httpx2
 from anyio import to_process
+from mew_listener.freed_memory import PAUSE_SECONDS
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
 
@@ -25,6 +27,7 @@ from mew_agent.participant.participant import Participant
 from tests.faults.fuzz_attack import AttackPlan, run_attack
 from tests.faults.fuzz_inputs import SPACE_ID, token_of
 from tests.faults.fuzz_servers import FuzzedSpace, Server, run_command
+from tests.faults.processes import ProgramProcess
 from tests.support.ports import unused_ports
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -34,11 +37,17 @@ READ_SECONDS = 3.0
 WARM_UP, WARM_UP_SECONDS = 0.25, 60.0
 """The part of the run after which memory is measured first, and its longest time."""
 
-OUTPUT_BYTES = 256 * 1024
-"""How much a server may write about bad input."""
+OUTPUT_BYTES, OUTPUT_BYTES_A_MINUTE = 16 * 1024, 4 * 1024
+"""How much a server may write about bad input: at its start, and then in each minute."""
 
 GROWTH_BYTES = 64 * 1024 * 1024
 """How much the memory of a server may grow after the warm-up: remembered ids and the history fill up meanwhile."""
+
+SETTLE_SECONDS = 2 * PAUSE_SECONDS
+"""How long after the attack a server has to return memory: programs do so after each pause."""
+
+SAMPLE_SECONDS = 5.0
+"""How often the memory is read for its peak."""
 
 ENOUGH = 100
 """How many inputs tell something about a share; of fewer, one has to arrive."""
@@ -71,6 +80,8 @@ class FuzzReport:
     slowest: dict[str, tuple[float, str]] = field(default_factory=dict)
     memory: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Of each process after the warm-up and at the end, in bytes."""
+    peaks: dict[str, int] = field(default_factory=dict)
+    """The largest memory that was seen of each process."""
     output_bytes: dict[str, int] = field(default_factory=dict)
     reads: Counter[str] = field(default_factory=Counter)
     witnessed: int = 0
@@ -99,7 +110,7 @@ class FuzzReport:
             lines.append(
                 f"  {name}: {self.arrived[name]:,} of {self.sent[name]:,} inputs arrived ({answers or '-'}); "
                 f"{self.reads[name]:,} reads, the slowest {seconds:.2f} s ({path}); "
-                f"memory {before >> 20} to {after >> 20} MiB; "
+                f"memory {before >> 20} to {after >> 20} MiB, at most {self.peaks.get(name, 0) >> 20}; "
                 f"wrote {self.output_bytes.get(name, 0):,} bytes"
             )
         seconds, words = self.slowest.get("mew", (0.0, "-"))
@@ -187,8 +198,7 @@ class FuzzRun:
                 self._check_members(witness, listener)
                 for process in self.space.processes:
                     self._check(not process.has_ended, f"{process.name} ended", process.output)
-                    if not process.has_ended:
-                        report.memory[process.name] = report.memory[process.name][0], process.rss_bytes
+                await self._settle()
         finally:
             self.space.close()
             logging.getLogger("mew_agent").removeHandler(client_log)
@@ -224,7 +234,8 @@ class FuzzRun:
             name, output = process.name, process.output
             begin = max(0, output.find("Traceback") - 300)
             self._check("Traceback" not in output, f"{name} wrote a traceback", output[begin:][:3_000])
-            self._check(len(output) < OUTPUT_BYTES, f"{name} wrote {len(output):,} bytes", output)
+            most = OUTPUT_BYTES + OUTPUT_BYTES_A_MINUTE * report.seconds / 60
+            self._check(len(output) < most, f"{name} wrote {len(output):,} bytes, not at most {most:,.0f}", output)
             before, after = report.memory[name]
             self._check(after - before < GROWTH_BYTES, f"{name}: memory grew from {before >> 20} to {after >> 20} MiB")
         for server in self.space.servers:
@@ -254,9 +265,25 @@ class FuzzRun:
     async def _measure_memory(self) -> None:
         await anyio.sleep(min(WARM_UP * self._plan.seconds, WARM_UP_SECONDS))
         self._note_memory()
+        while True:
+            await anyio.sleep(SAMPLE_SECONDS)
+            for one in self._running():
+                self.report.peaks[one.name] = max(self.report.peaks.get(one.name, 0), one.rss_bytes)
 
     def _note_memory(self) -> None:
-        self.report.memory = {one.name: (one.rss_bytes, 0) for one in self.space.processes if not one.has_ended}
+        self.report.memory = {one.name: (one.rss_bytes, 0) for one in self._running()}
+
+    async def _settle(self) -> None:
+        """Read the memory at the end: of what is held, without what is about to be returned."""
+        memory, names = self.report.memory, {one.name: one for one in self._running()}
+        with anyio.move_on_after(SETTLE_SECONDS):
+            while any(one.rss_bytes - memory[name][0] >= GROWTH_BYTES for name, one in names.items()):
+                await anyio.sleep(0.5)
+        for name, one in names.items():
+            memory[name] = memory[name][0], one.rss_bytes
+
+    def _running(self) -> list[ProgramProcess]:
+        return [one for one in self.space.processes if not one.has_ended]
 
     # -- people ------------------------------------------------------------------------------------------
 
@@ -288,7 +315,7 @@ class FuzzRun:
                 proposal = await witness.send(kinds.MCP_PROPOSAL, call)
                 self._plan.proposal_file.write_text(proposal.id)
                 for _ in range(10):
-                    found = (await http.get(f"/spaces/{SPACE_ID}/proposals")).json()["proposals"]
+                    found = await self._list_proposals(http)
                     shown = [one for one in found if one["id"] == proposal.id and one["from"] == "witness"]
                     is_same = [one["payload"] for one in shown] == [call]
                     self._check(
@@ -297,6 +324,17 @@ class FuzzRun:
                     await anyio.sleep(0.1)
                 await witness.send(kinds.MCP_WITHDRAW, {"reason": "no longer"}, correlation_id=(proposal.id,))
                 self.report.proposals += 1
+
+    async def _list_proposals(self, http: httpx2.AsyncClient) -> list[dict[str, Any]]:
+        """Read the proposals; again on another connection if the first was just closed, as browsers do."""
+        problem: httpx2.HTTPError
+        for _ in range(2):
+            try:
+                return list((await http.get(f"/spaces/{SPACE_ID}/proposals")).json()["proposals"])
+            except httpx2.HTTPError as error:
+                problem = error
+        self._check(False, f"the gateway refused an approver: {problem!r}", self.space.gateway.output)
+        return []
 
     async def _read(self, server: Server) -> None:
         """Use a server as people and monitoring do."""

@@ -1,6 +1,6 @@
 """Collections of the newest entries, of one owner and of several."""
 
-from mew_protocol.bounded_dict import BoundedDict, FairDict, Shares
+from mew_protocol.bounded_dict import WEIGHT_BYTES, BoundedDict, FairDict, Shares, cached_by_text, weight_of
 
 
 def test_the_entry_set_longest_ago_is_forgotten() -> None:
@@ -66,3 +66,31 @@ def test_the_next_to_go_does_not_depend_on_how_a_state_was_reached() -> None:
         shares.add("c1", "cleo")
     assert list(live) == list(restored)
     assert live.surplus(2) == restored.surplus(2)
+
+
+def test_a_long_text_counts_as_several_entries() -> None:
+    kept: FairDict[str, str] = FairDict(4, lambda key, _: key[0], weight=lambda _, text: weight_of(len(text)))
+    kept["b1"] = "short"
+    for number in range(4):
+        kept[f"m{number}"] = "x" * (WEIGHT_BYTES + 1)
+    assert list(kept) == ["b1", "m3"]
+
+
+def test_results_are_cached_for_texts_of_a_bounded_size() -> None:
+    computed: list[str] = []
+
+    @cached_by_text(1_000)
+    def length(text: str) -> int:
+        computed.append(text)
+        return len(text)
+
+    assert [length("a" * 400), length("b" * 400), length("a" * 400)] == [400, 400, 400]
+    assert len(computed) == 2
+    length("c" * 400)  # the one that was used longest ago goes
+    assert length("a" * 400) == 400
+    assert len(computed) == 3
+    length("b" * 400)
+    assert len(computed) == 4
+    length("d" * 2_000)
+    length("d" * 2_000)
+    assert len(computed) == 6

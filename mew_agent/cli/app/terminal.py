@@ -227,7 +227,7 @@ def log_handler(stream: "SupportsWrite[str]", level: str) -> logging.Handler:
     if level != "debug":
         handler.addFilter(_is_not_chatty)
     handler.addFilter(_is_no_disconnect)
-    handler.addFilter(LogBudget(least_level=logging.WARNING))  # whatever floods a program, its log stays small
+    handler.addFilter(LogBudget(least_level=logging.INFO))  # whatever floods a program, its log stays small
     return handler
 
 

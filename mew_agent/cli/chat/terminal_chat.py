@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from mew_board import words
 from mew_protocol import kinds
-from mew_protocol.bounded_dict import FairDict
+from mew_protocol.bounded_dict import FairDict, weight_of
 from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import objects_at, value_at
 from mew_protocol.payloads.chat import chat_refusal_in
@@ -37,7 +37,11 @@ class TerminalChat:
     targets: tuple[str, ...] = ()
     is_verbose: bool = False
     proposals: FairDict[int, Envelope] = field(
-        default_factory=lambda: FairDict(_REMEMBERED, lambda _, proposal: proposal.sender)
+        default_factory=lambda: FairDict(
+            _REMEMBERED,
+            lambda _, proposal: proposal.sender,
+            weight=lambda _, proposal: weight_of(len(proposal.encode())),
+        )
     )
     """Open proposals, by the number shown with each."""
     unanswered: FairDict[str, str] = field(default_factory=lambda: FairDict(_REMEMBERED, lambda _, sender: sender))

@@ -7,7 +7,6 @@ state. A task's `contextId` is a session of an agent. Does not know HTTP or card
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -104,10 +103,12 @@ class ParticipantTasks(AgentExecutor):
 
 
 async def tools_of(me: ChatParticipant, name: str, wait_seconds: float = DISCOVERY_SECONDS) -> tuple[PeerTool, ...]:
-    """Return the tools of a participant; asks it if they are not known. Empty if it has none or is absent."""
+    """Return the tools of a participant; asks it if they are not known. Empty if it has none or is absent.
+
+    A participant that does not answer delays one call only, so that it cannot slow down everyone who lists the others.
+    """
     if name in me.peers and me.peers[name].tools is None:
-        with suppress(MewAgentError), anyio.move_on_after(wait_seconds):
-            await me.discover(name)
+        await me.discovery.wait_for_first_answers(wait_seconds, name)
     return (me.peers[name].tools if name in me.peers else None) or ()
 
 

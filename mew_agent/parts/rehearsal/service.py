@@ -5,6 +5,7 @@ behaviours `silent` and `endless` are those of chat completions only.
 """
 
 import json
+from array import array
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -130,7 +131,8 @@ class RehearsalServer:
         self.requests: list[RecordedRequest] = []
         self._request_bytes = 0
         self._requests_seen = 0
-        self._cached_prompts: deque[list[str]] = deque(maxlen=CACHED_PROMPTS)
+        self._cached_prompts: deque[array[int]] = deque(maxlen=CACHED_PROMPTS)
+        """The hashes of their tokens: texts would take eight times the memory."""
         self.app = Starlette(
             routes=[
                 Route("/", self._describe),
@@ -286,7 +288,7 @@ class RehearsalServer:
 
     def _read_cache(self, messages: Sequence[Mapping[str, object]], tools: Sequence[Mapping[str, object]]) -> int:
         """Return how many tokens at the start of this prompt are in the cache, and add the prompt to the cache."""
-        prompt = render_request(messages, tools)
+        prompt = array("q", map(hash, render_request(messages, tools)))
         cached = max((_common_tokens(prompt, earlier) for earlier in self._cached_prompts), default=0)
         self._cached_prompts.append(prompt)
         return min(cached, len(prompt) - 1)  # servers evaluate at least one token
@@ -465,7 +467,7 @@ def _max_tokens(body: Mapping[str, object]) -> int | None:
     return None
 
 
-def _common_tokens(prompt: Sequence[str], earlier: Sequence[str]) -> int:
+def _common_tokens(prompt: Sequence[int], earlier: Sequence[int]) -> int:
     pairs = zip(prompt, earlier, strict=False)
     return next((at for at, (one, other) in enumerate(pairs) if one != other), min(len(prompt), len(earlier)))
 

@@ -3,8 +3,8 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
 
+from mew_protocol.bounded_dict import cached_by_text
 from mew_protocol.json_values import objects_at
 
 # A sentence ends at a punctuation mark followed by a space, at a CJK mark, and at a line break.
@@ -29,6 +29,9 @@ _STOP_WORDS = frozenset(
         " when where which who why will with would you your please tell"
     )
 )
+CACHED_CHARS = 1_000_000
+"""Of the texts whose results are kept."""
+
 _MIN_SENTENCE_CHARS = 12
 _MAX_SENTENCE_CHARS = 320
 
@@ -41,7 +44,7 @@ def message_text(message: Mapping[str, object]) -> str:
     return "".join(str(part.get("text", "")) for part in objects_at(content))
 
 
-@lru_cache(maxsize=1024)
+@cached_by_text(CACHED_CHARS)
 def sentences(text: str) -> tuple[str, ...]:
     """Return the sentences of `text` in order, without list marks. Headings and very short sentences are dropped."""
     found: list[str] = []
@@ -52,7 +55,7 @@ def sentences(text: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-@lru_cache(maxsize=2048)
+@cached_by_text(CACHED_CHARS)
 def content_words(sentence: str) -> frozenset[str]:
     """Return the words of a sentence without stop words, in lower case. CJK runs are split into pairs of characters."""
     words: set[str] = set()

@@ -7,11 +7,11 @@ proportions are those of a byte-pair vocabulary.
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
 
+from mew_protocol.bounded_dict import cached_by_text
 from mew_protocol.json_values import object_at
 
-from mew_agent.parts.rehearsal.text import message_text
+from mew_agent.parts.rehearsal.text import CACHED_CHARS, message_text
 
 TOKENS_PER_MESSAGE = 4  # role, separators and end mark of each message
 TOKENS_FOR_NAME = 1  # the `name` of a message, in addition to the tokens of the name
@@ -44,7 +44,7 @@ def encode(text: str) -> list[str]:
     return _TOKEN.findall(text)
 
 
-@lru_cache(maxsize=2048)
+@cached_by_text(CACHED_CHARS)
 def count(text: str) -> int:
     """Return the number of tokens in `text`. Cached, because every call sends the conversation again."""
     return len(_TOKEN.findall(text))

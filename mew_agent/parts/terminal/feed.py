@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 from mew_board import words
 from mew_protocol import kinds
-from mew_protocol.bounded_dict import BoundedDict
+from mew_protocol.bounded_dict import FairDict, weight_of
 from mew_protocol.codec import StreamFrame
 from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import object_at
@@ -20,6 +20,9 @@ from mew_agent.participant.peers import StreamOwners
 MAX_ENTRIES: Final = 400
 MAX_WORK_CHARS: Final = 20_000
 """How much is kept of the text of a running call, which is drawn again with each piece. The answer is a chat."""
+
+MAX_CALLS: Final = 1_000
+"""How many tool calls of one work are kept, the newest ones."""
 
 _CALL_CHARS: Final = 300
 
@@ -54,10 +57,12 @@ class FeedEntry:
 
 
 class ConversationFeed:
-    """The newest `MAX_ENTRIES` entries, oldest first, by key."""
+    """The newest `MAX_ENTRIES` entries, oldest first, by key; a long text counts as several (see `weight_of`)."""
 
     def __init__(self) -> None:
-        self.entries: BoundedDict[str, FeedEntry] = BoundedDict(MAX_ENTRIES)
+        self.entries: FairDict[str, FeedEntry] = FairDict(
+            MAX_ENTRIES, lambda _key, _entry: "", weight=lambda _, entry: weight_of(len(entry.text))
+        )
         self._streams = StreamOwners()
         self._notes = 0
         self._presence = ""
@@ -81,6 +86,7 @@ class ConversationFeed:
             case kinds.REASONING_THOUGHT if work is not None and work.sender == envelope.sender:
                 if (call := _call_in(body)) is not None:
                     work.calls.append(call)
+                    del work.calls[:-MAX_CALLS]
                 return work
             case kinds.REASONING_CONCLUSION if work is not None and work.sender == envelope.sender:
                 # The answer follows as a chat, so that the text would be there twice.
@@ -118,7 +124,8 @@ class ConversationFeed:
 
         After a restart of the gateway all of them join again.
         """
-        last, tail = next(reversed(self.entries.values()), None), f" {verb}"
+        newest, tail = next(reversed(self.entries), None), f" {verb}"
+        last = None if newest is None else self.entries[newest]
         if last is None or last.key != self._presence or not last.text.endswith(tail):
             last = self.add_note(f"{name}{tail}")
             self._presence = last.key

@@ -5,7 +5,7 @@ compared by it: `a1` and `al` differ.
 """
 
 from collections.abc import Iterable
-from functools import cache
+from functools import lru_cache
 from unicodedata import normalize
 
 
@@ -32,7 +32,7 @@ def _folded(name: str) -> str:
     return normalize("NFC", normalize("NFC", name).casefold())
 
 
-@cache
+@lru_cache(maxsize=4096)
 def _prototype(character: str) -> str:
     from confusable_homoglyphs.confusables import confusables_data  # 1 MB; most spaces never need it
 

@@ -21,6 +21,7 @@ from urllib.parse import quote, urlsplit
 import anyio
 from anyio.abc import TaskStatus
 from mew_listener.descriptors import raise_limit
+from mew_listener.freed_memory import return_freed_memory
 from mew_listener.log_budget import bounded_logs, survived
 from mew_listener.proxies import TrustedProxies
 from mew_listener.request_guard import Advice, RequestGuard
@@ -388,6 +389,7 @@ def run_gateway(
                         serving.cancel()
                     stopping.set()
 
+        return_freed_memory(asyncio.get_running_loop())
         with _plain_errors():
             async with anyio.create_task_group() as tasks:
                 # Until everything has stopped: a further signal must not interrupt that.

@@ -4,11 +4,11 @@ from typing import Any
 
 import anyio
 import pytest
+from mew_protocol.bounded_dict import WEIGHT_BYTES
 from mew_protocol.envelope import Envelope
 from mew_protocol.position import Position
 
 from mew_agent.agent.inbox import (
-    CHAT_BYTES,
     MAX_HELD_CHATS,
     MAX_OVERHEARD_CHATS,
     MAX_QUEUED_CHATS,
@@ -68,7 +68,7 @@ async def test_a_full_inbox_refuses_chats(start_conversation: StartConversation)
 
 async def test_a_long_chat_counts_as_several_short_ones(start_conversation: StartConversation) -> None:
     async with start_conversation() as driver:
-        box, long, admission = inbox(driver), "x" * (10 * CHAT_BYTES), Admission("ignored")
+        box, long, admission = inbox(driver), "x" * (10 * WEIGHT_BYTES), Admission("ignored")
         for number in range(MAX_QUEUED_CHATS):
             admission = await box.add(chat(f"{long}?", name=str(number)), is_busy=True)
             await box.add(chat(long, name=f"o{number}", to=()), is_busy=True)

@@ -109,6 +109,33 @@ async def test_silent_peer_is_asked_a_limited_number_of_times() -> None:
             await me.discover("tools")
 
 
+async def test_silent_peer_delays_one_answer_even_if_it_joins_again() -> None:
+    silent = Shelf(["late"], silent_for=2)
+    async with space_of_peers() as (_, join), join("asker", discover=True) as me:
+        me.discovery.pace = replace(QUICK, answer_seconds=PATIENCE_SECONDS)
+        async with join("more", offers=silent):
+            await until(lambda: "more" in me.peers and len(silent.requested) == 1)
+            await me.discovery.wait_for_first_answers(0.01)
+        await until(lambda: "more" not in me.peers)
+        async with join("more", offers=silent):
+            await until(lambda: "more" in me.peers and len(silent.requested) == 2)
+            for only in ((), ("more",)):
+                with anyio.fail_after(PATIENCE_SECONDS / 2):
+                    await me.discovery.wait_for_first_answers(PATIENCE_SECONDS, *only)
+        await until(lambda: "more" not in me.peers)
+        async with join("more", offers=silent):  # it answers now, so it may be waited for again
+            await until(lambda: names(me, "more") == ["late"])
+            assert not me.discovery._unanswered
+
+
+async def test_a_named_peer_is_asked_without_discovery() -> None:
+    async with space_of_peers() as (_, join), join("more", offers=Shelf(["one"])), join("asker") as me:
+        me.discovery.pace = QUICK
+        await until(lambda: "more" in me.peers)
+        await me.discovery.wait_for_first_answers(PATIENCE_SECONDS, "more")
+        assert names(me, "more") == ["one"]
+
+
 async def test_outdated_answer_is_asked_for_again() -> None:
     shelf = Shelf(["one"])
     async with space_of_peers() as (_, join), join("more", offers=shelf), join("asker", discover=True) as me:

@@ -11,7 +11,7 @@ from mew_spaces.gateway.gateway import serve_gateway
 
 from mew_agent.participant.client import Client, Credentials
 from mew_agent.participant.delivery import MAX_COUNTED_STREAMS, FrameCounts, Message
-from mew_agent.participant.events import EVENT_BUFFER, Listeners
+from mew_agent.participant.events import EVENT_BUFFER, EVENT_BUFFER_BYTES, Listeners
 from mew_agent.participant.gaps import HistoryGap, StreamGap
 from mew_agent.participant.participant import Participant
 from tests.support.faulty_link import faulty_link
@@ -155,3 +155,24 @@ async def test_slow_handlers_get_a_gap_where_events_were_dropped(caplog: pytest.
     assert seen == ["first", *range(EVENT_BUFFER), HistoryGap("handlers_too_slow"), "last"]
     assert len(caplog.messages) == 1
     assert failures == []
+
+
+async def test_few_large_events_that_wait_are_dropped_too() -> None:
+    events, seen, started, resumed = Listeners(), list[object](), anyio.Event(), anyio.Event()
+
+    async def handle(event: object) -> None:
+        started.set()
+        await resumed.wait()
+        seen.append(event)
+
+    events.add(object, handle)
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(events.run, lambda _: None)
+        events.emit(None, "first")
+        await started.wait()
+        for number in range(6):
+            events.emit(None, number, size_bytes=EVENT_BUFFER_BYTES // 4)
+        resumed.set()
+        await until(lambda: len(seen) == 6)
+        tasks.cancel_scope.cancel()
+    assert seen == ["first", 0, 1, 2, 3, HistoryGap("handlers_too_slow")]

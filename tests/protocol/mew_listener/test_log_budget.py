@@ -3,7 +3,7 @@
 import logging
 
 import pytest
-from mew_listener.log_budget import LINES_PER_WINDOW, LogBudget, bounded_logs
+from mew_listener.log_budget import LINES_PER_WINDOW, MAX_LINE_CHARS, UNBOUNDED, LogBudget, bounded_logs
 from mew_spaces.gateway import service
 from mew_spaces.log import sqlite
 from mew_spaces.parts.jetstream import nats_link
@@ -28,6 +28,36 @@ def test_lines_of_one_kind_are_bounded_in_each_window() -> None:
 def test_a_repeated_line_is_logged_once() -> None:
     budget = LogBudget(lines=3)
     assert [budget.filter(record("the same")) for _ in range(5)] == [True] + [False] * 4
+
+
+def test_all_kinds_together_are_bounded() -> None:
+    now = [0.0]
+    budget = LogBudget(all_lines=5, clock=lambda: now[0])
+    assert sum(budget.filter(record(f"kind {number}")) for number in range(50)) == 5
+    now[0] = 60.0
+    after = record("kind 50")
+    assert budget.filter(after)
+    assert after.getMessage() == "kind 50 (45 lines of other kinds were left out)"
+
+
+def test_a_long_line_is_cut() -> None:
+    long = record("invalid line: %s", "x" * 30_000)
+    assert LogBudget().filter(long)
+    assert long.getMessage().endswith("x... (30,014 characters)")
+    assert len(long.getMessage()) < 2 * MAX_LINE_CHARS
+
+
+def test_two_budgets_count_a_line_once() -> None:
+    first, second = LogBudget(lines=1), LogBudget(lines=1)
+    now = record("%s failed", 1)
+    assert all(one.filter(now) for one in (first, second, second))
+
+
+def test_lines_of_a_users_program_always_pass() -> None:
+    budget = LogBudget(lines=1)
+    of_program = record("%s: %s", "agent", "x")
+    vars(of_program).update(UNBOUNDED)
+    assert all(budget.filter(of_program) for _ in range(5))
 
 
 def test_less_severe_lines_are_not_counted() -> None:

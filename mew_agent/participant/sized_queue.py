@@ -1,0 +1,68 @@
+"""A queue for one reader, bounded by the number and the size of what waits.
+
+Owns the bounds. Others choose how large a message is, so a number alone bounds no memory.
+"""
+
+from collections import deque
+from typing import Generic, TypeVar
+
+import anyio
+import anyio.lowlevel
+
+T = TypeVar("T")
+
+
+class SizedQueue(Generic[T]):
+    """Items in their order, until `close`. One item of any size has room in an empty queue."""
+
+    def __init__(self, max_items: int, max_bytes: int) -> None:
+        self._max_items, self._max_bytes = max_items, max_bytes
+        self._items: deque[tuple[T, int]] = deque()
+        self._bytes = 0
+        self._is_closed = False
+        self._changed = anyio.Event()
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @property
+    def is_full(self) -> bool:
+        """True if no further item has room."""
+        return len(self._items) >= self._max_items or self._bytes >= self._max_bytes
+
+    def put_nowait(self, item: T, size_bytes: int = 0) -> None:
+        """Add an item, even to a full queue."""
+        self._items.append((item, size_bytes))
+        self._bytes += size_bytes
+        self._notify()
+
+    async def put(self, item: T, size_bytes: int = 0) -> None:
+        """Add an item as soon as it has room."""
+        while self.is_full:
+            await self._changed.wait()
+        self.put_nowait(item, size_bytes)
+
+    def close(self) -> None:
+        """Let the reader end once it has everything that was added."""
+        self._is_closed = True
+        self._notify()
+
+    def __aiter__(self) -> "SizedQueue[T]":
+        return self
+
+    async def __anext__(self) -> T:
+        await anyio.lowlevel.checkpoint()
+        while not self._items:
+            if self._is_closed:
+                raise StopAsyncIteration
+            await self._changed.wait()
+        was_full = self.is_full
+        item, size_bytes = self._items.popleft()
+        self._bytes -= size_bytes
+        if was_full:
+            self._notify()
+        return item
+
+    def _notify(self) -> None:
+        self._changed.set()
+        self._changed = anyio.Event()
