@@ -28,7 +28,9 @@ from mew_agent.conversation.context_view import ContextView
 from mew_agent.conversation.events import (
     ContextEvent,
     ConversationEvent,
+    HistoryChanged,
     ItemAdded,
+    PromptRead,
     ReplyNotice,
     ResultCut,
     StatusChanged,
@@ -189,6 +191,8 @@ class Agent(Participant):
                 if headroom.mode != "off":
                     word = status_word(WOULD_OVERFLOW, CUT.format(tool=event.tool, tokens=event.omitted_tokens))
                     self.start_soon(self.conversation.emit_status, word)
+            case PromptRead() | HistoryChanged():
+                self._runtime.receipts.follow(event)
             case ReplyNotice():
                 pass
             case _:

@@ -15,10 +15,14 @@ from mew_protocol.context_report import QueuedMessages, SenderSpending, Waiting
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.fit import Delivery, Fit, fit_in
 from mew_protocol.payloads.participant import Compact
+from mew_protocol.payloads.receipts import ReceiptBasis, ReceiptEvent
 from mew_protocol.payloads.system import SpaceFacts
 from mew_protocol.status_word import StatusWord
 
+from mew_agent.context.receipts import MessageKey, MessageRecord
 from mew_agent.context.store import InboxChange, StoredChat
+from mew_agent.conversation.events import HistoryChanged, PromptRead
+from mew_agent.conversation.receipts import NOT_HELD, Holding
 from mew_agent.participant.external_context import GROWTH_PERCENT, STALLED_STATUS, Figures
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.streams import Reasoning
@@ -205,6 +209,25 @@ class Engine(ABC):
     @abstractmethod
     async def answering(self, question: StoredChat, reasoning: Reasoning) -> Answering:
         """Return the maker of the answer to a chat; `reasoning` shows the work to peers."""
+
+    # -- receipts ----------------------------------------------------------------------------------------
+
+    follow_receipts: Callable[[PromptRead | HistoryChanged], None] = staticmethod(lambda _: None)
+    """Takes news of what the context holds, for followers of receipts. The runtime sets it."""
+
+    receipt_basis: ReceiptBasis = "agent_prompt"
+    """How it is known which messages were read."""
+
+    async def holding(self, record: MessageRecord, key: MessageKey, session: str | None) -> Holding:
+        """Return what the context holds of a message, as far as its record tells."""
+        entry = record.newest
+        if entry is None or entry.call is None:
+            return NOT_HELD
+        events = [ReceiptEvent(what="in_prompt", at=entry.call.at, call=entry.call.number)]
+        if entry.form is not None and entry.form != "whole":
+            events.append(ReceiptEvent(what=entry.form, at=entry.form_at))
+        reason = "the agent compacted its context itself" if entry.form == "unknown" else None
+        return Holding(entry.form or "whole", entry.call, reason=reason, events=tuple(events))
 
     # -- figures -----------------------------------------------------------------------------------------
 

@@ -25,9 +25,11 @@ from mew_protocol.payloads.chat import client_of
 from mew_protocol.position import Position
 
 from mew_agent.agent.loop_guard import Verdict, asks_something
+from mew_agent.context.receipts import NO_RECEIPTS, Ending, MessageEnding, MessageKey, ReceiptChange
 from mew_agent.context.store import ChatForm, ChatState, InboxChange, Store, StoredChat, StoreUnusable
 from mew_agent.conversation.model_calls import ModelCalls
 from mew_agent.model.interface import Message, ModelRequest, ToolSpec
+from mew_agent.participant.messenger import timestamp
 
 logger = logging.getLogger("mew_agent.agent.inbox")
 
@@ -233,6 +235,33 @@ class Inbox:
             await self._change(position=JOINING)
         return stored.position
 
+    def find(self, key: MessageKey) -> StoredChat | None:
+        """Return the newest chat with this sender and id that is not finished; None if there is none."""
+        chats = (*self._chats.values(), *(() if self.current is None else (self.current,)))
+        found = (one for one in chats if (one.envelope.sender, one.envelope.id) == (key.sender, key.id))
+        return max(found, key=lambda one: one.number, default=None)
+
+    def senders_of(self, message_id: str) -> tuple[str, ...]:
+        """Return the participants whose unfinished chats have this id."""
+        chats = (*self._chats.values(), *(() if self.current is None else (self.current,)))
+        return tuple(dict.fromkeys(one.envelope.sender for one in chats if one.envelope.id == message_id))
+
+    def place_of(self, chat: StoredChat) -> int | None:
+        """Return the place of a chat among those that wait for an answer, from 1; None if it does not wait."""
+        if self._chats.get(chat.number) is not chat or chat.state != "queued":
+            return None
+        begun = len(self.in_state(*QUEUED[1:]))
+        waiting: dict[str, list[int]] = {}
+        for one in self.in_state("queued"):
+            waiting.setdefault(one.envelope.sender, []).append(one.number)
+        turns = {owner: turn for turn, owner in enumerate(self._served, start=1)}
+        order = sorted(waiting, key=lambda sender: (turns.get((sender,), 0), waiting[sender][0]))
+        own = chat.envelope.sender
+        earlier = waiting[own].index(chat.number)  # senders take turns: each other one has as many answers before it
+        before = order[: order.index(own)]
+        others = sum(min(len(waiting[one]), earlier + (one in before)) for one in order if one != own)
+        return begun + earlier + others + 1
+
     def is_outdated(self, chat: StoredChat, max_age_seconds: float) -> bool:
         """Return whether a chat from before the start is older than this; chats that arrived since then never are.
 
@@ -273,7 +302,7 @@ class Inbox:
             refusal = self._limit_reached(chat.sender, verdict) or refusal
         if refusal is not None:
             # The position moves on: after a restart, the chat would come again although its sender has the refusal.
-            await self._change(position=position)
+            await self._change(position=position, ending=_ended(chat, "refused", refusal))
             return Admission("refused", refusal)
         stored = self._stored(chat, position, age_seconds, is_past=is_past)
         if is_for_us is None:
@@ -323,14 +352,16 @@ class Inbox:
     async def cancel(self, cancel: Envelope, *, position: Position | None = None) -> None:
         """Remove the queued chats that a `chat/cancel` refers to, and mark the one being answered as cancelled."""
         waiting = self.in_state("queued", "held", "no_room")
-        gone = [chat.number for chat in waiting if is_about(cancel, chat.envelope)]
-        for number in gone:
-            del self._chats[number]
+        gone = [chat for chat in waiting if is_about(cancel, chat.envelope)]
+        for chat in gone:
+            del self._chats[chat.number]
         current = self.current
         if current is not None and is_about(cancel, current.envelope):
             await self.mark_cancelled(position)
-        if gone:
-            await self._change(removed=gone, position=position)
+        for chat in gone:
+            await self._change(
+                removed=(chat.number,), position=position, ending=_ended(chat.envelope, "cancelled", "by its sender")
+            )
 
     async def release(self, senders: Collection[str]) -> None:
         """Queue the held chats of these senders that ask something; keep the others as context."""
@@ -356,7 +387,8 @@ class Inbox:
         """Remove a chat that is held because it does not fit; `position` as in `make_room_for`."""
         if self._chats.get(chat.number) is chat:
             del self._chats[chat.number]
-            await self._change(removed=(chat.number,), position=position)
+            ending = _ended(chat.envelope, "cancelled", "it did not fit, and its sender cancelled it")
+            await self._change(removed=(chat.number,), position=position, ending=ending)
 
     async def reached(self, position: Position | None) -> None:
         """Note that everything up to this position is handled. It is stored now and then, and with each chat."""
@@ -371,7 +403,8 @@ class Inbox:
         for chat in self.in_state(*QUEUED):
             if self.id_for(chat, "answer") == answer.id:
                 del self._chats[chat.number]
-                await self._change(removed=(chat.number,))
+                ending = _ended(chat.envelope, "answered", answer=answer.id)
+                await self._change(removed=(chat.number,), ending=ending)
 
     # -- answering ---------------------------------------------------------------------------------------
 
@@ -417,9 +450,11 @@ class Inbox:
         """Remove a chat that needs nothing more; does nothing for one that was put back or is remembered."""
         if self.current is None:
             return
-        self.current = None
+        ended, self.current = self.current, None
         self._restored.discard(chat.number)
-        await self._change(removed=(chat.number,))
+        answer = self.id_for(ended, "answer") if ended.answer is not None and ended.state == "answered" else None
+        ending = _ended(ended.envelope, "cancelled" if answer is None else "answered", answer=answer)
+        await self._change(removed=(chat.number,), ending=ending)
 
     def put_back(self, chat: StoredChat) -> None:
         """Return a chat to the head of the queue."""
@@ -461,19 +496,25 @@ class Inbox:
         """Make a chat the last one in this state. Forgets the oldest overheard chats beyond the limit."""
         self._chats.pop(chat.number, None)
         self._chats[chat.number] = chat = replace(chat, state=state)
-        overheard, forgotten = Shares[int](), list[int]()
+        overheard, forgotten = Shares[int](), list[StoredChat]()
         for one in self.in_state("overheard"):
             overheard.add(one.number, one.envelope.sender, one.weight)
         while (number := overheard.surplus(MAX_OVERHEARD_CHATS)) is not None:
             overheard.discard(number)
-            forgotten.append(number)
-            del self._chats[number]
-        await self._change(chat, removed=forgotten, position=position)
+            forgotten.append(self._chats.pop(number))
+        await self._change(chat, position=position)
+        for one in forgotten:
+            ending = _ended(one.envelope, "refused", f"more than {MAX_OVERHEARD_CHATS} messages waited as context")
+            await self._change(removed=(one.number,), ending=ending)
         if state == "queued":
             self._arrived.set()
 
     async def _change(
-        self, *chats: StoredChat, removed: Sequence[int] = (), position: Position | str | None = None
+        self,
+        *chats: StoredChat,
+        removed: Sequence[int] = (),
+        position: Position | str | None = None,
+        ending: MessageEnding | None = None,
     ) -> None:
         """Store a change. If the store fails, the agent still answers; only a restart would forget it."""
         old = self._stored_position
@@ -482,7 +523,8 @@ class Inbox:
             position = position if position.sequence > old.sequence else None
         try:
             place = None if position is None else str(position)
-            await self._store.change_inbox(InboxChange(chats, tuple(removed), place))
+            receipts = NO_RECEIPTS if ending is None else ReceiptChange(endings=(ending,))
+            await self._store.change_inbox(InboxChange(chats, tuple(removed), place, receipts))
         except StoreUnusable as error:
             logger.warning("inbox not stored: %s", error)
             return
@@ -492,6 +534,12 @@ class Inbox:
 def _place(turns: Mapping[tuple[str, ...], int], chat: StoredChat) -> tuple[int, ...]:
     """Return the place in the queue: a chat that was begun is first, then senders and clients by their last turns."""
     return (0,) if chat.state != "queued" else tuple(turns.get(owner, 0) for owner in _owners(chat))
+
+
+def _ended(chat: Envelope, what: Ending, reason: str | None = None, answer: str | None = None) -> MessageEnding:
+    session = chat.body.get("session")
+    key = MessageKey(chat.sender, chat.id)
+    return MessageEnding(key, what, timestamp(), session if isinstance(session, str) else None, answer, reason)
 
 
 def _owners(chat: StoredChat) -> tuple[tuple[str, ...], ...]:

@@ -27,7 +27,9 @@ from mew_agent.agent.engine import Answering, Engine
 from mew_agent.agent.headroom import HeadroomCheck
 from mew_agent.agent.inbox import QUEUED, AddressFilter, Admission, Inbox, is_about
 from mew_agent.agent.loop_guard import LoopGuard, Verdict
+from mew_agent.agent.receipts import AgentReceipts
 from mew_agent.agent.staggering import StaggeredCompactions
+from mew_agent.context.receipts import MessageKey
 from mew_agent.context.store import InboxChange, Store, StoredChat
 from mew_agent.conversation.texts import GAVE_UP, TOO_OLD
 from mew_agent.errors import GatewayError, NotConfirmed, NotConnected, NotPermitted
@@ -198,6 +200,8 @@ class AgentRuntime(Hooks):
         self._budgets = SenderBudgets(limits.tokens_per_hour, budgets)
         address_filter.on_spent = self._budgets.record
         self.headroom = HeadroomCheck(me, engine, self.inbox)
+        self.receipts = AgentReceipts(me.messenger, self.inbox, store, engine.holding, engine.receipt_basis)
+        me.control.receipts, engine.follow_receipts = self.receipts, self.receipts.follow
         self.staggered = StaggeredCompactions(me, engine.compacts, max_compacting)
         self.turn: ChatTurn | None = None
         """The turn that runs now."""
@@ -213,6 +217,7 @@ class AgentRuntime(Hooks):
         position, client = await self.inbox.load(), self._me.session.client
         self._loops.restore(chat.envelope for chat in self.inbox.in_state("held"))
         await self._budgets.load()
+        await self.receipts.load()
         if position is not None:
             client.first_delivery = DeliveryRequest(since=position, batches_presence=True)
         elif self.inbox.skips_past:
@@ -325,6 +330,7 @@ class AgentRuntime(Hooks):
                 self._budget_news()
             if is_done:
                 await self.inbox.finish(chat)
+                self.receipts.changed(MessageKey(sender, chat.envelope.id))
 
     # -- what arrives ------------------------------------------------------------------------------------
 
@@ -406,6 +412,8 @@ class AgentRuntime(Hooks):
         )
         if admission.outcome in ("next", "queued", "kept"):
             await self.headroom.count_queued()
+        if admission.outcome != "ignored":
+            await self.receipts.arrived(chat)
         # What follows is sent by tasks: while the gateway is away, sending waits, and nothing else would be received.
         if fit is not None and is_answered and admission.outcome != "refused":
             warn = partial(self.headroom.warn, chat, fit, is_held=admission.outcome == "held")
@@ -427,7 +435,7 @@ class AgentRuntime(Hooks):
     async def _acknowledge(self, chat: Envelope, admission: Admission) -> None:
         if admission.outcome == "refused":
             await self._me.messenger.refuse_chat(chat, admission.problem)
-        elif self._me.may_send(kinds.CHAT_ACKNOWLEDGE):
+        elif self._me.may_send(kinds.CHAT_ACKNOWLEDGE) and chat.body.get("receipts") is not True:
             payload = {"status": "queued"}
             await self._me.send(kinds.CHAT_ACKNOWLEDGE, payload, to=(chat.sender,), correlation_id=(chat.id,))
 

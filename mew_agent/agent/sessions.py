@@ -36,14 +36,16 @@ from mew_agent.config.policy_choice import server_refusal
 from mew_agent.context.history import History
 from mew_agent.context.policy import compact_at_tokens, output_reserve_tokens
 from mew_agent.context.policy.rules import CompactRule
+from mew_agent.context.receipts import MessageKey, MessageRecord
 from mew_agent.context.sqlite_store import MemoryStore, SqliteStore
 from mew_agent.context.store import Store, StoredChat, StoreLimits, StoreUnusable
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import resolve_window
 from mew_agent.conversation.conversation import Conversation
-from mew_agent.conversation.events import ConversationEvent, StatusChanged
+from mew_agent.conversation.events import ConversationEvent, HistoryChanged, PromptRead, StatusChanged
 from mew_agent.conversation.model_calls import CALL_BOUND_SECONDS, ConversationOptions
 from mew_agent.conversation.pins import SETTINGS_ORIGIN, SPACE_ORIGIN, PinTools, pins_of_space
+from mew_agent.conversation.receipts import Holding
 from mew_agent.conversation.texts import DEFAULT_SYSTEM_PROMPT
 from mew_agent.errors import ConfigError, MewAgentError
 from mew_agent.model.builtin import builtin_model
@@ -147,6 +149,12 @@ class ModelParts:
     call_bound_seconds: float = CALL_BOUND_SECONDS
 
 
+def session_key(participant: str, name: str) -> SessionKey:
+    """Return the key of the session that a participant's chat names."""
+    # The gateway does not check this name, and one that breaks the rules still separates conversations.
+    return participant, name if re.fullmatch(SESSION_NAME, name) else _file_name((participant, name))
+
+
 class ConversationEngine(Engine):
     """The engine of our own: all conversations of one agent."""
 
@@ -224,8 +232,7 @@ class ConversationEngine(Engine):
         """Return the conversation in which to answer a chat with this `session`; opened if it is new."""
         if not isinstance(name, str) or name == MAIN_SESSION:
             return self.main
-        # The gateway does not check this key, and a name that breaks the rules still separates conversations.
-        key = (participant, name if re.fullmatch(SESSION_NAME, name) else _file_name((participant, name)))
+        key = session_key(participant, name)
         session = self._sessions.pop(key, None)
         if session is None:
             self._use(key)
@@ -281,6 +288,17 @@ class ConversationEngine(Engine):
             if self._window_retries > MAX_WINDOW_RETRIES:
                 return
         await self.discover_window()
+
+    receipt_basis = "prompt"
+
+    async def holding(self, record: MessageRecord, key: MessageKey, session: str | None) -> Holding:
+        if session in (None, MAIN_SESSION):
+            return await self.main.conversation.receipts.of(record)
+        found = self._sessions.get(session_key(key.sender, session))
+        if found is None:
+            return Holding("gone", reason=f"the session '{session}' was deleted")
+        conversation = found.conversation
+        return await conversation.receipts.of(await conversation.state.store.message(key))
 
     @property
     def compacts(self) -> Conversation:
@@ -417,6 +435,8 @@ class ConversationEngine(Engine):
                 # The agent's report contains the figures. While a session compacts, the agent does: others wait for it.
                 word = event.word if event.word is not None and event.word.word == "compacting" else None
                 await self._me.control.send(self.main.conversation.status(word), None)
+            elif isinstance(event, PromptRead | HistoryChanged):
+                self.follow_receipts(event)
 
         session.conversation.events.subscribe(follow)
         self._shown[key] = _shown(key, session.conversation.status())

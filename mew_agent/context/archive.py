@@ -60,6 +60,18 @@ class ArchivedCompaction:
 
 
 @dataclass(frozen=True, slots=True)
+class ItemLife:
+    """An item as it was added, and each change of the context since it first left, oldest first.
+
+    `took` are the numbers of the changes that took this item.
+    """
+
+    item: Item
+    changes: tuple[ArchivedCompaction, ...] = ()
+    took: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class LeavingItems:
     """The items about to leave the context, with the current summary."""
 

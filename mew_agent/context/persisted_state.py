@@ -78,3 +78,4 @@ class PersistedState(BaseModel):
     policy: str | None = None
     pins: tuple[Pin, ...] = ()  # those that participants and the agent itself made
     pins_made: int = 0
+    prompts_made: int = 0  # main calls so far, which receipts number

@@ -14,7 +14,7 @@ from typing import Any, Final
 from mew_protocol.payloads.compactions import CompactionEntry
 from pydantic import TypeAdapter
 
-from mew_agent.context.archive import ArchivedCompaction, query_of, searchable
+from mew_agent.context.archive import ArchivedCompaction, ItemLife, query_of, searchable
 from mew_agent.context.history import Item
 
 logger = logging.getLogger("mew_agent.context.sqlite_archive")
@@ -95,6 +95,27 @@ def archived(db: sqlite3.Connection, number: int) -> ArchivedCompaction | None:
     except ValueError as error:
         logger.warning("compaction %d is damaged in the session file: %s", number, error)
         return ArchivedCompaction(entry.model_copy(update={"problem": "damaged"}))
+
+
+def life_of(db: sqlite3.Connection, seq: int) -> ItemLife | None:
+    """Return an item as it was added, with the changes since it first left; None if it is not stored any more."""
+    row = db.execute("SELECT original FROM items WHERE seq = ?", (seq,)).fetchone()
+    if row is None:
+        return None
+    took = frozenset(number for (number,) in db.execute("SELECT compaction FROM archive WHERE seq = ?", (seq,)))
+    since = db.execute("SELECT number, record FROM compactions WHERE number >= ? ORDER BY 1", (min(took, default=-1),))
+    changes = [_without_items(number, record) for number, record in since] if took else []
+    return ItemLife(item_from(row[0]), tuple(one for one in changes if one is not None), took)
+
+
+def _without_items(number: int, record: str) -> ArchivedCompaction | None:
+    """Return a change without its items; None if its row is damaged."""
+    try:
+        change = _ARCHIVED.validate_python(json.loads(record))
+    except ValueError as error:
+        logger.warning("compaction %d is damaged in the session file: %s", number, error)
+        return None
+    return replace(change, entry=change.entry.model_copy(update={"number": number}))
 
 
 def _entry(number: int, record: str, undone_by: int | None, stored_items: int) -> CompactionEntry:

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Final
 
 from mew_agent.context.sqlite_archive import ARCHIVE_TABLES, drop_index
+from mew_agent.context.sqlite_receipts import RECEIPT_TABLES, prune_receipts
 from mew_agent.context.store import StoreDamaged, StoreLimits, StoreUnusable
 
-SCHEMA_VERSION: Final = 3
-"""Version 2 added the inbox to version 1, the version of files that name none; version 3 added the archive. Creating
-the tables that are missing is the whole migration, so each file gets them when it is opened."""
+SCHEMA_VERSION: Final = 4
+"""Version 2 added the inbox to version 1, the version of files that name none; version 3 added the archive, version 4
+the receipts. Creating the tables that are missing is the whole migration, so each file gets them when it is opened."""
 
 _TABLES: Final = f"""{ARCHIVE_TABLES}
 CREATE TABLE IF NOT EXISTS items (
@@ -26,7 +27,7 @@ CREATE INDEX IF NOT EXISTS items_by_id ON items (id);
 CREATE TABLE IF NOT EXISTS calls (number INTEGER PRIMARY KEY AUTOINCREMENT, role TEXT NOT NULL, record TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS state (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS inbox (number INTEGER PRIMARY KEY, chat TEXT NOT NULL);
-"""
+{RECEIPT_TABLES}"""
 
 _RESCUED: Final = {
     "items": ("seq",),
@@ -35,6 +36,9 @@ _RESCUED: Final = {
     "state": ("key",),
     "compactions": ("number",),
     "archive": ("compaction", "seq"),
+    "prompts": ("number",),
+    "endings": ("number",),
+    "follows": ("number",),
 }
 """The key of each table that is saved from a damaged file; the full-text index is rebuilt."""
 _PRUNED_PARTS: Final = 8
@@ -187,6 +191,8 @@ def prune(connection: sqlite3.Connection, limits: StoreLimits, now: datetime) ->
     if limits.max_bytes is not None and _size(connection) > limits.max_bytes:
         more_items, more_calls = _shrink(connection, limits.max_bytes * 3 // 4)
         items, calls = items + more_items, calls + more_calls
+    with connection:
+        prune_receipts(connection)
     if items or calls:
         connection.execute("VACUUM")
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -18,10 +18,11 @@ import anyio.to_thread
 from mew_protocol.payloads.compactions import CompactionEntry
 from pydantic import TypeAdapter, ValidationError
 
-from mew_agent.context import sqlite_archive
-from mew_agent.context.archive import ArchivedCompaction
+from mew_agent.context import sqlite_archive, sqlite_receipts
+from mew_agent.context.archive import ArchivedCompaction, ItemLife
 from mew_agent.context.history import Item
 from mew_agent.context.persisted_state import CallRecord
+from mew_agent.context.receipts import NO_RECEIPTS, Follow, MessageKey, MessageRecord
 from mew_agent.context.sqlite_archive import item_from, text_of
 from mew_agent.context.sqlite_schema import Pruned, open_session_file, open_session_in_memory, prune, set_aside
 from mew_agent.context.store import (
@@ -121,6 +122,8 @@ class SqliteStore(Store):
                 db.execute("INSERT INTO calls (role, record) VALUES (?, ?)", (call.role, record))
             state = json.dumps(_SESSION.dump_python(session, mode="json", exclude={"items"}))
             db.execute("INSERT OR REPLACE INTO state VALUES ('session', ?)", (state,))
+            if change.receipts is not NO_RECEIPTS:
+                sqlite_receipts.change_receipts(db, change.receipts)
             _change_inbox(db, change.inbox)
             return number
 
@@ -161,6 +164,18 @@ class SqliteStore(Store):
         seqs = await self._run(lambda db: sqlite_archive.search(db, words, limit))
         rows = [await self._rows("SELECT original FROM items WHERE seq = ?", seq) for seq in seqs]
         return [item_from(text) for found in rows for (text,) in found]
+
+    async def message(self, key: MessageKey) -> MessageRecord:
+        return await self._run(lambda db: sqlite_receipts.record_of(db, key))
+
+    async def senders_of(self, message_id: str) -> list[str]:
+        return await self._run(lambda db: sqlite_receipts.senders_of(db, message_id))
+
+    async def follows(self) -> list[Follow]:
+        return await self._run(sqlite_receipts.follows)
+
+    async def life_of(self, seq: int) -> ItemLife | None:
+        return await self._run(lambda db: sqlite_archive.life_of(db, seq))
 
     async def items(self, newest: int | None = None) -> list[Item]:
         """Return all items as they were added, in context or not, or the `newest` ones, oldest first."""
@@ -288,6 +303,8 @@ def _change_inbox(db: sqlite3.Connection, change: InboxChange) -> None:
     db.executemany("DELETE FROM inbox WHERE number = ?", [(number,) for number in change.removed])
     if change.position is not None:
         db.execute("INSERT OR REPLACE INTO state VALUES ('position', ?)", (change.position,))
+    if change.receipts is not NO_RECEIPTS:
+        sqlite_receipts.change_receipts(db, change.receipts)
 
 
 def _chat_text(chat: StoredChat) -> str:

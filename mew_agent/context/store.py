@@ -13,9 +13,10 @@ from typing import Literal, Protocol
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.compactions import CompactionEntry
 
-from mew_agent.context.archive import ArchivedCompaction
+from mew_agent.context.archive import ArchivedCompaction, ItemLife
 from mew_agent.context.history import Item, Summary
 from mew_agent.context.persisted_state import CallRecord, PersistedState, SavedContext
+from mew_agent.context.receipts import NO_RECEIPTS, Follow, MessageKey, MessageRecord, ReceiptChange
 from mew_agent.errors import MewAgentError
 
 ChatState = Literal["queued", "answering", "answered", "cancelled", "overheard", "held", "no_room"]
@@ -89,11 +90,15 @@ class StoredChat:
 
 @dataclass(frozen=True, slots=True)
 class InboxChange:
-    """A change of the inbox: chats added or replaced, chats removed (by number), and the position reached if new."""
+    """A change of the inbox: chats added or replaced, chats removed (by number), and the position reached if new.
+
+    `receipts` are facts about these chats.
+    """
 
     put: tuple[StoredChat, ...] = ()
     removed: tuple[int, ...] = ()
     position: str | None = None
+    receipts: ReceiptChange = NO_RECEIPTS
 
 
 UNCHANGED = InboxChange()
@@ -103,7 +108,8 @@ UNCHANGED = InboxChange()
 class SessionChange:
     """One change of a session: items are added, evicted (by seq), replaced by stubs, or restored.
 
-    `compaction` archives what the same change evicts and replaces, or undoes an earlier one.
+    `compaction` archives what the same change evicts and replaces, or undoes an earlier one. `receipts` are facts about
+    the messages that the items hold.
     """
 
     added: Sequence[Item] = ()
@@ -113,6 +119,7 @@ class SessionChange:
     restored: Sequence[Item] = ()
     compaction: ArchivedCompaction | None = None
     inbox: InboxChange = UNCHANGED
+    receipts: ReceiptChange = NO_RECEIPTS
 
 
 NO_CHANGE = SessionChange()
@@ -155,6 +162,18 @@ class Store(Protocol):
 
     async def search(self, words: str, limit: int) -> list[Item]:
         """Return items that left the context or became notes, and contain these words, the best match first."""
+
+    async def message(self, key: MessageKey) -> MessageRecord:
+        """Return all that is kept of a message for its receipt."""
+
+    async def senders_of(self, message_id: str) -> list[str]:
+        """Return the participants that sent a message with this id, the newest first."""
+
+    async def follows(self) -> list[Follow]:
+        """Return who follows the receipt of which message, the newest thousand."""
+
+    async def life_of(self, seq: int) -> ItemLife | None:
+        """Return an item as it was added, with the changes since it first left; None if it is not stored any more."""
 
     async def calls(self, newest: int | None = None) -> list[CallRecord]:
         """Return all calls, or the `newest` ones, oldest first."""

@@ -22,13 +22,14 @@ from mew_agent.context.history import Item, Summary
 from mew_agent.context.measures import kept_reply_tokens
 from mew_agent.context.persisted_state import CallRecord, PersistedState
 from mew_agent.context.policy import NO_FLAGS, Action, CompactionMethod, GenerationFlags, Phase
+from mew_agent.context.receipts import NO_RECEIPTS, MessageKey, Prompted, ReceiptChange
 from mew_agent.context.reminders import Reminders
 from mew_agent.context.spending import SummarySpending
 from mew_agent.context.store import NO_CHANGE, UNCHANGED, InboxChange, Session, SessionChange, Store
 from mew_agent.context.suggestions import SavingSuggestions
 from mew_agent.context.tracker import Tracker
 from mew_agent.conversation import texts
-from mew_agent.conversation.events import ConversationEvents, ItemAdded, ResultCut
+from mew_agent.conversation.events import ConversationEvents, HistoryChanged, ItemAdded, ResultCut
 from mew_agent.conversation.pins import ContextPins
 from mew_agent.model.interface import Image, ModelReply, ToolCall, Window
 from mew_agent.participant.messenger import timestamp
@@ -73,6 +74,8 @@ class ContextState:
         self.pending_prompts: tuple[str, ...] = ()  # prompts of the policy that enter the history before the next call
         self.planned_clear: str | None = None  # why the context is cleared before the next call; None if it is not
         self.answering_turn: int | None = None  # the turn being answered, which nothing may remove; None between turns
+        self.prompts_made = 0
+        """The number of main calls so far; receipts name calls by it."""
         self.has_cut_results = False
         """Whether the history contains a shortened tool result, whose full text is in the store."""
         self._suggestions = SavingSuggestions(tracker)
@@ -97,12 +100,13 @@ class ContextState:
         history.revision, history.next_seq, history.turn = session.revision, session.next_seq, session.turn
         self.tracker.restored(session.context, counted)
         self._restore(session.persisted)
+        await self.save(SessionChange(receipts=ReceiptChange(is_restart=True)))
         # A process that dies during a tool call leaves a call without a result, which no provider accepts.
         await self.close_open_calls(RESTARTED_RESULT)
 
     def _restore(self, persisted: PersistedState) -> None:
         """Restore the decisions of the policy; after a change of policy only pins and own reminders remain."""
-        pins, made = persisted.pins, persisted.pins_made
+        pins, made, self.prompts_made = persisted.pins, persisted.pins_made, persisted.prompts_made
         if persisted.policy not in (None, self.tracker.policy.name):
             own = tuple(reminder for reminder in persisted.reminders if reminder.owner is None)
             persisted = PersistedState(reminders=own, reminders_made=persisted.reminders_made)
@@ -125,6 +129,7 @@ class ContextState:
             policy=self.tracker.policy.name,
             pins=self.pins.made_here if self._stores_pins else (),
             pins_made=self.pins.made if self._stores_pins else 0,
+            prompts_made=self.prompts_made,
         )
 
     async def save(self, change: SessionChange = NO_CHANGE) -> int | None:
@@ -176,7 +181,8 @@ class ContextState:
         size = await self.sizes.measure(text)
         item_id = envelope_id if whole is None else whole[0]
         item = self.history.append("user", text, id=item_id, at=timestamp(), name=sender, envelope_id=envelope_id)
-        return await self._enter(item, size, inbox, None if whole is None else whole[1])
+        source = MessageKey(sender, envelope_id)
+        return await self._enter(item, size, inbox, None if whole is None else whole[1], source)
 
     async def add_prompt(self, text: str) -> Item:
         """Add a prompt of the policy: a user message that is marked as a notice."""
@@ -196,8 +202,12 @@ class ContextState:
         limit_tokens: int | None = None,
         size: Size | None = None,
         images: tuple[Image, ...] = (),
+        source: MessageKey | None = None,
     ) -> Item:
-        """Add a tool result, shortened to `limit_tokens`; the store keeps all of it. `size`: of the full result."""
+        """Add a tool result, shortened to `limit_tokens`; the store keeps all of it. `size`: of the full result.
+
+        `source` is the message of a peer that it came in.
+        """
         item_id = str(uuid4())
         part = None if limit_tokens is None else await self._shortened(result, limit_tokens, item_id)
         content = result if part is None else part
@@ -205,7 +215,7 @@ class ContextState:
             size = await self.sizes.measure(content)
         item = self.history.append("tool", content, id=item_id, at=timestamp(), tool_call_id=call.id, images=images)
         self.has_cut_results = self.has_cut_results or part is not None
-        await self._enter(item, size, whole=None if part is None else result)
+        await self._enter(item, size, whole=None if part is None else result, source=source)
         if part is not None:
             await self.events.emit(ResultCut(call.name, self.project(result) - self.project(part)))
         return item
@@ -215,9 +225,10 @@ class ContextState:
         default: str,
         results: Mapping[str, str] | None = None,
         images: Mapping[str, tuple[Image, ...]] | None = None,
+        sources: Mapping[str, MessageKey] | None = None,
     ) -> None:
         """Give every open tool call its result by call id, in the order of the calls, or else the `default`."""
-        given, shown = results or {}, images or {}
+        given, shown, sources = results or {}, images or {}, sources or {}
         sizes = {
             call_id: await self.sizes.measure(given[call_id]) for call_id in self.history.open_calls() & given.keys()
         }
@@ -228,7 +239,8 @@ class ContextState:
             if call.id not in self.history.open_calls():
                 continue  # a control removed the call while results before this one entered
             text = given.get(call.id, default)
-            await self.add_tool_result(call, text, limits.get(call.id), sizes.get(call.id), shown.get(call.id, ()))
+            limit, size, image = limits.get(call.id), sizes.get(call.id), shown.get(call.id, ())
+            await self.add_tool_result(call, text, limit, size, image, sources.get(call.id))
 
     def _limits_of(self, sizes: Mapping[str, Size]) -> Mapping[str, int]:
         """Return how many tokens each of these tool results may have in the context, by call id."""
@@ -240,11 +252,11 @@ class ContextState:
         tokens = {call_id: size.tokens(calibration) for call_id, size in sizes.items()}
         return self.result_bound.limits(tokens, self.room())
 
-    async def add_reply(self, reply: ModelReply, call: CallRecord, *, last_seq: int, fingerprint: str) -> Item:
-        """Add the reply of a main call, its reported usage and its record. `last_seq` is the newest item it sent."""
+    async def add_reply(self, reply: ModelReply, call: CallRecord, *, prompted: Prompted, fingerprint: str) -> Item:
+        """Add the reply of a main call, its reported usage and its record. `prompted` is the prompt that it answers."""
         tracker, calls = self.tracker, "".join(f"{one.name}{one.arguments}" for one in reply.tool_calls)
         size = await self.sizes.measure(f"{reply.text}{calls}")
-        problem = tracker.call_kept(call, last_seq=last_seq, fingerprint=fingerprint, backend=reply.backend)
+        problem = tracker.call_kept(call, last_seq=prompted.last_seq, fingerprint=fingerprint, backend=reply.backend)
         if problem is not None:
             logger.warning("implausible usage ignored (%s)", problem)
             reply, call = replace(reply, usage=None), replace(call, usage=None)
@@ -262,14 +274,26 @@ class ContextState:
             thinking=thinking,
         )
         tracker.reply_added(item, size.counted_tokens, size.units)
-        await self.save(SessionChange(added=(item,), call=call))
+        await self.save(SessionChange(added=(item,), call=call, receipts=ReceiptChange(prompted=prompted)))
         return item
 
-    async def _enter(self, item: Item, size: Size, inbox: InboxChange = UNCHANGED, whole: str | None = None) -> Item:
-        """Count and store an item. If it is a part of a text, the store also keeps the `whole` text."""
+    async def _enter(
+        self,
+        item: Item,
+        size: Size,
+        inbox: InboxChange = UNCHANGED,
+        whole: str | None = None,
+        source: MessageKey | None = None,
+    ) -> Item:
+        """Count and store an item. If it is a part of a text, the store also keeps the `whole` text.
+
+        `source` is the message that it came in.
+        """
         self.tracker.item_added(item, size.counted_tokens, size.units)
         original = item if whole is None else replace(item, content=whole)
-        await self.save(SessionChange(added=(original,), replaced=() if whole is None else (item,), inbox=inbox))
+        replaced = () if whole is None else (item,)
+        receipts = NO_RECEIPTS if source is None else ReceiptChange(seqs=((item.seq, source),))
+        await self.save(SessionChange(added=(original,), replaced=replaced, inbox=inbox, receipts=receipts))
         await self.events.emit(ItemAdded(item.seq))
         return item
 
@@ -320,6 +344,7 @@ class ContextState:
         compaction = leaving.archived(outcome.as_last_compaction(at), self.history.summary, origin)
         evicted = [item.seq for item in result.evicted]
         await self.save(SessionChange(evicted=evicted, replaced=result.stubs, compaction=compaction))
+        await self._announce_change()
         return result
 
     async def record_failed_compaction(self) -> None:
@@ -350,6 +375,7 @@ class ContextState:
         last = result.outcome.as_last_compaction(timestamp())
         compaction = None if origin is None else leaving.archived(last, self.history.summary, origin)
         await self.save(SessionChange(evicted=[item.seq for item in result.evicted], compaction=compaction))
+        await self._announce_change()
         return len(result.evicted)
 
     def span_of_turn(self, turn: int) -> tuple[int, int] | None:
@@ -372,6 +398,7 @@ class ContextState:
         self.pending_prompts = (texts.CONTEXT_CLEARED.format(reason=reason),) if reason else ()
         self.planned_clear = None
         await self.save(SessionChange(evicted=removed, compaction=compaction))
+        await self._announce_change()
 
     async def put_back(self, archived: ArchivedCompaction, origin: Origin) -> tuple[int, CutOutcome]:
         """Undo a change: its items and the summary before it return. Returns the new entry's number and figures."""
@@ -381,7 +408,12 @@ class ContextState:
         outcome = self.tracker.put_back(back.returned, back.replaced, archived.point, counted)
         entry = entry_of(outcome.as_last_compaction(timestamp()), 0, origin, undoes=archived.entry.number)
         undo = ArchivedCompaction(entry, before=before, after=archived.before)
-        return await self.save(SessionChange(restored=(*back.returned, *back.replaced), compaction=undo)) or 0, outcome
+        number = await self.save(SessionChange(restored=(*back.returned, *back.replaced), compaction=undo))
+        await self._announce_change()
+        return number or 0, outcome
+
+    async def _announce_change(self) -> None:
+        await self.events.emit(HistoryChanged(self.history.revision))
 
     def _leaving(self, span: tuple[int, int] | None, stub_seqs: Sequence[int] = ()) -> LeavingItems:
         """Return the items that a removal of this span, and of these tool results, takes."""

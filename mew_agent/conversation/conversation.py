@@ -37,6 +37,7 @@ from mew_agent.conversation.events import (
     SavingSuggested,
 )
 from mew_agent.conversation.model_calls import CallInterrupted, ConversationOptions, ModelCalls, ReplyListener
+from mew_agent.conversation.receipts import ContextReceipts
 from mew_agent.errors import MewAgentError, ModelError, PolicyStopped, ToolsUnsupported
 from mew_agent.model.interface import Model, ModelEvent, ModelReply, ReasoningDelta, TextDelta, ToolCall, Window
 from mew_agent.participant.controls import waiting_status
@@ -275,6 +276,7 @@ class Conversation:
         self.calls = ModelCalls(model, self.state, options)
         self.archive = ContextArchive(self.state, lambda: self.calls.between_calls(stops_summary=True))
         """What left the context, to read and search; `undo` brings it back."""
+        self.receipts = ContextReceipts(self.state, self.calls)
         self.context_tools = ContextTools(self.state)
         self.compaction_error: str | None = None
         """Why the newest compaction by the policy failed; None if it did not, or had nothing to remove."""

@@ -83,6 +83,20 @@ class ItemAdded:
 
 
 @dataclass(frozen=True, slots=True)
+class PromptRead:
+    """The model began to answer a main call, so it has read the prompt."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryChanged:
+    """Items left the history or returned to it. `revision` is the new one."""
+
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
 class ResultCut:
     """A tool result would overflow the context: `omitted_tokens` (projected) of it stay outside."""
 
@@ -111,7 +125,7 @@ class ReplyNotice:
 ContextEvent = LevelChanged | RedlineApproached | RedlineCrossed | SavingSuggested | ContextCleared | ContextCompacted
 """What programs may subscribe to; see `Agent.on_context_event`."""
 
-ConversationEvent = ContextEvent | StatusChanged | ItemAdded | ResultCut | ReplyNotice
+ConversationEvent = ContextEvent | StatusChanged | ItemAdded | PromptRead | HistoryChanged | ResultCut | ReplyNotice
 
 EventListener = Callable[[ConversationEvent], Awaitable[None]]
 

@@ -11,11 +11,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, TypeVar, assert_never
+from typing import Any, Final, TypeVar, assert_never
 from uuid import uuid4
 
 import anyio
 from mew_protocol.context_report import Waiting
+from mew_protocol.payloads.receipts import PromptCall
 from mew_settings.model_facts import ModelPrice
 
 from mew_agent import tracing
@@ -27,11 +28,21 @@ from mew_agent.context.facts import PrefixCounted
 from mew_agent.context.history import History, Summary
 from mew_agent.context.persisted_state import CallRecord, CallRole
 from mew_agent.context.prefix import PrefixText
+from mew_agent.context.receipts import Prompted, ReceiptChange
 from mew_agent.context.spending import SummarySpending, amount_of
 from mew_agent.context.store import SessionChange
 from mew_agent.conversation.context_state import ContextState
+from mew_agent.conversation.events import PromptRead
 from mew_agent.conversation.pins import ContextPins
-from mew_agent.errors import MewAgentError, ModelError, ModelStreamCut
+from mew_agent.errors import (
+    ContextOverflow,
+    MewAgentError,
+    ModelError,
+    ModelRateLimited,
+    ModelRefused,
+    ModelStreamCut,
+    ToolsUnsupported,
+)
 from mew_agent.model.interface import (
     Message,
     Model,
@@ -62,6 +73,9 @@ _Counted = TypeVar("_Counted")
 COUNT_SECONDS = 5.0  # how long a compaction waits for the server's counts, all together
 
 _ANY_QUESTION = Message("user", "?")  # one token
+
+NEVER_READ: Final = (ModelRefused, ModelRateLimited, ContextOverflow, ToolsUnsupported)
+"""Failures after which the provider has not passed the prompt to the model."""
 
 CALL_BOUND_SECONDS = 30.0  # how long a control waits for the running model call before it interrupts the call
 
@@ -100,6 +114,8 @@ class ModelCalls:
         self.response_format: Mapping[str, Any] | None = None  # of the main calls of the present turn
         self.prefix_texts: tuple[PrefixText, ...] = ()
         """The texts before the items of the running or the next request, as last described."""
+        self.prompted: Prompted | None = None
+        """The prompt of the main call that runs, until its reply is stored."""
         self.supports_tools = True  # false once the server has refused a request because it offered tools
         self._model = model
         self._summariser = options.summariser or model
@@ -151,7 +167,6 @@ class ModelCalls:
         """Send everything in context and add the reply. Raises a `ModelError` or `CallInterrupted`, adding nothing."""
         history, tracker = self._state.history, self._state.tracker
         request, fingerprint = self._request()
-        last_seq = history.last_seq
         try:
             reply, record = await self._made(self._model, request, "main", listener)
         except ModelError as error:
@@ -165,7 +180,9 @@ class ModelCalls:
         self.last_error_status = tracker.model_wait = None
         self.latency_ms = record.latency_ms
         self._follow_served_model(reply.served_model)
-        await self._state.add_reply(reply, record, last_seq=last_seq, fingerprint=fingerprint)
+        assert self.prompted is not None
+        await self._state.add_reply(reply, record, prompted=self.prompted, fingerprint=fingerprint)
+        self.prompted = None
         return reply
 
     async def summary(self, request: ModelRequest) -> ModelReply:
@@ -218,6 +235,9 @@ class ModelCalls:
         """Make a call. Returns its record too; without a reply, stores the record and raises the error."""
         tracker, prices, started = self._state.tracker, self.options.prices, anyio.current_time()
         record = CallRecord(str(uuid4()), role, timestamp(), model.identity.model, self._state.history.revision)
+        if role == "main":
+            self._prompt(record)
+            listener = self._noting_read(listener)
         try:
             with tracing.span(
                 "model_call",
@@ -233,8 +253,11 @@ class ModelCalls:
             is_error = isinstance(error, MewAgentError)
             served = error.model if isinstance(error, ModelError) else record.model
             failure = replace(record, at=timestamp(), model=served, failed=str(error) if is_error else "cancelled")
+            known = None
+            if role == "main":
+                known, self.prompted = None if isinstance(error, NEVER_READ) else self.prompted, None
             with anyio.CancelScope(shield=not is_error):
-                await self._state.save(SessionChange(call=failure))
+                await self._state.save(SessionChange(call=failure, receipts=ReceiptChange(prompted=known)))
             raise
         price = prices.get(reply.served_model) or prices.get(record.model)  # servers answer with longer names
         record = replace(
@@ -248,6 +271,24 @@ class ModelCalls:
         if price is not None and reply.usage is not None:
             record = replace(record, amount=amount_of(price, reply.usage), currency=price.currency)
         return reply, record
+
+    def _prompt(self, record: CallRecord) -> None:
+        """Note that the history is being sent, in the next of the calls that receipts count."""
+        self._state.prompts_made += 1
+        call = PromptCall(number=self._state.prompts_made, id=record.id, at=record.at)
+        self.prompted = Prompted(call, self._state.history.last_seq, is_read=False)
+
+    def _noting_read(self, listener: ReplyListener | None) -> ReplyListener:
+        """Return a listener that also notes the first output: the model has read the prompt."""
+
+        async def note(event: ModelEvent) -> None:
+            if self.prompted is not None and not self.prompted.is_read:
+                self.prompted = replace(self.prompted, is_read=True)
+                await self._state.events.emit(PromptRead(self.prompted.call.number))
+            if listener is not None:
+                await listener(event)
+
+        return note
 
     async def _stream(self, model: Model, request: ModelRequest, listener: ReplyListener | None) -> ModelReply:
         reply: ModelReply | None = None

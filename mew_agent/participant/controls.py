@@ -17,6 +17,7 @@ from mew_protocol.envelope import Envelope
 from mew_protocol.errors import PayloadError
 from mew_protocol.payloads import compactions, read_payload
 from mew_protocol.payloads.participant import (
+    CONTROL_ANSWERS,
     CONTROLS,
     Clear,
     Compact,
@@ -35,6 +36,7 @@ from mew_protocol.payloads.participant import (
     is_control_for,
 )
 from mew_protocol.payloads.participant import Control as ControlPayload
+from mew_protocol.payloads.receipts import ReadReceipts, RequestReceipts
 from mew_protocol.status_word import StatusWord, status_word
 from mew_settings.environment import COMPAT_VARIABLE
 from pydantic import BaseModel
@@ -44,6 +46,7 @@ from mew_agent.participant.dispatcher import Hooks, Subscriber
 from mew_agent.participant.events import Listeners, PeerLevelChanged
 from mew_agent.participant.messenger import Messenger, timestamp
 from mew_agent.participant.peers import Peer, PeerChanges, PeerContext
+from mew_agent.participant.receipts import ReceiptSource
 
 logger = logging.getLogger("mew_agent.participant.controls")
 
@@ -160,6 +163,7 @@ class Control(Subscriber):
         self.conversation: Controllable = conversation
         self.context = PeerContext()
         """The participant's own context as last announced."""
+        self.receipts = ReceiptSource(messenger.id)
         self._pauses = 0
         self._follows_reference = os.environ.get(COMPAT_VARIABLE) == "reference"
 
@@ -219,9 +223,11 @@ class Control(Subscriber):
                 begun, done = ("compacting", "compacted") if self._follows_reference else ("forgetting", "forgot")
                 await self.announce(status_word(begun), (envelope.id,))
                 await self.conversation.forget(request, envelope.sender)
+                await self.receipts.context_changed("unknown")
                 await self.announce(status_word(done), (envelope.id,))
             case Clear():
                 await self.conversation.clear(envelope.sender, request.reason)
+                await self.receipts.context_changed("gone")
                 await self.announce(status_word("cleared", request.reason), (envelope.id,))
             case PinRequest():
                 is_new = await self.conversation.pins.add(request.text, envelope.sender)
@@ -232,13 +238,14 @@ class Control(Subscriber):
             case Restart():
                 await self.hooks.close_streams("restart")
                 await self.conversation.clear(envelope.sender, request.reason or "restart")
+                await self.receipts.context_changed("gone")
                 await self.announce(status_word("restarted"), (envelope.id,))
             case Shutdown():
                 await self.announce(status_word("shutting_down", request.reason), (envelope.id,))
                 await self.hooks.close_streams("shutdown")
                 await self._messenger.session.client.aclose()
-            case compactions.RequestHistory() | compactions.Recall() | compactions.Undo():
-                await self._use_archive(envelope, request)
+            case compactions.RequestHistory() | compactions.Recall() | compactions.Undo() | RequestReceipts():
+                await self._inform(envelope, request)
             case _:
                 assert_never(request)
 
@@ -305,6 +312,8 @@ class Control(Subscriber):
         except Exception as error:  # the sender waits for an answer, whatever failed
             logger.exception("compaction for '%s' failed", sender or self._messenger.id)
             done = CompactDone.as_skipped(f"{type(error).__name__}: {error}")
+        if not done.skipped:
+            await self.receipts.context_changed("unknown")
         if asked_in is not None:
             await self._answer(asked_in, kinds.PARTICIPANT_COMPACT_DONE, done)
         if done.skipped and done.reason not in NOTHING_TO_DO:
@@ -314,15 +323,17 @@ class Control(Subscriber):
             await self.announce(status_word("compacted") if is_news else None, about)
         return done
 
-    async def _use_archive(
-        self, envelope: Envelope, request: compactions.RequestHistory | compactions.Recall | compactions.Undo
+    async def _inform(
+        self,
+        envelope: Envelope,
+        request: compactions.RequestHistory | compactions.Recall | compactions.Undo | RequestReceipts,
     ) -> None:
-        """Carry out a request about past compactions. Without the capability for its answer, refuse it instead."""
-        answer = compactions.ARCHIVE_ANSWERS[envelope.kind]
+        """Carry out a request with an answer of its own kind. Without the capability for the answer, refuse it."""
+        answer = CONTROL_ANSWERS[envelope.kind]
         if not self._messenger.may_send(answer, to=(envelope.sender,)):
             await self._refuse(envelope, f"'{self._messenger.id}' lacks the capability {answer}")
             return
-        payload: compactions.CompactionHistory | compactions.RecallDone | compactions.UndoDone
+        payload: compactions.CompactionHistory | compactions.RecallDone | compactions.UndoDone | ReadReceipts
         match request:
             case compactions.RequestHistory():
                 payload = await self.conversation.archive.history(request)
@@ -330,6 +341,8 @@ class Control(Subscriber):
                 payload = await self.conversation.archive.recall(request)
             case compactions.Undo():
                 payload = await self.conversation.undo(request, envelope.sender)
+            case RequestReceipts():
+                payload = await self.receipts.of(request, envelope.sender)
         await self._answer(envelope, answer, payload)
         if isinstance(payload, compactions.UndoDone) and payload.status == "undone":
             await self.announce(status_word("undone", payload.number), (envelope.id,))

@@ -6,8 +6,9 @@ know language models; `Agent` adds one.
 """
 
 import os
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
@@ -53,6 +54,7 @@ from mew_agent.participant.mcp_server import McpServer
 from mew_agent.participant.messenger import Messenger, RevocationRequest, SpaceSession, timestamp
 from mew_agent.participant.peer_controls import PeerControls
 from mew_agent.participant.peers import Peer, PeerContext, Peers
+from mew_agent.participant.receipts import SentChat, SentReceipts
 from mew_agent.tools.catalog import LocalOffers, Offers
 from mew_agent.tools.functions import Tool
 from mew_agent.tools.resources import Resource, ResourceFunction
@@ -303,11 +305,12 @@ class Participant(PeerControls, Subscriptions, Hooks):
         self.mcp_server = McpServer(self.messenger, offers or own)
         self.discovery = Discovery(self.messenger, self.mcp, is_on=discover)
         self.answers = AgentAnswers(self.messenger)
+        self.sent_receipts = SentReceipts()
         self.tool_waits: tuple[Waiting, ...] = ()
         """The peers whose tools a model of ours does not get, as reports show them."""
         failures = HandlerFailures(self.messenger, self.control, self.external_context, self.handlers_answer_chats)
         self.listeners.on_handled = failures.handled
-        parts = (self.control, self.mcp_server, self.discovery, self.answers.router)
+        parts = (self.control, self.mcp_server, self.discovery, self.answers.router, self.sent_receipts)
         self.dispatcher = Dispatcher(self.messenger, parts, hooks=self, events=self.events)
 
     @classmethod
@@ -388,6 +391,7 @@ class Participant(PeerControls, Subscriptions, Hooks):
         model: str | None = None,
         measured_at: str | None = None,
         unknown: UnknownReason | None = None,
+        read: Iterable[str] = (),
     ) -> None:
         """Announce how full our context is; for a program with a conversation of its own library.
 
@@ -395,13 +399,18 @@ class Participant(PeerControls, Subscriptions, Hooks):
         total. A sum over several calls is announced as `provisional`. `window` is the size of the window, `messages`
         the number of messages, `measured_at` a time in ISO 8601 (default: now); what is left out stays as reported
         before. `basis` says how the figure is known. `unknown` says why no figure is valid, until the next report.
+        `read` are the ids of messages that a prompt contained, for their receipts; alone it announces nothing.
         Raises `InvalidReport` for figures that no call can have and for older ones; `TypeError` if we have a
         conversation of our own.
         """
         if self.control.conversation is not self.external_context or not self._reports_context:
             raise TypeError("report_context() is for participants that keep a conversation outside of this package")
+        if read := tuple(read):
+            self.control.receipts.note_read(read, timestamp())
         if unknown is not None:
             self.external_context.forget_figures(unknown)
+        elif read and tokens is None and usage is None:
+            return
         else:
             self.external_context.report(
                 tokens,
@@ -533,9 +542,13 @@ class Participant(PeerControls, Subscriptions, Hooks):
 
     async def chat(
         self, text: str, *, to: tuple[str, ...] | list[str] | str = (), correlation_id: tuple[str, ...] = ()
-    ) -> Envelope:
-        """Send a chat to the participants in `to`, or to everyone. Raises the errors of `send`."""
-        return await self.send(kinds.CHAT, {"text": text}, to=to, correlation_id=correlation_id)
+    ) -> SentChat:
+        """Send a chat to the participants in `to`, or to everyone. Raises the errors of `send`.
+
+        `await sent.read()` waits until the model of every addressee has read it.
+        """
+        sent = await self.send(kinds.CHAT, {"text": text}, to=to, correlation_id=correlation_id)
+        return SentChat.tracked(sent, self.sent_receipts.track(sent.id), partial(self.receipts, follow=True))
 
     async def ask(
         self,

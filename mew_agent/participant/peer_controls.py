@@ -9,6 +9,7 @@ from mew_protocol.envelope import Envelope
 from mew_protocol.payloads import compactions
 from mew_protocol.payloads.fit import Delivery, Fit, TextBasis, fit_in
 from mew_protocol.payloads.participant import (
+    CONTROL_ANSWERS,
     Compact,
     CompactDone,
     PinnedText,
@@ -17,6 +18,7 @@ from mew_protocol.payloads.participant import (
     Status,
     UnpinRequest,
 )
+from mew_protocol.payloads.receipts import ReadReceipt, ReadReceipts, RequestReceipts
 from pydantic import BaseModel
 
 from mew_agent.errors import BadAnswer, ControlRefused, PeerAbsent
@@ -107,6 +109,18 @@ class PeerControls:
         """Ask a peer for its current status. Raises the errors of `ask`, and `BadAnswer`."""
         return await self._ask(peer, kinds.PARTICIPANT_REQUEST_STATUS, RequestStatus(), Status, timeout_seconds)
 
+    async def receipts(
+        self, peer: str, *ids: str, sender: str | None = None, follow: bool = False, timeout_seconds: float = 30.0
+    ) -> tuple[ReadReceipt, ...]:
+        """Ask a peer whether it has read the messages with these ids, and what its context still holds of them.
+
+        `sender` sent them (default: we did). With `follow` the peer sends each later change, too. Raises the errors of
+        `pin`.
+        """
+        request = RequestReceipts(ids=ids, sender=sender, follow=follow)
+        kind = kinds.PARTICIPANT_REQUEST_RECEIPTS
+        return (await self._ask(peer, kind, request, ReadReceipts, timeout_seconds)).receipts
+
     # -- past compactions --------------------------------------------------------------------------------
 
     async def compaction_history(
@@ -172,7 +186,7 @@ class PeerControls:
         self, peer: str, kind: str, payload: BaseModel, model: type[Answer], timeout_seconds: float
     ) -> Answer:
         """Send a control and read its answer. Raises `ControlRefused`, `BadAnswer`, and the errors of `ask`."""
-        answer = compactions.ARCHIVE_ANSWERS.get(kind, kinds.PARTICIPANT_STATUS)
+        answer = CONTROL_ANSWERS.get(kind, kinds.PARTICIPANT_STATUS)
         request = ControlRequest(self.messenger.draft(kind, payload, to=(peer,)), peer, answer)
         await self.messenger.send_and_wait(request, timeout_seconds)
         return read_answer(request.reply_or_raise(timeout_seconds), model)

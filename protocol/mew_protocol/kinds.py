@@ -52,6 +52,8 @@ PARTICIPANT_UNDO: Final = "participant/undo"
 PARTICIPANT_UNDO_DONE: Final = "participant/undo-done"
 PARTICIPANT_RECALL: Final = "participant/recall"
 PARTICIPANT_RECALL_DONE: Final = "participant/recall-done"
+PARTICIPANT_REQUEST_RECEIPTS: Final = "participant/request-receipts"
+PARTICIPANT_RECEIPTS: Final = "participant/receipts"
 PARTICIPANT_RESTART: Final = "participant/restart"
 PARTICIPANT_SHUTDOWN: Final = "participant/shutdown"
 
@@ -84,6 +86,7 @@ ALLOWED_WHILE_PAUSED: Final = frozenset(
         PARTICIPANT_HISTORY,
         PARTICIPANT_UNDO_DONE,
         PARTICIPANT_RECALL_DONE,
+        PARTICIPANT_RECEIPTS,
         PARTICIPANT_SHUTDOWN,
         CHAT_ACKNOWLEDGE,
         CHAT_CANCEL,

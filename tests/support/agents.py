@@ -33,7 +33,8 @@ participants:
     command: mew
     capabilities: [{kind: chat}, {kind: "chat/*"}, {kind: "reasoning/*"}, {kind: "stream/*"},
                    {kind: participant/status}, {kind: participant/compact-done}, {kind: participant/resume},
-                   {kind: participant/history}, {kind: participant/undo-done}, {kind: participant/recall-done}]
+                   {kind: participant/history}, {kind: participant/undo-done}, {kind: participant/recall-done},
+                   {kind: participant/receipts}]
   writer:
     command: mew
     capabilities: [{kind: chat}, {kind: "chat/*"}, {kind: "reasoning/*"}, {kind: "stream/*"},

@@ -12,7 +12,6 @@ import typer
 from mew_board import words
 from mew_protocol import kinds
 from mew_protocol.payloads.compactions import (
-    ARCHIVE_ANSWERS,
     MAX_RECALLED,
     ArchivedItem,
     CompactionEntry,
@@ -24,7 +23,7 @@ from mew_protocol.payloads.compactions import (
     UndoDone,
 )
 from mew_protocol.payloads.figures import ParticipantFigures
-from mew_protocol.payloads.participant import RequestStatus, Status, refusal_in
+from mew_protocol.payloads.participant import CONTROL_ANSWERS, RequestStatus, Status, refusal_in
 from pydantic import BaseModel
 
 from mew_agent.cli.app import terminal
@@ -195,7 +194,7 @@ def _print_recorded(request: TargetedRequest, recorded: ParticipantFigures) -> N
 def _ask(request: TargetedRequest, payload: BaseModel, kind: str, model: type[A]) -> A:
     """Send a request and return its answer. Raises `RequestRefused` for a status or an answer that refuses it."""
     with request.send(kind, payload) as sent:
-        for answered, body in sent.answers(ARCHIVE_ANSWERS[kind], kinds.PARTICIPANT_STATUS):
+        for answered, body in sent.answers(CONTROL_ANSWERS[kind], kinds.PARTICIPANT_STATUS):
             if answered != kinds.PARTICIPANT_STATUS:
                 if (error := body.get("error")) is not None:
                     raise RequestRefused(request.target, str(error))

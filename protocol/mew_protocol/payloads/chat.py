@@ -9,6 +9,7 @@ from mew_protocol.envelope import Draft
 from mew_protocol.payloads.base import Payload
 from mew_protocol.payloads.fit import Delivery, Fit
 from mew_protocol.payloads.participant import Status
+from mew_protocol.payloads.receipts import ReadReceipt
 from mew_protocol.status_word import StatusWord
 
 MAIN_SESSION = "main"
@@ -70,7 +71,7 @@ class Chat(Payload, kind=kinds.CHAT):
     names the conversation in which an agent answers, one of the sender's own; the answer then carries `turn`.
     `response_format` has the shape of OpenAI's parameter and applies to that answer. `deliver` says how to deliver an
     earlier chat of the sender that the agent holds; `correlation_id` names it. `would_overflow` says that a chat is
-    held, and why.
+    held, and why. `receipts` asks for one `chat/acknowledge` with each change of its receipt.
     """
 
     text: str = Field(min_length=1)
@@ -81,6 +82,7 @@ class Chat(Payload, kind=kinds.CHAT):
     turn: TurnReport | None = None
     deliver: Delivery | None = None
     would_overflow: Fit | None = None
+    receipts: bool | None = None
 
 
 class Acknowledge(Payload, kind=kinds.CHAT_ACKNOWLEDGE):
@@ -88,7 +90,8 @@ class Acknowledge(Payload, kind=kinds.CHAT_ACKNOWLEDGE):
 
     With `would_overflow` the agent says that the message does not fit now: `fit` has the figures, `held` says whether
     the agent holds it, and `choices` how its sender may have it delivered. A `status` of `refused: REASON` says that no
-    answer follows; `code` `program_failed` adds that the program could not handle the message.
+    answer follows; `code` `program_failed` adds that the program could not handle the message. With a `receipt` the
+    status is `read`, another state, or the form in which the context holds the message after a change.
     """
 
     status: str | None = None
@@ -96,6 +99,7 @@ class Acknowledge(Payload, kind=kinds.CHAT_ACKNOWLEDGE):
     held: bool | None = None
     code: str | None = None
     choices: tuple[Delivery, ...] | None = None
+    receipt: ReadReceipt | None = None
 
 
 class ChatCancel(Payload, kind=kinds.CHAT_CANCEL):

@@ -14,13 +14,6 @@ from mew_protocol.payloads.base import Payload
 
 MAX_RECALLED: Final = 50
 
-ARCHIVE_ANSWERS: Final = {
-    kinds.PARTICIPANT_REQUEST_HISTORY: kinds.PARTICIPANT_HISTORY,
-    kinds.PARTICIPANT_UNDO: kinds.PARTICIPANT_UNDO_DONE,
-    kinds.PARTICIPANT_RECALL: kinds.PARTICIPANT_RECALL_DONE,
-}
-"""The kind that answers each request."""
-
 
 class CompactionEntry(LastCompaction):
     """One change of a context: a compaction, a `forget`, a `clear` or an `undo`, as its trigger says.

@@ -24,6 +24,7 @@ from mew_protocol.errors import PayloadError
 from mew_protocol.figure_age import Outdated
 from mew_protocol.payloads.base import PAYLOADS, Payload, read_payload
 from mew_protocol.payloads.compactions import Recall, RequestHistory, Undo
+from mew_protocol.payloads.receipts import RequestReceipts
 from mew_protocol.status_word import StatusWord
 
 
@@ -332,8 +333,17 @@ Control = (
     | RequestHistory
     | Undo
     | Recall
+    | RequestReceipts
 )
 """The payload of any control."""
+
+CONTROL_ANSWERS: Final = {
+    kinds.PARTICIPANT_REQUEST_HISTORY: kinds.PARTICIPANT_HISTORY,
+    kinds.PARTICIPANT_UNDO: kinds.PARTICIPANT_UNDO_DONE,
+    kinds.PARTICIPANT_RECALL: kinds.PARTICIPANT_RECALL_DONE,
+    kinds.PARTICIPANT_REQUEST_RECEIPTS: kinds.PARTICIPANT_RECEIPTS,
+}
+"""The kind that answers each control with an answer of its own."""
 
 CONTROLS: Final[dict[str, type[Control]]] = {
     kind: cast("type[Control]", model) for kind, model in PAYLOADS.items() if model in get_args(Control)

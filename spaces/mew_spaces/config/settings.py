@@ -39,6 +39,7 @@ ROLE_PATTERNS: Final[Mapping[Role, tuple[dict[str, Any], ...]]] = {
         {"kind": "participant/history"},
         {"kind": "participant/undo-done"},
         {"kind": "participant/recall-done"},
+        {"kind": "participant/receipts"},
         # It may see every tool and propose its calls; a person approves them.
         {"kind": "mcp/request", "payload": {"method": "*/list"}},
         {"kind": "mcp/proposal"},

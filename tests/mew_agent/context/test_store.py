@@ -405,7 +405,7 @@ async def test_a_file_of_version_1_is_migrated(tmp_path: Path) -> None:
     await store.change_inbox(InboxChange((chat(1),)))
     await store.aclose()
     with closing(sqlite3.connect(path)) as db:
-        assert db.execute("SELECT value FROM state WHERE key = 'schema'").fetchone() == ("3",)
+        assert db.execute("SELECT value FROM state WHERE key = 'schema'").fetchone() == ("4",)
 
 
 async def test_pruning_removes_only_what_has_left_the_context(tmp_path: Path) -> None:

@@ -10,12 +10,14 @@ import anyio
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from mew_protocol.payloads.compactions import Undo
+from mew_protocol.payloads.receipts import PromptCall
 
 from mew_agent.compaction.planner import CompactionPlan
 from mew_agent.context.archive import Origin
 from mew_agent.context.history import History, Item, Summary
 from mew_agent.context.persisted_state import CallRecord
 from mew_agent.context.policy import MEW
+from mew_agent.context.receipts import Prompted
 from mew_agent.context.sqlite_store import MemoryStore, SqliteStore
 from mew_agent.context.store import Store
 from mew_agent.context.tracker import Tracker
@@ -107,7 +109,8 @@ class RandomHistory:
         usage = Usage(prompt, truth(text), prompt + truth(text)) if self.rng.random() < 0.8 else None
         reply = ModelReply(text, calls, "stop", usage, "m", backend="b")
         record = CallRecord(f"call{history.next_seq}", "main", "t", "m", history.revision, usage)
-        await state.add_reply(reply, record, last_seq=history.last_seq, fingerprint="f")
+        prompted = Prompted(PromptCall(number=1, id=record.id, at="t"), history.last_seq)
+        await state.add_reply(reply, record, prompted=prompted, fingerprint="f")
 
     async def compact(self) -> None:
         target = self.rng.choice((None, None, 200, 1_000))

@@ -1,0 +1,115 @@
+"""[pure] Facts about messages that an agent received, from which receipts are made.
+
+Owns what is kept of each message: when it entered the history, the first prompt that a model read it in, and how it
+ended. Does not know history, summaries or time.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from mew_protocol.payloads.receipts import InContext, PromptCall
+
+MAX_KEPT = 20_000
+"""How many entries a store keeps; a receipt of an older message is unknown."""
+
+Ending = Literal["answered", "refused", "cancelled", "kept"]
+"""`kept`: it needs no answer and is context only."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageKey:
+    """The sender and the id of a message. Some clients restart their ids, so an id alone names no message."""
+
+    sender: str
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class MessageEnding:
+    """How a message ended. `session` is the conversation that read it, `answer` the id of the answer."""
+
+    key: MessageKey
+    what: Ending
+    at: str
+    session: str | None = None
+    answer: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Prompted:
+    """A model call, and the newest item of its prompt.
+
+    `is_read`: the model has answered, at least in part. Otherwise the call failed without output, and nobody can tell
+    whether the model got the prompt.
+    """
+
+    call: PromptCall
+    last_seq: int
+    is_read: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class MessageEntry:
+    """One entry of a message into a history. `seq` None: the history is kept by another program.
+
+    `call` is the first call that read it. `is_doubtful`: a call before that failed without output, or was cut by the
+    end of its process. `form` is what another program's context holds of it, and `form_at` since when.
+    """
+
+    seq: int | None
+    call: PromptCall | None = None
+    is_doubtful: bool = False
+    form: InContext | None = None
+    form_at: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRecord:
+    """All that is kept of one message: its entries, oldest first, and its end. Empty: nothing is known of it."""
+
+    entries: Sequence[MessageEntry] = ()
+    ending: MessageEnding | None = None
+    is_pruned: bool = False
+    """Whether the store deleted older entries, so that an empty record proves nothing."""
+
+    @property
+    def newest(self) -> MessageEntry | None:
+        """The newest entry; None if the message never entered."""
+        return self.entries[-1] if self.entries else None
+
+    @property
+    def read_in(self) -> PromptCall | None:
+        """The first call that read the message; None if none did."""
+        return next((one.call for one in self.entries if one.call is not None), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """A participant that is told of each change of a message's receipt; `told` is the last change it knows."""
+
+    key: MessageKey
+    follower: str
+    told: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiptChange:
+    """A change of the facts: entries of messages by seq, a call, endings, and who follows.
+
+    `seqs` are items with the messages that they hold. `read` are messages in a prompt of another program. `forms`
+    replaces the form of everything that such a program has read: after its own compaction, or a clear. `is_restart`: an
+    earlier process may have sent what no known call has read.
+    """
+
+    seqs: Sequence[tuple[int, MessageKey]] = ()
+    prompted: Prompted | None = None
+    read: Sequence[tuple[MessageKey, PromptCall]] = ()
+    forms: tuple[InContext, str] | None = None
+    endings: Sequence[MessageEnding] = ()
+    follows: Sequence[Follow] = ()
+    is_restart: bool = False
+
+
+NO_RECEIPTS = ReceiptChange()

@@ -1,0 +1,114 @@
+"""What one conversation holds of a message: unread, read in which call, and what compactions left of it.
+
+Owns the reading of facts, history and archive as one answer. Does not know inboxes, nor who asks.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from mew_protocol.payloads.receipts import InContext, PromptCall, ReceiptEvent, SummaryTrace
+
+from mew_agent.compaction.traces import traces
+from mew_agent.context.archive import UNDO, ArchivedCompaction, ItemLife
+from mew_agent.context.history import Item, Summary
+from mew_agent.context.receipts import MessageEntry, MessageRecord
+from mew_agent.conversation.context_state import ContextState
+from mew_agent.conversation.model_calls import ModelCalls
+
+MAYBE_SENT: Final = "a call with it ended without output"
+SENDING: Final = "a call with it has begun"
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What a context holds of a message; see `ReadReceipt` for the fields."""
+
+    in_context: InContext = "no"
+    call: PromptCall | None = None
+    summary: SummaryTrace | None = None
+    compaction: int | None = None
+    reason: str | None = None
+    events: tuple[ReceiptEvent, ...] = ()
+
+
+NOT_HELD: Final = Holding()
+
+
+class ContextReceipts:
+    """Reads what one conversation holds of messages."""
+
+    def __init__(self, state: ContextState, calls: ModelCalls) -> None:
+        self._state, self._calls = state, calls
+
+    async def of(self, record: MessageRecord) -> Holding:
+        """Return what the next prompt holds of a message, and the call that read it first."""
+        entry = record.newest
+        if entry is None or entry.seq is None:
+            return NOT_HELD
+        call, reason = record.read_in, None
+        item = next((one for one in reversed(self._state.history.items) if one.seq == entry.seq), None)
+        if call is None:
+            call, reason = self._in_running_call(entry, item)
+        life = await self._state.store.life_of(entry.seq)
+        if life is None:
+            return Holding("gone", call, reason="its text was deleted (store limits)")
+        steps = tuple(_steps(life, item))
+        read = () if call is None else (ReceiptEvent(what="in_prompt", at=call.at, call=call.number),)
+        events = (*read, *steps)
+        if item is not None:
+            if call is not None:
+                return Holding(_form_of(item, life.item), call, events=events)
+            return Holding("no" if reason is None else "unknown", reason=reason, events=events)
+        last = steps[-1].compaction if steps else None
+        trace = _trace(life.item, self._state.history.summary)
+        return Holding("recoverable" if trace is None else "summary", call, trace, last, reason, events)
+
+    def _in_running_call(self, entry: MessageEntry, item: Item | None) -> tuple[PromptCall | None, str | None]:
+        """Return the running call if its model reads the message, and else why that is not known, if so."""
+        running = self._calls.prompted
+        if running is not None and item is not None and item.seq <= running.last_seq:
+            return (running.call, None) if running.is_read else (None, SENDING)
+        return None, MAYBE_SENT if entry.is_doubtful else None
+
+
+def _steps(life: ItemLife, present: Item | None) -> Iterator[ReceiptEvent]:
+    """Yield each change of the form in which the context held an item, oldest first."""
+    form: InContext | None = None
+    for change in life.changes:
+        new = _form_after(change, life, form, present)
+        if new == form:
+            continue
+        form = new
+        entry = change.entry
+        what = "undone" if entry.trigger == UNDO else new or "whole"
+        yield ReceiptEvent(what=what, at=entry.at, compaction=entry.number, trigger=entry.trigger)
+
+
+def _form_after(
+    change: ArchivedCompaction, life: ItemLife, form: InContext | None, present: Item | None
+) -> InContext | None:
+    """Return the form after a change; None while the item is in the prompt."""
+    if change.entry.undoes in life.took:
+        return None
+    if change.entry.number in life.took:
+        if present is not None and present.stubbed:
+            return "reference"
+    elif form is None or form == "reference":
+        return form
+    return "recoverable" if _trace(life.item, change.after) is None else "summary"
+
+
+def _form_of(item: Item, original: Item) -> InContext:
+    """Return how an item in the prompt compares with its text as it was added."""
+    if item.stubbed:
+        return "reference"
+    if item.content == original.content:
+        return "whole"
+    return "reference" if item.role == "user" else "shortened"
+
+
+def _trace(item: Item, summary: Summary | None) -> SummaryTrace | None:
+    """Return what a summary still holds of an item; None if it holds nothing of it."""
+    found = traces((item,), summary)[item.seq]
+    return None if found == "absent" else found

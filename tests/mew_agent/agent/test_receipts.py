@@ -1,0 +1,65 @@
+"""ReadReceipts say whether a model has read a message, and what its context still holds of it."""
+
+from collections.abc import Callable
+from typing import Any
+
+from mew_protocol.payloads.receipts import ReadReceipt
+
+from tests.support.agents import AgentDriver
+
+StartAgent = Callable[..., Any]
+
+
+async def receipt_of(s: AgentDriver, message_id: str) -> ReadReceipt:
+    (found,) = await s.ada.receipts("coder", message_id)
+    return found
+
+
+async def test_a_sender_learns_which_call_read_its_chat(start_agent: StartAgent) -> None:
+    async with start_agent() as s:
+        await s.ask("Hello.")
+        sent = await s.send_chat("The code of door 4 is K-47.")
+        receipts = await sent.read()
+        assert receipts["coder"].call.number == 2
+        assert str(sent.receipt) == "read by coder in call 2"
+        answer = await s.recorder.first("coder", "chat", about=sent)
+        await s.recorder.first("coder", "chat/acknowledge", about=sent, status="answered")
+        found = await receipt_of(s, sent.id)
+        assert (found.state, found.in_context, found.basis) == ("answered", "whole", "prompt")
+        assert found.answer == answer.id
+        assert [event.what for event in found.history] == ["in_prompt", "answered"]
+        assert str(sent.body["text"]) in str(s.main_requests[1].body["messages"])
+
+
+async def test_receipts_follow_a_message_through_compaction_and_undo(
+    start_agent: StartAgent, text: Callable[[int], str]
+) -> None:
+    async with start_agent() as s:
+        plain = await s.ada.chat(text(100), to="coder")
+        await s.recorder.first("coder", "chat", about=plain)
+        fact = await s.ada.chat("Decision: we deploy on Fridays only.", to="coder")
+        await s.recorder.first("coder", "chat", about=fact)
+        for _ in range(3):
+            await s.ask(text(50))
+        await s.ada.compact("coder")
+        found = await receipt_of(s, fact.id)
+        assert (found.in_context, found.summary, found.compaction) == ("summary", "quoted", 1)
+        lost = await receipt_of(s, plain.id)
+        assert lost.in_context in ("summary", "recoverable")
+        await s.ada.undo("coder")
+        back = await receipt_of(s, fact.id)
+        assert back.in_context == "whole"
+        assert [event.what for event in back.history] == ["in_prompt", "answered", "summary", "undone"]
+
+
+async def test_a_forgotten_message_is_recoverable_and_an_unknown_one_is_unknown(start_agent: StartAgent) -> None:
+    async with start_agent() as s:
+        sent = await s.send_chat("The code of door 4 is K-47.")
+        await s.recorder.first("coder", "chat", about=sent)
+        await s.control("clear")
+        await s.recorder.first("coder", "participant/status", status="cleared")
+        found = await receipt_of(s, sent.id)
+        assert (found.state, found.in_context, found.compaction) == ("answered", "recoverable", 1)
+        missing = await receipt_of(s, "nothing-like-it")
+        assert (missing.state, missing.in_context) == ("unknown", "unknown")
+        assert missing.reason is not None
