@@ -95,7 +95,7 @@ def replay(
             if cut is not None:
                 yield cut
         reply, _ = record_call(tracker, call, number, server.prompt(history), counter)
-        tracker.reply_added(reply, counter.count(reply.text()) if options.tokenizer else None)
+        tracker.item_added(reply, counter.count(reply.text()) if options.tokenizer else None)
 
 
 def compact(tracker: Tracker, server: Server, writer: Writer, *, is_counted: bool, is_tokenized: bool) -> Cut | None:

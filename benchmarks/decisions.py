@@ -84,7 +84,7 @@ class TimedConversation:
         calls = (ToolCall(f"c{self.calls}", "look_up", "{}"),) if self.tool_calls else ()
         name = f"a{self.calls}"
         item = self.history.append("assistant", ANSWER, id=name, at="t", known_tokens=24, tool_calls=calls)
-        self.tracker.reply_added(item)
+        self.tracker.item_added(item)
 
     def grow_to(self, items: int) -> None:
         """Continue the conversation until it has this many items."""
@@ -136,7 +136,7 @@ def decisions(items: int, calls: int) -> Timings:
             timings.time("whole", partial(whole, ended))
         conversation.answer()
         report = {name: getattr(tracker.report(), name) for name in ContextReport.model_fields}
-        timings.time("floor", partial(_status, report, tracker.tokens))
+        timings.time("floor", partial(_status, report, tracker.measurement.tokens))
     return timings
 
 

@@ -212,7 +212,7 @@ def replay(conversation: ScriptedConversation, counter: TextCounter) -> Iterator
             },
         )
         reply, completion = record_call(tracker, call, number, prompt, counter)
-        tracker.reply_added(reply)
+        tracker.item_added(reply)
         anchor = prompt + completion
         prompt = anchor + overhead
         chars, new_chars, new_tokens, new_messages = chars + len(call.written), 0, overhead, 1

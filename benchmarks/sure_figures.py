@@ -147,7 +147,7 @@ def call(
     reply = history.append(
         "assistant", text, id=f"r{history.next_seq}", at="", tool_calls=asked, known_tokens=known, thinking=thinks
     )
-    tracker.reply_added(reply, size(reply.text()))
+    tracker.item_added(reply, size(reply.text()))
     for one in asked:
         result = history.append("tool", words(random, 80), id=f"t{history.next_seq}", at="", tool_call_id=one.id)
         tracker.item_added(result, size(result.text()))

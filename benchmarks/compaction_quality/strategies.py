@@ -191,7 +191,7 @@ class Ours:
             )
             if entry.role == "assistant":
                 self._report()
-                self.tracker.reply_added(item)
+                self.tracker.item_added(item)
             else:
                 self.tracker.item_added(item)
 

@@ -35,7 +35,7 @@ from mew_agent.config.agent_config import AgentConfig, chosen_policy
 from mew_agent.config.policy_choice import server_refusal
 from mew_agent.context.history import History
 from mew_agent.context.policy import compact_at_tokens, output_reserve_tokens
-from mew_agent.context.policy.rules import CompactRule
+from mew_agent.context.policy.definition import CompactRule
 from mew_agent.context.receipts import MessageKey, MessageRecord
 from mew_agent.context.sqlite_store import MemoryStore, SqliteStore
 from mew_agent.context.store import Store, StoredChat, StoreLimits, StoreUnusable

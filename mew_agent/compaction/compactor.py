@@ -159,7 +159,7 @@ def cache_lost_tokens(plan: CompactionPlan, tracker: Tracker) -> int | None:
     None if that call reported no cached tokens, or none of its report counts any more.
     """
     usage = tracker.measurement.usage
-    if tracker.basis != "reported" or usage is None or usage.cached_tokens is None:
+    if tracker.measurement.basis != "reported" or usage is None or usage.cached_tokens is None:
         return None
     parts, prices = tracker.ledger.parts, tracker.ledger.item_prices()
     kept = parts.prefix + parts.pins

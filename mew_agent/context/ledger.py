@@ -31,8 +31,7 @@ from mew_agent.context.facts import (
     Resumed,
     Summarised,
 )
-from mew_agent.context.intervals import Intervals
-from mew_agent.context.items import Items
+from mew_agent.context.intervals import Intervals, Items
 from mew_agent.context.measures import MOST_TEMPLATE_TOKENS, Measure, most_of_text
 from mew_agent.context.persisted_state import PromptAnchor
 from mew_agent.context.preamble import NO_GROWTH, FixedTexts, FixedTokens, Preamble
@@ -74,27 +73,10 @@ class PromptParts(NamedTuple):
 
 
 @dataclass
-class Models:
-    """Calibrations of the models of a conversation."""
-
-    calibration: Calibration = field(default_factory=Calibration)  # that of the model that answered last
-    learnt: dict[str, Calibration] = field(default_factory=dict)  # by served model
-
-    def switch(self, served_model: str) -> None:
-        """Use the calibration of another model: models have different tokenizers."""
-        if self.learnt:
-            self.calibration = self.learnt.get(served_model, Calibration())
-
-    def keep(self, served_model: str) -> None:
-        """Keep the calibration for when this model answers again."""
-        self.learnt[served_model] = self.calibration
-
-
-@dataclass
 class Ledger:
     """The accounts of one conversation. Changed by `apply` only; no clock, no I/O."""
 
-    models: Models = field(default_factory=Models)
+    calibration: Calibration = field(default_factory=Calibration)  # of the model that answered last
     preamble: Preamble = field(default_factory=Preamble)
     items: Items = field(default_factory=Items)
     intervals: Intervals = field(default_factory=Intervals)
@@ -125,28 +107,29 @@ class Ledger:
     # -- reports -----------------------------------------------------------------------------------------
 
     def _report(self, fact: Reported) -> None:
-        seen, calibration = self._compared(fact), self.models.calibration
+        seen, calibration = self._compared(fact), self.calibration
         is_doubtful = seen.is_in_doubt(calibration)
         self.evidence.observe(seen, fact.terms, calibration, thinking=self.items.thinking, unsteady=self.items.unsteady)
         # A prompt that only grows cannot fall: something left it.
         if is_doubtful or not seen.is_comparable or seen.has_fallen:
             self.intervals.doubt_all()
-        if not seen.same_model:
-            self.models.switch(fact.terms.model)
+        learnt = self.evidence.learnt
+        if not seen.same_model and learnt:  # models have different tokenizers
+            self.calibration = learnt.get(fact.terms.model, Calibration())
         if seen.is_interval:
             self._book_interval(seen, is_doubtful=is_doubtful or not seen.is_comparable)
         else:
             self._book_whole(seen)
         if self.items.has_unsent:
-            self.items.project(self.models.calibration)
+            self.items.project(self.calibration)
         self.preamble.sent = self.preamble.texts
-        self.models.keep(fact.terms.model)
+        learnt[fact.terms.model] = self.calibration
         self.prompt_tokens, self.terms, self.removal = fact.prompt_tokens, fact.terms, Removal.NOTHING
 
     def _compared(self, fact: Reported) -> Comparison:
         """Compare a report with the last one, and with its prediction."""
         reported, terms, last_seq = fact.prompt_tokens, fact.terms, fact.last_seq
-        sent, projected = self.items.send(last_seq, self.models.calibration)
+        sent, projected = self.items.send(last_seq, self.calibration)
         before, last = self.prompt_tokens, self.terms
         drift = None if before is None else drift_of(before + self._fixed_growth + projected, reported)
         is_comparable = before is not None and terms == last
@@ -167,8 +150,8 @@ class Ledger:
     def _book_interval(self, seen: Comparison, *, is_doubtful: bool) -> None:
         """Book the growth of the prompt as the price of the items sent."""
         units = _units_of(seen.sent)
-        learnt = learn_from_interval(self.models.calibration, seen.grown_tokens, seen.sent, units)
-        self.models.calibration = learnt
+        learnt = learn_from_interval(self.calibration, seen.grown_tokens, seen.sent, units)
+        self.calibration = learnt
         may_return = self.items.measures[0].seq <= self.evidence.fallen_until
         is_measured = is_doubtful or may_return or self.removal is not Removal.NOTHING or self.items.unsteady > 0
         kind: Literal["exact", "measured"] = "exact"
@@ -186,7 +169,7 @@ class Ledger:
             units = sum(self.preamble.texts, self.intervals.units)
             count = self.items.sent_count + 1
             text_tokens = seen.reported - self.calibration.overhead_tokens * count
-            self.models.calibration = self.calibration.observe(text_tokens, units, noise=WHOLE_PROMPT_NOISE)
+            self.calibration = self.calibration.observe(text_tokens, units, noise=WHOLE_PROMPT_NOISE)
         self.preamble.is_held = seen.is_comparable
         self.preamble.rescale(self.intervals, seen.reported, self.calibration, measured_may_stay=seen.explains_size)
 
@@ -199,8 +182,8 @@ class Ledger:
     # -- restarts ----------------------------------------------------------------------------------------
 
     def _learn(self, fact: Learnt) -> None:
-        self.models.learnt = dict(fact.calibrations)
-        self.models.calibration = fact.calibrations.get(fact.served_model or "", self.calibration)
+        self.evidence.learnt = dict(fact.calibrations)
+        self.calibration = fact.calibrations.get(fact.served_model or "", self.calibration)
 
     def _resume(self, fact: Resumed) -> None:
         """Continue from a prompt that an earlier process recorded: its items become one lump."""
@@ -292,11 +275,6 @@ class Ledger:
 
     # -- reading -----------------------------------------------------------------------------------------
 
-    @property
-    def calibration(self) -> Calibration:
-        """Calibration of the model that answered last."""
-        return self.models.calibration
-
     def price(self, first_seq: int, last_seq: int) -> Price:
         """Return the price of the items first_seq..last_seq in the next prompt; exact for whole exact intervals."""
         tokens, kind = self.intervals.price(self.items.sent, first_seq, last_seq, self.calibration)
@@ -359,7 +337,7 @@ class Ledger:
 
     def unsent_price(self, seq: int) -> int:
         """Return the projected tokens of an unsent item; 0 if there is none."""
-        return sum([measure.project(self.calibration) for measure in self.items.unsent_between(seq, seq)])
+        return sum([measure.project(self.calibration) for measure in self.items.unsent if measure.seq == seq])
 
     def projection(self, seq: int) -> int:
         """Project the tokens of one item, sent or unsent, by its measure alone; 0 if there is no such item."""
@@ -373,19 +351,18 @@ class Ledger:
             preamble.tokens.prefix,
             preamble.summary_tokens,
             preamble.tokens.pins,
-            intervals.message_tokens,
-            intervals.tool_tokens,
+            *intervals.tokens,
             self.items.unsent_tokens,
             intervals.are_exact,
         )
 
     @property
     def _booked_tokens(self) -> int:
-        return self.preamble.total_tokens + self.intervals.message_tokens + self.intervals.tool_tokens
+        return self.preamble.total_tokens + sum(self.intervals.tokens)
 
     @property
     def _prefix_growth(self) -> FixedTokens:
-        return NO_GROWTH if self.prompt_tokens is None else self.preamble.growth(self.models.calibration)
+        return NO_GROWTH if self.prompt_tokens is None else self.preamble.growth(self.calibration)
 
     @property
     def _fixed_growth(self) -> int:

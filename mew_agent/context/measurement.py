@@ -12,9 +12,10 @@ from operator import attrgetter
 from mew_protocol.context_report import Basis, LastReported, UnknownReason
 
 from mew_agent.context.history import Item
-from mew_agent.context.measures import KeptReply
+from mew_agent.context.measures import Measure
 from mew_agent.context.persisted_state import CallRecord, SavedContext
 from mew_agent.model.usage import Usage
+from mew_agent.tokens.projection import Calibration
 
 TREND_TURNS = 8  # number of recent turns in the trend
 TASKS, FEWEST_TASKS = 20, 5  # how many recent turns show what a usual task takes, and the fewest that do
@@ -69,6 +70,48 @@ class Trend:
 
 
 @dataclass
+class KeptReply:
+    """The reply of the newest kept call: part of its reported total, but of no prompt yet."""
+
+    tokens: int = 0  # its share of the total
+    hidden_tokens: int = 0  # reasoning in it that is not sent again
+    seq: int | None = None
+    is_awaited: bool = False  # its call was kept, its item not added yet
+
+    def expect(self, usage: Usage) -> None:
+        """Expect the item of a call with this usage."""
+        self.tokens, self.is_awaited = max(0, usage.total_tokens - usage.prompt_tokens), True
+
+    def identify(self, measure: Measure, calibration: Calibration) -> bool:
+        """Treat an added item as the reply if one is awaited. Returns whether one was."""
+        if not self.is_awaited:
+            return False
+        self.is_awaited, self.seq = False, measure.seq
+        visible = measure.sized_tokens(calibration)
+        if visible is None:
+            visible = min(self.tokens, calibration.project(measure.features, messages=0))
+        self.hidden_tokens = max(0, self.tokens - visible)
+        return True
+
+    @property
+    def figures(self) -> tuple[int, int, int] | None:
+        """The seq of the reply, its share of the total and its hidden tokens; None without a reply."""
+        return None if self.seq is None else (self.seq, self.tokens, self.hidden_tokens)
+
+    def restore(self, seq: int, tokens: int, hidden_tokens: int) -> None:
+        """Treat an item that an undo brought back as the reply."""
+        self.seq, self.tokens, self.hidden_tokens, self.is_awaited = seq, tokens, hidden_tokens, False
+
+    def is_in(self, first_seq: int, last_seq: int) -> bool:
+        """Return whether the reply is one of these items."""
+        return self.seq is not None and first_seq <= self.seq <= last_seq
+
+    def forget(self) -> None:
+        """Forget the reply after its tokens have left the current figure."""
+        self.tokens, self.hidden_tokens, self.seq = 0, 0, None
+
+
+@dataclass
 class Measurement:
     """The size of the context as last measured. `tokens` is None if it is unknown; `reason` says why."""
 
@@ -87,8 +130,7 @@ class Measurement:
     reply: KeptReply = field(default_factory=KeptReply)
     trend: Trend = field(default_factory=Trend)
     is_undecided: bool = False  # whether the newest call reported no usage and the policy has not decided about it yet
-
-    _last_reported: tuple[int, str, str | None] | None = None
+    last_reported: LastReported | None = None  # the newest size that a provider reported
 
     def record(self, usage: Usage, call: CallRecord, *, last_seq: int, turn: int) -> None:
         """Record the usage of a main call that sent all items up to `last_seq`."""
@@ -104,7 +146,7 @@ class Measurement:
             self.basis = "provisional"
             self.trend.interrupt()
             return
-        self._last_reported = usage.total_tokens, at, call.id
+        self.last_reported = LastReported(tokens=usage.total_tokens, measured_at=at, call_id=call.id)
         self.trend.add(usage.total_tokens, turn=turn)
 
     def record_missing_usage(self, served_model: str, *, keep_last: bool) -> None:
@@ -135,7 +177,7 @@ class Measurement:
     def resume(self, tokens: int | None) -> None:
         """Continue with the size from before a clear; None: it was not known then either."""
         if tokens is None:
-            self.become_unknown("usage_unavailable" if self._last_reported else "no_call_yet")
+            self.become_unknown("usage_unavailable" if self.last_reported else "no_call_yet")
         else:
             self.become(tokens, "projected")
 
@@ -151,19 +193,11 @@ class Measurement:
         last = saved.last_reported
         if last is not None:
             self.measured_at, self.call_id = last.measured_at, last.call_id
-            self._last_reported = last.tokens, last.measured_at, last.call_id
+            self.last_reported = last
         self.revision, self.last_seq = saved.measured_revision, saved.measured_seq
         self.reply_seq = saved.measured_reply_seq
         self.served_model, self.spent_since_clear = saved.served_model, saved.spent_tokens
         self.trend.growth.extend(saved.growth)
-
-    @property
-    def last_reported(self) -> LastReported | None:
-        """The newest size that a provider reported; None before the first one."""
-        if self._last_reported is None:
-            return None
-        tokens, measured_at, call_id = self._last_reported
-        return LastReported(tokens=tokens, measured_at=measured_at, call_id=call_id)
 
     def stale_messages(self, items: Sequence[Item]) -> int:
         """Return the number of items of the history that the measurement does not include."""

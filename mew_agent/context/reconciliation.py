@@ -186,6 +186,7 @@ class Evidence:
     """Findings from the reports of a conversation, apart from the sizes of its items."""
 
     drift: Drift | None = None  # of the newest report that had one before it
+    learnt: dict[str, Calibration] = field(default_factory=dict)  # what the reports of each served model have taught
     backends: set[str | None] = field(default_factory=set)  # the machines that have answered; None: unnamed
     fallen_until: int = -1
     """The newest item when a prompt last fell unexplained: the server dropped some up to it, which may return."""

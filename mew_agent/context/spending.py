@@ -9,8 +9,7 @@ from typing import TypeVar
 from mew_protocol.context_report import CompactionCost, Spending
 from mew_settings.model_facts import ModelPrice
 
-from mew_agent.model.plausibility import implausibility
-from mew_agent.model.usage import Usage
+from mew_agent.model.usage import Usage, implausibility
 
 _PER_PRICE = 1_000_000
 """Prices are for this many tokens."""

@@ -1,7 +1,7 @@
 """[pure] A policy's suggestions to save tokens, from message sizes by role."""
 
 from mew_agent.context.policy import Policy, Suggestion
-from mew_agent.context.policy.rules import SuggestRule
+from mew_agent.context.policy.definition import SuggestRule
 from mew_agent.context.tracker import Tracker
 from mew_agent.model.interface import Role
 

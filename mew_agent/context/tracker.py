@@ -1,25 +1,32 @@
-"""[pure] The accounts of one agent's context window, and the report of it at any moment.
+"""[pure] The accounts of one agent's context window, the size of its next request, and the report of any moment.
 
-Owns the order in which an event changes measurement, ledger, next prompt, window and policy state. Does not know the
-clock, the transport or the model.
+Owns the order in which an event changes measurement, ledger, next prompt, window and policy state, and which keys a
+report has. Does not know the clock, the transport or the model.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+from mew_protocol.bounded_dict import cached_by_text
 from mew_protocol.context_report import (
     Basis,
     ContextReport,
     Injection,
     LastCompaction,
+    NextPromptBasis,
     PartBasis,
+    PinReport,
     Progress,
     QueuedMessages,
+    SavingSuggestion,
     SenderSpending,
     SessionContext,
     Spending,
     UnknownReason,
     Waiting,
+    pin_hash,
 )
 from mew_protocol.payloads.participant import Status
 
@@ -31,6 +38,7 @@ from mew_agent.context.facts import (
     Cleared,
     Cut,
     CutCounted,
+    Described,
     Learnt,
     PutBack,
     Replaced,
@@ -38,20 +46,88 @@ from mew_agent.context.facts import (
     Resumed,
     Summarised,
 )
-from mew_agent.context.history import History, Item, Summary
+from mew_agent.context.history import History, Item, Summary, pin_line, pinned_text
 from mew_agent.context.ledger import Ledger, fold
 from mew_agent.context.measurement import Measurement
 from mew_agent.context.measures import measure_of, measure_of_summary
-from mew_agent.context.next_prompt import NextPrompt
 from mew_agent.context.persisted_state import CallRecord, PromptAnchor, SavedContext
-from mew_agent.context.policy import NO_FLAGS, ContextSnapshot, Decision, GenerationFlags, Phase, Policy
-from mew_agent.context.reconciliation import Drift, Terms
-from mew_agent.context.report import report_of
-from mew_agent.context.spending import with_call
+from mew_agent.context.policy import (
+    NO_FLAGS,
+    ContextSnapshot,
+    Decision,
+    GenerationFlags,
+    Phase,
+    Policy,
+    compact_at_tokens,
+    level_of,
+    output_reserve_tokens,
+)
+from mew_agent.context.preamble import FixedTexts
+from mew_agent.context.reconciliation import Terms
 from mew_agent.model.interface import Window
-from mew_agent.model.plausibility import implausibility
-from mew_agent.model.usage import Usage
-from mew_agent.tokens.projection import Calibration, Units
+from mew_agent.model.usage import implausibility
+from mew_agent.tokens.projection import Calibration, Units, features
+
+CLOSE_CALL_PART = 20  # a projection within 1/20 of the window from where it decides is a close call
+
+
+@dataclass
+class NextPrompt:
+    """The next request of one conversation."""
+
+    history: History
+    ledger: Ledger
+    _prefix: object = None
+    _server_count: tuple[int, object] | None = None
+
+    def describe_prefix(self, system_prompt: str, tools_text: str) -> None:
+        """Set the texts sent before the items. Call it before each request; unchanged texts cost nothing."""
+        prefix = (system_prompt, tools_text, tuple(self.history.pins))
+        if prefix != self._prefix:
+            self._prefix = prefix
+            pins = features(pinned_text(self.history.pins))
+            self.ledger.apply(Described(FixedTexts(features(system_prompt) + features(tools_text), pins)))
+
+    @property
+    def prefix_tokens(self) -> int:
+        """Projected size of the system prompt and tools of the next request."""
+        return self.ledger.parts.prefix + self.ledger.prefix_growth_tokens
+
+    def forget_prefix(self) -> None:
+        """Weigh the prefix again when it is described next."""
+        self._prefix = None
+
+    def set_server_count(self, tokens: int) -> None:
+        """Set the server's count of the next request. It is valid until the request changes."""
+        self._server_count = (tokens, self.key)
+
+    @property
+    def tokens(self) -> int:
+        """Size of the next request if nothing else is added."""
+        counted = self._current_count()
+        return self.ledger.next_prompt_tokens if counted is None else counted
+
+    @property
+    def basis(self) -> NextPromptBasis:
+        """How `tokens` is known."""
+        return self.ledger.next_prompt_basis if self._current_count() is None else "server_counted"
+
+    def is_close_call(self, limit_tokens: int) -> bool:
+        """Return whether the error of the projection could change a decision, so that counting is worth a request."""
+        projected = self.ledger.next_prompt_tokens
+        if self.ledger.prompt_tokens is None:
+            return projected * 2 >= limit_tokens
+        return abs(projected + output_reserve_tokens(limit_tokens) - limit_tokens) * CLOSE_CALL_PART <= limit_tokens
+
+    @property
+    def key(self) -> object:
+        """Identity of the next request. A count of a request is valid while it stays the same."""
+        return (self.history.revision, self.history.last_seq, self._prefix)
+
+    def _current_count(self) -> int | None:
+        if self._server_count is None or self._server_count[1] != self.key:
+            return None
+        return self._server_count[0]
 
 
 @dataclass
@@ -92,8 +168,14 @@ class Tracker:
         self.next_prompt = NextPrompt(self.history, self.ledger)
 
     def item_added(self, item: Item, counted_tokens: int | None = None, units: Units | None = None) -> None:
-        """Add a new item of the history. `counted_tokens` is a tokenizer's count of its text, `units` its features."""
-        self.ledger.apply(Appended(measure_of(item, counted_tokens, units)))
+        """Add a new item of the history. `counted_tokens` is a tokenizer's count of its text, `units` its features.
+
+        An item of the assistant is the reply of the call just kept, whose reported total includes it.
+        """
+        measure, measurement = measure_of(item, counted_tokens, units), self.measurement
+        self.ledger.apply(Appended(measure))
+        if item.role == "assistant" and measurement.reply.identify(measure, self.ledger.calibration):
+            measurement.reply_seq = item.seq
 
     def call_kept(self, call: CallRecord, *, last_seq: int, fingerprint: str, backend: str | None = None) -> str | None:
         """Record a main call that sent the items up to `last_seq` and ended well; `backend` as in `ModelReply`.
@@ -130,17 +212,6 @@ class Tracker:
         ledger.apply(Reported(usage.prompt_tokens, Terms(call.model, fingerprint, backend), last_seq))
         return None
 
-    def call_ended(self, usage: Usage | None, amount: float | None, currency: str | None) -> None:
-        """Add any model call to the spending. `usage` is as its provider reported it, `amount` its cost."""
-        self.spending = with_call(self.spending, usage, amount, currency)
-
-    def reply_added(self, item: Item, counted_tokens: int | None = None, units: Units | None = None) -> None:
-        """Add the reply of the call just kept; the reported total includes its tokens."""
-        measure = measure_of(item, counted_tokens, units)
-        self.ledger.apply(Appended(measure))
-        if self.measurement.reply.identify(measure, self.ledger.calibration):
-            self.measurement.reply_seq = item.seq
-
     def cut(
         self, first_seq: int, last_seq: int, *, trigger: str, freed_messages: int, summary_counted: int | None = None
     ) -> CutOutcome:
@@ -148,12 +219,12 @@ class Tracker:
 
         `summary_counted` is a tokenizer's count of the new summary under its heading.
         """
-        before, held, next_before = self.tokens, self._held_tokens, self.ledger.next_prompt_tokens
+        before, held, next_before = self.measurement.tokens, self._held_tokens, self.ledger.next_prompt_tokens
         price, ledger = self.ledger.price(first_seq, last_seq), self.ledger
         ledger.apply(Cut(first_seq, last_seq))
         is_resummarised = self.history.summary != self._recorded_summary
         gross_basis: PartBasis = price.basis
-        if self.tokens is not None and last_seq > self.measurement.last_seq:
+        if self.measurement.tokens is not None and last_seq > self.measurement.last_seq:
             gross_basis = "projected"  # the reported size does not include all of it, or not as it would be sent
         if is_resummarised and self._recorded_summary is not None:
             gross_basis = _with_counted(gross_basis, is_counted=ledger.is_summary_counted)
@@ -164,17 +235,17 @@ class Tracker:
         basis, gross = gross_basis, freed + summary_tokens
         if is_resummarised and self.history.summary is not None:
             basis = _with_counted(gross_basis, is_counted=ledger.is_summary_counted)
-        figures = before, self.tokens, freed, gross, summary_tokens, freed_messages
+        figures = before, self.measurement.tokens, freed, gross, summary_tokens, freed_messages
         return CutOutcome(trigger, *figures, basis, gross_basis)
 
     def stubbed(self, items: list[Item], *, trigger: str, counted: Mapping[int, int]) -> CutOutcome:
         """Replace tool results by these stubs, as the history did. `counted` are their tokens by seq, where counted."""
-        before, held, next_before = self.tokens, self._held_tokens, self.ledger.next_prompt_tokens
+        before, held, next_before = self.measurement.tokens, self._held_tokens, self.ledger.next_prompt_tokens
         stubs = tuple(measure_of(item, counted.get(item.seq)) for item in items)
         price = self.ledger.saving(stubs)
         self.ledger.apply(Replaced(stubs))
         freed = self._record_freed(held, next_before)
-        return CutOutcome(trigger, before, self.tokens, freed, freed, 0, 0, price.basis, price.basis)
+        return CutOutcome(trigger, before, self.measurement.tokens, freed, freed, 0, 0, price.basis, price.basis)
 
     def restore_point(self, seqs: Sequence[int]) -> RestorePoint:
         """Return the figures of these items and of all that a cut may change, with which `put_back` restores them."""
@@ -183,7 +254,7 @@ class Tracker:
             prices={seq: prices[seq] for seq in seqs if seq in prices},
             booked_until=self.ledger.items.sent_until,
             summary_tokens=self.ledger.preamble.summary_tokens,
-            tokens=self.tokens,
+            tokens=self.measurement.tokens,
             reply=kept if kept is not None and kept[0] in seqs else None,
             anchor=self.ledger.anchor(self.model),
         )
@@ -196,7 +267,7 @@ class Tracker:
         counted: Mapping[int, int],
     ) -> CutOutcome:
         """Put back items that an undo returned, and the summary before they left; `point` has their figures."""
-        before, held, next_before = self.tokens, self._held_tokens, self.ledger.next_prompt_tokens
+        before, held, next_before = self.measurement.tokens, self._held_tokens, self.ledger.next_prompt_tokens
         ledger, was_reported = self.ledger, self.ledger.prompt_tokens is not None
         back, texts = (
             tuple(measure_of(item, counted.get(item.seq)) for item in items) for items in (returned, replaced)
@@ -206,14 +277,14 @@ class Tracker:
         # If nothing was reported since a clear, the last report is that of the history that is back.
         resumes = not was_reported and self._resume(point.anchor, self.measurement.served_model)
         self._return_reply(point, {measure.seq for measure in (*back, *texts)})
-        if self.tokens is not None:
+        if self.measurement.tokens is not None:
             self._record_freed(held, next_before)
         elif resumes or self.measurement.reason == "cleared":
             self.measurement.resume(self._tokens_at(point) if resumes else None)
         grown = ledger.next_prompt_tokens - next_before
-        if before is not None and self.tokens is not None:
-            grown = self.tokens - before
-        return CutOutcome(UNDO, before, self.tokens, -grown, -grown, 0, -len(returned), "projected")
+        if before is not None and self.measurement.tokens is not None:
+            grown = self.measurement.tokens - before
+        return CutOutcome(UNDO, before, self.measurement.tokens, -grown, -grown, 0, -len(returned), "projected")
 
     def _resume(self, anchor: PromptAnchor | None, served_model: str | None) -> bool:
         """Continue from a reported prompt, if there is one of this model. Returns whether there is."""
@@ -252,7 +323,7 @@ class Tracker:
             if not was_measured:
                 return outcome
             self.measurement.become(max(0, before - counted.freed_tokens), "server_counted")
-        return counted.correct(outcome, self.tokens)
+        return counted.correct(outcome, self.measurement.tokens)
 
     def compaction_ended(self, *, progressed: bool, at_seconds: float) -> None:
         """Record the end of a compaction. After several without progress, the policy stops compacting."""
@@ -306,7 +377,7 @@ class Tracker:
             last_compaction=self.last_compaction,
             policy_state=self.policy_state,
             served_model=measurement.served_model,
-            calibrations={name: c.saved() for name, c in self.ledger.models.learnt.items()},
+            calibrations={name: c.saved() for name, c in self.ledger.evidence.learnt.items()},
             spent_tokens=measurement.spent_since_clear,
             spending=self.spending,
             growth=tuple(measurement.trend.growth),
@@ -374,19 +445,9 @@ class Tracker:
         return policies.is_stalled(self.policy, self.policy_state)
 
     @property
-    def tokens(self) -> int | None:
-        """The size of the context; None if it is unknown."""
-        return self.measurement.tokens
-
-    @property
-    def basis(self) -> Basis:
-        """How `tokens` is known."""
-        return self.measurement.basis
-
-    @property
     def shown_basis(self) -> tuple[Basis, UnknownReason | None]:
         """The basis and reason in reports: unknown if the policy needs a window and its size is unknown."""
-        if self.tokens is not None and self.limit_tokens is None:
+        if self.measurement.tokens is not None and self.limit_tokens is None:
             return "unknown", "limit_unavailable"
         return self.measurement.basis, self.measurement.reason
 
@@ -405,18 +466,14 @@ class Tracker:
     @property
     def unsent_besides_reply_tokens(self) -> int:
         """The unsent tail without the kept reply, which the reported total includes."""
-        unsent, reply = self.ledger.parts.unsent, self.measurement.reply.seq
+        unsent, reply = self.ledger.items.unsent_tokens, self.measurement.reply.seq
         return unsent if reply is None else max(0, unsent - self.ledger.unsent_price(reply))
-
-    @property
-    def drift(self) -> Drift | None:
-        """The newest prediction minus the report; None before there were two reports."""
-        return self.ledger.evidence.drift
 
     @property
     def is_truncated_by_server(self) -> bool:
         """Whether the newest report shows that the server left out part of the request."""
-        return self.basis == "reported" and self.drift is not None and self.drift.truncated_by_server
+        drift = self.ledger.evidence.drift
+        return self.measurement.basis == "reported" and drift is not None and drift.truncated_by_server
 
     def size_of_summary(self, summary: Summary) -> int:
         """Project the tokens of a summary in a prompt, including its heading and the template's overhead."""
@@ -431,18 +488,120 @@ class Tracker:
         return max(0, usable_tokens - self.next_prompt.tokens), max(0, usable_tokens - fixed_tokens)
 
     def report(self) -> ContextReport:
-        """Return the context report of this moment (see docs/reference/context-report.md)."""
-        return report_of(self)
+        """Return the context report of this moment (see docs/reference/context-report.md).
+
+        An unknown figure is left out, and each figure has its basis.
+        """
+        snapshot, policy, measurement = self.snapshot(), self.policy, self.measurement
+        basis, reason = self.shown_basis
+        level, severity = level_of(policy, snapshot)
+        limit_tokens, model_wait = self.shown_limit_tokens, self.model_wait
+        known: dict[str, Any] = {
+            "basis": basis,
+            "reason": reason,
+            "measure": policy.measure,
+            "max_tokens_basis": None if limit_tokens is None else self.window.basis,
+            "level": level,
+            "severity": "unknown" if severity is None else severity,
+            "policy": policy.name,
+            "stale_messages": measurement.stale_messages(self.history.items),
+            "measured_at": measurement.measured_at,
+            "call_id": measurement.call_id,
+            "revision": measurement.revision,
+            "compactions": self.compactions,
+            "last_compaction": self.last_compaction,
+            "injection": self.injection,
+            "waiting": (self.waiting if model_wait is None else (*self.waiting, model_wait)) or None,
+            "progress": self.progress,
+            "spending": self.spending,
+            "spent_for": self.spent_for or None,
+            "queued": self.queued,
+            "sessions": self.sessions or None,
+            "pins": self.pin_reports() if self.history.pins else None,
+            "model": self.model,
+        }
+        if (drift := self.ledger.evidence.drift) is not None:
+            known["drift_tokens"] = drift.tokens
+        if snapshot.next_prompt_tokens:
+            known["next_prompt_tokens"] = snapshot.next_prompt_tokens
+            known["next_prompt_basis"] = self.next_prompt.basis
+        if snapshot.suggestions:
+            known["suggestions"] = tuple(
+                SavingSuggestion(text=one.text, tokens_saved=one.tokens_saved, impact=one.impact)
+                for one in snapshot.suggestions
+            )
+        self._add_usage(known, basis)
+        self._add_outlook(known, snapshot.used_tokens, limit_tokens)
+        # One validation of the whole: a report follows every call, and building each part alone costs twice as much.
+        return ContextReport.model_validate(known)
 
     def status(self, status: str, latency_ms: int | None = None) -> Status:
         """Return the payload of `participant/status`; leaves out `tokens` if they are unknown."""
         return Status(
-            tokens=None if self.shown_basis[0] == "unknown" else self.tokens,
+            tokens=None if self.shown_basis[0] == "unknown" else self.measurement.tokens,
             max_tokens=self.shown_limit_tokens,
             messages_in_context=len(self.history),
             status=status,
             latency_ms=latency_ms,
             context=self.report(),
+        )
+
+    def _add_usage(self, known: dict[str, Any], basis: Basis) -> None:
+        """Add the figures of the newest usage as far as they still hold, and the parts of the size."""
+        measurement, usage = self.measurement, self.measurement.usage
+        if basis != "reported":
+            known["last_reported"] = measurement.last_reported
+        if basis in ("reported", "provisional") and usage is not None:
+            known["prompt_tokens"], known["cached_tokens"] = usage.prompt_tokens, usage.cached_tokens
+            if basis == "reported":
+                known["completion_tokens"], known["reasoning_tokens"] = usage.completion_tokens, usage.reasoning_tokens
+            elif usage.is_sum:
+                return  # more than fills the context
+        if measurement.tokens is not None and basis != "unknown":
+            known["breakdown"] = self._breakdown(measurement.tokens)
+
+    def _add_outlook(self, known: dict[str, Any], used_tokens: int | None, limit_tokens: int | None) -> None:
+        """Add the spend and its budget, or the trend and the next compaction."""
+        # A spend is not part of the window, so no compaction can lower it.
+        if self.policy.measure == "cumulative":
+            known["spent_tokens"], known["budget_tokens"] = used_tokens, _budget_tokens(self.policy)
+            return
+        at = known["compact_at_tokens"] = compact_at_tokens(self.policy, limit_tokens)
+        per_turn = self.measurement.trend.tokens_per_turn
+        if per_turn is None:
+            return
+        known["tokens_per_turn"] = round(per_turn, 1)
+        if per_turn > 0 and at is not None and used_tokens is not None:
+            known["turns_to_compaction"] = max(0, math.ceil((at - used_tokens) / per_turn))
+
+    def _breakdown(self, tokens: int) -> tuple[dict[str, Any], ...] | None:
+        """Return the parts of `tokens`, as `BreakdownPart` has them; None if the books do not explain them."""
+        prompt_tokens = self.ledger.prompt_tokens
+        if prompt_tokens is None or tokens < prompt_tokens:
+            return None
+        sizes = self.ledger.parts
+        rows = (
+            ("prefix", sizes.prefix, "projected"),
+            ("summary", sizes.summary, "projected"),
+            ("pins", sizes.pins, "projected"),
+            ("messages", sizes.messages, "exact" if sizes.items_exact and not sizes.tool_results else "projected"),
+            ("tool_results", sizes.tool_results, "projected"),
+            ("reply", tokens - prompt_tokens, "reported" if self.measurement.basis == "reported" else "projected"),
+            ("unsent", self.unsent_besides_reply_tokens if sizes.unsent else 0, "projected"),
+        )
+        return tuple([{"part": part, "tokens": size, "basis": basis} for part, size, basis in rows if size])
+
+    def pin_reports(self) -> tuple[PinReport, ...]:
+        """Return the pins as reports show them."""
+        project = self.ledger.calibration.project
+        return tuple(
+            PinReport(
+                id=pin.id,
+                hash=pin_hash(pin.text),
+                tokens=project(_features_of(pin_line(pin)), messages=0),
+                origin=pin.origin,
+            )
+            for pin in self.history.pins
         )
 
     @property
@@ -460,14 +619,26 @@ class Tracker:
         """Subtract the loss of the accounts from `tokens`. Returns it: of the next prompt if `tokens` is unknown."""
         self.measurement.trend.interrupt()
         self.suggestions = ()
-        if self.tokens is None:
+        if self.measurement.tokens is None:
             return next_before - self.ledger.next_prompt_tokens
-        freed = min(self.tokens, held_before - self._held_tokens)
+        freed = min(self.measurement.tokens, held_before - self._held_tokens)
         if freed:
-            self.measurement.become(self.tokens - freed, "projected")
+            self.measurement.become(self.measurement.tokens - freed, "projected")
         return freed
 
 
 def _with_counted(basis: PartBasis, *, is_counted: bool) -> PartBasis:
     """Return the basis of a figure plus another one, which a tokenizer counted or which is projected."""
     return "tokenizer" if is_counted and basis != "projected" else "projected"
+
+
+@cached_by_text(1_000_000)
+def _features_of(text: str) -> Units:
+    """Every report needs these, and pins rarely change."""
+    return features(text)
+
+
+def _budget_tokens(policy: Policy) -> int | None:
+    """Return the smallest spend that the policy compares with; None if there is none."""
+    marks = (c.tokens for c in policy.conditions() if c.figure == "used" and c.op != "lt")
+    return min((tokens for tokens in marks if tokens is not None), default=None)

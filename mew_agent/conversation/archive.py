@@ -126,7 +126,7 @@ class ContextArchive(Archive):
         return f"the next request would take about {tokens:,} tokens and a reply, in a window of {window:,}"
 
     def _refused(self, number: int | None, reason: str) -> compactions.UndoDone:
-        tokens, window = self._state.tracker.tokens, self._state.tracker.window.max_tokens
+        tokens, window = self._state.tracker.measurement.tokens, self._state.tracker.window.max_tokens
         return compactions.UndoDone(
             status="refused", number=number, reason=reason, tokens_before=tokens, tokens_after=tokens, max_tokens=window
         )

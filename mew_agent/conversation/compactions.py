@@ -147,7 +147,7 @@ async def run_compaction(
         status = tracker.status("compacting", calls.latency_ms)
         await state.events.emit(StatusChanged(status, status.word))
 
-    before = tracker.tokens
+    before = tracker.measurement.tokens
     with tracing.span("compaction", {}, model=tracker.model, trigger=trigger, tokens_before=before) as span:
         try:
             summary = await write_summary(
@@ -220,7 +220,7 @@ def skipped_answer(reason: str, tracker: Tracker) -> CompactDone:
         status="skipped",
         skipped=True,
         reason=reason,
-        tokens_before=tracker.tokens,
-        tokens_after=tracker.tokens,
+        tokens_before=tracker.measurement.tokens,
+        tokens_after=tracker.measurement.tokens,
         max_tokens=tracker.window.max_tokens,
     )

@@ -24,7 +24,7 @@ from mew_agent.context.persisted_state import CallRecord, PersistedState
 from mew_agent.context.policy import NO_FLAGS, Action, CompactionMethod, GenerationFlags, Phase
 from mew_agent.context.receipts import NO_RECEIPTS, MessageKey, Prompted, ReceiptChange
 from mew_agent.context.reminders import Reminders
-from mew_agent.context.spending import SummarySpending
+from mew_agent.context.spending import SummarySpending, with_call
 from mew_agent.context.store import NO_CHANGE, UNCHANGED, InboxChange, Session, SessionChange, Store
 from mew_agent.context.suggestions import SavingSuggestions
 from mew_agent.context.tracker import Tracker
@@ -135,7 +135,7 @@ class ContextState:
     async def save(self, change: SessionChange = NO_CHANGE) -> int | None:
         """Store a change together with the whole state. Returns the number that its compaction gets."""
         if (call := change.call) is not None:
-            self.tracker.call_ended(call.usage, call.amount, call.currency)
+            self.tracker.spending = with_call(self.tracker.spending, call.usage, call.amount, call.currency)
         session = Session(
             summary=self.history.summary,
             revision=self.history.revision,
@@ -273,7 +273,7 @@ class ContextState:
             known_tokens=kept_reply_tokens(reply.usage, thinking_seen=thinking),
             thinking=thinking,
         )
-        tracker.reply_added(item, size.counted_tokens, size.units)
+        tracker.item_added(item, size.counted_tokens, size.units)
         await self.save(SessionChange(added=(item,), call=call, receipts=ReceiptChange(prompted=prompted)))
         return item
 
@@ -385,7 +385,7 @@ class ContextState:
 
     async def clear(self, reason: str | None, origin: Origin = ITSELF) -> None:
         """Remove all items and pending prompts; reminders stay. The model reads a `reason` with the next call."""
-        history, tokens, next_tokens = self.history, self.tracker.tokens, self.tracker.next_prompt.tokens
+        history, tokens, next_tokens = self.history, self.tracker.measurement.tokens, self.tracker.next_prompt.tokens
         is_empty, removed = not history.items and history.summary is None, [item.seq for item in history.items]
         leaving = self._leaving((0, history.last_seq))
         history.clear()

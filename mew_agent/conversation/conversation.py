@@ -20,7 +20,7 @@ from mew_agent.context.archive import Origin
 from mew_agent.context.policy import CompactAction, GenerationFlags, level_of, withholds_tool_result
 from mew_agent.context.policy import actions as acts
 from mew_agent.context.policy.threshold import Fraction
-from mew_agent.context.prefix import prefix_parts
+from mew_agent.context.preamble import prefix_parts
 from mew_agent.context.store import Store
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import Compression, learn_from_overflow
@@ -446,7 +446,7 @@ class Conversation:
     async def needs_maintenance(self) -> bool:
         """Return whether a prompt is due in a turn that answers no message. If so, it enters with the next call."""
         state, pending = self.tracker.policy_state, self.state.pending_prompts
-        if not state.due or state.prompted or self.tracker.basis != "reported":
+        if not state.due or state.prompted or self.tracker.measurement.basis != "reported":
             return False
         await self._after_call(GenerationFlags())
         return self.state.pending_prompts != pending
@@ -569,7 +569,7 @@ class Conversation:
 
     async def _after_call(self, flags: GenerationFlags) -> None:
         """Ask the policy about the new figures and emit the status. Interventions wait for `apply_pending`."""
-        drift = self.tracker.drift
+        drift = self.tracker.ledger.evidence.drift
         if self.tracker.is_truncated_by_server and drift is not None and drift.window_tokens is not None:
             # The server's window is no larger than the prompt that it cut, whatever its API or the configuration says.
             self.state.change_window(learn_from_overflow(self.tracker.window, drift.window_tokens))
@@ -614,7 +614,7 @@ class Conversation:
 
     async def _clear(self, reason: str | None, origin: Origin) -> None:
         """Remove everything but reminders. The caller holds the history; the model reads a `reason`."""
-        tokens = self.tracker.tokens
+        tokens = self.tracker.measurement.tokens
         await self.state.clear(reason, origin)
         await self.events.emit(events.ContextCleared(tokens, reason))
 

@@ -27,7 +27,7 @@ from mew_agent.context.cuts import CountBasis, CountedCut
 from mew_agent.context.facts import PrefixCounted
 from mew_agent.context.history import History, Summary
 from mew_agent.context.persisted_state import CallRecord, CallRole
-from mew_agent.context.prefix import PrefixText
+from mew_agent.context.preamble import PrefixText
 from mew_agent.context.receipts import Prompted, ReceiptChange
 from mew_agent.context.spending import SummarySpending, amount_of
 from mew_agent.context.store import SessionChange

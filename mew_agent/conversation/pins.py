@@ -13,7 +13,6 @@ from mew_protocol.payloads.system import SpaceFacts
 from mew_protocol.status_word import StatusWord, status_word
 
 from mew_agent.context.history import Pin, pinned_text
-from mew_agent.context.report import pin_reports
 from mew_agent.context.store import StoreUnusable
 from mew_agent.context.tracker import Tracker
 from mew_agent.errors import PinRefused
@@ -41,7 +40,7 @@ class ContextPins(PinKeeper):
 
     @property
     def texts(self) -> tuple[PinnedText, ...]:
-        reports = pin_reports(self._tracker)
+        reports = self._tracker.pin_reports()
         return tuple(
             PinnedText(**report.model_dump(), text=pin.text) for report, pin in zip(reports, self.all, strict=True)
         )

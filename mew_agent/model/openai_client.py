@@ -23,12 +23,10 @@ from mew_agent.errors import ModelError
 from mew_agent.gateway_address import is_loopback
 from mew_agent.model import dialect as dialects
 from mew_agent.model import window as windows
-from mew_agent.model.assembly import Delta, ReplyAssembly
 from mew_agent.model.counting import PromptCounter
-from mew_agent.model.event_stream import Event, EventDecoder
 from mew_agent.model.failures import ModelErrors, causes, connection_cause, find_overflow
 from mew_agent.model.interface import ModelEvent, ModelIdentity, ModelRequest, Window
-from mew_agent.model.reply_events import ReplyEvents
+from mew_agent.model.reply_events import Delta, Event, EventDecoder, ReplyAssembly, ReplyEvents
 
 if TYPE_CHECKING:
     import openai
@@ -37,6 +35,7 @@ OPENAI_BASE_URL: Final = "https://api.openai.com/v1"
 logger = logging.getLogger(__name__)
 
 _NO_KEY: Final = "no-key"  # the openai package requires a key; servers without keys ignore it
+_REQUEST_ID: Final = "x-request-id"
 _CLOSE_SECONDS: Final = 2.0
 _AFTER_DONE_SECONDS: Final = 1.0
 """How long to read on after `[DONE]`: some servers send usage then, and the end of the body frees the connection."""
@@ -97,7 +96,7 @@ class OpenAIModel:
                 yield event
             return
         assembly, decoder = ReplyAssembly(self._model), EventDecoder()
-        seen, request_id = assembly.events, _request_id(answer)
+        seen, request_id = assembly.events, answer.headers.get(_REQUEST_ID)
         try:
             async with aclosing(_events(answer, decoder)) as events:
                 while (one := await self._next_event(events, seen)) is not None:
@@ -160,7 +159,7 @@ class OpenAIModel:
         )
         response: httpx2.Response = raw.http_response
         if not dialect.is_streaming:
-            return self._whole_answer(response.content, _request_id(response))
+            return self._whole_answer(response.content, response.headers.get(_REQUEST_ID))
         if response.headers.get("content-type", "").lower().startswith("text/html"):
             await _close(response, is_reusable=False)
             raise self._errors.failed("the answer is a web page, not a completion; is the base URL right?")
@@ -281,7 +280,7 @@ class OpenAIModel:
             body,
             status=response.status_code,
             reason=response.reason_phrase or "no reason given",
-            request_id=_request_id(response),
+            request_id=response.headers.get(_REQUEST_ID),
             wait_seconds=_seconds(response.headers.get("retry-after")),
             offered_tools=offered_tools,
         )
@@ -366,11 +365,6 @@ def _is_connection_error(error: BaseException) -> bool:
     import openai
 
     return isinstance(error, (openai.APIConnectionError, *_of_http("TransportError")))
-
-
-def _request_id(response: httpx2.Response) -> str | None:
-    request_id: str | None = response.headers.get("x-request-id")
-    return request_id
 
 
 def _seconds(value: str | None) -> float | None:

@@ -1,17 +1,132 @@
-"""[pure] Read the events of one chat completion, apart from its text: usage, tool calls, errors, and its end.
+"""[pure] Read the body of a model's answer: its bytes as events, their facts, and the reply with its texts.
 
-Owns where chat completions have these, and what completes a reply of any API; a meter reads two more. Keeps no text.
-Does not know HTTP, or which call it was.
+Owns the line format, also where servers write it carelessly: the first byte tells an event stream from one whole JSON
+value, because servers announce each as the other. Owns where chat completions have usage, tool calls and errors, and
+what completes a reply of any API; a meter reads two more. Ignores parts of unknown shape. Does not know HTTP, or which
+call it was.
 """
 
-from collections.abc import Mapping
+import hashlib
+import json
+from codecs import BOM_UTF8
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from mew_protocol.json_values import object_at, objects_at, value_at
 
-from mew_agent.model.event_stream import Event
+from mew_agent.model.interface import ModelReply, ReasoningDelta, TextDelta, ToolCall
 from mew_agent.model.usage import Usage, newest_usage, usage_object
+
+MAX_EVENT_BYTES: Final = 32 * 1024 * 1024
+"""Size of one event of a stream, or of a whole answer, that is still read."""
+
+_WHOLE: Final = (b"{", b"[", b"<")
+_DONE: Final = b"[DONE]"
+_NOT_JSON: Final = "the answer is not valid JSON"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event. `data` is decoded JSON, or the text of an error that is none."""
+
+    data: Any = None
+    is_done: bool = False  # the end mark `[DONE]`
+    is_error: bool = False  # the line itself says that it is an error
+    is_whole: bool = False  # the whole answer, which was not streamed
+
+
+@dataclass(slots=True)
+class EventDecoder:
+    """Decodes one answer: `feed` its bytes in order, then `end`. Raises ValueError for data that is not JSON."""
+
+    is_whole: bool | None = None
+    """Whether the answer is one JSON value and no stream of events; None until its first byte."""
+    _parts: list[bytes] = field(default_factory=list)  # of the line, or of the whole answer, that has not ended
+    _data: list[bytes] = field(default_factory=list)  # the lines of the event that has not ended
+    _parts_size: int = 0
+    _data_size: int = 0
+    _says_error: bool = False
+
+    def feed(self, chunk: bytes) -> Iterator[Event]:
+        """Yield the events that end in the next bytes."""
+        if self.is_whole is None:
+            chunk = chunk.removeprefix(BOM_UTF8)
+            if start := chunk.lstrip():
+                self.is_whole = start.startswith(_WHOLE)
+        self._parts.append(chunk)
+        self._parts_size += len(chunk)
+        if self._parts_size + self._data_size > MAX_EVENT_BYTES:
+            raise ValueError("an event is too large")
+        if self.is_whole is not False or b"\n" not in chunk:
+            return
+        lines = b"".join(self._parts).splitlines(keepends=True)
+        self._parts = [] if lines[-1].endswith(b"\n") else [lines.pop()]
+        self._parts_size = sum(map(len, self._parts))
+        for line in lines:
+            yield from self._read(line.rstrip(b"\r\n"))
+
+    def end(self) -> Iterator[Event]:
+        """Yield the whole answer, or the last event of a stream without a line end. Ignores a part of an event."""
+        rest = b"".join(self._parts)
+        self._parts = []
+        if self.is_whole:
+            yield Event(_decoded(rest), is_whole=True)
+            return
+        try:
+            yield from self._read(rest)
+            yield from self._read(b"")
+        except ValueError:
+            return
+
+    def _read(self, line: bytes) -> Iterator[Event]:
+        name, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if name == b"event":
+            self._says_error = value.strip() == b"error"
+        elif name == b"error":
+            yield Event(_error(value), is_error=True)
+        elif name == b"data":
+            self._data.append(value)
+            self._data_size += len(value)
+            # Some servers write no empty line between events of one line.
+            if len(self._data) == 1 and value.rstrip().endswith((b"}", b"]")) and (event := self._event(value)):
+                yield event
+        elif not line.strip():
+            data, self._says_error = self._data, self._says_error and bool(self._data)
+            if data:
+                event = self._event(b"\n".join(data))
+                if event is None:
+                    raise ValueError(_NOT_JSON)
+                yield event
+
+    def _event(self, value: bytes) -> Event | None:
+        """Return the event with this data; None if it is not complete."""
+        is_done, event = value.strip().startswith(_DONE), None
+        try:
+            event = Event(is_done=True) if is_done else Event(_decoded(value), is_error=self._says_error)
+        except ValueError:
+            if not self._says_error:
+                return None
+            event = Event(_error(value), is_error=True)
+        self._data, self._data_size, self._says_error = [], 0, False
+        return event
+
+
+def _decoded(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(_NOT_JSON) from error
+
+
+def _error(value: bytes) -> Any:
+    """Return the JSON of an error line, else its text."""
+    try:
+        return _decoded(value)
+    except ValueError:
+        return value.decode(errors="replace").strip()
+
 
 Json = Mapping[str, Any]
 
@@ -108,8 +223,7 @@ class ReplyEvents:
         grew = False
         for choice in first_choices(body):
             grew = self._read_choice(choice) or grew
-        self._add_content(grew=grew)
-        self._add_usage(usage_object(body), with_content=grew)
+        self._add(usage_object(body), grew=grew)
 
     def _read_choice(self, choice: Json) -> bool:
         """Read a piece of the reply. Returns whether it has content."""
@@ -127,14 +241,13 @@ class ReplyEvents:
         self.response = text_of(body.get("id")) or self.response
         self._backend |= {key: text for key in _BACKEND if (text := text_of(body.get(key)))}
 
-    def _add_content(self, *, grew: bool) -> None:
+    def _add(self, raw_usage: object = None, *, grew: bool = False) -> None:
+        """Add a usage object, and whether a part of the reply came with it."""
         self._has_content = self._has_content or grew
         self._has_grown = self._has_grown or grew
-
-    def _add_usage(self, raw: object, *, with_content: bool = False) -> None:
-        usage = newest_usage(self._usage, raw)
+        usage = newest_usage(self._usage, raw_usage)
         if usage is not self._usage:
-            self._usage, self._has_grown, self._is_running = usage, False, with_content
+            self._usage, self._has_grown, self._is_running = usage, False, grew
 
     def _add_call(self, name: object) -> None:
         if isinstance(name, str) and name not in self.tool_calls:
@@ -149,3 +262,119 @@ def first_choices(chunk: Json) -> list[Json]:
 def text_of(value: object) -> str:
     """Return the value if it is a text, else an empty one."""
     return value if isinstance(value, str) else ""
+
+
+Delta = TextDelta | ReasoningDelta
+
+
+@dataclass(slots=True)
+class _PartialCall:
+    id: str = ""
+    name: str = ""
+    pieces: list[str] = field(default_factory=list)
+
+    @property
+    def arguments(self) -> str:
+        """The arguments so far, as JSON."""
+        return "".join(self.pieces)
+
+
+class ReplyAssembly:
+    """Builds one reply: feed every event in order, then call `reply`."""
+
+    def __init__(self, model: str) -> None:
+        self.events = ReplyEvents()
+        self._model = model
+        self._texts: dict[type[Delta], list[str]] = {TextDelta: [], ReasoningDelta: []}
+        self._calls: list[_PartialCall] = []
+        self._call_at: dict[int, _PartialCall] = {}
+
+    def feed(self, event: Event) -> list[Delta]:
+        """Add one event, and return the deltas in it. Raises ValueError for JSON that is no object."""
+        chunk = self.events.read(event)
+        return [delta for choice in first_choices(chunk) for delta in self._feed_choice(choice)]
+
+    def reply(self, *, request_id: str | None, is_streamed: bool) -> ModelReply:
+        """Return the complete reply."""
+        events = self.events
+        return ModelReply(
+            text="".join(self._texts[TextDelta]),
+            tool_calls=tuple(self._finished(call, place) for place, call in enumerate(self._calls)),
+            finish_reason=events.finish_reason or ("tool_calls" if self._calls else "stop"),
+            usage=events.usage,
+            served_model=events.model or self._model,
+            backend=events.backend,
+            reasoning_text="".join(self._texts[ReasoningDelta]),
+            request_id=request_id,
+            streamed=is_streamed,
+        )
+
+    def _feed_choice(self, choice: Json) -> Iterator[Delta]:
+        delta = choice.get("delta") or choice.get("message")
+        if not isinstance(delta, Mapping):
+            return
+        # Some servers send the same reasoning under both names.
+        yield from self._delta(
+            ReasoningDelta, text_of(delta.get("reasoning_content")) or text_of(delta.get("reasoning"))
+        )
+        content = delta.get("content")
+        if isinstance(content, list):
+            for part in objects_at(content):
+                yield from self._delta(ReasoningDelta, _part_text(part.get("thinking")))
+                yield from self._delta(TextDelta, text_of(part.get("text")))
+        elif isinstance(content, Mapping):  # some servers decode what a model writes as JSON
+            yield from self._delta(TextDelta, json.dumps(content, ensure_ascii=False))
+        else:
+            yield from self._delta(TextDelta, text_of(content))
+        # A refusal replaces the answer, so the user has to see it.
+        yield from self._delta(TextDelta, text_of(delta.get("refusal")))
+        for piece in objects_at(delta, "tool_calls"):
+            self._feed_call(piece)
+
+    def _delta(self, kind: type[Delta], text: str) -> Iterator[Delta]:
+        if text:
+            self._texts[kind].append(text)
+            yield kind(text)
+
+    def _feed_call(self, piece: Json) -> None:
+        function = object_at(piece, "function")
+        call_id, name = text_of(piece.get("id")), text_of(function.get("name"))
+        call = self._call_for(piece.get("index"), call_id, name)
+        call.id = call.id or call_id
+        call.name = call.name or name
+        arguments = function.get("arguments")
+        if isinstance(arguments, str):
+            call.pieces.append(arguments)
+        elif isinstance(arguments, Mapping):
+            call.pieces.append(json.dumps(arguments, ensure_ascii=False))
+
+    def _call_for(self, index: object, call_id: str, name: str) -> _PartialCall:
+        """Return the call that a piece belongs to, found by index; a new call if the piece cannot continue that one."""
+        if isinstance(index, int):
+            known = self._call_at.get(index)
+            # Some servers send each parallel call whole, all with index 0.
+            is_new = known is None or (call_id != "" and known.id != "" and call_id != known.id)
+        else:
+            # Without an index, only a name or another id marks where a call begins.
+            known = self._calls[-1] if self._calls else None
+            is_new = known is None or (name != "" and (call_id == "" or call_id != known.id))
+        if known is not None and not is_new:
+            return known
+        call = _PartialCall()
+        self._calls.append(call)
+        if isinstance(index, int):
+            self._call_at[index] = call
+        return call
+
+    def _finished(self, call: _PartialCall, place: int) -> ToolCall:
+        call_id, arguments = call.id, call.arguments
+        if not call_id:
+            # Deterministic, and different for two replies of one conversation.
+            seed = f"{self.events.response}\n{call.name}\n{arguments}"
+            call_id = f"call_{place}_{hashlib.sha256(seed.encode(errors='replace')).hexdigest()[:12]}"
+        return ToolCall(call_id, call.name, arguments or "{}")
+
+
+def _part_text(value: object) -> str:
+    """Return the text of reasoning: a string or a list of text parts."""
+    return text_of(value) or "".join(text_of(part.get("text")) for part in objects_at(value))

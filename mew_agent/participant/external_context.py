@@ -38,8 +38,7 @@ from mew_agent.context.policy import (
     level_of,
 )
 from mew_agent.errors import InvalidReport
-from mew_agent.model.plausibility import implausibility
-from mew_agent.model.usage import Usage, usage_from
+from mew_agent.model.usage import Usage, implausibility, usage_from
 from mew_agent.participant.controls import Archive, Controllable, PinKeeper, waiting_status
 from mew_agent.participant.messenger import timestamp
 from mew_agent.participant.peers import PeerContext

@@ -31,9 +31,8 @@ from mew_agent.compaction.extract import extract
 from mew_agent.compaction.summary import SECTIONS, ClosingRequest, completed_summary, with_true_citations
 from mew_agent.compaction.traces import traces
 from mew_agent.context.history import Item, Summary
-from mew_agent.model.assembly import ReplyAssembly
 from mew_agent.model.dialect import Dialect, adapted
-from mew_agent.model.event_stream import Event, EventDecoder
+from mew_agent.model.reply_events import Event, EventDecoder, ReplyAssembly
 from mew_agent.participant.answers.builder import AnswerBuilder
 from mew_agent.parts.meter.replies import ReplyReader
 from mew_agent.parts.openai_api.request import answer_in_background

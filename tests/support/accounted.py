@@ -73,7 +73,7 @@ class Agent:
             known_tokens=kept_reply_tokens(usage, thinking_seen=thinking),
             thinking=thinking,
         )
-        self.tracker.reply_added(item)
+        self.tracker.item_added(item)
         return item
 
     def turn(self, total: int, completion: int = 10) -> Item:

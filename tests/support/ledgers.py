@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from mew_agent.context.facts import Appended, Cut, Described, Replaced, Reported, Summarised
-from mew_agent.context.ledger import Ledger, Models, Price
+from mew_agent.context.ledger import Ledger, Price
 from mew_agent.context.measures import Measure
 from mew_agent.context.preamble import FixedTexts
 from mew_agent.context.reconciliation import Drift, Terms
@@ -13,7 +13,7 @@ from mew_agent.tokens.projection import Calibration
 
 def taught(calibration: Calibration) -> Ledger:
     """A ledger of a model that earlier conversations taught."""
-    return Ledger(models=Models(calibration))
+    return Ledger(calibration=calibration)
 
 
 def append(ledger: Ledger, *measures: Measure) -> None:

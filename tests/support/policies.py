@@ -1,7 +1,7 @@
 """Small policies, one for each way in which a policy may differ from `mew`."""
 
 from mew_agent.context.policy import Policy
-from mew_agent.context.policy import rules as r
+from mew_agent.context.policy import definition as r
 from mew_agent.context.policy.threshold import Condition, mark
 
 KNOWN_WINDOW = Policy(

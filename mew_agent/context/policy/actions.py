@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from mew_agent.context.policy.rules import CompactionMethod, Impact, Moment
+from mew_agent.context.policy.definition import CompactionMethod, Impact, Moment
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,18 +1,117 @@
 """[pure] The decision: (policy, state, snapshot, phase, flags) -> (state, actions).
 
 One engine for all policies. Actions come in this order: announcements, reminders and prompts, then at most one
-intervention (a compaction, or a stop). Does not read a clock, know the texts of prompts, or perform actions.
+intervention (a compaction, or a stop). The state is stored with the session, so that a restarted process does not
+announce twice or lose a countdown. Does not read a clock, know the texts of prompts, or perform actions.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from mew_protocol.context_report import Basis, UnknownReason
+
 from mew_agent.context.policy import actions as acts
-from mew_agent.context.policy import rules as r
+from mew_agent.context.policy import definition as r
+from mew_agent.context.policy.actions import Suggestion
 from mew_agent.context.policy.definition import Policy
-from mew_agent.context.policy.state import NO_FLAGS, ContextSnapshot, GenerationFlags, PolicyState
-from mew_agent.context.policy.threshold import Condition
+from mew_agent.context.policy.threshold import Condition, Figure
+
+
+class ContextSnapshot(NamedTuple):
+    """The context at one moment. Counts are in tokens; None means unknown."""
+
+    used_tokens: int | None  # the policy's measure; during a reply or a tool result the content at that moment
+    basis: Basis
+    limit_tokens: int | None
+    reason: UnknownReason | None = None
+    hidden_tokens: int = 0  # reasoning in it that is not sent again
+    next_prompt_tokens: int | None = None
+    at_seconds: float | None = 0.0  # without a time, a cooldown counts as over
+    call_id: str | None = None  # the generation measured last, so that each counts once
+    tool_result_tokens: int | None = None  # what a tool result would add
+    suggestions: tuple[Suggestion, ...] = ()
+    usual_task_tokens: int | None = None  # what a task of the usual size adds
+    grown_tokens: int | None = None  # since the last compaction
+
+    def figure(self, name: Figure) -> int | None:
+        """Return the token count of a figure, without any reserve; None if it is unknown."""
+        match name:
+            case "used":
+                return self.used_tokens
+            case "resent":
+                return None if self.used_tokens is None else self.used_tokens - self.hidden_tokens
+            case "next_prompt" | "next_prompt_and_reserve":
+                return self.next_prompt_tokens
+            case "next_task_and_reserve":
+                return _sum(self.next_prompt_tokens, self.usual_task_tokens)
+            case "grown":
+                return self.grown_tokens
+            case "tool_result":
+                return self.tool_result_tokens
+            case "with_tool_result":
+                return _sum(self.used_tokens, self.tool_result_tokens)
+
+
+def _sum(first: int | None, second: int | None) -> int | None:
+    return None if first is None or second is None else first + second
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationFlags:
+    """Facts about the next generation."""
+
+    user_prompt: bool = False  # it carries a person's message
+    queue_busy: bool = False  # another prompt waits for it; only logs of `mew context simulate` contain this
+    user_chain: bool = False  # it continues an answer to a person's message after tool calls
+
+
+NO_FLAGS = GenerationFlags()
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyState:
+    """The memory of a policy for one conversation, between decisions."""
+
+    armed: bool = True
+    announced_at_seconds: float | None = None  # for the cooldown of near_limit; a finished compaction counts too
+    compacted_at_seconds: float | None = None  # for the cooldown of compactions; failed ones count too
+    compacted_to_tokens: int | None = None  # the next prompt after the last compaction; failed ones count too
+    stalls: int = 0  # compactions in a row that did not help
+    level: str | None = None  # the last known one
+    announced_entries: tuple[str, ...] = ()  # entries of levels that were announced since the last clear
+    suggested: tuple[str, ...] = ()
+    reminders: tuple[str, ...] = ()  # owners whose reminder is shown
+    generation: str | None = None  # the call that prompts were last decided for
+    prompted: bool = False  # the next generation has its prompt
+    prompting: str | None = None  # the level that prompts belong to
+    due: bool = False  # a prompt is waiting
+    counted: int = 0  # generations since the last prompt
+    remaining: int | None = None  # the rest of a countdown
+    restarts: int = 0  # of the reply within this request
+    restarting: bool = False  # the next start is due
+
+
+def after_compaction(
+    state: PolicyState, *, progressed: bool, at_seconds: float | None, tokens: int | None = None
+) -> PolicyState:
+    """Return the state after a compaction to a next prompt of so many tokens.
+
+    It restarts the cooldowns, and counts as a stall unless it `progressed`.
+    """
+    return replace(
+        state,
+        announced_at_seconds=at_seconds,
+        compacted_at_seconds=at_seconds,
+        compacted_to_tokens=tokens,
+        stalls=0 if progressed else state.stalls + 1,
+    )
+
+
+def after_clear(state: PolicyState) -> PolicyState:
+    """Return the state after a clear: a new one, except for reminders and the cooldown."""
+    return PolicyState(announced_at_seconds=state.announced_at_seconds, reminders=state.reminders)
+
 
 _UNKNOWN = "unknown"
 _WITHOUT_USAGE = ("usage_unavailable", "usage_implausible")
@@ -43,7 +142,16 @@ def decide(
 
 def level_of(policy: Policy, snapshot: ContextSnapshot) -> tuple[str, int | None]:
     """Return the level's name and severity; ("unknown", None) if the level is unknown."""
-    return _level(policy, _trusted(policy, snapshot))
+    snapshot = _trusted(policy, snapshot)
+    used, limit = snapshot.used_tokens, snapshot.limit_tokens
+    if used is None or (limit is None and policy.measure != "cumulative"):
+        return _UNKNOWN, None
+    name, severity = policy.healthy, 0
+    # Levels are in ascending order, so the last one that applies is the highest.
+    for level, first_tokens in policy.rule_index.marks(limit).levels:
+        if used >= first_tokens if first_tokens is not None else _holds(policy, level.at, snapshot):
+            name, severity = level.name, level.severity
+    return name, severity
 
 
 def compact_at_tokens(policy: Policy, limit_tokens: int | None) -> int | None:
@@ -72,18 +180,6 @@ def _trusted(policy: Policy, snapshot: ContextSnapshot) -> ContextSnapshot:
     if snapshot.used_tokens is None or basis in policy.bases:
         return snapshot
     return snapshot._replace(used_tokens=None)
-
-
-def _level(policy: Policy, snapshot: ContextSnapshot) -> tuple[str, int | None]:
-    used, limit = snapshot.used_tokens, snapshot.limit_tokens
-    if used is None or (limit is None and policy.measure != "cumulative"):
-        return _UNKNOWN, None
-    name, severity = policy.healthy, 0
-    # Levels are in ascending order, so the last one that applies is the highest.
-    for level, first_tokens in policy.rule_index.marks(limit).levels:
-        if used >= first_tokens if first_tokens is not None else _holds(policy, level.at, snapshot):
-            name, severity = level.name, level.severity
-    return name, severity
 
 
 def _holds(policy: Policy, condition: Condition, snapshot: ContextSnapshot) -> bool:
@@ -125,7 +221,7 @@ class _Deciding:
         self.actions: list[acts.Action] = []
 
     def apply_rules(self, flags: GenerationFlags) -> None:
-        level = _level(self._policy, self._snapshot)[0]
+        level = level_of(self._policy, self._snapshot)[0]
         self._announce(level)
         if self._phase in self._rules.reminders:
             self._update_reminders()

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from mew_agent.context.policy import rules as r
+from mew_agent.context.policy import definition as r
 from mew_agent.context.policy.definition import Policy
 from mew_agent.context.policy.threshold import mark
 

@@ -58,7 +58,7 @@ class ResponseEvents(_ItemEvents):
         if response.get("status") == "failed":
             self.error = response.get("error") or "failed"
         self._read_items(objects_at(response, "output"))
-        self._add_usage(response.get("usage"))
+        self._add(response.get("usage"))
         self.finish_reason, self.is_done = text_of(response.get("status")) or "completed", True
 
 
@@ -74,9 +74,9 @@ class MessageEvents(_ItemEvents):
                 self._read_message(object_at(body, "message"))
             case "content_block_start":
                 self._read_items([object_at(body, "content_block")])
-                self._add_content(grew=True)
+                self._add(grew=True)
             case "content_block_delta":
-                self._add_content(grew=True)
+                self._add(grew=True)
             case "message_delta":
                 self._merge_usage(body.get("usage"))
                 self.finish_reason = text_of(value_at(body, "delta", "stop_reason")) or self.finish_reason
@@ -97,7 +97,7 @@ class MessageEvents(_ItemEvents):
     def _merge_usage(self, raw: object) -> None:
         if isinstance(raw, Mapping) and raw:
             self._raw_usage = _merged(self._raw_usage, raw)
-            self._add_usage(self._raw_usage)
+            self._add(self._raw_usage)
 
 
 EVENTS: Final[Mapping[Api, type[ReplyEvents]]] = {

@@ -14,7 +14,7 @@ from mew_listener.request_guard import ONLY_OWN, Allowed
 
 from mew_agent.context.spending import with_call
 from mew_agent.errors import InvalidReport
-from mew_agent.model.plausibility import implausibility
+from mew_agent.model.usage import implausibility
 from mew_agent.participant.events import ChatReceived
 from mew_agent.participant.messenger import timestamp
 from mew_agent.participant.participant import Participant

@@ -6,7 +6,7 @@ name.
 
 from functools import partial
 
-from mew_agent.context.policy import rules as r
+from mew_agent.context.policy import definition as r
 from mew_agent.context.policy.definition import LargeResults, Policy
 from mew_agent.context.policy.threshold import Condition, Operator, Reserve, mark
 

@@ -25,7 +25,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from mew_agent.model.embedded import EmbeddedModel
+from mew_agent.model.builtin import EmbeddedModel
 from mew_agent.parts.rehearsal import completion as wire
 from mew_agent.parts.rehearsal import messages_api, responses_api
 from mew_agent.parts.rehearsal.behaviour import SELF_DESCRIPTION, PlannedReply, plan_reply

@@ -103,7 +103,7 @@ class CompactorDriver:
             tool_calls=calls,
             known_tokens=kept_reply_tokens(usage, thinking_seen=False),
         )
-        self.tracker.reply_added(item)
+        self.tracker.item_added(item)
         return prompt
 
     def planned(self, target: int | None = None) -> CompactionPlan:
@@ -140,10 +140,10 @@ async def test_the_next_prompt_is_within_3_percent_or_16_tokens(
     seed: int, overhead: int, longer: int, target: str | None
 ) -> None:
     driver = long_talk(Server(overhead=overhead), seed=seed, turns=12, longer=longer)
-    before = driver.tracker.tokens
+    before = driver.tracker.measurement.tokens
     assert before is not None
     done = await driver.compact(None if target is None else before // 2)
-    assert done.outcome.freed_tokens == before - (driver.tracker.tokens or 0) > 0
+    assert done.outcome.freed_tokens == before - (driver.tracker.measurement.tokens or 0) > 0
     predicted = driver.tracker.ledger.next_prompt_tokens
     true = driver.server.prompt(driver.history.request_messages(SYSTEM))
     assert abs(predicted - true) <= max(16, true * 3 // 100), "what the extract added is projected"
@@ -151,7 +151,7 @@ async def test_the_next_prompt_is_within_3_percent_or_16_tokens(
 
 async def test_the_announced_freed_tokens_equal_the_reported_drop() -> None:
     driver = long_talk(turns=10)
-    before = driver.tracker.tokens or 0
+    before = driver.tracker.measurement.tokens or 0
     done = await driver.compact()
     driver.history.begin_turn()
     driver.enter("user", "And now?")
@@ -214,7 +214,7 @@ async def test_clearing_outputs_needs_no_model_call() -> None:
     driver = CompactorDriver()
     for _ in range(5):
         driver.turn("Read it.", tools=(PARAGRAPHS[0] * 4,))
-    before = driver.tracker.tokens or 0
+    before = driver.tracker.measurement.tokens or 0
     done = await driver.compact(before - 10)
     assert driver.server.requests == []
     assert [item.tool_call_id for item in done.stubs] == [driver.history.items[2].tool_call_id]
@@ -228,12 +228,12 @@ async def test_cleared_outputs_and_a_summary_are_one_outcome() -> None:
     driver = CompactorDriver()
     for number in range(12):
         driver.turn(PARAGRAPHS[number], tools=(PARAGRAPHS[0] * 3,) if number > 6 else ())
-    before = driver.tracker.tokens or 0
+    before = driver.tracker.measurement.tokens or 0
     done = await driver.compact(before * 55 // 100)
     assert done.stubs
     assert done.evicted
     assert done.outcome.tokens_before == before
-    assert done.outcome.tokens_after == driver.tracker.tokens == before - done.outcome.freed_tokens
+    assert done.outcome.tokens_after == driver.tracker.measurement.tokens == before - done.outcome.freed_tokens
     assert done.outcome.freed_gross_tokens == done.outcome.freed_tokens + done.outcome.summary_tokens
 
 
@@ -410,7 +410,7 @@ async def test_a_failed_or_rejected_summary_changes_nothing(call: Callable[[Mode
     for number in range(12):
         driver.turn(PARAGRAPHS[number], tools=(PARAGRAPHS[0] * 3,) if number > 6 else ())
     history, tracker = driver.history, driver.tracker
-    found = driver.planned((tracker.tokens or 0) * 55 // 100)
+    found = driver.planned((tracker.measurement.tokens or 0) * 55 // 100)
     assert found.stub_seqs
     assert found.evict is not None
     before = (list(history.items), history.summary, history.revision, tracker.status("active"))

@@ -29,12 +29,12 @@ def resize(pool: Pool, messages: int, tools: int) -> None:
 
 
 def held(intervals: Intervals) -> int:
-    return intervals.message_tokens + intervals.tool_tokens
+    return sum(intervals.tokens)
 
 
 def test_sums_are_separate_by_kind_and_for_tool_results() -> None:
     intervals = filled("lump", "measured", "exact")
-    assert (intervals.message_tokens, intervals.tool_tokens) == (150, 150)
+    assert intervals.tokens == (150, 150)
     assert [pool.tokens for pool in (intervals.lumps, intervals.measured, intervals.exact)] == [100, 100, 100]
     assert not intervals.are_exact
     assert filled("exact", "exact").are_exact
@@ -125,8 +125,8 @@ def test_prices_of_intervals_always_sum_to_their_pool(
                 held_items = [item for item in held_items if not first <= item.seq <= last]
                 assert held(intervals) == before - freed
             case _:
-                assert sum(interval.tools for interval in intervals) == intervals.tool_tokens
-        assert min(intervals.message_tokens, intervals.tool_tokens) >= 0
+                assert sum(interval.tools for interval in intervals) == intervals.tokens[1]
+        assert min(intervals.tokens) >= 0
     kinds = [interval.kind for interval in intervals]
     assert intervals.are_exact == (bool(kinds) and set(kinds) == {"exact"})
     assert sum(interval.tokens for interval in intervals) == held(intervals)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mew_agent.context.items import Items
+from mew_agent.context.intervals import Items
 from mew_agent.context.measures import Measure
 from mew_agent.tokens.projection import Calibration
 

@@ -535,8 +535,8 @@ def test_each_model_has_its_own_factor_and_finds_it_again() -> None:
         for _ in range(4):
             books.add_entry("user", 200.0, 200)
             books.call()
-    assert books.ledger.models.learnt["a"].k == pytest.approx(1.0, abs=0.15)
-    assert books.ledger.models.learnt["b"].k == pytest.approx(2.0, abs=0.3)
+    assert books.ledger.evidence.learnt["a"].k == pytest.approx(1.0, abs=0.15)
+    assert books.ledger.evidence.learnt["b"].k == pytest.approx(2.0, abs=0.3)
     books.served_model = "a"
     books.change_template(scale=(1, 1), prefix=300)
     books.add_entry("user", 200.0, 200)

@@ -3,7 +3,8 @@
 import pytest
 
 from mew_agent.context.history import History
-from mew_agent.context.measures import KeptReply, Measure, kept_reply_tokens, measure_of
+from mew_agent.context.measurement import KeptReply
+from mew_agent.context.measures import Measure, kept_reply_tokens, measure_of
 from mew_agent.model.interface import ToolCall
 from mew_agent.model.usage import Usage
 from mew_agent.tokens.projection import Calibration

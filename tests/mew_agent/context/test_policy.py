@@ -24,7 +24,7 @@ from mew_agent.context.policy import (
     level_of,
     output_reserve_tokens,
 )
-from mew_agent.context.policy.rules import CompactRule, Level, NearLimitRule
+from mew_agent.context.policy.definition import CompactRule, Level, NearLimitRule
 from mew_agent.context.policy.threshold import Condition, Fraction
 from tests.support.policies import COUNTING
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mew_protocol.payloads.participant import MAX_PREFIX_PARTS
 
-from mew_agent.context.prefix import PrefixText, prefix_parts
+from mew_agent.context.preamble import PrefixText, prefix_parts
 from mew_agent.tokens.projection import Calibration
 
 NOBODY = PrefixText("system_prompt", "")

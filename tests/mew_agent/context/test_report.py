@@ -6,9 +6,9 @@ import pytest
 
 from mew_agent.context.history import History
 from mew_agent.context.policy import MEW, ClearAction, Policy
-from mew_agent.context.policy.rules import Level, StopRule
+from mew_agent.context.policy.definition import Level, StopRule
 from mew_agent.context.policy.threshold import Condition
-from mew_agent.context.report import report_of
+from mew_agent.context.spending import with_call
 from mew_agent.context.tracker import Tracker
 from mew_agent.model.interface import Window
 from mew_agent.model.usage import Usage
@@ -42,14 +42,14 @@ def tracker_of(policy: Policy) -> Tracker:
 
 
 def test_a_report_passes_its_own_validation() -> None:
-    report = report_of(called(tracker_of(MEW), (900, 100)))
+    report = called(tracker_of(MEW), (900, 100)).report()
     assert (report.basis, report.measure, report.policy, report.model) == ("reported", "total", "mew", "m")
     assert type(report).model_validate(report.model_dump()) == report
 
 
 @pytest.mark.parametrize("policy", [MEW, SPEND], ids=["window", "spend"])
 def test_a_report_leaves_out_unknown_figures(policy: Policy) -> None:
-    known = report_of(tracker_of(policy)).model_dump(exclude_none=True)
+    known = tracker_of(policy).report().model_dump(exclude_none=True)
     for absent in ("prompt_tokens", "breakdown", "spent_tokens", "tokens_per_turn", "drift_tokens", "suggestions"):
         assert absent not in known
 
@@ -58,7 +58,7 @@ def test_the_prompt_measure_compares_the_prompt_and_leaves_tokens_the_total() ->
     at_900 = Condition(figure="used", op="ge", tokens=900)
     policy = Policy(name="p", measure="prompt", levels=(Level(name="large", severity=1, at=at_900),))
     below, at = (called(tracker_of(policy), (prompt, 1_000)) for prompt in (899, 900))
-    assert (below.tokens, at.tokens) == (1_899, 1_900)
+    assert (below.measurement.tokens, at.measurement.tokens) == (1_899, 1_900)
     assert [tracker.report().level for tracker in (below, at)] == ["healthy", "large"]
     assert at.report().measure == "prompt"
     assert at.report().compact_at_tokens is None
@@ -81,7 +81,7 @@ def test_t15_the_spend_stops_the_loop_above_150000_tokens() -> None:
         stopped.append(any(isinstance(action, ClearAction) for action in tracker.decide("after_call", 0.0).actions))
     assert spent == [21_000, 47_000, 78_000, 114_000, 155_000]
     assert stopped == [False, False, False, False, True]
-    assert tracker.tokens == 41_000  # 20.5 % of the window, which is far from full
+    assert tracker.measurement.tokens == 41_000  # 20.5 % of the window, which is far from full
     exactly = called(tracker_of(SPEND), (149_000, 1_000))
     assert exactly.measurement.spent_since_clear == 150_000
     assert exactly.decide("after_call", 0.0).actions == ()
@@ -101,7 +101,7 @@ def test_the_spend_survives_cuts_and_restarts_until_a_clear() -> None:
     tracker = called(tracker_of(SPEND), (100, 10), (200, 20))
     tracker.history.revision += 1
     called(tracker, (300, 30))
-    tracker.call_ended(Usage(300, 30, 330), 0.5, "USD")
+    tracker.spending = with_call(None, Usage(300, 30, 330), 0.5, "USD")
     again = tracker_of(SPEND)
     again.restored(tracker.saved(), {})
     assert again.measurement.spent_since_clear == 660

@@ -56,7 +56,7 @@ class CountedConversation:
             at="t",
             known_tokens=kept_reply_tokens(usage, thinking_seen=False),
         )
-        self.tracker.reply_added(item, self.counted(item))
+        self.tracker.item_added(item, self.counted(item))
         self.prompt += completion + self.overhead
         return usage
 

@@ -10,7 +10,7 @@ from mew_protocol.context_report import ContextReport
 from mew_agent.context.history import History, Item, Pin, Summary
 from mew_agent.context.measures import kept_reply_tokens, measure_of
 from mew_agent.context.policy import MEW, CompactAction, Policy, Suggestion
-from mew_agent.context.policy.rules import NearLimitRule
+from mew_agent.context.policy.definition import NearLimitRule
 from mew_agent.context.policy.threshold import Condition
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import resolve_window
@@ -74,7 +74,7 @@ def test_an_item_added_during_a_call_is_stale() -> None:
     sent = agent.history.last_seq
     agent.receive()
     keep_call(agent.tracker, used(1_000), last_seq=sent, served="gpt")
-    agent.tracker.reply_added(agent.history.append("assistant", "yes", id="a", at="t", known_tokens=10))
+    agent.tracker.item_added(agent.history.append("assistant", "yes", id="a", at="t", known_tokens=10))
     assert agent.report().stale_messages == 1
 
 
@@ -641,7 +641,7 @@ def test_a_kept_last_figure_is_labelled_projected() -> None:
     assert tracker.report().reason == "usage_unavailable"
     keep_call(tracker, Usage(100, 20, 120))
     keep_call(tracker, None)
-    assert (tracker.tokens, tracker.report().basis) == (120, "projected")
+    assert (tracker.measurement.tokens, tracker.report().basis) == (120, "projected")
 
 
 def test_messages_that_entered_since_count_for_a_policy_that_adds_them() -> None:

@@ -55,7 +55,7 @@ class Moment:
         )
         known = kept_reply_tokens(usage, thinking_seen=False)
         name = f"a{self.history.next_seq}"
-        self.tracker.reply_added(self.history.append("assistant", "Pump 7. " * 20, id=name, at="t", known_tokens=known))
+        self.tracker.item_added(self.history.append("assistant", "Pump 7. " * 20, id=name, at="t", known_tokens=known))
 
     def turn(self, total: int | None) -> None:
         self.ask()

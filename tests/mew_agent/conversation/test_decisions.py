@@ -6,7 +6,7 @@ import pytest
 from mew_protocol.payloads.participant import Compact, Forget
 
 from mew_agent.context.policy import MEW
-from mew_agent.context.policy.rules import StopRule
+from mew_agent.context.policy.definition import StopRule
 from mew_agent.context.policy.threshold import Condition
 from mew_agent.model.interface import Window
 from tests.support.conversation_driver import ConversationDriver, StartConversation, fill, ignore

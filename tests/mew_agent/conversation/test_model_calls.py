@@ -292,7 +292,7 @@ async def test_a_new_reminder_makes_prices_projected(
         await driver.turn(text(60))
         requested = driver.conversation.history.items[6]
         assert ledger.price(requested.seq - 1, requested.seq).basis == "projected"
-        predicted = driver.conversation.tracker.drift
+        predicted = driver.conversation.tracker.ledger.evidence.drift
         assert predicted is not None
         assert abs(predicted.tokens) <= 30
         assert "- r1: Report" in str(driver.server.requests[-1].body["messages"])

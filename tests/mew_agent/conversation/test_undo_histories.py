@@ -165,14 +165,14 @@ class RandomHistory:
         if is_next and is_whole and past.tokens is not None:
             tracker = self.state.tracker
             error = max(ROUNDING_TOKENS, past.tokens // ERROR_PART)
-            assert abs((tracker.tokens or 0) - past.tokens) <= error
+            assert abs((tracker.measurement.tokens or 0) - past.tokens) <= error
             assert abs(tracker.next_prompt.tokens - past.next_tokens) <= error
 
     # -- what has to hold --------------------------------------------------------------------------------
 
     def past(self) -> Past:
         history, tracker = self.state.history, self.state.tracker
-        tokens = tracker.tokens, tracker.next_prompt.tokens
+        tokens = tracker.measurement.tokens, tracker.next_prompt.tokens
         return Past(tuple(history.items), history.summary, *tokens, history.next_seq, self.step)
 
     def record(self, past: Past) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mew_agent.model.event_stream import MAX_EVENT_BYTES, Event, EventDecoder
+from mew_agent.model.reply_events import MAX_EVENT_BYTES, Event, EventDecoder
 from tests.mew_agent.model.reply_shapes import SHAPES
 
 

@@ -4,8 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from mew_agent.model.plausibility import LARGEST_WINDOW, implausibility
-from mew_agent.model.usage import Usage
+from mew_agent.model.usage import LARGEST_WINDOW, Usage, implausibility
 
 
 def text_of(tokens: int) -> Callable[[], int]:

@@ -76,8 +76,8 @@ async def test_mew_reference_warns_and_compacts_at_its_own_marks(
     if "compacted" in words:
         assert tracker.last_compaction is not None
         assert tracker.last_compaction.trigger == "threshold"
-        assert tracker.tokens is not None
-        assert tracker.tokens * 10 <= 8192 * 7
+        assert tracker.measurement.tokens is not None
+        assert tracker.measurement.tokens * 10 <= 8192 * 7
 
 
 def weigh(thing: str) -> str:

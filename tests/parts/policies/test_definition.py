@@ -4,7 +4,7 @@ import pytest
 
 from mew_agent.config.policy_choice import presets
 from mew_agent.context.policy import MEW
-from mew_agent.context.policy.rules import Cadence, InjectRule
+from mew_agent.context.policy.definition import Cadence, InjectRule
 from mew_agent.parts.policies.presets import DOMINDS_V1, DOMINDS_V3, LMSTUDIO, TACHIKOMA
 
 

@@ -40,16 +40,16 @@ def reference(window: int = 128_000) -> Tracker:
 def test_m1_a_report_replaces_the_one_before_it() -> None:
     tracker = reference()
     keep_call(tracker, used(50, 10, 60))
-    assert tracker.tokens == 60
+    assert tracker.measurement.tokens == 60
     keep_call(tracker, used(70, 12, 82))
-    assert tracker.tokens == 82
+    assert tracker.measurement.tokens == 82
 
 
 def test_m2_m3_a_call_without_usage_keeps_last_reported_only() -> None:
     tracker = reference()
     keep_call(tracker, used(70, 12, 82))
     keep_call(tracker, None)
-    assert tracker.tokens is None
+    assert tracker.measurement.tokens is None
     assert tracker.measurement.last_reported is not None
     assert tracker.measurement.last_reported.tokens == 82
 
@@ -113,5 +113,5 @@ def test_tool_calls_of_a_reply_do_not_change_its_figure() -> None:
     tracker.item_added(tracker.history.append("user", "Look.", id="u", at="t"))
     keep_call(tracker, used(500, 40, 540))
     calls = (ToolCall("c", "read", '{"path": "a"}'),)
-    tracker.reply_added(tracker.history.append("assistant", "", id="a", at="t", tool_calls=calls, known_tokens=40))
-    assert tracker.tokens == 540
+    tracker.item_added(tracker.history.append("assistant", "", id="a", at="t", tool_calls=calls, known_tokens=40))
+    assert tracker.measurement.tokens == 540

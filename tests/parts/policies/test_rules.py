@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from mew_agent.config.policy_choice import presets
 from mew_agent.context.policy import MEW, Policy
-from mew_agent.context.policy.rules import Cadence, InjectRule, conditions_of
+from mew_agent.context.policy.definition import Cadence, InjectRule, conditions_of
 
 
 def test_conditions_of_returns_every_condition_of_a_rule() -> None:
