@@ -79,7 +79,7 @@ class ExternalCompactions:
         """Return the figures if a compaction is due, else None."""
         context = self._me.external_context
         known = context.known
-        if self._percent is None or known is None or known.window is None or context.policy is None:
+        if self._percent is None or known is None or known.window is None or not context.shows_level:
             return None
         if context.is_stalled:
             return None

@@ -5,10 +5,10 @@ handler is answered `not_supported`. Does not know where the figures come from, 
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
-from typing import Any, Final, Literal, get_args
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import anyio
 from mew_protocol.context_report import (
@@ -27,16 +27,6 @@ from mew_protocol.context_report import (
 from mew_protocol.payloads.participant import Clear, Compact, CompactDone, Control, Forget, Restart, Status
 from mew_protocol.status_word import StatusWord, status_word
 
-from mew_agent.context.policy import (
-    MEW,
-    ContextSnapshot,
-    Policy,
-    PolicyState,
-    after_clear,
-    after_compaction,
-    is_stalled,
-    level_of,
-)
 from mew_agent.errors import InvalidReport
 from mew_agent.model.usage import Usage, implausibility, usage_from
 from mew_agent.participant.controls import Archive, Controllable, PinKeeper, waiting_status
@@ -44,12 +34,12 @@ from mew_agent.participant.messenger import timestamp
 from mew_agent.participant.peers import PeerContext
 from mew_agent.tools.functions import run_function
 
+if TYPE_CHECKING:
+    from mew_agent.context.policy.reported_levels import ReportedLevels
+
 ReportedBasis = Literal["reported", "agent_reported", "provisional"]
 """How a program knows a figure: from the provider's usage, from what its agent says of itself, or from a call that may
 not belong to the agent's main conversation."""
-
-POLICY: Final = MEW.model_copy(update={"bases": ("reported", "agent_reported")})
-"""Levels of reported figures: those of the default policy."""
 
 MAX_SHOWN_CHARS: Final = 300
 """How much of a usage object that cannot be read an error shows."""
@@ -131,8 +121,8 @@ class ExternalContext(Controllable):
         """The answer to a control without a handler."""
         self.handler_timeout_seconds = 300.0
         """How long a handler of a control may take."""
-        self.policy: Policy | None = POLICY
-        """Whose levels are shown; None if nothing should act on the figures."""
+        self.shows_level = True
+        """Whether reports have a level; False if nothing should act on the figures."""
         self.compact_at_percent: int | None = None
         """The part of the window at which we ask for a compaction ourselves."""
         self.waiting: tuple[Waiting, ...] = ()
@@ -163,12 +153,18 @@ class ExternalContext(Controllable):
         """What a reply that the figures do not count adds to the next request, by its text alone."""
         self.mode: AgentMode | None = None
         """The mode in which our program works, if it has modes."""
-        self._policy_state = PolicyState()
         self._is_unjudged = False
         """Whether it is open what the last compaction freed."""
         self._smallest: int | None = None
         self._largest: int | None = None
         """The sizes since the last compaction, figures in the middle of a turn included."""
+
+    @cached_property
+    def _levels(self) -> "ReportedLevels":
+        # Here, because a participant that reports no figures needs no policy, whose models take time to build.
+        from mew_agent.context.policy.reported_levels import ReportedLevels
+
+        return ReportedLevels()
 
     # -- what the program reports ------------------------------------------------------------------------
 
@@ -190,7 +186,7 @@ class ExternalContext(Controllable):
         """
         figures = self._figures(tokens, usage, basis, now, measured_at, window, messages, model)
         if self.figures is not None and (figures.window or 0) > (self.figures.window or 0):
-            self._policy_state = replace(self._policy_state, stalls=0)
+            self._levels.window_grew()
         self._measure_last_compaction(figures.tokens)
         self.note_size(figures.tokens)
         if self._compacting is None:
@@ -268,13 +264,13 @@ class ExternalContext(Controllable):
         self._judge_compaction(progressed=grown * 100 > GROWTH_PERCENT * (window or 0))
 
     def _judge_compaction(self, *, progressed: bool) -> None:
-        self._policy_state = after_compaction(self._policy_state, progressed=progressed, at_seconds=None)
+        self._levels.compacted(progressed=progressed)
         self._is_unjudged = False
 
     @property
     def is_stalled(self) -> bool:
         """Whether several compactions in a row did not help."""
-        return is_stalled(self.policy or POLICY, self._policy_state)
+        return self._levels.is_stalled
 
     def forget_figures(self, reason: UnknownReason) -> None:
         """Treat the size as unknown from now on, until the next report."""
@@ -375,7 +371,8 @@ class ExternalContext(Controllable):
         assert self.on_clear is not None
         with anyio.fail_after(self.handler_timeout_seconds):
             await run_function(self.on_clear, {})
-        self._policy_state, self._is_unjudged = after_clear(self._policy_state), False
+        self._levels.cleared()
+        self._is_unjudged = False
         self.forget_figures("cleared")
 
     # -- the report --------------------------------------------------------------------------------------
@@ -389,7 +386,7 @@ class ExternalContext(Controllable):
             "measure": self.measure,
             "mode": self.mode,
             "queued": self.queued,
-            "policy": self.policy.name if self.policy is not None else None,
+            "policy": self._levels.name if self.shows_level else None,
             "revision": self._revision,
             "compactions": self._compactions,
             "last_compaction": self._last_compaction,
@@ -419,7 +416,7 @@ class ExternalContext(Controllable):
             keys["reasoning_tokens"], keys["cached_tokens"] = usage.reasoning_tokens, usage.cached_tokens
         if self.reply_tokens is not None:
             keys |= {"next_prompt_tokens": figures.tokens + self.reply_tokens, "next_prompt_basis": "heuristic"}
-        if self.policy is not None:
-            level, severity = level_of(self.policy, ContextSnapshot(figures.tokens, figures.basis, figures.window))
+        if self.shows_level:
+            level, severity = self._levels.level_of(figures.tokens, figures.basis, figures.window)
             keys |= {"level": level, "severity": "unknown" if severity is None else severity}
         return keys

@@ -12,6 +12,7 @@ from typing import Any, get_args, get_type_hints
 import pytest
 
 import mew_agent
+from benchmarks import imports
 
 ROOT = Path(mew_agent.__file__).parent
 SERVER_AND_MODEL = {"mew_spaces", "starlette", "uvicorn", "openai"}
@@ -130,6 +131,11 @@ def test_import_loads_nothing_that_is_not_used(programs: dict[str, set[str]]) ->
         for (program, heavy), names in zip(programs.items(), loaded, strict=True)
         if heavy & names
     ] == []
+
+
+def test_a_participant_imports_in_little_more_time_than_its_libraries() -> None:
+    libraries, participant = imports.cpu_seconds(imports.LIBRARIES, imports.PARTICIPANT, runs=5)
+    assert participant <= imports.MOST_TIMES * libraries
 
 
 def test_help_does_not_print_the_environment() -> None:

@@ -28,7 +28,7 @@ from mew_agent.child_program import FIRST_DELAY_SECONDS, Restarts
 from mew_agent.context.sqlite_store import MemoryStore, SqliteStore
 from mew_agent.context.store import Store, StoredChat
 from mew_agent.errors import GatewayError, MewAgentError, NotPermitted, PeerError, first_cause
-from mew_agent.participant.external_context import POLICY, STALLED_STATUS
+from mew_agent.participant.external_context import STALLED_STATUS
 from mew_agent.participant.messenger import timestamp
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.streams import Reasoning
@@ -114,7 +114,7 @@ class AcpEngine(Engine):
         """Why the program is no longer started."""
         self._prompting: Literal["chat", "compaction"] | None = None
         """What the running prompt is for. Updates that arrive without a prompt repeat an earlier session."""
-        context.policy = None
+        context.shows_level = False
         context.handler_timeout_seconds = settings.compact_seconds
         me.on_compact(self._compact)
         me.on_clear(self._clear)
@@ -192,7 +192,7 @@ class AcpEngine(Engine):
             mcp_servers=self.mcp_servers,
         ) as session:
             self.profile = profile_for(self.settings.agent, session.name)
-            self.external.policy = None if self.profile.used is None else POLICY
+            self.external.shows_level = self.profile.used is not None
             self.external.measure = self.profile.used
             self._usage = UsageTracker(self.profile)
             self._window = window_in(session.opened)

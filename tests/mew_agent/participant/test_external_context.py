@@ -75,7 +75,7 @@ def test_a_report_keeps_earlier_figures_despite_a_clock_change() -> None:
 def test_a_figure_without_a_meaning_has_no_level() -> None:
     context = ExternalContext()
     context.report(950, basis="agent_reported", now=NOW, window=1000)
-    context.policy, known = None, context.status().context
+    context.shows_level, known = False, context.status().context
     unknown = context.status().context
     assert known is not None
     assert unknown is not None
