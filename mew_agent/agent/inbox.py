@@ -21,8 +21,8 @@ from uuid import UUID, uuid5
 import anyio
 from mew_protocol.bounded_dict import BoundedDict, Shares, weight_of
 from mew_protocol.envelope import Envelope
+from mew_protocol.ids import Position
 from mew_protocol.payloads.chat import client_of
-from mew_protocol.position import Position
 
 from mew_agent.agent.loop_guard import Verdict, asks_something
 from mew_agent.context.receipts import NO_RECEIPTS, Ending, MessageEnding, MessageKey, ReceiptChange

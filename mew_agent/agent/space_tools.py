@@ -16,9 +16,8 @@ from typing import Any, Final
 
 import anyio
 from mew_protocol import kinds
-from mew_protocol.context_report import ContextReport
+from mew_protocol.context_report import ContextReport, old_figure, span
 from mew_protocol.envelope import unix_seconds
-from mew_protocol.figure_age import old_figure, span
 from mew_protocol.payloads.participant import CompactDone, Status, basis_words
 from mew_protocol.quoting import one_line
 

@@ -16,7 +16,7 @@ import anyio
 from mew_protocol.bounded_dict import BoundedDict
 from mew_protocol.codec import StreamFrame
 from mew_protocol.envelope import Envelope
-from mew_protocol.ids import GATEWAY, GATEWAY_IDS
+from mew_protocol.ids import GATEWAY, GATEWAY_IDS, Position
 from mew_protocol.json_values import object_at, objects_at, value_at
 from mew_protocol.kinds import (
     STREAM_CLOSE,
@@ -26,7 +26,6 @@ from mew_protocol.kinds import (
     SYSTEM_RECEIPT,
     SYSTEM_WELCOME,
 )
-from mew_protocol.position import Position
 
 from mew_agent.errors import MewAgentError, NotAccepted, TooLarge
 from mew_agent.participant.gaps import GapReason, HistoryGap, StreamGap

@@ -12,9 +12,8 @@ from typing import Any, Literal
 from mew_protocol import kinds
 from mew_protocol.bounded_dict import BoundedDict, cached_by_text
 from mew_protocol.capability import CapabilitySet
-from mew_protocol.context_report import Basis, ContextReport
+from mew_protocol.context_report import Basis, ContextReport, Outdated, outdated_by, reports_only_when_asked
 from mew_protocol.envelope import Draft, Envelope
-from mew_protocol.figure_age import Outdated, outdated_by, reports_only_when_asked
 from mew_protocol.ids import GATEWAY_IDS
 from mew_protocol.json_values import objects_at
 from mew_protocol.payloads.chat import MAIN_SESSION

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from itertools import accumulate, islice, takewhile
 from typing import Final
 
-from mew_protocol import figure_age
+from mew_protocol import context_report
 from mew_protocol.board_words import COUNTED as COUNTED
 from mew_protocol.board_words import REASONS, SKIPPED
 from mew_protocol.context_report import (
@@ -23,7 +23,7 @@ from mew_protocol.context_report import (
     SessionContext,
     Waiting,
 )
-from mew_protocol.figure_age import span as span
+from mew_protocol.context_report import span as span
 from mew_protocol.payloads.mcp import COMPACT_CONTEXT
 from mew_protocol.payloads.participant import BoardEntry, CompactDone, Status, basis_label, basis_words
 from mew_protocol.proposal_text import ALL_SHOWN
@@ -177,7 +177,7 @@ def percent(status: Status | None) -> int | None:
 def old_figure(entry: BoardEntry, now: datetime) -> str:
     """Say that a figure is old, and how old; empty for one of the last turn."""
     age = ago(entry.figure_at or entry.received_at, now)
-    return "" if entry.outdated is None else figure_age.old_figure(entry.outdated, age and age.removesuffix(" ago"))
+    return "" if entry.outdated is None else context_report.old_figure(entry.outdated, age and age.removesuffix(" ago"))
 
 
 def reason(status: Status | None, now: datetime) -> str:

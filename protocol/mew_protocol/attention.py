@@ -6,19 +6,19 @@ reads, and what a reader may send.
 """
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal
 
 from mew_protocol import kinds
-from mew_protocol.context_report import AgentMode, ContextReport
+from mew_protocol.context_report import AgentMode, ContextReport, Waiting
 from mew_protocol.envelope import unix_seconds, wire_timestamp
 from mew_protocol.json_values import value_at
 from mew_protocol.payloads.base import Payload
 from mew_protocol.payloads.mcp import UndecidedProposal, approval_of, arguments_of
-from mew_protocol.payloads.participant import BoardEntry, Status
+from mew_protocol.payloads.participant import BoardEntry
 from mew_protocol.proposal_text import AlwaysAllow, always_allow, is_compaction, proposed
-from mew_protocol.status_word import StatusWord
+from mew_protocol.status_word import NEEDS, StatusWord
 
 AttentionKind = Literal[
     "approval",
@@ -52,21 +52,12 @@ MOST_OF_A_KIND: Final = 3
 STALLED_SECONDS: Final = 600
 """A compaction that reports nothing for so long counts as stalled."""
 
-_MODEL_WORDS: Final[Mapping[str, tuple[AttentionKind, AttentionLevel, str]]] = {
-    "model_unreachable": ("model_unreachable", "blocking", "cannot reach its model"),
-    "model_unauthorized": ("sign_in", "blocking", "has no valid key for its model"),
-    "model_rate_limited": ("model_failed", "warning", "is rate limited by its model's provider"),
-    "model_stream_cut": ("model_failed", "warning", "got a cut-off answer from its model"),
-    "model_tools_unsupported": ("model_failed", "blocking", "cannot call tools with its model"),
-    "model_error": ("model_failed", "blocking", "got an error from its model"),
-    "context_overflow": ("model_failed", "blocking", "sent a request larger than the window of its model"),
-}
-
-_LIMITS: Final[Mapping[str, tuple[AttentionKind, str]]] = {
+_ABOUT_PEERS: Final[Mapping[str, tuple[AttentionKind, str]]] = {
+    "loop": ("loop", "no longer answers"),
     "tools": ("tools_left_out", "leaves out tools of"),
     "budget": ("budget_spent", "has spent its tokens for"),
 }
-"""What an agent limits for another participant, by the kind of its wait."""
+"""What an agent stops or limits for another participant, by the kind of its wait."""
 
 _ARGUMENT_CHARS: Final = 160
 _DETAIL_CHARS: Final = 300
@@ -203,71 +194,75 @@ def entry_items(
     """
     status = entry.status
     said = StatusWord() if status is None else status.word
-    word, detail = said.word, _clip(said.reason, _DETAIL_CHARS)
     if fault is not None:
         return (_program_item(entry, f"{entry.id}: {_clip(fault, _DETAIL_CHARS)}", fault),)
     if not entry.connected:
-        reports = status is not None and status.context is not None
-        is_missed = word != "shutting_down" and (is_expected or reports)
-        return (_disconnected(entry, "warning" if is_expected else "notice"),) if is_missed else ()
+        return _absence_items(entry, said, is_expected=is_expected)
     if status is None:
         return ()
-    if word == "failed":
+    if said.word == "failed":
+        detail = _clip(said.reason, _DETAIL_CHARS)
         return (_program_item(entry, f"{entry.id}: {detail or 'its program has ended'}", detail),)
-    found = [
-        *_model_items(entry, status, word),
-        *_stopped_items(entry, word, detail, now),
-        *(_waiting_items(entry, status.context) if status.context is not None else ()),
-    ]
-    is_current = entry.outdated is None and word not in ("compacting", "compaction_waiting")
-    if status.context is not None and is_current and not found:
-        found += _fill_items(entry, status.context)
-    mode = status.context.mode if status.context is not None else None
-    return (*found, *(_mode_items(entry, mode) if mode is not None else ()))
+    return tuple(_status_items(entry, said, status.context, now))
 
 
-def _model_items(entry: BoardEntry, status: Status, word: str) -> Iterator[AttentionItem]:
-    if word not in _MODEL_WORDS:
-        return
-    kind, level, says = _MODEL_WORDS[word]
-    waits = (status.context.waiting if status.context is not None else None) or ()
-    wait = next((one for one in waits if one.kind == "model"), None)
-    more = f" at {_clip(wait.what, _DETAIL_CHARS)}" if wait is not None else ""
-    since = wait.since if wait is not None else entry.received_at
-    helps = _make_room(entry.id) if word == "context_overflow" else (_logs(entry.id), _restart(entry.id))
-    yield _item(entry, kind, level, f"{entry.id} {says}{more}", since, *helps)
+def _absence_items(entry: BoardEntry, said: StatusWord, *, is_expected: bool) -> tuple[AttentionItem, ...]:
+    if said.word == "shutting_down":
+        return ()
+    if is_expected:
+        return (_disconnected(entry, "warning"),)
+    has_report = entry.status is not None and entry.status.context is not None
+    return (_disconnected(entry, "notice"),) if has_report else ()
 
 
-def _stopped_items(entry: BoardEntry, word: str, detail: str, now: datetime) -> Iterator[AttentionItem]:
-    why = f": {detail}" if detail else ""
+def _status_items(
+    entry: BoardEntry, said: StatusWord, report: ContextReport | None, now: datetime
+) -> Iterator[AttentionItem]:
+    """Yield the items of a connected participant, from the word of its status and its context report."""
+    found = [*_word_items(entry, said, report, now)]
+    if report is not None:
+        found += _waiting_items(entry, report)
+        if not found and entry.outdated is None and said.word not in ("compacting", "compaction_waiting"):
+            found += _fill_items(entry, report)
+        if report.mode is not None:
+            found += _mode_items(entry, report.mode)
+    yield from found
+
+
+def _word_items(
+    entry: BoardEntry, said: StatusWord, report: ContextReport | None, now: datetime
+) -> Iterator[AttentionItem]:
+    """Yield the item that a word of `status_words.json` needs, and that of a compaction which takes too long."""
     at = entry.received_at
-    if word in ("turn_stopped", "policy_stopped"):
-        yield _item(entry, "turn_stopped", "warning", f"{entry.id} stopped its turn{why}", at, _logs(entry.id))
-    elif word == "handler_failed":
-        reason = f"{entry.id} failed to handle an event{why}"
-        yield _item(entry, "handler_failed", "warning", reason, at, _logs(entry.id), _restart(entry.id))
-    elif word == "compaction_stalled":
-        reason = f"{entry.id} compacts without getting smaller{why}"
-        yield _item(entry, "compaction_stalled", "blocking", reason, at, *_make_room(entry.id))
-    elif word == "compaction_failed":
-        yield _item(entry, "compaction_failed", "warning", f"{entry.id} could not compact{why}", at, _compact(entry.id))
-    elif word == "compacting" and now.timestamp() - (unix_seconds(at) or math.inf) >= STALLED_SECONDS:
+    if said.word == "compacting" and now.timestamp() - (unix_seconds(at) or math.inf) >= STALLED_SECONDS:
         reason = f"{entry.id} has been compacting for more than {STALLED_SECONDS // 60} minutes"
         yield _item(entry, "compaction_stalled", "warning", reason, at, _logs(entry.id), _restart(entry.id))
+    need = NEEDS.get(said.word)
+    if need is None:
+        return
+    more, since = "", at
+    if need.get("says_detail"):
+        more = f": {_clip(said.reason, _DETAIL_CHARS)}" if said.reason else ""
+    elif (wait := _model_wait(report)) is not None:
+        more, since = f" at {_clip(wait.what, _DETAIL_CHARS)}", wait.since
+    actions = (_ACTIONS[name](entry.id) for name in need["actions"])
+    yield _item(entry, need["kind"], need["level"], f"{entry.id} {need['says']}{more}", since, *actions)
+
+
+def _model_wait(report: ContextReport | None) -> Waiting | None:
+    waits = (report.waiting if report is not None else None) or ()
+    return next((one for one in waits if one.kind == "model"), None)
 
 
 def _waiting_items(entry: BoardEntry, report: ContextReport) -> Iterator[AttentionItem]:
     waits = report.waiting or ()
     for one in waits:
-        if one.kind == "loop":
-            reason = f"{entry.id} no longer answers {one.peer or 'an agent'}: {_clip(one.what, _DETAIL_CHARS)}"
-            resume = _control("Resume", "resume", kinds.PARTICIPANT_RESUME, entry.id)
-            item = _item(entry, "loop", "warning", reason, one.since, resume)
-            yield item.model_copy(update={"id": f"loop:{entry.id}:{one.peer or ''}"})
-        elif one.kind in _LIMITS:
-            kind, says = _LIMITS[one.kind]
-            reason = f"{entry.id} {says} {one.peer}: {_clip(one.what, _DETAIL_CHARS)}"
-            item = _item(entry, kind, "warning", reason, one.since)
+        if one.kind in _ABOUT_PEERS:
+            kind, says = _ABOUT_PEERS[one.kind]
+            peer = one.peer or "an agent" if kind == "loop" else one.peer
+            actions = (_control("Resume", "resume", kinds.PARTICIPANT_RESUME, entry.id),) if kind == "loop" else ()
+            reason = f"{entry.id} {says} {peer}: {_clip(one.what, _DETAIL_CHARS)}"
+            item = _item(entry, kind, "warning", reason, one.since, *actions)
             yield item.model_copy(update={"id": f"{kind}:{entry.id}:{one.peer or ''}"})
     held = [one for one in waits if one.kind == "room"]
     if held:
@@ -377,8 +372,12 @@ def _compact(participant: str) -> AttentionAction:
     return _control("Compact", "compact", kinds.PARTICIPANT_COMPACT, participant)
 
 
+def _clear(participant: str) -> AttentionAction:
+    return _control("Clear", "clear", kinds.PARTICIPANT_CLEAR, participant)
+
+
 def _make_room(participant: str) -> tuple[AttentionAction, ...]:
-    return _compact(participant), _control("Clear", "clear", kinds.PARTICIPANT_CLEAR, participant)
+    return _compact(participant), _clear(participant)
 
 
 def _control(label: str, command: str, kind: str, participant: str) -> AttentionAction:
@@ -396,6 +395,15 @@ def _logs(participant: str) -> AttentionAction:
 
 def _restart(participant: str) -> AttentionAction:
     return AttentionAction(label="Restart", command=f"mew restart {participant}")
+
+
+_ACTIONS: Final[Mapping[str, Callable[[str], AttentionAction]]] = {
+    "log": _logs,
+    "restart": _restart,
+    "compact": _compact,
+    "clear": _clear,
+}
+"""The actions that `status_words.json` names."""
 
 
 def _draft(kind: str, to: Iterable[str], payload: dict[str, Any], about: tuple[str, ...] = ()) -> dict[str, Any]:

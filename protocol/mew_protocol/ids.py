@@ -1,6 +1,7 @@
-"""[pure] Ids of participants and spaces: their types and the rule for valid ones. Does not make ids."""
+"""[pure] Ids of participants and spaces, and places in the sequence of a space: how they are written. Makes no ids."""
 
 import re
+from dataclasses import dataclass
 from typing import NewType
 from unicodedata import category
 
@@ -76,3 +77,22 @@ def new_id_problem(text: str) -> str | None:
     if problem is None and _NEW_ID.fullmatch(text) is None:
         problem = f"'{text}' is not a valid id; use letters, digits, '.', '_' and '-', and no '.' or '-' at the start"
     return problem
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A number within an epoch. Numbers of one epoch say nothing about another."""
+
+    epoch: str
+    sequence: int
+
+    def __str__(self) -> str:
+        return f"{self.epoch}-{self.sequence}"
+
+    @staticmethod
+    def parse(text: str) -> "Position | None":
+        """Read `<epoch>-<sequence>`; None if the text has another form."""
+        epoch, dash, sequence = text.strip().rpartition("-")
+        if not dash or not epoch or not sequence.isascii() or not sequence.isdigit() or len(sequence) > 18:
+            return None
+        return Position(epoch, int(sequence))

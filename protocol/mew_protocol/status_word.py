@@ -1,14 +1,15 @@
 """[pure] A status as a type: a word, and the detail that may follow a colon (`compaction_failed:no answer`).
 
-Owns how a status is written and read. `status_words.json` lists the words with the marks that readers go by; the
-dashboard reads the same file. Other participants may send further words, which have no marks.
+Owns how a status is written and read. `status_words.json` lists the words with the marks that readers go by, and with
+what a person needs to know and may do; the dashboard reads the same file. Other participants may send further words,
+which have no marks.
 """
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal, Self
+from typing import Any, Final, Literal, Self
 
 WORDS_FILE: Final = Path(__file__).with_name("status_words.json")
 
@@ -16,9 +17,17 @@ Mark = Literal["calm", "working", "begun", "done", "warning", "blocking", "failu
 """`calm`: nothing to tell; `working`: on a turn; `begun`, `done`: a control; `warning`, `blocking`: needs attention;
 `failure`: the last turn failed; `shared`: also holds for every session of the agent."""
 
-WORDS: Final[Mapping[str, frozenset[Mark]]] = {
-    word: frozenset(marks) for word, marks in json.loads(WORDS_FILE.read_text(encoding="utf-8")).items()
+_FILE: Final[Mapping[str, Mapping[str, Any]]] = json.loads(WORDS_FILE.read_text(encoding="utf-8"))
+
+WORDS: Final[Mapping[str, frozenset[Mark]]] = {word: frozenset(about.get("marks", ())) for word, about in _FILE.items()}
+
+NEEDS: Final[Mapping[str, Mapping[str, Any]]] = {
+    word: about["needs"] for word, about in _FILE.items() if "needs" in about
 }
+"""The words that need a person: `kind` and `level` of the item, and `says`, a verb phrase about the participant.
+
+`actions` name possible actions; with `says_detail` the detail of the status follows.
+"""
 
 
 @dataclass(frozen=True, slots=True)

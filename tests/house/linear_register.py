@@ -277,7 +277,7 @@ EXCUSED: Final[Mapping[str, str]] = {
     "mew_spaces.gateway.log_writer.LogFile._write": "writes each part once",
     "mew_listener.tls._feed": _ONE_READ,
     "mew_spaces.launch.launch.Launch._command": _OPERATOR,
-    "mew_spaces.log.tail._batch": "reads each record of the gateway's own file once",
+    "mew_spaces.log.sqlite._batch": "reads each record of the gateway's own file once",
 }
 """Functions and imports that are not measured, and why."""
 

@@ -8,8 +8,7 @@ from typing import Final, Literal
 
 from pydantic import Field
 
-from mew_protocol.context_report import Basis, LimitBasis, NextPromptBasis, UnknownReason
-from mew_protocol.figure_age import Outdated
+from mew_protocol.context_report import Basis, LimitBasis, NextPromptBasis, Outdated, UnknownReason
 from mew_protocol.payloads.base import Payload
 from mew_protocol.payloads.participant import Status
 

@@ -14,6 +14,7 @@ from mew_protocol.context_report import (
     MAX_PIN_CHARS,
     CompactionCost,
     ContextReport,
+    Outdated,
     PartBasis,
     PinReport,
     SummaryWriter,
@@ -21,7 +22,6 @@ from mew_protocol.context_report import (
 )
 from mew_protocol.envelope import Draft, Envelope, wire_timestamp
 from mew_protocol.errors import PayloadError
-from mew_protocol.figure_age import Outdated
 from mew_protocol.payloads.base import PAYLOADS, Payload, read_payload
 from mew_protocol.payloads.compactions import Recall, RequestHistory, Undo
 from mew_protocol.payloads.receipts import RequestReceipts

@@ -10,9 +10,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal, NamedTuple
 
 from mew_protocol import kinds
-from mew_protocol.context_report import plausible
+from mew_protocol.context_report import Outdated, outdated_by, plausible, reports_only_when_asked
 from mew_protocol.envelope import Envelope, wire_timestamp
-from mew_protocol.figure_age import Outdated, outdated_by, reports_only_when_asked
 from mew_protocol.ids import GATEWAY
 from mew_protocol.json_values import value_at
 from mew_protocol.payloads.base import read_payload

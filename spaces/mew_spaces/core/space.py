@@ -20,14 +20,13 @@ from typing import Any, NamedTuple
 from mew_protocol import errors, kinds
 from mew_protocol.bounded_dict import BoundedDict, FairDict
 from mew_protocol.codec import decode_complete, decode_envelope
+from mew_protocol.context_report import Outdated
 from mew_protocol.envelope import Draft, Envelope, wire_timestamp
 from mew_protocol.errors import DecodeError, PayloadError
-from mew_protocol.figure_age import Outdated
-from mew_protocol.ids import STREAM_GATEWAY, ParticipantId, SpaceId
+from mew_protocol.ids import STREAM_GATEWAY, ParticipantId, Position, SpaceId
 from mew_protocol.payloads.mcp import UndecidedProposals
 from mew_protocol.payloads.participant import Board
 from mew_protocol.payloads.system import SystemError as ErrorPayload
-from mew_protocol.position import Position
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import to_json
 

@@ -7,6 +7,6 @@ export function parseStatus(status) {
   const text = typeof status === "string" ? status : "";
   const colon = text.indexOf(":");
   const word = colon < 0 ? text : text.slice(0, colon);
-  const marks = Object.hasOwn(WORDS, word) ? WORDS[word] : [];
+  const marks = (Object.hasOwn(WORDS, word) && WORDS[word].marks) || [];
   return { word, detail: colon < 0 ? "" : text.slice(colon + 1).trim(), has: (...names) => names.some((name) => marks.includes(name)) };
 }

@@ -10,6 +10,7 @@ from enum import Enum, auto
 
 from mew_protocol import errors
 from mew_protocol.codec import StreamFrame, decode, decode_complete
+from mew_protocol.envelope import Draft
 from mew_protocol.errors import DecodeError
 from mew_protocol.ids import ParticipantId
 from mew_protocol.join import JoinRequest, join_request
@@ -141,25 +142,32 @@ class Connection:
     def _handle(self, data: bytes, is_text: bool) -> None:
         self._about = None
         # Stream frames are relayed in the form they came in; envelopes are parsed from bytes either way.
-        raw = _as_text(data) if is_text and data[:1] == b"#" else data
+        try:
+            raw = data.decode() if is_text and data[:1] == b"#" else data
+        except UnicodeDecodeError:
+            problem = "a text message must be UTF-8; send other bytes as binary"
+            raise DecodeError(errors.INVALID_FRAME, problem) from None
         message = decode(raw, max_bytes=self._limits.message_bytes, max_depth=self._limits.json_depth)
         if isinstance(message, StreamFrame):
-            if self._may_send():
+            if self._phase is _JOINED or self._joins_by_sending():
                 assert self._participant is not None
                 self._service.submit(FrameArrives(self.id, self._participant, message))
-            return
+        else:
+            self._handle_draft(message)
+
+    def _handle_draft(self, message: Draft) -> None:
         self._about = message.id
         request = join_request(message)
         if request is not None:
             self._join(request)  # even when joined: some clients send the bearer header and a join frame
         elif message.kind == SYSTEM_HEARTBEAT and self._phase is _Phase.NEW:
             return  # the TypeScript gateway drops it, too; an error would count against the client
-        elif self._may_send():
+        elif self._phase is _JOINED or self._joins_by_sending():
             assert self._participant is not None
             self._service.receive(self.id, self._participant, message)
 
-    def _may_send(self) -> bool:
-        """Whether the client may send. A connection with a bearer header joins with its first message."""
+    def _joins_by_sending(self) -> bool:
+        """Let a connection with a bearer header join with its first message. Returns whether it has joined."""
         if self._phase is _Phase.NEW and self.has_bearer:
             self.join_by_header()
         elif self._phase is _Phase.NEW:
@@ -246,10 +254,3 @@ class Connection:
 
     def _end_unjoined(self, message: str) -> None:
         self._end(errors.NOT_JOINED, message, errors.CLOSE_UNAUTHORIZED)
-
-
-def _as_text(data: bytes) -> str:
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        raise DecodeError(errors.INVALID_FRAME, "a text message must be UTF-8; send other bytes as binary") from None

@@ -21,8 +21,7 @@ import anyio
 from mew_protocol import kinds
 from mew_protocol.attention import AttentionItem
 from mew_protocol.codec import StreamFrame
-from mew_protocol.ids import ParticipantId
-from mew_protocol.position import Position
+from mew_protocol.ids import ParticipantId, Position
 from pydantic_core import to_json
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send

@@ -20,12 +20,11 @@ from mew_protocol.attention import Attention
 from mew_protocol.codec import decode_envelope
 from mew_protocol.envelope import PROTOCOL, Draft
 from mew_protocol.errors import DecodeError
-from mew_protocol.ids import ParticipantId
+from mew_protocol.ids import ParticipantId, Position
 from mew_protocol.payloads.figures import KEPT_SECONDS, ContextHistory
 from mew_protocol.payloads.fit import Fit, fit_in
 from mew_protocol.payloads.mcp import UndecidedProposals
 from mew_protocol.payloads.participant import Board
-from mew_protocol.position import Position
 from mew_protocol.setting_problems import first_problem
 from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect, Request

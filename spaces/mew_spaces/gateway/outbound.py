@@ -29,16 +29,16 @@ OnMessage = Callable[[bytes, bool], object]
 
 def frame_message(message: bytes | str) -> bytes:
     """Return a message as one WebSocket frame, unmasked and uncompressed: text for str, binary for bytes."""
-    if isinstance(message, str):
-        return _header(_FINAL_TEXT, len(data := message.encode())) + data
-    return _header(_FINAL_BINARY, len(message)) + message
+    return frame_json(message.encode()) if isinstance(message, str) else _header(_FINAL_BINARY, len(message)) + message
 
 
 def frame_json(data: bytes) -> bytes:
-    """Return UTF-8 JSON as one text frame."""
+    """Return JSON, or other text in UTF-8, as one text frame."""
     size = len(data)
     if 126 <= size < 65_536:  # nearly every envelope; saves a call
         return b"\x81\x7e" + size.to_bytes(2) + data
+    if size < 126:
+        return b"\x81%c" % size + data
     return _header(_FINAL_TEXT, size) + data
 
 

@@ -1,21 +1,29 @@
-"""The listener of the gateway: its address, and the settings of a space as the limits of the listener."""
+"""The listener of the gateway: its address, the settings of a space as its limits, and each new WebSocket connection.
 
+Owns the time that a connection has to join. What a message means is decided in `connection`.
+"""
+
+import asyncio
 import errno
 import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from urllib.parse import parse_qs
 
 from mew_listener.proxies import TrustedProxies
 from mew_listener.server import ListenerOptions, in_url
 from mew_listener.server import bound_socket as bound_listener
-from mew_listener.websocket import WebSocketOptions
+from mew_listener.websocket import WebSocketConnection, WebSocketOptions, WebSocketRequest
+from mew_protocol.join import JOIN_BY_FRAME, JOIN_HEADER
 
 from mew_spaces.errors import PortInUse, SpacesError
+from mew_spaces.gateway.connection import Connection
+from mew_spaces.gateway.http import bearer_of
 from mew_spaces.gateway.http_bodies import describe_error
+from mew_spaces.gateway.outbound import DirectChannel
 from mew_spaces.gateway.registry import SpaceRegistry
-from mew_spaces.gateway.websocket_endpoint import open_websocket
 
 UNJOINED_TOTAL_BYTES = 48 * 1024 * 1024
 """What all connections that have not joined may cost together, as the gateway counts it; the process takes less than
@@ -69,3 +77,27 @@ def bound_socket(host: str, port: int) -> Iterator[socket.socket]:
         raise SpacesError(f"cannot listen on {in_url(host)}:{port}: {cause}") from None
     with listener:
         yield listener
+
+
+AUTO_JOIN_SECONDS = 0.25
+"""How long a client with a bearer header may take to send a join frame before it joins without one."""
+
+
+def open_websocket(registry: SpaceRegistry, socket: WebSocketConnection, request: WebSocketRequest) -> DirectChannel:
+    """Serve a connection to any of the spaces. Returns the channel that writes to it."""
+    connection = Connection(
+        registry,
+        bearer=None if request.headers.get(JOIN_HEADER) == JOIN_BY_FRAME else bearer_of(request.headers),
+        space=parse_qs(request.query).get("space", [None])[-1],
+        address=request.client,
+    )
+    channel = DirectChannel(socket)
+    channel.on_message, channel.on_disconnect = connection.receive, connection.disconnected
+    channel.on_slow, channel.on_too_large = connection.slow, connection.too_large
+    channel.on_joined = socket.admit
+    connection.attach(channel)
+    seconds, end = registry.default.config.limits.join_timeout_seconds, connection.join_timed_out
+    if connection.has_bearer:
+        seconds, end = AUTO_JOIN_SECONDS, connection.join_by_header
+    connection.on_decided = asyncio.get_running_loop().call_later(seconds, end).cancel
+    return channel

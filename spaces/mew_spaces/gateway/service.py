@@ -23,12 +23,11 @@ from mew_listener.log_budget import survived
 from mew_protocol import errors, kinds
 from mew_protocol.codec import decode_envelope
 from mew_protocol.envelope import Draft, Envelope, wire_timestamp
-from mew_protocol.ids import GATEWAY, ParticipantId
+from mew_protocol.ids import GATEWAY, ParticipantId, Position
 from mew_protocol.join import DeliveryRequest
 from mew_protocol.payloads.figures import ContextHistory
 from mew_protocol.payloads.participant import Board
 from mew_protocol.payloads.system import SystemError as ErrorPayload
-from mew_protocol.position import Position
 from mew_settings.installation import install_command
 from websockets.frames import CloseCode
 
@@ -53,8 +52,7 @@ from mew_spaces.gateway.attention import AttentionWatch
 from mew_spaces.gateway.audit import AuditLog, Transport
 from mew_spaces.gateway.auth import TokenBook, generate_token, space_folder
 from mew_spaces.gateway.clock import WallClock, new_uuid, now_utc, steady_seconds
-from mew_spaces.gateway.delivery import DeliverySessions
-from mew_spaces.gateway.join_storm import JoinPace
+from mew_spaces.gateway.delivery import DeliverySessions, JoinPace
 from mew_spaces.gateway.log_writer import LogWriter
 from mew_spaces.gateway.membership_store import MembershipStore
 from mew_spaces.gateway.outbound import Callback, Fanout, OutboundChannel, frame_json
@@ -174,16 +172,17 @@ class SpaceService:
         )
         # Only the real clock is set by others; a caller's own clock jumps when the caller wants it to.
         self._wall_clock = WallClock(self._shift_deadlines) if clock is now_utc else None
-        self._clock = self._wall_clock or clock
+        self.now: Callable[[], datetime] = self._wall_clock or clock
+        """Returns the time by the clock of the space."""
         self._new_id = new_id
         self._fanout = Fanout()
         self.sessions = DeliverySessions(
-            self.log, self._fanout, self._notify_session, self.space.state.streams, self._clock
+            self.log, self._fanout, self._notify_session, self.space.state.streams, self.now
         )
         self.figures = figures or FigureStore()
         self._audit = audit
         self.performer = EffectPerformer(
-            self.space, self.log, self._fanout, self.sessions, self.store, audit, self._clock, self.figures
+            self.space, self.log, self._fanout, self.sessions, self.store, audit, self.now, self.figures
         )
         self.frame_readers = self.performer.frame_readers
         self._deliveries: dict[ConnectionId, DeliveryRequest] = {}
@@ -192,7 +191,7 @@ class SpaceService:
         if self.webhook is not None:
             self.webhook.takes_over = self.storage.is_shared
         self.attention = AttentionWatch(
-            self.space, config, self.log, self._clock, self.started_at, self.webhook, self.storage
+            self.space, config, self.log, self.now, self.started_at, self.webhook, self.storage
         )
         self._slow: list[ConnectionId] = []
         self._is_ending_slow = False
@@ -253,7 +252,7 @@ class SpaceService:
     ) -> None:
         """Send an error to a connection that may not join, then close it. `retry_after` is in seconds."""
         about = (error, message, code, retry_after, correlation_id)
-        self.performer.perform(self.space.connections.reject(connection, *about, now=self._clock()))
+        self.performer.perform(self.space.connections.reject(connection, *about, now=self.now()))
 
     def send_error(
         self,
@@ -268,9 +267,7 @@ class SpaceService:
         capabilities = () if error == errors.NOT_JOINED else None
         payload = ErrorPayload(error=error, message=message, code=code, your_capabilities=capabilities)
         participant = self.performer.owners.get(connection)
-        envelope = self.space.messages.compose_error(
-            payload, participant, now=self._clock(), envelope_id=correlation_id
-        )
+        envelope = self.space.messages.compose_error(payload, participant, now=self.now(), envelope_id=correlation_id)
         self.performer.perform((Deliver(envelope, (connection,)),))
 
     def leave(self, connection: ConnectionId) -> None:
@@ -364,7 +361,7 @@ class SpaceService:
         `data` is what the envelope's `encode` returns, if that is known. The receipt, which `answer` gets as well, is
         `PENDING` until the envelope is stored.
         """
-        now = self._clock()
+        now = self.now()
         # Only sessions send an envelope again, and HTTP clients, which cannot know whether a request arrived whose
         # answer they did not get. Others may mean something new by an id that they used before.
         may_repeat = connection is None or connection in self.sessions.by_connection or connection in self._deliveries
@@ -385,7 +382,7 @@ class SpaceService:
             await anyio.sleep(self.sessions.presences.pause_seconds)
             for to, changes in self.sessions.presences.drain():
                 payload = {"changes": changes}
-                batch = self.space.messages.compose(kinds.SYSTEM_PRESENCE_BATCH, payload, now=self._clock())
+                batch = self.space.messages.compose(kinds.SYSTEM_PRESENCE_BATCH, payload, now=self.now())
                 self.performer.send(frame_json(batch.encode()), to)
 
     def expire(self) -> None:
@@ -395,7 +392,7 @@ class SpaceService:
         with survived("the check of the disk", log):
             self.storage.check()
         with survived("the expiry of history", log):
-            self.log.expire(self._clock().timestamp())
+            self.log.expire(self.now().timestamp())
         with survived("the refresh of tokens", log):
             for participant in self.tokens.refresh():  # a token file changed, or its time is over
                 self.performer.close_all(participant, errors.CLOSE_UNAUTHORIZED, errors.UNAUTHORIZED)
@@ -411,13 +408,9 @@ class SpaceService:
 
     # Questions
 
-    def now(self) -> datetime:
-        """Return the time by the clock of the space."""
-        return self._clock()
-
     def board(self) -> Board:
         """Return the last status of every participant, with its age."""
-        return self.space.read_board(now=self._clock())
+        return self.space.read_board(now=self.now())
 
     async def figures_of(self, seconds: int, limit: int, participant: str | None) -> ContextHistory:
         """Return the stored reports of participants in the last `seconds`."""
@@ -438,7 +431,7 @@ class SpaceService:
 
     def uptime_seconds(self) -> float:
         """Return the seconds since this service was created."""
-        return (self._clock() - self.started_at).total_seconds()
+        return (self.now() - self.started_at).total_seconds()
 
     def close(self) -> None:
         """End the history for its readers, and write the rest of the logs and broadcasts."""
@@ -536,7 +529,7 @@ class SpaceService:
         elif isinstance(event, EnvelopeArrives):
             draft = event.draft or decode_envelope(event.data or b"")
             payload = ErrorPayload(error=errors.NOT_STORED, message=NOT_STORED_MESSAGE, attempted_kind=draft.kind)
-            receipt = self.space.refuse(payload, draft, event.sender, event.connection, now=self._clock())
+            receipt = self.space.refuse(payload, draft, event.sender, event.connection, now=self.now())
             self.performer.perform(receipt.effects)
             submission.resolve(receipt)
 
@@ -575,7 +568,7 @@ class SpaceService:
         envelope = Envelope.write(
             kinds.SYSTEM_RECEIPT,
             id=self._new_id(),
-            ts=wire_timestamp(self._clock()),
+            ts=wire_timestamp(self.now()),
             sender=GATEWAY,
             payload=payload,
             to=(to,),
@@ -597,7 +590,7 @@ class SpaceService:
         log.warning("%s: disconnected as a slow consumer", participant or "a connection that has not joined")
         message = "you read more slowly than messages arrive and were disconnected; join again to continue"
         payload = ErrorPayload(error=errors.SLOW_CONSUMER, message=message)
-        last = self.space.messages.compose_error(payload, participant, now=self._clock())
+        last = self.space.messages.compose_error(payload, participant, now=self.now())
         channel.close_with_message(frame_json(last.encode()), errors.CLOSE_SLOW_CONSUMER, errors.SLOW_CONSUMER)
         # Not when its socket closes: that may take long, because it is the one that does not read.
         self.leave(connection)

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 import anyio
-from mew_protocol.position import Position
+from mew_protocol.ids import Position
 
 Durability = Literal["memory", "flushed", "synced"]
 """When an envelope counts as accepted: kept in memory, handed to the operating system, or written to the disk."""
@@ -177,13 +177,14 @@ class SpaceLog:
             if self._waiters:
                 self._wake()
 
-    def commit(self) -> Batch:
-        """Seal, write and publish in one step; it may block. Raises `NotStored`."""
+    def commit(self) -> bool:
+        """Seal, write and publish in one step; it may block. Returns whether anything was. Raises `NotStored`."""
         batch = self.seal()
-        if batch.entries or batch.state:
-            self.write(batch)
-            self.publish(batch)
-        return batch
+        if not (batch.entries or batch.state):
+            return False
+        self.write(batch)
+        self.publish(batch)
+        return True
 
     def since(
         self, position: Position, *, limit: int | None = None, max_bytes: float = math.inf

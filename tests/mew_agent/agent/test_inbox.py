@@ -6,7 +6,7 @@ import anyio
 import pytest
 from mew_protocol.bounded_dict import WEIGHT_BYTES
 from mew_protocol.envelope import Envelope
-from mew_protocol.position import Position
+from mew_protocol.ids import Position
 
 from mew_agent.agent.inbox import (
     MAX_HELD_CHATS,

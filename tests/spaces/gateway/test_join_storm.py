@@ -7,8 +7,8 @@ import anyio
 import pytest
 from mew_spaces.config.loading import parse_space
 from mew_spaces.core.events import ConnectionId
+from mew_spaces.gateway.delivery import SINGLE_PRESENCES, JoinPace, PresenceBatches
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
-from mew_spaces.gateway.join_storm import SINGLE_PRESENCES, JoinPace, PresenceBatches
 
 from mew_agent.errors import NotConnected
 from mew_agent.participant.participant import Participant

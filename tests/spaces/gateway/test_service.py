@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 from mew_protocol.codec import StreamFrame, read_draft
-from mew_protocol.ids import ParticipantId
-from mew_protocol.position import Position
+from mew_protocol.ids import ParticipantId, Position
 from mew_spaces.config.loading import SpaceConfig, parse_space
 from mew_spaces.core.events import ConnectionId, FrameArrives
 from mew_spaces.gateway.auth import TokenBook

@@ -12,7 +12,7 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mew_protocol.position import Position
+from mew_protocol.ids import Position
 from mew_spaces.log.memory import Bounds, NotStored, SpaceLog
 from mew_spaces.log.sqlite import UPKEEP_EVERY_BATCHES, SqliteLog
 

@@ -15,8 +15,7 @@ from contextlib import asynccontextmanager, closing, suppress
 import anyio
 from anyio.abc import TaskStatus
 from mew_protocol.codec import decode_envelope
-from mew_protocol.ids import ParticipantId
-from mew_protocol.position import Position
+from mew_protocol.ids import ParticipantId, Position
 
 from mew_spaces.core.admission import content_digest
 from mew_spaces.core.effects import Relay

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from mew_protocol.position import Position
+from mew_protocol.ids import Position
 from mew_spaces.config.backplane_options import BackplaneOptions
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.auth import TokenBook

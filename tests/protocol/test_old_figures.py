@@ -1,8 +1,7 @@
 """When a figure is old, and how that reads."""
 
 import pytest
-from mew_protocol.context_report import ContextReport
-from mew_protocol.figure_age import old_figure, outdated_by, span
+from mew_protocol.context_report import ContextReport, old_figure, outdated_by, span
 
 REPORT = ContextReport(basis="reported")
 
