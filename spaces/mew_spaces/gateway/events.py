@@ -169,11 +169,8 @@ async def event_stream(
 
     Also ends when the reader's token is revoked, even if the participant was invited again with another.
     """
-    service, history = reader.service, reader.service.log
+    history = reader.service.log
     place = Position.parse(since) if since else None
-    is_from_earlier_run = place is not None and place.sequence < service.started_position.sequence
-    attention: tuple[AttentionItem, ...] | None = () if since is None else None  # what the reader already knows
-    outdated: Mapping[str, dict[str, str]] | None = {} if since is None else None
     if since is None:
         place = history.position
         newest = newest_before(history, place.sequence + 1, last).entries
@@ -181,51 +178,84 @@ async def event_stream(
             page = within_bytes(newest, PAGE_BYTES)
             newest = newest[len(page) :]
             yield _envelopes(history, page)
-        yield _board(service, place)
+        yield _board(reader.service, place)
+    source = _EventSource(reader, place, is_new=since is None)
     while not history.is_closed and reader.may_read:
+        if (written := source.take()) is not None:
+            yield written
+        elif await source.waits_in_vain(keep_alive_seconds):
+            yield b": keep-alive\n\n"
+
+
+class _EventSource:
+    """The events that one reader does not have yet, in the order in which it gets them."""
+
+    def __init__(self, reader: EventReader, place: Position | None, *, is_new: bool) -> None:
+        """`place` is what the reader has; None is a place that nobody can continue from."""
+        self._reader = reader
+        self._service = reader.service
+        self._history = reader.service.log
+        self._place = place
+        started = self._service.started_position.sequence
+        self._is_from_earlier_run = not is_new and place is not None and place.sequence < started
+        self._attention: tuple[AttentionItem, ...] | None = () if is_new else None  # what the reader already knows
+        self._outdated: Mapping[str, dict[str, str]] | None = {} if is_new else None
+
+    def take(self) -> bytes | None:
+        """Return what comes next; None if there is nothing to send now."""
+        place, history = self._place, self._history
         entries = history.since(place, limit=_BATCH, max_bytes=PAGE_BYTES) if place is not None else None
         if entries is None or place is None:
-            place = history.position
-            is_from_earlier_run = False
-            yield event("reset", b'{"reason":"history_gone"}') + _board(service, place)
-        elif entries:
-            place = Position(history.epoch, entries[-1].sequence)
-            yield _envelopes(history, entries)
-            if attention is not None and attention != service.attention.items:  # no pause may come for long
-                attention = service.attention.items
-                yield _attention(reader)
-        elif is_from_earlier_run:
-            is_from_earlier_run = False
-            yield _board(service, place)
-        elif reader.frames:
-            frames = b"".join(reader.frames)
-            reader.frames.clear()
-            reader.frame_bytes = 0
-            yield frames
-        elif attention != service.attention.items:
-            attention = service.attention.items
-            yield _attention(reader)
-        elif outdated != service.attention.outdated:
-            outdated = service.attention.outdated
-            yield event("outdated", to_json(outdated))
-        else:
-            with anyio.move_on_after(keep_alive_seconds) as waiting:
-                reader.waiting = waiting
-                await history.wait_beyond(place)
-            reader.waiting = None
-            if waiting.cancelled_caught and not reader.frames:
-                yield b": keep-alive\n\n"
+            self._place, self._is_from_earlier_run = history.position, False
+            return event("reset", b'{"reason":"history_gone"}') + _board(self._service, self._place)
+        if entries:
+            self._place = Position(history.epoch, entries[-1].sequence)
+            written = _envelopes(history, entries)
+            # No pause may come for long, so a reader that knows the items gets new ones in between.
+            return written if self._attention is None else written + self._take_attention()
+        if self._is_from_earlier_run:
+            self._is_from_earlier_run = False
+            return _board(self._service, place)
+        return self._take_frames() or self._take_attention() or self._take_outdated()
+
+    def _take_frames(self) -> bytes:
+        reader = self._reader
+        frames = b"".join(reader.frames)
+        reader.frames.clear()
+        reader.frame_bytes = 0
+        return frames
+
+    def _take_attention(self) -> bytes:
+        items = self._service.attention.items
+        if self._attention == items:
+            return b""
+        self._attention = items
+        known = self._service.tokens.identify(self._reader.token)
+        found = self._service.attention.for_reader(known)
+        return event("attention", found.model_dump_json(exclude_unset=True).encode())
+
+    def _take_outdated(self) -> bytes | None:
+        outdated = self._service.attention.outdated
+        if self._outdated == outdated:
+            return None
+        self._outdated = outdated
+        return event("outdated", to_json(outdated))
+
+    async def waits_in_vain(self, seconds: float) -> bool:
+        """Wait for something to send. Returns True if nothing came for so long."""
+        reader, place = self._reader, self._place
+        assert place is not None
+        with anyio.move_on_after(seconds) as waiting:
+            reader.waiting = waiting
+            await self._history.wait_beyond(place)
+        reader.waiting = None
+        return waiting.cancelled_caught and not reader.frames
 
 
 def event(name: str, data: bytes, *, id: str | None = None) -> bytes:  # noqa: A002 - the field's name in the format
     """Format one event. `data` is JSON without line breaks, as our encoder writes it."""
     head = f"id: {id}\n" if id is not None else ""
     return f"{head}event: {name}\ndata: ".encode() + data + b"\n\n"
-
-
-def _attention(reader: EventReader) -> bytes:
-    known = reader.service.tokens.identify(reader.token)
-    return event("attention", reader.service.attention.for_reader(known).model_dump_json(exclude_unset=True).encode())
 
 
 class Earlier(NamedTuple):

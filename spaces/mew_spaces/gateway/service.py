@@ -45,6 +45,7 @@ from mew_spaces.core.events import (
     first_connection,
     gateway_of,
 )
+from mew_spaces.core.membership import PermissionDecision
 from mew_spaces.core.space import REMEMBERED_ENVELOPES, Decided, Space
 from mew_spaces.core.system_messages import DerivedIds, NewId
 from mew_spaces.errors import SpacesError
@@ -371,7 +372,7 @@ class SpaceService:
             self.storage.submit(submission)
         else:  # nothing to store, and no other gateway has to know
             submission.decision = Decided(submission.event, receipt, now, draft, data)
-            self.complete(submission, is_stored=True)
+            self.complete(submission)
             self.settle()
         return submission
 
@@ -469,46 +470,61 @@ class SpaceService:
                 self.store.stage(effect.changes)
         submission.numbered = tuple(numbered)
 
-    def complete(self, submission: Submission, *, is_stored: bool, is_own: bool = True) -> None:
+    def complete(self, submission: Submission, *, is_own: bool = True) -> None:
         """Perform the effects of an event that is true now, and answer its sender if that is on this gateway."""
         decision = submission.decision
         assert decision is not None
+        event, receipt = decision.event, decision.receipt
         if decision.problem is not None:
             log.error("failed to apply an event", exc_info=decision.problem)
+        first = receipt.effects[0] if len(receipt.effects) == 1 else None
         # Each event is in the logs of the gateway that it came to.
         self.performer.audit = self._audit if is_own else None
-        if isinstance(decision.event, EnvelopeArrives):
-            self._complete_envelope(submission, decision.event, decision, is_own=is_own)
+        if not isinstance(event, EnvelopeArrives):
+            self.performer.perform(receipt.effects, submission.numbered)
+        elif isinstance(first, Broadcast) and first.envelope is receipt.accepted and receipt.decision is not None:
+            self._pass_on(first, event, decision, receipt.decision, submission)
         else:
-            unstored = [(data, None) for data, _ in submission.numbered]
-            self.performer.perform(decision.receipt.effects, submission.numbered if is_stored else unstored)
+            self._complete_envelope(event, decision, submission, is_own=is_own)
         self.performer.audit = self._audit
-        submission.resolve(decision.receipt)
+        submission.resolve(receipt)
+
+    def _pass_on(
+        self,
+        effect: Broadcast,
+        event: EnvelopeArrives,
+        decision: Decided,
+        permitted: PermissionDecision,
+        submission: Submission,
+    ) -> None:
+        """Send an envelope to all members: nearly every one. All its log lines are made in one call."""
+        ((data, sequence),) = submission.numbered
+        if self.performer.audit is not None:
+            self.performer.audit.log_accepted(
+                effect.envelope,
+                data,
+                event.sender,
+                "http" if event.connection is None else "websocket",
+                self.space.members,
+                permitted,
+                now=decision.now,
+            )
+        self.performer.write_broadcast(effect, data, sequence)
 
     def _complete_envelope(
-        self, submission: Submission, event: EnvelopeArrives, decision: Decided, *, is_own: bool
+        self, event: EnvelopeArrives, decision: Decided, submission: Submission, *, is_own: bool
     ) -> None:
-        """Perform the effects of an envelope, write its lines to the logs, and answer its sender."""
-        receipt, draft, audit = decision.receipt, decision.draft, self.performer.audit
+        """Perform the effects of any other envelope, write its lines to the logs, and answer its sender."""
+        receipt, draft, connection = decision.receipt, decision.draft, event.connection
         if draft is None or decision.is_duplicate or decision.problem is not None:
-            if is_own and event.connection is not None:
-                self._answer(event.connection, event.sender, receipt)
+            if is_own and connection is not None:
+                self._answer(connection, event.sender, receipt)
             return
-        effects, accepted, _, _, permitted = receipt
-        first = effects[0] if len(effects) == 1 else None
-        if isinstance(first, Broadcast) and first.envelope is accepted and permitted is not None:
-            # Nearly every envelope. All its log lines are made in one call.
-            ((data, sequence),) = submission.numbered
-            if audit is not None:
-                about: tuple[str, Transport] = event.sender, "http" if event.connection is None else "websocket"
-                audit.log_accepted(accepted, data, *about, self.space.members, permitted, now=decision.now)
-            self.performer.write_broadcast(first, data, sequence)
-            return
-        if audit is not None:
-            self._log_received(audit, event, decision, draft)
-        self.performer.perform(effects, submission.numbered)
-        if is_own and event.may_repeat and event.connection is not None:
-            self._acknowledge(event.connection, event.sender, receipt)
+        if self.performer.audit is not None:
+            self._log_received(self.performer.audit, event, decision, draft)
+        self.performer.perform(receipt.effects, submission.numbered)
+        if is_own and event.may_repeat and connection is not None:
+            self._acknowledge(connection, event.sender, receipt)
 
     def _log_received(self, audit: AuditLog, event: EnvelopeArrives, decision: Decided, draft: Draft) -> None:
         """Write the lines of an envelope that is refused, or that does more than reach all members."""

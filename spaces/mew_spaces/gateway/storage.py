@@ -53,8 +53,8 @@ class Submission:
     answer: "Future[Receipt] | None" = None
     receipt: Receipt = PENDING
     decision: Decided | None = None
-    numbered: tuple[tuple[bytes, int], ...] = ()
-    """The bytes and the number of each broadcast, in order."""
+    numbered: tuple[tuple[bytes, int | None], ...] = ()
+    """The bytes and the number of each broadcast, in order; None is one that could not be stored."""
 
     def resolve(self, receipt: Receipt) -> None:
         """Set the receipt."""
@@ -79,7 +79,7 @@ class Host(Protocol):
         Raises `NotStored`.
         """
 
-    def complete(self, submission: Submission, *, is_stored: bool) -> None:
+    def complete(self, submission: Submission) -> None:
         """Perform the effects of an event that is true now, and answer its sender."""
 
     def refuse(self, submission: Submission) -> None:
@@ -347,13 +347,15 @@ class LocalStorage:
         """Make a decided event true and have it performed. One that is not stored is refused, unless it is a fact."""
         decision = submission.decision
         assert decision is not None
-        if not is_stored and decision.receipt.accepted is not None and not decision.is_duplicate:
-            self._host.refuse(submission)
-            return
-        after = submission.numbered[0][1] - 1 if submission.numbered else 0
-        if follows := self._space.apply(decision, after=after):
+        if not is_stored:
+            if decision.receipt.accepted is not None and not decision.is_duplicate:
+                self._host.refuse(submission)
+                return
+            submission.numbered = tuple((data, None) for data, _ in submission.numbered)
+        first = submission.numbered[0][1] if submission.numbered else None
+        if follows := self._space.apply(decision, after=0 if first is None else first - 1):
             self._stage(follows)
-        self._host.complete(submission, is_stored=is_stored)
+        self._host.complete(submission)
 
     def _stage(self, effects: Iterable[Effect]) -> None:
         for effect in effects:

@@ -286,7 +286,7 @@ class SharedStorage:
             try:
                 self._host.number(submission)
                 self._keep()
-                self._host.complete(submission, is_stored=True, is_own=own is not None)
+                self._host.complete(submission, is_own=own is not None)
             except Exception:
                 log.exception("failed to perform an event")
             if isinstance(decision.event, GatewayIsGone) and decision.event.gateway == self._queue.gateway:
