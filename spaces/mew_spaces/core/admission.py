@@ -67,13 +67,9 @@ def malformed(draft: Draft, sender: str, name_chars: int, may_open: bool = False
 
     `name_chars` is the maximum length of a kind. With `may_open`, participants may send `stream/open`.
     """
-    kind, envelope_id, claimed = draft.kind, draft.id, draft.sender
-    if not kind or kind.isspace():
-        return _invalid(errors.INVALID_ENVELOPE, "'kind' is missing")
-    if len(kind) > name_chars:
-        return _invalid(errors.INVALID_ENVELOPE, f"'kind' may have at most {name_chars} characters")
-    if envelope_id is not None and len(envelope_id) > ID_LENGTH_FACTOR * name_chars:
-        return _invalid(errors.INVALID_ENVELOPE, f"'id' may have at most {ID_LENGTH_FACTOR * name_chars} characters")
+    kind, claimed = draft.kind, draft.sender
+    if not kind or len(kind) > name_chars or kind.isspace() or len(draft.id or "") > ID_LENGTH_FACTOR * name_chars:
+        return _bad_header(kind, name_chars)
     if claimed is not None and claimed != sender:
         text = f"'from' is '{claimed}', but this token is for '{sender}'; leave 'from' out or set it to '{sender}'"
         return ErrorPayload(error=errors.IDENTITY_MISMATCH, message=text, attempted_kind=kind)
@@ -84,6 +80,17 @@ def malformed(draft: Draft, sender: str, name_chars: int, may_open: bool = False
     if not isinstance(value, str) or not value:
         return _invalid(errors.INVALID_PAYLOAD, f"{kind}: payload.{required} must be a non-empty string")
     return None
+
+
+def _bad_header(kind: str | None, name_chars: int) -> ErrorPayload:
+    """Say why the headers of an envelope, one of kind and id, are refused."""
+    if not kind or kind.isspace():
+        problem = "'kind' is missing"
+    elif len(kind) > name_chars:
+        problem = f"'kind' may have at most {name_chars} characters"
+    else:
+        problem = f"'id' may have at most {ID_LENGTH_FACTOR * name_chars} characters"
+    return _invalid(errors.INVALID_ENVELOPE, problem)
 
 
 def content_digest(draft: Draft) -> str:

@@ -60,6 +60,10 @@ class Rules:
     check_invites: bool
 
 
+_Kept = dict[str, dict[tuple[int, GrantStatus], list[_Right]]]
+"""The rights of each holder, by the place of their record in the state and by their status."""
+
+
 class Rights:
     """The given rights of some participants and of all that these passed them on to, or of all participants.
 
@@ -167,11 +171,14 @@ class Rights:
 
     def changes(self) -> list[Change]:
         """Return the changes to the state."""
-        kept: dict[str, dict[tuple[int, GrantStatus], list[_Right]]] = defaultdict(lambda: defaultdict(list))
+        kept: _Kept = defaultdict(lambda: defaultdict(list))
         for one in self._rights:
             if one not in self._ended:
                 kept[one.holder][one.record, one.status].append(one)
-        found: list[Change] = []
+        return [*self._invitation_changes(kept), *self._grant_changes(kept)]
+
+    def _invitation_changes(self, kept: _Kept) -> Iterator[Change]:
+        """Take the rights that invitations give out of `kept`."""
         for holder in self._held:
             invitation = self._rules.invitation(holder)
             rest = kept[holder].pop((-1, "held"), [])
@@ -181,7 +188,9 @@ class Rights:
             through = tuple(one.through for one in rest)
             if (given, through) != (invitation.capabilities, invitation.through):
                 changed = invitation.model_copy(update={"capabilities": given, "through": through})
-                found.append(Change("invited", holder, changed))
+                yield Change("invited", holder, changed)
+
+    def _grant_changes(self, kept: _Kept) -> Iterator[Change]:
         for holder in self._held:
             before = self._state.grants.get(holder, ())
             after = []
@@ -196,8 +205,7 @@ class Rights:
                 else:  # of an invitation
                     after.append(CapabilityGrant(names=frozenset(), granter=rights[0].granter, **of_it))
             if tuple(after) != before:
-                found.append(Change("grants", holder, tuple(after) or None))
-        return found
+                yield Change("grants", holder, tuple(after) or None)
 
     def no_longer_held(self) -> tuple[EndedRights, ...]:
         """Return the rights that participants have no longer, by holder and giver."""

@@ -93,15 +93,7 @@ class AttentionWatch:
     def refresh(self) -> bool:
         """Look at the space now. Returns whether anything changed."""
         now = self.clock()
-        found = [] if self.storage.is_storing else [not_stored_item()]
-        proposals = (one.describe(now) for one in self.space.membership.undecided_proposals)
-        found += [approval_item(UndecidedProposal.model_validate(one), now=now) for one in proposals]
-        names = self.space.names
-        for name in names:
-            found += self._items_of(name, now)
-        for gone in self._known.keys() - set(names):
-            del self._known[gone]
-        at = wire_timestamp(now)
+        found, at = self._find(now), wire_timestamp(now)
         self._since = {one.id: self._since.get(one.id) or one.since or at for one in found}
         dated = [one.model_copy(update={"since": self._since[one.id]}) for one in found]
         single, outdated = sort_items(dated), self._find_outdated(now)
@@ -112,6 +104,17 @@ class AttentionWatch:
         if not is_same:
             self.single, self.items = single, aggregate(single)
         return True
+
+    def _find(self, now: datetime) -> list[AttentionItem]:
+        found = [] if self.storage.is_storing else [not_stored_item()]
+        proposals = (one.describe(now) for one in self.space.membership.undecided_proposals)
+        found += [approval_item(UndecidedProposal.model_validate(one), now=now) for one in proposals]
+        names = self.space.names
+        for name in names:
+            found += self._items_of(name, now)
+        for gone in self._known.keys() - set(names):
+            del self._known[gone]
+        return found
 
     def _find_outdated(self, now: datetime) -> dict[str, dict[str, str]]:
         board = self.space.board
@@ -127,13 +130,7 @@ class AttentionWatch:
         """Return the items of one participant, the known ones if nothing happened to it."""
         reported = self.space.state.statuses.get(name)
         is_connected = name in self.space.members
-        if is_connected:
-            self._absent.pop(name, None)
-        elif now - self._absent.setdefault(name, now) < ABSENCE_GRACE:
-            return ()
-        is_launched = name in self._launched
-        is_late = is_launched and now - self.started_at >= START_GRACE
-        if reported is None and (is_connected or not is_late):
+        if self._is_too_early(name, now, is_connected=is_connected, has_reported=reported is not None):
             return ()
         # A compaction is looked at each time: how long it lasts counts.
         is_compacting = reported is not None and reported.status.get("status") == "compacting"
@@ -143,11 +140,21 @@ class AttentionWatch:
         if known is not None and known[0] == key:
             return known[1]
         entry = self.space.board.entry(name, connected=is_connected, now=now)
-        items = entry_items(entry, now=now, is_expected=is_launched)
+        items = entry_items(entry, now=now, is_expected=name in self._launched)
         if not is_connected:
             items = tuple(one.model_copy(update={"since": wire_timestamp(self._absent[name])}) for one in items)
         self._known[name] = (key, items)
         return items
+
+    def _is_too_early(self, name: str, now: datetime, *, is_connected: bool, has_reported: bool) -> bool:
+        """Return True for a participant that is away for a moment, or that has not reported and need not have yet."""
+        if is_connected:
+            self._absent.pop(name, None)
+            return not has_reported
+        if now - self._absent.setdefault(name, now) < ABSENCE_GRACE:
+            return True
+        is_late = name in self._launched and now - self.started_at >= START_GRACE
+        return not has_reported and not is_late
 
     def _for_reader(self, item: AttentionItem, reader: str | None) -> AttentionItem:
         actions = tuple(self._action_for(one, reader) for one in item.actions)

@@ -13,7 +13,7 @@ from mew_protocol.codec import StreamFrame, decode, decode_complete
 from mew_protocol.envelope import Draft
 from mew_protocol.errors import DecodeError
 from mew_protocol.ids import ParticipantId
-from mew_protocol.join import JoinRequest, join_request
+from mew_protocol.join import DeliveryRequest, JoinRequest, join_request
 from mew_protocol.kinds import SYSTEM_HEARTBEAT, SYSTEM_JOIN
 
 from mew_spaces.core.events import FrameArrives
@@ -182,38 +182,45 @@ class Connection:
         # The token comes first: without a valid one, an answer must not show which spaces and participants exist.
         participant = (home or self._service).tokens.identify(token)
         if participant is None:
-            log.warning("join refused: invalid token from %s", self._address or "an unknown address")
-            if not self._registry.failed_tokens.try_spend(self._address):
-                self._end(
-                    errors.RATE_LIMITED, "too many joins with invalid tokens; try again later", errors.CLOSE_LIMIT
-                )
-                return
-            claimed = f" for '{request.participant}'" if request.participant else ""
-            text = f"the gateway {'refused this token' if token else 'needs a token'}{claimed}"
-            self._end(errors.UNAUTHORIZED, text, errors.CLOSE_UNAUTHORIZED)
+            self._refuse_token(request, is_given=bool(token))
         elif (problem := self._differs(request, participant, home)) is not None:
             self._end(errors.UNAUTHORIZED, problem, errors.CLOSE_UNAUTHORIZED)
         elif home is None:
             self._end(errors.SPACE_NOT_FOUND, f"no space '{name}' on this gateway", errors.CLOSE_NOT_FOUND)
         elif not self._registry.joins.try_spend(f"{home.space.id}/{participant}"):
-            text = f"'{participant}' joins too often; try again later"
-            if self.is_joined:
-                self._service.send_error(self.id, errors.RATE_LIMITED, text, correlation_id=self._about)
-            else:
-                self._end(errors.RATE_LIMITED, text, errors.CLOSE_LIMIT)
+            self._refuse_rate(f"'{participant}' joins too often; try again later")
         elif request.delivery is not None and not self.is_joined and (pause := home.join_pace.retry_after_seconds()):
             # Clients that ask for numbered delivery read `retry_after_seconds`; others would take this for a refusal.
             text = f"many participants join at the moment; join again in {pause:.1f} seconds"
             self._end(errors.RATE_LIMITED, text, errors.CLOSE_LIMIT, retry_after=pause)
         else:
-            self._move_to(home)
-            self._participant = participant
-            self._decide(_Phase.JOINED)
-            if self._channel is not None:
-                limits = self._limits
-                # With room for one message of any size, only what has piled up makes a client a slow one.
-                self._channel.admit(buffer_bytes=limits.write_buffer_bytes + limits.message_bytes)
-            self._service.join(self.id, participant, request.delivery)
+            self._enter(home, participant, request.delivery)
+
+    def _enter(self, home: SpaceService, participant: ParticipantId, delivery: DeliveryRequest | None) -> None:
+        self._move_to(home)
+        self._participant = participant
+        self._decide(_Phase.JOINED)
+        if self._channel is not None:
+            limits = self._limits
+            # With room for one message of any size, only what has piled up makes a client a slow one.
+            self._channel.admit(buffer_bytes=limits.write_buffer_bytes + limits.message_bytes)
+        self._service.join(self.id, participant, delivery)
+
+    def _refuse_token(self, request: JoinRequest, *, is_given: bool) -> None:
+        log.warning("join refused: invalid token from %s", self._address or "an unknown address")
+        if not self._registry.failed_tokens.try_spend(self._address):
+            text = "too many joins with invalid tokens; try again later"
+            self._end(errors.RATE_LIMITED, text, errors.CLOSE_LIMIT)
+            return
+        claimed = f" for '{request.participant}'" if request.participant else ""
+        text = f"the gateway {'refused this token' if is_given else 'needs a token'}{claimed}"
+        self._end(errors.UNAUTHORIZED, text, errors.CLOSE_UNAUTHORIZED)
+
+    def _refuse_rate(self, text: str) -> None:
+        if self.is_joined:
+            self._service.send_error(self.id, errors.RATE_LIMITED, text, correlation_id=self._about)
+        else:
+            self._end(errors.RATE_LIMITED, text, errors.CLOSE_LIMIT)
 
     def _differs(self, request: JoinRequest, participant: ParticipantId, home: SpaceService | None) -> str | None:
         """Return the reason if a token is for another participant or space than a request or this connection."""

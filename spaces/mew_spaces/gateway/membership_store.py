@@ -77,18 +77,24 @@ class MembershipStore:
         self.forget_former(config)
         for participant in self.state.removed:
             tokens.remove(participant)  # space.yaml still names it, so its token was loaded
+        if folder is not None:
+            overridden = self._load_tokens(config, folder)
+            if overridden:
+                self._end_overridden(config, overridden, folder)
+            elif ended:
+                self._write_at_start(folder)
+
+    def _load_tokens(self, config: SpaceConfig, folder: Path) -> list[str]:
+        """Add the tokens of invited participants. Returns the participants that space.yaml names meanwhile."""
         overridden = []
         for participant, invitation in self.state.invited.items():
             if not invitation.above_configured and participant in config.participants:
                 overridden.append(participant)
-            elif folder is not None:
+            else:
                 # An invitation above space.yaml came with a new token; the configured one was removed for good.
-                tokens.remove(participant)
-                tokens.load_token(participant, folder)
-        if folder is not None and overridden:
-            self._end_overridden(config, overridden, folder)
-        elif folder is not None and ended:
-            self._write_at_start(folder)
+                self.tokens.remove(participant)
+                self.tokens.load_token(participant, folder)
+        return overridden
 
     def forget_former(self, config: SpaceConfig) -> None:
         """Forget participants that neither space.yaml nor an invitation names any more.

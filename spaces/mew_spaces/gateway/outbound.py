@@ -159,11 +159,7 @@ class Fanout:
         A frame to every channel is written with the next `flush`, if one can be requested.
         """
         if without:
-            self.flush()
-            for connection, channel in self._channels.items():
-                if connection not in without and channel.is_open:
-                    self.deliveries += 1
-                    channel.write(numbered if numbered and connection in self.numbered else framed)
+            self._write_to_others(framed, numbered or framed, without)
             return
         collected = self._collected
         collected.append(framed)
@@ -174,6 +170,13 @@ class Fanout:
             self.flush()
         elif len(collected) == 1:
             self.request_flush()
+
+    def _write_to_others(self, framed: bytes, numbered: bytes, without: Collection[ConnectionId]) -> None:
+        self.flush()
+        for connection, channel in self._channels.items():
+            if connection not in without and channel.is_open:
+                self.deliveries += 1
+                channel.write(numbered if connection in self.numbered else framed)
 
     def flush(self) -> None:
         """Write the collected broadcasts: in one write for each channel, which costs little more than one of them.
