@@ -21,6 +21,7 @@ from mew_agent.agent.recall import as_referred_to
 from mew_agent.agent.space_tools import context_line
 from mew_agent.config.agent_config import AgentConfig
 from mew_agent.context.persisted_state import CallRecord
+from mew_agent.context.receipts import MessageKey
 from mew_agent.context.store import InboxChange, StoredChat
 from mew_agent.context.tracker import Tracker
 from mew_agent.conversation.conversation import Conversation
@@ -256,10 +257,10 @@ class ConversationAnswer(Answering):
             thought = await self._reasoning.call(call.id, call.name, call.arguments, reply.text)
             await self._reasoning.write("thought", value=thought)
         results: dict[str, ToolResult] = {}
-        context = CallContext(self._chat.id, self._reasoning.id)
+        contexts = {call.id: CallContext(self._chat.id, self._reasoning.id) for call in reply.tool_calls}
 
         async def run(call: ToolCall) -> None:
-            results[call.id] = await self._session.tools.run(call, context)
+            results[call.id] = await self._session.tools.run(call, contexts[call.id])
 
         try:
             async with anyio.create_task_group() as tasks:
@@ -268,8 +269,12 @@ class ConversationAnswer(Answering):
             await self.conversation.check_results(reply.tool_calls, results)
         finally:
             with anyio.CancelScope(shield=True):
+                sources = {
+                    name: tuple(MessageKey(one.sender, one.id) for one in context.messages)
+                    for name, context in contexts.items()
+                }
                 await self.conversation.state.close_open_calls(
-                    CANCELLED_RESULT, prompt_texts(results), images_in(results)
+                    CANCELLED_RESULT, prompt_texts(results), images_in(results), sources
                 )
         for call in reply.tool_calls:
             result = results[call.id]

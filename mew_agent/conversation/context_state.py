@@ -181,8 +181,8 @@ class ContextState:
         size = await self.sizes.measure(text)
         item_id = envelope_id if whole is None else whole[0]
         item = self.history.append("user", text, id=item_id, at=timestamp(), name=sender, envelope_id=envelope_id)
-        source = MessageKey(sender, envelope_id)
-        return await self._enter(item, size, inbox, None if whole is None else whole[1], source)
+        sources = (MessageKey(sender, envelope_id),)
+        return await self._enter(item, size, inbox, None if whole is None else whole[1], sources)
 
     async def add_prompt(self, text: str) -> Item:
         """Add a prompt of the policy: a user message that is marked as a notice."""
@@ -202,11 +202,11 @@ class ContextState:
         limit_tokens: int | None = None,
         size: Size | None = None,
         images: tuple[Image, ...] = (),
-        source: MessageKey | None = None,
+        sources: Sequence[MessageKey] = (),
     ) -> Item:
         """Add a tool result, shortened to `limit_tokens`; the store keeps all of it. `size`: of the full result.
 
-        `source` is the message of a peer that it came in.
+        `sources` are the messages of peers that it came in.
         """
         item_id = str(uuid4())
         part = None if limit_tokens is None else await self._shortened(result, limit_tokens, item_id)
@@ -215,7 +215,7 @@ class ContextState:
             size = await self.sizes.measure(content)
         item = self.history.append("tool", content, id=item_id, at=timestamp(), tool_call_id=call.id, images=images)
         self.has_cut_results = self.has_cut_results or part is not None
-        await self._enter(item, size, whole=None if part is None else result, source=source)
+        await self._enter(item, size, whole=None if part is None else result, sources=sources)
         if part is not None:
             await self.events.emit(ResultCut(call.name, self.project(result) - self.project(part)))
         return item
@@ -225,7 +225,7 @@ class ContextState:
         default: str,
         results: Mapping[str, str] | None = None,
         images: Mapping[str, tuple[Image, ...]] | None = None,
-        sources: Mapping[str, MessageKey] | None = None,
+        sources: Mapping[str, Sequence[MessageKey]] | None = None,
     ) -> None:
         """Give every open tool call its result by call id, in the order of the calls, or else the `default`."""
         given, shown, sources = results or {}, images or {}, sources or {}
@@ -240,7 +240,7 @@ class ContextState:
                 continue  # a control removed the call while results before this one entered
             text = given.get(call.id, default)
             limit, size, image = limits.get(call.id), sizes.get(call.id), shown.get(call.id, ())
-            await self.add_tool_result(call, text, limit, size, image, sources.get(call.id))
+            await self.add_tool_result(call, text, limit, size, image, sources.get(call.id, ()))
 
     def _limits_of(self, sizes: Mapping[str, Size]) -> Mapping[str, int]:
         """Return how many tokens each of these tool results may have in the context, by call id."""
@@ -283,16 +283,16 @@ class ContextState:
         size: Size,
         inbox: InboxChange = UNCHANGED,
         whole: str | None = None,
-        source: MessageKey | None = None,
+        sources: Sequence[MessageKey] = (),
     ) -> Item:
         """Count and store an item. If it is a part of a text, the store also keeps the `whole` text.
 
-        `source` is the message that it came in.
+        `sources` are the messages that it came in.
         """
         self.tracker.item_added(item, size.counted_tokens, size.units)
         original = item if whole is None else replace(item, content=whole)
         replaced = () if whole is None else (item,)
-        receipts = NO_RECEIPTS if source is None else ReceiptChange(seqs=((item.seq, source),))
+        receipts = ReceiptChange(seqs=[(item.seq, one) for one in sources]) if sources else NO_RECEIPTS
         await self.save(SessionChange(added=(original,), replaced=replaced, inbox=inbox, receipts=receipts))
         await self.events.emit(ItemAdded(item.seq))
         return item

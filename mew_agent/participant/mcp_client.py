@@ -63,6 +63,11 @@ class PeerCall:
     params: Mapping[str, Any] | None = None
     made_for: CallContext | None = None
 
+    def note(self, *messages: Envelope | None) -> None:
+        """Keep the envelopes that decided or answered this call with what it was made for."""
+        if self.made_for is not None:
+            self.made_for.messages.extend(one for one in messages if one is not None)
+
     @property
     def payload(self) -> dict[str, Any]:
         """The common part of the payloads of a request and of a proposal."""
@@ -199,6 +204,7 @@ class McpClient:
                 return _result(proposal.reply_or_raise(limits.decision_seconds, detail))
             with anyio.move_on_after(limits.answer_seconds):
                 await proposal.done.wait()
+            call.note(proposal.decision, proposal.reply)
             return _result(proposal.reply_or_raise(limits.answer_seconds, self._why_silent(call.peer)))
 
     async def propose_to_self(
@@ -300,6 +306,7 @@ class McpClient:
                 if not request.done.is_set():
                     cancelled = {"method": CANCELLED, "params": {"requestId": number, "reason": reason}}
                     await self._send_even_if_cancelled(kinds.MCP_NOTIFICATION, cancelled, request)
+        call.note(request.reply)
         return _result(request.reply_or_raise(limits.answer_seconds, self._why_silent(call.peer)))
 
     def _why_silent(self, peer: str, otherwise: str = "") -> str:

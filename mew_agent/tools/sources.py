@@ -10,6 +10,7 @@ from typing import Final, Protocol
 
 import anyio
 from mew_protocol.bounded_dict import FairDict
+from mew_protocol.envelope import Envelope
 
 from mew_agent import tracing
 from mew_agent.model.interface import ToolCall, ToolSpec
@@ -81,10 +82,14 @@ class ToolNames:
 
 @dataclass(frozen=True, slots=True)
 class CallContext:
-    """The purpose of a tool call: the ids of the chat being answered, and of the reasoning that peers see, if any."""
+    """The purpose of a tool call: the ids of the chat being answered, and of the reasoning that peers see, if any.
+
+    `messages` gets the envelopes of peers that decide and answer the call: the model reads them in its result.
+    """
 
     chat_id: str
     reasoning_id: str | None = None
+    messages: list[Envelope] = field(default_factory=list, compare=False)
 
 
 class ToolSource(Protocol):
