@@ -126,6 +126,8 @@ class Answering(ABC):
     """The thought that precedes the conclusion of an answer; None for none."""
     failure: str | None = None
     """The name of the error that ended the turn."""
+    on_read: Callable[[Sequence[Envelope]], Awaitable[None]]
+    """Notes that a prompt with these messages was read; for engines whose history is kept elsewhere."""
 
     @property
     def spent(self) -> tuple[int, int]:

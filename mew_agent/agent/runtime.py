@@ -309,12 +309,14 @@ class AgentRuntime(Hooks):
             # The answer is also for the chat with which its sender chose how to deliver the question.
             about = tuple(name for name in (chat.envelope.id, chat.chosen_by) if name is not None)
             reasoning = Reasoning(self._me.messenger, about, is_shown=self._shows_reasoning)
+            answering = await self._engine.answering(chat, reasoning)
+            answering.on_read = self.receipts.prompt_read
             self.turn = turn = ChatTurn(
                 me=self._me,
                 inbox=self.inbox,
                 question=chat,
                 reasoning=reasoning,
-                answering=await self._engine.answering(chat, reasoning),
+                answering=answering,
                 max_age_seconds=self._max_age_seconds,
             )
             await self.headroom.count_queued()

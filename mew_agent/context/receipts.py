@@ -13,6 +13,9 @@ from mew_protocol.payloads.receipts import InContext, PromptCall
 MAX_KEPT = 20_000
 """How many entries a store keeps; a receipt of an older message is unknown."""
 
+MAX_FOLLOWS = 1_000
+"""How many messages are followed; the oldest is no longer."""
+
 Ending = Literal["answered", "refused", "cancelled", "kept"]
 """`kept`: it needs no answer and is context only."""
 

@@ -9,6 +9,7 @@ from typing import Final, cast
 from mew_protocol.payloads.receipts import InContext, PromptCall
 
 from mew_agent.context.receipts import (
+    MAX_FOLLOWS,
     MAX_KEPT,
     Ending,
     Follow,
@@ -35,8 +36,6 @@ CREATE TABLE IF NOT EXISTS follows (
 CREATE UNIQUE INDEX IF NOT EXISTS follows_by_id ON follows (id, sender, follower);
 CREATE INDEX IF NOT EXISTS archive_by_seq ON archive (seq);
 """
-
-MAX_FOLLOWS: Final = 1_000
 
 _READ: Final = (
     "UPDATE prompts SET call = ?, call_id = ?, call_at = ? WHERE call IS NULL AND seq <= ?"

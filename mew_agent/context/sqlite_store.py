@@ -174,6 +174,9 @@ class SqliteStore(Store):
     async def follows(self) -> list[Follow]:
         return await self._run(sqlite_receipts.follows)
 
+    async def prompts_read(self) -> int:
+        return int((await self._rows("SELECT coalesce(max(call), 0) FROM prompts WHERE seq IS NULL"))[0][0])
+
     async def life_of(self, seq: int) -> ItemLife | None:
         return await self._run(lambda db: sqlite_archive.life_of(db, seq))
 

@@ -172,6 +172,9 @@ class Store(Protocol):
     async def follows(self) -> list[Follow]:
         """Return who follows the receipt of which message, the newest thousand."""
 
+    async def prompts_read(self) -> int:
+        """Return the number of the newest prompt of a history that another program keeps."""
+
     async def life_of(self, seq: int) -> ItemLife | None:
         """Return an item as it was added, with the changes since it first left; None if it is not stored any more."""
 

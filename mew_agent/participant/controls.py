@@ -163,7 +163,7 @@ class Control(Subscriber):
         self.conversation: Controllable = conversation
         self.context = PeerContext()
         """The participant's own context as last announced."""
-        self.receipts = ReceiptSource(messenger.id)
+        self.receipts = ReceiptSource(messenger)
         self._pauses = 0
         self._follows_reference = os.environ.get(COMPAT_VARIABLE) == "reference"
 
@@ -223,11 +223,9 @@ class Control(Subscriber):
                 begun, done = ("compacting", "compacted") if self._follows_reference else ("forgetting", "forgot")
                 await self.announce(status_word(begun), (envelope.id,))
                 await self.conversation.forget(request, envelope.sender)
-                await self.receipts.context_changed("unknown")
                 await self.announce(status_word(done), (envelope.id,))
             case Clear():
                 await self.conversation.clear(envelope.sender, request.reason)
-                await self.receipts.context_changed("gone")
                 await self.announce(status_word("cleared", request.reason), (envelope.id,))
             case PinRequest():
                 is_new = await self.conversation.pins.add(request.text, envelope.sender)
@@ -238,7 +236,6 @@ class Control(Subscriber):
             case Restart():
                 await self.hooks.close_streams("restart")
                 await self.conversation.clear(envelope.sender, request.reason or "restart")
-                await self.receipts.context_changed("gone")
                 await self.announce(status_word("restarted"), (envelope.id,))
             case Shutdown():
                 await self.announce(status_word("shutting_down", request.reason), (envelope.id,))
@@ -312,8 +309,6 @@ class Control(Subscriber):
         except Exception as error:  # the sender waits for an answer, whatever failed
             logger.exception("compaction for '%s' failed", sender or self._messenger.id)
             done = CompactDone.as_skipped(f"{type(error).__name__}: {error}")
-        if not done.skipped:
-            await self.receipts.context_changed("unknown")
         if asked_in is not None:
             await self._answer(asked_in, kinds.PARTICIPANT_COMPACT_DONE, done)
         if done.skipped and done.reason not in NOTHING_TO_DO:

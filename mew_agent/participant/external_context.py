@@ -25,6 +25,7 @@ from mew_protocol.context_report import (
     report_time,
 )
 from mew_protocol.payloads.participant import Clear, Compact, CompactDone, Control, Forget, Restart, Status
+from mew_protocol.payloads.receipts import InContext
 from mew_protocol.status_word import StatusWord, status_word
 
 from mew_agent.errors import InvalidReport
@@ -117,6 +118,8 @@ class ExternalContext(Controllable):
         self.on_compact: CompactHandler | None = None
         self.on_forget: ForgetHandler | None = None
         self.on_clear: ClearHandler | None = None
+        self.on_changed: Callable[[InContext], None] = lambda _: None
+        """Takes the form in which the context holds everything read before: `unknown` or `gone`."""
         self.refuses_with = "not_supported"
         """The answer to a control without a handler."""
         self.handler_timeout_seconds = 300.0
@@ -276,6 +279,8 @@ class ExternalContext(Controllable):
         """Treat the size as unknown from now on, until the next report."""
         self._unknown = reason
         self._revision += 1
+        if reason in ("compacted", "cleared"):
+            self.on_changed("unknown" if reason == "compacted" else "gone")
 
     @property
     def known(self) -> Figures | None:

@@ -300,6 +300,7 @@ class Participant(PeerControls, Subscriptions, Hooks):
         self.control = Control(
             self.messenger, self.listeners, hooks=self, conversation=conversation or self.external_context
         )
+        self.external_context.on_changed = lambda form: self.control.receipts.context_changed(form)
         self.hooks: Hooks = self
         self.mcp = McpClient(self.messenger, timeouts or Timeouts(), lambda: self.hooks.waits_changed())
         self.mcp_server = McpServer(self.messenger, offers or own)

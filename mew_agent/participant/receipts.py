@@ -1,12 +1,13 @@
 """Read receipts of a participant: what it has read, and what became of the messages that it sent.
 
-Owns the answer of a program that says itself which messages its model has read, and the tracking of our own messages.
-Does not know inboxes or prompts; see `mew_agent.agent.receipts` for those of an agent.
+Owns the envelopes to followers (at most one for each change of a message), the answer of a program that says itself
+which messages its model has read, and the tracking of our own messages. Does not know inboxes or prompts; see
+`mew_agent.agent.receipts` for those of an agent.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import anyio
 from mew_protocol import kinds
@@ -16,8 +17,10 @@ from mew_protocol.payloads.chat import Acknowledge, chat_refusal_in
 from mew_protocol.payloads.receipts import InContext, PromptCall, ReadReceipt, ReadReceipts, RequestReceipts
 from pydantic import PrivateAttr, ValidationError
 
-from mew_agent.errors import ChatRefused, PeerTimeout
+from mew_agent.context.receipts import MAX_FOLLOWS, MessageKey
+from mew_agent.errors import ChatRefused, GatewayError, NotPermitted, PeerTimeout
 from mew_agent.participant.dispatcher import Subscriber
+from mew_agent.participant.messenger import Messenger
 from mew_agent.participant.peers import PeerChanges
 
 MAX_REPORTED: Final = 10_000
@@ -27,34 +30,47 @@ MAX_TRACKED: Final = 1_000
 """How many of our own messages are tracked."""
 
 
-class ReceiptSource:
-    """Answers for the messages that a participant received. This class knows those that its program reports as read."""
+Cause = Literal["read", "context"] | MessageKey
+"""What changed: a model read a prompt, the context was cut or restored, or one message."""
 
-    def __init__(self, participant: str) -> None:
-        self._participant = participant
+
+class ReceiptSource:
+    """Answers for the messages that a participant received, and tells followers of changes.
+
+    Without followers nothing is sent, and nothing is looked up. This class knows the messages that the participant's
+    program reports as read.
+    """
+
+    def __init__(self, messenger: Messenger) -> None:
+        self._messenger = messenger
+        self._follows: BoundedDict[tuple[MessageKey, str], str] = BoundedDict(MAX_FOLLOWS)
+        """What each follower of a message was told last."""
+        self._causes: set[Cause] = set()
+        self._is_telling = False
         self._read: BoundedDict[str, PromptCall] = BoundedDict(MAX_REPORTED)
         self._forms: dict[InContext, int] = {}
         """The newest report that a change of the context covers, by the form that it left."""
         self._reports = 0
 
+    # -- what was read -----------------------------------------------------------------------------------
+
     def note_read(self, ids: Iterable[str], at: str) -> None:
         """Note that a prompt of our program contained the messages with these ids."""
         self._reports += 1
-        call = PromptCall(number=self._reports, id=f"{self._participant}-{self._reports}", at=at)
+        call = PromptCall(number=self._reports, id=f"{self._messenger.id}-{self._reports}", at=at)
         for name in ids:
             self._read.setdefault(name, call)
+        self.changed("read")
 
-    async def context_changed(self, form: InContext) -> None:
+    def context_changed(self, form: InContext) -> None:
         """Note the form in which the context holds everything read so far: `unknown` after a compaction, or `gone`."""
         self._forms[form] = self._reports
+        self.changed("context")
 
-    async def of(self, request: RequestReceipts, asked_by: str) -> ReadReceipts:
-        """Return the receipts of messages that `asked_by` sent, unless the request names another sender."""
-        return ReadReceipts(receipts=tuple(self._receipt(name, request.sender or asked_by) for name in request.ids))
-
-    def _receipt(self, message_id: str, sender: str) -> ReadReceipt:
-        call = self._read.get(message_id)
-        known: dict[str, Any] = {"id": message_id, "participant": self._participant, "sender": sender}
+    async def receipt(self, key: MessageKey) -> ReadReceipt:
+        """Return the receipt of one message."""
+        call = self._read.get(key.id)
+        known: dict[str, Any] = {"id": key.id, "participant": self._messenger.id, "sender": key.sender}
         if call is None:
             reason = "it has not reported that a prompt held it" if self._reports else "it keeps no receipts"
             return ReadReceipt(state="unknown", in_context="unknown", basis="agent_reported", reason=reason, **known)
@@ -63,6 +79,83 @@ class ReceiptSource:
             if self._forms.get(later, 0) >= call.number:
                 form = later
         return ReadReceipt(state="in_prompt", in_context=form, basis="agent_reported", call=call, at=call.at, **known)
+
+    async def sender_of(self, message_id: str) -> str | None:
+        """Return the participant that sent the newest message with this id; None if there is none."""
+        return None
+
+    # -- questions and followers -------------------------------------------------------------------------
+
+    async def of(self, request: RequestReceipts, asked_by: str) -> ReadReceipts:
+        """Return the receipts of messages that `asked_by` sent, unless the request names another sender.
+
+        If `asked_by` sent no message with an id, the newest one of another sender is meant.
+        """
+        found: list[ReadReceipt] = []
+        for name in request.ids:
+            key = MessageKey(request.sender or asked_by, name)
+            receipt = await self.receipt(key)
+            if receipt.state == "unknown" and request.sender is None and (other := await self.sender_of(name)):
+                key = MessageKey(other, name)
+                receipt = await self.receipt(key)
+            found.append(receipt)
+            if request.follow:
+                await self.keep_told(key, asked_by, _told(receipt))
+        return ReadReceipts(receipts=tuple(found))
+
+    def changed(self, cause: Cause) -> None:
+        """Tell followers what changed. Returns at once."""
+        if self._follows:
+            self._causes.add(cause)
+            if not self._is_telling:
+                self._is_telling = True
+                self._messenger.session.start_soon(self._tell)
+
+    async def keep_told(self, key: MessageKey, follower: str, told: str) -> None:
+        """Remember what a follower was told."""
+        self._follows[key, follower] = told
+
+    async def _tell(self) -> None:
+        """Send what changed until nothing more does."""
+        try:
+            while self._causes:
+                causes, self._causes = self._causes, set()
+                for (key, follower), told in tuple(self._follows.items()):
+                    is_due = key in causes or ("context" if _is_read(told) else "read") in causes
+                    if is_due and (key, follower) in self._follows:
+                        await self._tell_one(key, follower, told)
+        finally:
+            self._is_telling = False
+
+    async def _tell_one(self, key: MessageKey, follower: str, told: str) -> None:
+        receipt = await self.receipt(key)
+        if (now := _told(receipt)) == told:
+            return
+        await self.keep_told(key, follower, now)
+        if receipt.state == "refused" and follower == key.sender:
+            return  # its sender was told with the refusal
+        answer = Acknowledge(status=_status(receipt, told), receipt=receipt.model_copy(update={"history": ()}))
+        try:
+            await self._messenger.send(
+                kinds.CHAT_ACKNOWLEDGE, answer, to=(follower,), correlation_id=(key.id,), confirm=False
+            )
+        except (GatewayError, NotPermitted) as error:
+            self._messenger.session.log_failure(error, f"receipt for '{follower}' not sent")
+
+
+def _told(receipt: ReadReceipt) -> str:
+    """Return what a follower knows with this receipt: its state, and the form in context if a model has read it."""
+    return receipt.state if receipt.call is None else f"{receipt.state} {receipt.in_context}"
+
+
+def _is_read(told: str) -> bool:
+    return " " in told
+
+
+def _status(receipt: ReadReceipt, told: str) -> str:
+    """Return the status that tells a follower the change since `told`: a new state, or else a new form in context."""
+    state = "read" if receipt.state == "in_prompt" else receipt.state
+    return state if told.partition(" ")[0] != receipt.state else receipt.in_context
 
 
 @dataclass(eq=False)

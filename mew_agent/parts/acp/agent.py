@@ -197,6 +197,8 @@ class AcpEngine(Engine):
             self._usage = UsageTracker(self.profile)
             self._window = window_in(session.opened)
             self._agent = session
+            if not session.was_loaded:
+                self.external.on_changed("gone")  # it knows nothing of an earlier session
             self._note_mode()
             await self._keep_session()
             logger.info("%s %s is ready", session.name or self.settings.program[0], session.version)

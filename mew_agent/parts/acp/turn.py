@@ -25,6 +25,9 @@ NO_TIME: Final = "I stopped after {seconds:g} seconds; please ask again, perhaps
 STOPPED: Final = "{text}\n\n(stopped early: {reason})"
 FAILED: Final = "I cannot answer: {problem}."
 
+_WORK: Final = frozenset({"agent_message_chunk", "agent_thought_chunk", "tool_call", "tool_call_update"})
+"""Updates that show that the agent's model has read the prompt."""
+
 Prompt = Callable[[str, bool], Awaitable[Mapping[str, Any]]]
 """Sends a prompt and returns the agent's response. The flag says that an earlier process may have sent it already."""
 
@@ -54,6 +57,7 @@ class AcpAnswer(Answering):
         self._turn_tokens = 0
         """The tokens that it reported of the whole turn."""
         self._calls: set[str] = set()
+        self._is_read = False
 
     @property
     def spent(self) -> tuple[int, int]:
@@ -80,6 +84,7 @@ class AcpAnswer(Answering):
         with self._gone:
             self._was_prompted = True
             response = await self._prompt(text, self._was_begun)
+            await self._note_read()
         if self._failure is not None:
             return FAILED.format(problem=self._failure)
         self._turn_tokens = spent_tokens(response.get("usage"))
@@ -101,6 +106,8 @@ class AcpAnswer(Answering):
     async def receive(self, update: Mapping[str, Any]) -> None:
         """Show an update of the agent: its text, its thoughts, its tool calls."""
         self._call_tokens += spent_tokens(value_at(update, "_meta", "usage"))
+        if update.get("sessionUpdate") in _WORK:
+            await self._note_read()
         match update.get("sessionUpdate"):
             case "agent_message_chunk":
                 text = text_in(update.get("content"))
@@ -113,6 +120,12 @@ class AcpAnswer(Answering):
                 await self._show_call(update)
             case _:
                 pass
+
+    async def _note_read(self) -> None:
+        """Note, once, that the agent's model has read the prompt."""
+        if self._was_prompted and not self._is_read:
+            self._is_read = True
+            await self.on_read((*self._remarks, self.chat))
 
     async def _show_call(self, update: Mapping[str, Any]) -> None:
         """Announce a call once its arguments are known; show its end in the stream."""

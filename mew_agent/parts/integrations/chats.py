@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import anyio
+from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.participant import Compact, CompactDone
 from mew_protocol.quoting import spoken
 
@@ -106,7 +107,7 @@ class LibraryAnswer(Answering):
 
     def __init__(self, me: Participant, question: StoredChat, answer: Callable[[str], Awaitable[LibraryReply]]) -> None:
         self._me, self._chat, self._answer = me, question.envelope, answer
-        self._remarks: list[str] = []
+        self._remarks: list[Envelope] = []
         self._tokens, self._unreported = 0, 0
 
     @property
@@ -114,12 +115,14 @@ class LibraryAnswer(Answering):
         return self._tokens, self._unreported
 
     async def add_remark(self, remark: Any, removed: InboxChange) -> bool:
-        self._remarks.append(spoken(str(remark.body.get("text")), remark.sender))
+        self._remarks.append(remark)
         return False
 
     async def make(self) -> str:
         self._unreported = 1
-        reply = await self._answer("\n".join((*self._remarks, str(self._chat.body.get("text")))))
+        remarks = (spoken(str(one.body.get("text")), one.sender) for one in self._remarks)
+        reply = await self._answer("\n".join((*remarks, str(self._chat.body.get("text")))))
+        await self.on_read((*self._remarks, self._chat))
         if reply.usage is not None:
             self._tokens, self._unreported = reply.usage.total_tokens, 0
         return reply.text or EMPTY_ANSWER

@@ -5,7 +5,10 @@ from typing import Any
 
 from mew_protocol.payloads.receipts import ReadReceipt
 
+from mew_agent.participant.participant import Participant
+from mew_agent.parts.rehearsal import ScriptedReply, ScriptedToolCall
 from tests.support.agents import AgentDriver
+from tests.support.peers import with_tools
 
 StartAgent = Callable[..., Any]
 
@@ -63,3 +66,17 @@ async def test_a_forgotten_message_is_recoverable_and_an_unknown_one_is_unknown(
         missing = await receipt_of(s, "nothing-like-it")
         assert (missing.state, missing.in_context) == ("unknown", "unknown")
         assert missing.reason is not None
+
+
+async def test_a_result_of_a_tool_has_a_receipt(start_agent: StartAgent, joined: Callable[..., Participant]) -> None:
+    call = ScriptedToolCall(name="bob__add", arguments='{"a": 2, "b": 3}')
+    grant = {"recipient": "coder", "capabilities": [{"kind": "mcp/request", "payload": {"method": "*"}}]}
+    async with start_agent(script=(ScriptedReply(tool_calls=(call,)),)) as s:
+        await s.ada.send("capability/grant", grant)
+        async with with_tools(joined("bob")):
+            await s.ask("Add 2 and 3.")
+        response = next(e for e in s.recorder.sent_by("bob", "mcp/response") if "5" in str(e.body.get("result")))
+        found = await receipt_of(s, response.id)
+        assert (found.state, found.in_context, found.sender) == ("in_prompt", "whole", "bob")
+        assert found.call is not None
+        assert found.call.number == 2

@@ -135,3 +135,18 @@ async def test_a_chat_that_waits_is_acknowledged_and_can_be_cancelled(joined: Jo
         await recorder.first("bob", "chat", about=first)
         assert await said(ada, "three") == "you said three"
         assert recorder.sent_by("bob", "chat", about=second) == []
+
+
+async def test_the_receipt_names_the_turn_that_read_a_chat(joined: Joined) -> None:
+    engine, bob = CountingEngine(), joined("bob")
+    answer_chats(bob, engine.ask, engine.read, window=1000)
+    async with joined("ada") as ada, bob:
+        await said(ada, "one")
+        sent = await ada.chat("two", to="bob")
+        with anyio.fail_after(PATIENCE_SECONDS):
+            await sent.read()
+        assert sent.receipt is not None
+        assert (str(sent.receipt), sent.receipt.basis) == ("read by bob in call 2", "agent_prompt")
+        await ada.compact("bob")
+        await until(lambda: sent.receipt is not None and sent.receipt.in_context == "unknown")
+        assert sent.receipt.reason == "the agent compacted its context itself"

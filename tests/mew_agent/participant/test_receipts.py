@@ -1,0 +1,31 @@
+"""A program says which messages its model has read, and receipts pass that on."""
+
+from collections.abc import Callable
+
+import anyio
+
+from mew_agent import Participant
+from tests.support.waiting import PATIENCE_SECONDS, until
+
+Joined = Callable[..., Participant]
+
+
+async def test_a_program_reports_the_messages_that_it_read(joined: Joined) -> None:
+    bob = joined("bob")
+
+    @bob.on_clear
+    async def clear() -> None:
+        return
+
+    async with joined("ada") as ada, bob:
+        sent = await ada.chat("Please look at this.", to="bob")
+        (before,) = await ada.receipts("bob", sent.id)
+        assert (before.state, before.in_context, before.reason) == ("unknown", "unknown", "it keeps no receipts")
+        await ada.receipts("bob", sent.id, follow=True)
+        await bob.report_context(read=[sent.id])
+        with anyio.fail_after(PATIENCE_SECONDS):
+            receipts = await sent.read()
+        assert (receipts["bob"].basis, receipts["bob"].in_context) == ("agent_reported", "whole")
+        await ada.send("participant/clear", {}, to="bob")
+        await until(lambda: sent.receipts["bob"].in_context == "gone")
+        assert sent.receipts["bob"].state == "in_prompt"
