@@ -38,6 +38,7 @@ _FRAGMENT = re.compile(r"[,;(]$|\b(?:and|or|the|of|to)$")  # the first line of a
 _NEAR_EDGE_CHARS = 400
 _LONG_REQUEST_CHARS = 1500
 _MAX_IDENTIFIERS = 24
+_TAGS = ("<summary>\n", "\n</summary>")
 _ROLE_OF_AUTHOR = {"me": "assistant", "assistant": "assistant", "tool": "tool"}
 
 Message = Mapping[str, object]
@@ -69,7 +70,10 @@ def is_summary_request(messages: Sequence[Message]) -> bool:
 
 
 def summarise(messages: Sequence[Message], limit_tokens: int) -> str:
-    """Write a summary within `limit_tokens`, the limit in the request, and a sixth of the source (or 64 tokens)."""
+    """Write a summary within `limit_tokens`, the limit in the request, and a sixth of the source (or 64 tokens).
+
+    It stands in `<summary>` tags if the request ends with these.
+    """
     place = _request_at(messages)
     if place is None:
         return ""
@@ -77,15 +81,15 @@ def summarise(messages: Sequence[Message], limit_tokens: int) -> str:
     source = _source(messages, place)
     limits = [limit_tokens, max(64, sum(count(turn.text) for turn in source) // 6)]
     limits += [int(match) for match in _TOKEN_LIMIT.findall(instructions)]
-    statements = [
-        _Statement(turn.role, sentence, turn.id if "[id]" in instructions else "")
-        for turn in source
-        for sentence in texts.sentences(_OWN_FRAME.sub("\n", turn.text) if turn.role == "assistant" else turn.text)
-        if not _FRAGMENT.search(sentence)
-    ]
+    tags = _TAGS if _TAGS[0].strip() in instructions[-_NEAR_EDGE_CHARS:] else ("", "")
+    text = _written(instructions, source, min(limits) - sum(map(count, tags)))
+    return f"{tags[0]}{text}{tags[1]}" if text else ""
+
+
+def _written(instructions: str, source: Sequence[_Turn], limit: int) -> str:
+    statements = [one for turn in source for one in _statements(turn, is_cited="[id]" in instructions)]
     names = texts.identifiers(turn.text for turn in source)[:_MAX_IDENTIFIERS]
     headings = list(dict.fromkeys(match.strip() for match in _HEADING.findall(instructions)))[:12]
-    limit = min(limits)
     if headings and (text := _in_sections(headings, statements, names, limit)):
         return text
     # A short source has room for one section only; a shorter one has none for a complete sentence.
@@ -93,6 +97,13 @@ def summarise(messages: Sequence[Message], limit_tokens: int) -> str:
     limit -= count(opening)
     text = _as_one_text(statements, names, limit) or _first_tokens(statements, limit)
     return f"{opening}{text}" if text else ""
+
+
+def _statements(turn: _Turn, *, is_cited: bool) -> Iterator[_Statement]:
+    text = _OWN_FRAME.sub("\n", turn.text) if turn.role == "assistant" else turn.text
+    for sentence in texts.sentences(text):
+        if not _FRAGMENT.search(sentence):
+            yield _Statement(turn.role, sentence, turn.id if is_cited else "")
 
 
 def quarter_of(messages: Sequence[Message]) -> str:

@@ -121,6 +121,15 @@ def test_system_prompts_and_the_request_are_not_summarised() -> None:
     assert text_to_summarise(messages) == "Rivers carry much water."
 
 
+def test_a_summary_has_the_tags_that_the_end_of_the_request_names() -> None:
+    asked = "Your task is to write a summary.\n<example>\n<summary>\n1. [...]\n</summary>\n</example>\n" + "More. " * 80
+    asked += "Respond with plain text only: an <analysis> block followed by a <summary> block."
+    summary = summarise([user(repeated(TALK[0][2], 24)), user(asked)], 100)
+    assert summary.startswith("<summary>\nPlease review")
+    assert summary.endswith("\n</summary>")
+    assert count(summary) <= 100
+
+
 def test_fenced_text_in_the_request_is_summarised() -> None:
     assert text_to_summarise([user("Summarise this:\n```\nRivers carry water.\n```\n")]) == "Rivers carry water."
 
