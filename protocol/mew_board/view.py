@@ -1,32 +1,48 @@
 """[pure] The view model of the board: a participant in words and figures, for every surface.
 
-Table, full-screen application, line chat, demo and JSON render these views. Owns which words belong to which
-participant; `words` holds the wording, and each surface its layout.
+Table, full-screen application, line chat, demo and JSON render these views, and the dashboard renders what `shown`
+makes of them. Owns which words belong to which participant, how urgent it is, and the order of participants; `words`
+holds the wording, and each surface its layout.
 """
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Final, Literal
 
+from mew_protocol.attention import AttentionItem, AttentionLevel
+from mew_protocol.board_words import ATTENTION_WORDS, STATE_WORDS
 from mew_protocol.context_report import ContextReport
 from mew_protocol.payloads.participant import Board, BoardEntry, Status
+from mew_protocol.status_word import StatusWord
 
 from mew_board import words
+
+Tone = Literal["blocking", "warning", "notice", "fine", "unknown", "none", "away"]
+"""How urgent a participant is; the most urgent first. `none` has no context to report, `away` is not connected."""
+
+TONES: Final[tuple[Tone, ...]] = ("blocking", "warning", "notice", "fine", "unknown", "none", "away")
+
+Role = Literal["agent", "person", "tool"]
+
+SEVERITIES: Final[Mapping[AttentionLevel, int]] = {"blocking": 3, "warning": 2, "notice": 1}
+"""The severity of an attention item, on the scale of the levels of a policy."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParticipantView:
-    """One participant at a time. `ended` is how its program ended, `trouble` how severe its worst attention item is.
+    """One participant at a time.
 
-    `trouble` is 1 to 3, as levels of a policy are; 0 without an item. `now` carries the time zone to show.
+    `ended` is how its program ended, `items` what needs a person about it, the most urgent first. `now` carries the
+    time zone to show; without it, texts have times in place of ages (`words.AGE_MARK`).
     """
 
     entry: BoardEntry
-    now: datetime
+    now: datetime | None
     ended: str | None = None
     expects_context: bool = False
-    trouble: int = 0
+    items: tuple[AttentionItem, ...] = ()
+    is_person: bool = False
 
     @property
     def name(self) -> str:
@@ -52,6 +68,94 @@ class ParticipantView:
     def is_quiet(self) -> bool:
         """True if it reports no context and is not expected to: a tool or a bridge."""
         return not self.has_context and not self.expects_context
+
+    @property
+    def role(self) -> Role:
+        """What it is: an agent has a context or is expected to, a tool has none and is not a person."""
+        return "agent" if not self.is_quiet else "person" if self.is_person else "tool"
+
+    @property
+    def trouble(self) -> int:
+        """The severity of its worst attention item; 0 without one."""
+        return max((SEVERITIES[one.level] for one in self.items), default=0)
+
+    @property
+    def compacts_next(self) -> bool:
+        """True if its next turn compacts, or if it does not compact by itself and is nearly full."""
+        status, report = self.status, self.report
+        if status is None:
+            return False
+        if report is None or report.compact_at_tokens is None:
+            return words.is_nearly_full(status) or (report is not None and _is_last_turn(report))
+        sizes = (report.next_prompt_tokens, status.tokens)
+        return _is_last_turn(report) or any(one is not None and one >= report.compact_at_tokens for one in sizes)
+
+    @property
+    def fill_tone(self) -> Tone:
+        """How close its window is to its limit, whatever else it needs."""
+        severity = words.severity(self.status) or 0
+        if severity >= 2:
+            return "warning" if severity == 2 else "blocking"
+        if severity == 1 or self.compacts_next:
+            return "notice"
+        return "unknown" if words.basis(self.status) == "unknown" else "fine"
+
+    @property
+    def tone(self) -> Tone:
+        """How urgent it is. Trouble never looks calm."""
+        levels = {one.level for one in self.items} - {"notice" if not self.entry.connected else ""}
+        if not self.entry.connected:
+            return "blocking" if "blocking" in levels else "warning" if "warning" in levels else "away"
+        said = self.status.word if self.status is not None else StatusWord()
+        fill: Tone = self.fill_tone if self.has_context else "none"
+        for level in ("blocking", "warning"):
+            if level in levels or said.has(level) or fill == level:
+                return level
+        return "notice" if levels else fill
+
+    @property
+    def order(self) -> str:
+        """The place among others, as a text to sort by: the most urgent first, then the fullest, then by name."""
+        full = -1 if self.percent is None else min(self.percent, 999) // 10
+        return f"{TONES.index(self.tone)}{int(self.is_quiet)}{99 - full:02} {self.entry.id}"
+
+    @property
+    def word(self) -> str:
+        """The most important word about it."""
+        urgent = next((one for one in self.items if one.kind in ATTENTION_WORDS), None)
+        if urgent is not None and urgent.level != "notice":
+            return ATTENTION_WORDS[urgent.kind]
+        if not self.entry.connected or self.status is None:
+            known = "disconnected" if self.status is not None else "not connected"
+            return "connected" if self.entry.connected else known
+        if urgent is not None and self.status.word.has("calm"):
+            return ATTENTION_WORDS[urgent.kind]
+        return self._status_word(self.status)
+
+    def _status_word(self, status: Status) -> str:
+        word = words.words(status.word.word)
+        work = self.report.progress if self.report is not None else None
+        if word == "compacting" and work is not None:
+            return f"{word} {min(work.done, work.total):,}/{work.total:,}"
+        if word and not status.word.has("calm"):
+            return word
+        if not self.has_context:
+            return word or "connected"
+        if self.compacts_next:
+            return ATTENTION_WORDS["about_to_compact"]
+        if words.basis(status) == "unknown":
+            return "unknown"
+        return "level unknown" if words.severity(status) is None else self.level
+
+    @property
+    def is_compacting(self) -> bool:
+        """True while it compacts."""
+        return self.entry.connected and self.status is not None and self.status.word.word == "compacting"
+
+    @property
+    def state(self) -> str:
+        """The group of its tone, in words; a running compaction is a group of its own."""
+        return STATE_WORDS["compacting" if self.is_compacting and self.tone not in SEVERITIES else self.tone]
 
     @property
     def severity(self) -> int | None:
@@ -103,6 +207,45 @@ class ParticipantView:
     def old(self) -> str:
         """The age of an old figure; empty for one of the last turn."""
         return words.old_figure(self.entry, self.now)
+
+    @property
+    def origin(self) -> str:
+        """How the figure is known, with its age, or with the last reported figure."""
+        if self.percent is None or self.status is None:
+            return self.known
+        report, at = self.report, self.entry.received_at
+        if report is None:
+            when = words.ago(at, self.now)
+            return f"{self.source}, received {when}" if when else self.source
+        if report.basis in ("reported", "agent_reported"):
+            when = words.ago(report.measured_at or at, self.now)
+            return f"{self.source} {when}" if when else self.source
+        may_change = ", may still change" if report.basis == "provisional" else ""
+        last = report.last_reported
+        if last is None:
+            return f"{self.source}{may_change}"
+        when = words.ago(last.measured_at, self.now)
+        return f"{self.source}{may_change}, last reported {last.tokens:,}{f' {when}' if when else ''}"
+
+    @property
+    def due(self) -> str:
+        """When it compacts by itself, or is full; empty if that is not known."""
+        at = self.report.compact_at_tokens if self.report is not None else None
+        limit = "" if at is None else f"{at:,}"
+        match self.compacts_in:
+            case "-":
+                return f"compacts at {limit}" if limit and self.entry.outdated is None else ""
+            case "now":
+                return "compacting now"
+            case when if when.startswith("full in"):
+                return when
+            case when:
+                return f"compacts in {when}{f' (at {limit})' if limit else ''}"
+
+    @property
+    def facts(self) -> list[tuple[str, str]]:
+        """Its further figures as pairs of name and value; unknown ones are left out."""
+        return words.facts(self.entry, self.now)
 
     @property
     def level(self) -> str:
@@ -159,17 +302,30 @@ class ParticipantView:
         return {**entry, "basis": words.basis(self.status)}
 
 
+def _is_last_turn(report: ContextReport) -> bool:
+    return report.turns_to_compaction is not None and report.turns_to_compaction <= 1
+
+
 def views_of(
     board: Board,
     *,
     now: datetime,
     agents: Collection[str] = (),
     ended: Mapping[str, str] | None = None,
-    trouble: Mapping[str, int] | None = None,
+    items: Iterable[AttentionItem] = (),
 ) -> Iterable[ParticipantView]:
     """Yield the view of each participant. `agents` have a context even before they report it."""
-    ended, trouble = ended or {}, trouble or {}
+    ended, needs = ended or {}, items_of(items)
     for entry in board.participants:
         yield ParticipantView(
-            entry, now, ended.get(entry.id), expects_context=entry.id in agents, trouble=trouble.get(entry.id, 0)
+            entry, now, ended.get(entry.id), expects_context=entry.id in agents, items=needs.get(entry.id, ())
         )
+
+
+def items_of(items: Iterable[AttentionItem]) -> dict[str, tuple[AttentionItem, ...]]:
+    """Return the attention items of each participant; those in a group count, the group itself does not."""
+    found: dict[str, list[AttentionItem]] = {}
+    for one in (inner for group in items for inner in (group.items or (group,))):
+        if one.participant is not None:
+            found.setdefault(one.participant, []).append(one)
+    return {name: tuple(own) for name, own in found.items()}

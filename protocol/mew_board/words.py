@@ -1,24 +1,28 @@
 """[pure] Words and figures for a participant's context report.
 
 Owns the wording only: no layout, no colour codes, no clock. An unknown figure is `?`; a figure that is neither reported
-nor counted exactly carries a `~`.
+nor counted exactly carries a `~`. Ages are relative to `now`; without it, a text contains times for its reader to turn
+into ages, each between two `AGE_MARK`.
 """
 
 import json
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import accumulate, islice, takewhile
-from typing import Final
+from typing import Final, Literal
 
 from mew_protocol import context_report
 from mew_protocol.board_words import COUNTED as COUNTED
 from mew_protocol.board_words import REASONS, SKIPPED
 from mew_protocol.context_report import (
     ContextReport,
+    LastCompaction,
+    LimitBasis,
     PinReport,
     Progress,
+    SavingSuggestion,
     SenderSpending,
     SessionContext,
     Waiting,
@@ -32,8 +36,23 @@ from mew_protocol.quoting import one_line
 from mew_protocol.status_word import StatusWord
 from mew_protocol.visible import shortened, visible
 
+AGE_MARK: Final = "\x1f"
+"""Stands before and after a time that the reader shows as its age. `clean` removes it from texts of others."""
+
 NO_CONTEXT: Final = "reports no context"
 """Said of a participant without a context window, such as a tool or a bridge."""
+
+Pattern = Literal["solid", "hatched", "dotted"]
+"""`solid`: reported or counted; `hatched`: an estimate, which `~` marks in figures; `dotted`: unknown."""
+
+WINDOW_SOURCES: Final[Mapping[LimitBasis, str]] = {
+    "configured": "configured",
+    "loaded": "loaded by the model server",
+    "trained": "model maximum",
+    "assumed": "assumed; not reported by the model server",
+    "agent_reported": "reported by the agent itself",
+}
+"""How the size of a window is known."""
 
 _ARGUMENT_CHARS: Final = 60
 _MOST_CHARS_OF_A_CELL: Final = 8
@@ -109,10 +128,13 @@ def state(status: str) -> str:
     return f"{words(read.word)}: {detail}" if detail else words(read.word)
 
 
-def ago(at: str | None, now: datetime) -> str | None:
+def ago(at: str | None, now: datetime | None) -> str | None:
     """Format the age of a time of the wire; None if it cannot be read."""
     then = parse_time(at)
-    return None if then is None else f"{span((now - then).total_seconds())} ago"
+    if then is None:
+        return None
+    age = f"{AGE_MARK}{then.isoformat()}{AGE_MARK}" if now is None else span((now - then).total_seconds())
+    return f"{age} ago"
 
 
 def parse_time(at: str | None) -> datetime | None:
@@ -167,6 +189,18 @@ def window(status: Status | None) -> str:
     return figure(status.max_tokens, is_estimate=is_assumed)
 
 
+def is_nearly_full(status: Status) -> bool:
+    """Return True if nine tenths of a window are in use."""
+    known = status.tokens is not None and status.max_tokens is not None
+    return known and 10 * (status.tokens or 0) >= 9 * (status.max_tokens or 0)
+
+
+def pattern(status: Status | None) -> Pattern:
+    """Return how a gauge is drawn: by how its figure is known."""
+    known = basis(status)
+    return "dotted" if known == "unknown" else "solid" if known in COUNTED else "hatched"
+
+
 def percent(status: Status | None) -> int | None:
     """Return the fill in whole percent, rounded half up; None if either figure is unknown."""
     if status is None or status.tokens is None or status.max_tokens is None:
@@ -174,13 +208,13 @@ def percent(status: Status | None) -> int | None:
     return (200 * status.tokens + status.max_tokens) // (2 * status.max_tokens)
 
 
-def old_figure(entry: BoardEntry, now: datetime) -> str:
+def old_figure(entry: BoardEntry, now: datetime | None) -> str:
     """Say that a figure is old, and how old; empty for one of the last turn."""
     age = ago(entry.figure_at or entry.received_at, now)
     return "" if entry.outdated is None else context_report.old_figure(entry.outdated, age and age.removesuffix(" ago"))
 
 
-def reason(status: Status | None, now: datetime) -> str:
+def reason(status: Status | None, now: datetime | None) -> str:
     """Return the reason for a missing figure, with the last reported one and its age."""
     report = status.context if status else None
     if report is None:
@@ -222,7 +256,7 @@ def compacts_in(entry: BoardEntry) -> str:
     return f"{'full in ' if is_full else ''}{', '.join(found)}" or "-"
 
 
-def last_compaction(report: ContextReport | None, now: datetime) -> str:
+def last_compaction(report: ContextReport | None, now: datetime | None) -> str:
     """Format the age of the last compaction and the net tokens it freed."""
     last = report.last_compaction if report else None
     if last is None:
@@ -231,7 +265,25 @@ def last_compaction(report: ContextReport | None, now: datetime) -> str:
     return f"{when}, {gain}" if when else gain
 
 
-def remarks(entry: BoardEntry, *, now: datetime, ended: str | None = None) -> list[str]:
+def compacted(last: LastCompaction) -> str:
+    """Format a compaction as it is announced: `freed 23,020 (threshold); 40 messages replaced by ~980 tokens`."""
+    why = ": ".join(one for one in (words(last.trigger), clean(last.reason or "")) if one)
+    gain = freed(last.freed_tokens, is_estimate=last.basis == "projected")
+    messages = count_of(last.freed_messages or 0, "message")
+    if not last.freed_messages:
+        return f"{gain} tokens ({why})"
+    if not last.summary_tokens:
+        return f"{gain} tokens ({why}); {messages} removed without a summary"
+    price = f", for {last.cost}" if last.cost is not None and str(last.cost) else ""
+    return f"{gain} tokens ({why}); {messages} replaced by a summary of ~{last.summary_tokens:,} tokens{clean(price)}"
+
+
+def saving(one: SavingSuggestion) -> str:
+    """Format a suggestion that saves tokens. The saving is always an estimate."""
+    return f"{clean(one.text).strip().removesuffix('.')} (saves ~{one.tokens_saved:,} tokens, {one.impact} impact)"
+
+
+def remarks(entry: BoardEntry, *, now: datetime | None, ended: str | None = None) -> list[str]:
     """Return remarks in addition to the figures; empty if all is well. `ended` is how its program ended."""
     found = [clean(ended)] if ended else []
     status = entry.status
@@ -278,7 +330,7 @@ def approval(wait: Waiting) -> str:
     return f"{visible(wait.what)}{text and ' '}{shortened(text, _ARGUMENT_CHARS, ALL_SHOWN)}"
 
 
-def _report_remarks(entry: BoardEntry, report: ContextReport, now: datetime) -> Iterator[str]:
+def _report_remarks(entry: BoardEntry, report: ContextReport, now: datetime | None) -> Iterator[str]:
     waits = report.waiting or ()
     for wait in waits if entry.connected else ():  # a proposal ends when its proposer leaves
         if wait.kind == "approval":
@@ -297,7 +349,7 @@ def _report_remarks(entry: BoardEntry, report: ContextReport, now: datetime) -> 
         yield f"could save ~{max(one.tokens_saved for one in report.suggestions):,}"
 
 
-def _figure_remarks(report: ContextReport, now: datetime) -> Iterator[str]:
+def _figure_remarks(report: ContextReport, now: datetime | None) -> Iterator[str]:
     if isinstance(report.severity, int) and report.severity > 0:
         yield words(report.level)
     if report.stale_messages:
@@ -343,3 +395,62 @@ def sessions(contexts: Sequence[SessionContext]) -> str:
     fullest = max(known, key=lambda pair: pair[0])[1]
     size = figure(fullest.tokens, is_estimate=fullest.context.basis not in COUNTED)
     return f"{count}, fullest {size} of {fullest.max_tokens:,}"
+
+
+def facts(entry: BoardEntry, now: datetime | None) -> list[tuple[str, str]]:
+    """Return the figures of a status as pairs of name and value; unknown ones are left out."""
+    status = entry.status
+    if status is None:
+        return []
+    report = status.context
+    found = [("messages", f"{status.messages_in_context:,}")]
+    if status.latency_ms is not None:
+        found.append(("latency", f"{status.latency_ms:,} ms"))
+    if report is None:
+        return found
+    rows = [
+        ("next call", _next_call_with_basis(report)),
+        ("compacts in", compacts_in(entry)),
+        ("compacts at", figure_or_dash(report.compact_at_tokens)),
+        *found,
+        ("last compaction", last_compaction(report, now)),
+        *_compaction_facts(report),
+        ("compactions", f"{report.compactions:,}" if report.compactions else "-"),
+        *_call_facts(report),
+        ("spent", clean(str(report.spending or "-"))),
+        *(("spent for", spent_for(one)) for one in report.spent_for or ()),
+        ("window", WINDOW_SOURCES[report.max_tokens_basis] if report.max_tokens_basis else "-"),
+        ("model", clean(report.model or "-")),
+        ("policy", words(report.policy or "-")),
+        ("reported", ago(report.measured_at, now) or "-"),
+    ]
+    return [(name, value) for name, value in rows if value not in ("-", "")]
+
+
+def figure_or_dash(number: int | None) -> str:
+    """Format a figure; `-` if it is absent."""
+    return "-" if number is None else f"{number:,}"
+
+
+def _next_call_with_basis(report: ContextReport) -> str:
+    shown = next_call(report)
+    known = report.next_prompt_basis
+    return shown if known is None or shown == "-" else f"{shown} ({words(known)})"
+
+
+def _compaction_facts(report: ContextReport) -> Iterator[tuple[str, str]]:
+    cut = report.last_compaction
+    if cut is not None:
+        yield "reason", clean(cut.reason or "-")
+        yield "cost", str(cut.cost) if cut.cost else "-"
+
+
+def _call_facts(report: ContextReport) -> Iterator[tuple[str, str]]:
+    prompt, cached = report.prompt_tokens, report.cached_tokens
+    share = f" ({100 * cached // prompt}%)" if cached is not None and prompt and cached <= prompt else ""
+    yield "prompt", figure_or_dash(prompt)
+    yield "from cache", f"{figure_or_dash(cached)}{share}"
+    yield "completion", figure_or_dash(report.completion_tokens)
+    yield "reasoning", figure_or_dash(report.reasoning_tokens)
+    yield "per turn", "-" if report.tokens_per_turn is None else f"~{report.tokens_per_turn:,.0f}"
+    yield "drift", figure_or_dash(report.drift_tokens)

@@ -26,3 +26,9 @@ SKIPPED: Final[Mapping[str, str]] = _WORDS["skipped"]
 
 PART_NAMES: Final[Mapping[str, str]] = _WORDS["parts"]
 """How parts of a window are called where their own name does not say it."""
+
+ATTENTION_WORDS: Final[Mapping[str, str]] = _WORDS["attention"]
+"""What needs a person in two or three words, by the kind of the item."""
+
+STATE_WORDS: Final[Mapping[str, str]] = _WORDS["states"]
+"""The state of participants in groups, by how urgent they are."""

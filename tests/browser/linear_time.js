@@ -94,20 +94,13 @@
     root.getBoundingClientRect();
     root.remove();
   };
-  const status = (text, more = {}) => ({
-    messages_in_context: 3, tokens: 5, max_tokens: 9, status: text,
-    context: {
-      basis: "reported", level: text, severity: 0, revision: 0, model: text, policy: text, measured_at: text, max_tokens_basis: text, next_prompt_basis: text,
-      last_reported: { tokens: 1, measured_at: text }, last_compaction: { at: text, trigger: text, reason: text, freed_tokens: 5, asked_by: text },
-      progress: { kind: text, done: 1, total: 2, unit: text, since: text }, injection: { kind: text },
-      waiting: [{ kind: "approval", what: text, tool: text, since: text, arguments: { [text]: text, more: text }, who_may_answer: [text] }, { kind: "loop", what: text, since: text, peer: text }],
-      pins: [{ hash: text, id: text, tokens: 1, origin: text, text }], sessions: [{ tokens: 1, max_tokens: 2 }], suggestions: [{ text, tokens_saved: 1, impact: text }],
-      breakdown: [{ part: text, tokens: 1, basis: text }], ...more,
-    },
+  const view = (text, more = {}) => ({
+    id: "coder", connected: true, order: text, tone: "fine", word: text, role: "agent", state: text, is_quiet: false, status: text, detail: text, received_at: "2026-01-01T10:00:00Z",
+    tokens: 5, max_tokens: 9, basis: text, model: text, amount: text, window: text, share: text, known: text, origin: text, old: text, due: text, level: text, messages: text,
+    gauge: { pattern: "solid", tone: "fine", fill: 0.5, mark: 0.9 }, remarks: [text], facts: [[text, text]], parts: [{ part: text, name: text, tokens: 1, amount: text, share: text, basis: text }],
+    savings: [text], progress: { text, done: 1, total: 2 }, compaction: { at: text, trigger: text, reason: text, text, freed_tokens: 5 }, pins: [{ hash: text, id: text, tokens: 1, origin: text, text }], ...more,
   });
-  const entryOf = (text) => ({ id: "coder", connected: true, receivedMs: 0, status: status(text) });
   const call = (text) => ({ to: [text], payload: { method: "tools/call", params: { name: text, arguments: { [text]: text }, _meta: text } } });
-  const age = () => "1 s";
   let ids = 0;
   const envelope = (kind, payload, more = {}) => ({ id: `measured-${(ids += 1)}`, ts: "2026-01-01T10:00:00Z", from: "coder", to: ["ada"], kind, payload, ...more });
   const talk = async () => {
@@ -139,7 +132,6 @@
     draw();
     end();
   };
-  const line = async (text) => (await load("attention.js")).lineOf(entryOf(text), [{ kind: text, level: "notice", reason: text }]);
   const services = (text) => ({
     requests: { ask: async () => ({ payload: { pins: [], prefix: [] } }), read: async () => ({ lines: [text] }) },
     figures: { load: async () => undefined, shownSeconds: () => 60, since: () => ({ id: text, samples: [], compactions: [] }), compactions: () => [] },
@@ -154,7 +146,7 @@
 
   // How each exported function reads a text. `of` takes its module and the text.
 
-  const text = (name, of) => [`text.js:${name}`, (m, t) => of(m[name], t, status(t))];
+  const text = (name, of) => [`text.js:${name}`, (m, t) => of(m[name], t)];
   const functions = {
     "actions.js:invitation": (m, t) => m.invitation(t, "agent"),
     "actions.js:isStatus": (m, t) => m.isStatus({ kind: t, payload: { status: t } }),
@@ -166,22 +158,16 @@
     "arguments.js:renderCall": (m, t) => laidOut(m.renderCall(t, call(t), new m.Room({ isWhole: true }))),
     "arguments.js:renderProposal": (m, t) => laidOut(m.renderProposal("x", call(t), new Set(), {}).nodes),
     "status.js:parseStatus": (m, t) => [m.parseStatus(t), m.parseStatus(`refused:${t}`)],
-    "attention.js:toneOf": (m, t) => m.toneOf(entryOf(t), [item(t)]),
-    "attention.js:fillTone": (m, t) => m.fillTone(status(t)),
-    "attention.js:wordOf": (m, t) => m.wordOf(entryOf(t), [item(t)]),
-    "attention.js:lineOf": (m, t) => m.lineOf(entryOf(t), [item(t)]),
-    "attention.js:compareLines": (m, t) => m.compareLines({ ...m.lineOf(entryOf(t), []), id: `${t}a` }, { ...m.lineOf(entryOf(t), []), id: `${t}b` }),
-    "attention.js:selectLines": (m, t) => m.selectLines([m.lineOf(entryOf(t), [])], "all", t.slice(0, -1)),
-    "attention.js:glance": (m, t) => m.glance([m.lineOf(entryOf(t), [])]),
+    "attention.js:selectLines": (m, t) => m.selectLines([view(t), view(`${t}a`)], "all", t.slice(0, -1)),
+    "attention.js:groupLines": (m, t) => m.groupLines([view(t), view(`${t}a`)], "state"),
     "attention.js:titleOf": (m, t) => m.titleOf({ kind: t }),
-    "attention.js:itemsByParticipant": (m, t) => m.itemsByParticipant([item(t)]),
-    "board.js:readStatus": (m, t) => m.readStatus(status(t)),
     "board.js:parseTime": (m, t) => [t, `2026-01-01T${t}`].forEach(m.parseTime),
     "board.js:Board": (m, t) => {
       const board = new m.Board();
-      board.replace({ at: t, space: t, name: t, participants: [{ id: t, connected: true, status: status(t), age_seconds: 1 }] }, 0);
-      board.receive(envelope("participant/status", status(t), { ts: t }), 0);
+      board.apply({ at: t, space: t, name: t, is_whole: true, participants: [view(t)], removed: [t], totals: { text: t } }, 0);
+      board.elapsedMs(t, 0);
     },
+    "board.js:aged": (m, t) => [t, `\x1f${t}`, `\x1f2026-01-01T10:00:00Z\x1f${t}\x1f`].forEach((one) => m.aged(one, () => 1)),
     "chart.js:Chart": (m, t) => {
       const root = box();
       const chart = new m.Chart(root);
@@ -200,7 +186,7 @@
     "commands.js:complete": (m, t) => [t, `@${t}`, `/${t}`].forEach((one) => m.complete(one, one.length, { known: ["coder", "a"], patterns: [{ kind: "*" }], target: "coder" })),
     "composition.js:Composition": (m, t) => {
       const one = new m.Composition({ askPrefix: async () => [], mayAsk: () => true });
-      one.show(status(t));
+      one.show(view(t));
       laidOut(one.nodes);
     },
     "conversation.js:Conversation": async (m, t) => {
@@ -223,7 +209,7 @@
     }),
     "detail.js:Detail": async (m, t) => {
       const root = box();
-      const detail = new m.Detail(root, await line(t), services(t));
+      const detail = new m.Detail(root, view(t), services(t));
       root.getBoundingClientRect();
       detail.close();
       root.remove();
@@ -236,14 +222,14 @@
     "dom.js:makeSvg": (m, t) => m.makeSvg("text", { x: t }, t),
     "events.js:EventParser": (m, t) => [t, `data: ${t}\n\n`, `${t}\n\n`].forEach((one) => new m.EventParser().feed(one)),
     "events.js:messageOf": (m, t) => Promise.all([m.messageOf(new Response(JSON.stringify({ message: t }))), m.messageOf(new Response(t))]),
-    "figures.js:FigureHistory": (m, t) => new m.FigureHistory(undefined, "review").add("coder", status(t), 5),
+    "figures.js:FigureHistory": (m, t) => new m.FigureHistory(undefined, "review").add(view(t)),
     "markdown.js:render": (m, t) => laidOut(m.render(t)),
     "markdown.js:safeAddress": (m, t) => [t, `https://${t}`, `https://a/${t}`, `mailto:${t}`].forEach(m.safeAddress),
     "participant_list.js:ParticipantList": async (m, t) => {
       const root = box();
       root.style.height = "300px";
-      const list = new m.ParticipantList(root, {});
-      list.show([await line(t)], undefined, "ada");
+      const list = new m.ParticipantList(root, { age: () => 1 });
+      list.show([view(t)], undefined, "ada");
       root.getBoundingClientRect();
       list.close();
       root.remove();
@@ -256,7 +242,7 @@
     },
     "progress.js:ProgressBar": (m, t) => {
       const bar = new m.ProgressBar();
-      bar.show({ kind: t, done: 1, total: 2, unit: t, since: t }, () => 1);
+      bar.show({ text: t, done: 1, total: 2 });
       laidOut(bar.node);
     },
     "queue.js:Queue": (m, t) => {
@@ -273,13 +259,13 @@
     "visible.js:visiblePieces": (m, t) => m.visiblePieces(t),
     ...Object.fromEntries([
       text("plain", (f, t) => f(t)), text("sentence", (f, t) => f(t)), text("wholeSentence", (f, t) => f(t)), text("shortened", (f, t) => f(t)), text("inBrief", (f, t) => [{ a: t, [t]: t }, t, [t]].forEach((one) => f(one))),
-      text("statusWord", (f, _, s) => f(s)), text("statusDetail", (f, _, s) => f(s)), text("basisOf", (f, _, s) => f(s)), text("severityOf", (f, _, s) => f(s)), text("amount", (f, _, s) => f(s)), text("ofWindow", (f, _, s) => f(s)),
-      text("level", (f, _, s) => f(s)), text("known", (f, _, s) => f(s, "1 s", age)), text("compactsIn", (f, _, s) => f(s.context)), text("remarks", (f, t) => f(entryOf(t), "1 s", age)), text("lastCompaction", (f, _, s) => f(s.context, age)),
-      text("replaced", (f, _, s) => f(s.context)), text("saving", (f, t) => f({ text: t, tokens_saved: 1, impact: t })), text("partName", (f, t) => f(t)), text("progress", (f, _, s) => f(s.context)), text("partTokens", (f, t) => f({ tokens: 1, basis: t })),
-      text("prefixName", (f, t) => [f({ part: t }), f({ part: "tool", name: t })]), text("compactAnswer", (f, t) => [f({ skipped: true, reason: t }), f({ freed_tokens: 1, basis: t })]), text("figures", (f, _, s) => f(s, age)), text("basisWord", (f, _, s) => f(s)),
-      text("composition", (f, _, s) => f(s)), text("controlSentence", (f, t) => ["pin", t].forEach((action) => f({ from: t, to: [t], action, payload: { text: t, reason: t } }))),
+      
+      
+      text("partTokens", (f, t) => f({ tokens: 1, basis: t })),
+      text("prefixName", (f, t) => [f({ part: t }), f({ part: "tool", name: t })]), text("compactAnswer", (f, t) => [f({ skipped: true, reason: t }), f({ freed_tokens: 1, basis: t })]), 
+      text("controlSentence", (f, t) => ["pin", t].forEach((action) => f({ from: t, to: [t], action, payload: { text: t, reason: t } }))),
       text("controlAnswer", (f, t) => f({ to: [t], answer: { status: t }, answerKind: "participant/status", payload: {} })), text("undoAnswer", (f, t) => f({ reason: t })), text("changeLine", (f, t) => f({ basis: t })),
-      text("oldFigure", (f, t) => f({ outdated: t, figureAt: t }, age)), text("ageOf", (f, t) => f(t, () => 1)), text("endedRights", (f, t) => f({ ended: [{ participant: t, capabilities: [{ kind: t }], granted_by: t }] })),
+      text("endedRights", (f, t) => f({ ended: [{ participant: t, capabilities: [{ kind: t }], granted_by: t }] })),
       text("membershipAnswer", (f, t) => f("capability/revoke", { ended: [{ participant: t, capabilities: [{ kind: t }], granted_by: t }] })),
       text("changeFacts", (f, t) => f({ trigger: t, asked_by: t, reason: t, basis: t, problem: t })), text("counted", (f, t) => f(2, t)), text("marked", (f, t) => f(5, t)), text("isCounted", (f, t) => f(t)),
     ]),
@@ -353,13 +339,12 @@
       laidOut(renderArguments(args, new Room({ isWhole: true })));
       laidOut(renderArguments({ edits: numbers(count, () => ({ old: "a", new: "b", path: "c" })) }, new Room({ isWhole: true })));
     },
-    "items that need a person": async (count) => (await load("attention.js")).itemsByParticipant(numbers(50 * count, (index) => ({ participant: "coder", id: String(index) }))),
     "compactions of a participant": async (count) => {
       const { FigureHistory } = await load("figures.js");
       const figures = new FigureHistory(undefined, "review");
       for (let index = 0; index < 4 * count; index += 1) {
         const at = new Date(1_000 * index).toISOString();
-        figures.add("coder", { messages_in_context: 1, tokens: index, max_tokens: 9, context: { last_compaction: { at, freed_tokens: index } } }, index);
+        figures.add(view("a", { received_at: at, tokens: index, compaction: { at, freed_tokens: index } }));
       }
     },
     "parts of a pattern": async (count) => (await load("permissions.js")).maySend([{ kind: "*a?".repeat(count) }], "a".repeat(50)),
@@ -367,9 +352,9 @@
     "pins, suggestions and parts": async (count) => {
       const root = box();
       const { Detail } = await load("detail.js");
-      const { lineOf } = await load("attention.js");
-      const more = { pins: numbers(count, () => ({ hash: "h", id: "i", tokens: 1 })), suggestions: numbers(count, () => ({ text: "a", tokens_saved: 1 })), breakdown: numbers(count, () => ({ part: "a", tokens: 1, basis: "exact" })) };
-      const detail = new Detail(root, lineOf({ ...entryOf("a"), status: status("a", more) }, []), services("a"));
+      const [line] = [view("a")];
+      const more = Object.fromEntries(["pins", "savings", "parts", "facts", "remarks"].map((name) => [name, numbers(count, () => line[name][0])]));
+      const detail = new Detail(root, view("a", more), services("a"));
       root.getBoundingClientRect();
       detail.close();
       root.remove();

@@ -63,12 +63,9 @@ CONTRAST = """() => {
 ODD_ENVELOPES = """async () => {
     const { Conversation } = await import("/dashboard/conversation.js");
     const { ConversationView } = await import("/dashboard/conversation_view.js");
-    const { Board } = await import("/dashboard/board.js");
-    const { lineOf } = await import("/dashboard/attention.js");
     const conversation = new Conversation();
     const [list, empty, newest] = ["div", "p", "button"].map((tag) => document.createElement(tag));
     const view = new ConversationView({ list, empty, newest }, conversation, { me: "ada", mayDecide: () => true });
-    const board = new Board();
     const kinds = ["chat", "chat/acknowledge", "chat/cancel", "reasoning/start", "reasoning/thought",
         "reasoning/conclusion", "reasoning/cancel", "mcp/request", "mcp/response", "mcp/proposal", "mcp/reject",
         "mcp/withdraw", "system/presence", "capability/grant", "capability/revoke", "space/kick", "participant/compact",
@@ -95,17 +92,15 @@ ODD_ENVELOPES = """async () => {
                 const headers = { correlation_id: about, to, context: `reasoning/start ${kind}` };
                 const envelope = { id: `e${count}`, ts, from: "p", kind, payload, ...headers };
                 conversation.receive(envelope);
-                board.receive(envelope, 0);
                 count += 1;
             }
         }
         view.draw(performance.now());
-        for (const entry of board.entries.values()) lineOf(entry, []);
     }
     if (list.textContent.includes("cannot be shown")) throw new Error("an entry cannot be shown");
     return count;
 }"""
-"""Applies envelopes with odd payloads to the conversation and the board, draws them, and counts them."""
+"""Applies envelopes with odd payloads to the conversation, draws them, and counts them."""
 
 COUNTED_BEHIND = """async () => {
   const { EventFeed } = await import("/dashboard/events.js");

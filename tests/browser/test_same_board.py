@@ -1,72 +1,17 @@
-"""The page and the terminal say the same about a status: share, basis, reason, parts, skipped compactions."""
+"""The page shows what the view of a participant says, with ages counted on; answers have the words of the terminal."""
 
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import pytest
 from mew_board import words
-from mew_board.composition import composition
-from mew_board.view import ParticipantView
-from mew_protocol.board_words import PART_NAMES, REASONS, SKIPPED
-from mew_protocol.payloads.participant import BoardEntry, CompactDone, Status
+from mew_protocol.board_words import SKIPPED
+from mew_protocol.payloads.participant import CompactDone
 from mew_spaces.gateway.gateway import RunningGateway
 
-from tests.browser.conftest import Tab
+from tests.browser.conftest import Join, OpenDashboard, Tab
+from tests.browser.test_dashboard import REPORTED, WINDOW, part
 
-NOW: Final = datetime(2026, 11, 3, 14, 0, tzinfo=UTC)
-
-
-def status(context: dict[str, Any] | None = None, **figures: int) -> dict[str, Any]:
-    report = None if context is None else {"level": "healthy", "severity": 0, "revision": 1, **context}
-    return {"messages_in_context": 3, **figures, **({} if report is None else {"context": report})}
-
-
-STATUSES: Final = (
-    status(tokens=98_412, max_tokens=128_000, context={"basis": "reported"}),
-    status(tokens=1_005, max_tokens=100_000, context={"basis": "projected", "max_tokens_basis": "assumed"}),
-    status(tokens=500, max_tokens=1_000),
-    status(tokens=900, max_tokens=1_000, context={"basis": "server_counted", "compact_at_tokens": 800}),
-    *(status(max_tokens=8_192, context={"basis": "unknown", "reason": reason}) for reason in REASONS),
-    status(
-        tokens=6_000,
-        max_tokens=10_000,
-        context={
-            "basis": "reported",
-            "compact_at_tokens": 9_000,
-            "breakdown": [
-                {"part": "prefix", "tokens": 2_000, "basis": "exact"},
-                {"part": "unsent", "tokens": 300, "basis": "projected"},
-            ],
-        },
-    ),
-)
-
-SHOWN: Final = """async (statuses) => {
-  const text = await import("/dashboard/text.js");
-  const { readStatus } = await import("/dashboard/board.js");
-  return statuses.map((one) => {
-    const status = readStatus(one);
-    return {
-      percent: text.percentOf(status) ?? null,
-      basis: text.basisOf(status),
-      counted: text.isCounted(text.basisOf(status)),
-      reason: status.tokens === undefined ? text.basisWord(status) : null,
-      parts: text.composition(status).map(({ part, tokens, basis }) => [part, tokens, basis]),
-    };
-  });
-}"""
-
-
-def in_the_terminal(given: dict[str, Any]) -> dict[str, Any]:
-    read = Status.model_validate(given)
-    view = ParticipantView(BoardEntry(id="coder", connected=True, status=read), NOW)
-    return {
-        "percent": view.percent,
-        "basis": words.basis(read),
-        "counted": view.is_counted,
-        "reason": view.reason if read.tokens is None else None,
-        "parts": [[one.part, one.tokens, one.basis] for one in composition(read)],
-    }
+DURATIONS: Final = (0, 59, 60, 3_599, 3_600, 86_399, 86_400, 1_000_000)
 
 
 @pytest.fixture
@@ -76,16 +21,42 @@ async def page(gateway: RunningGateway, tab: Tab) -> Any:
     return tab.page
 
 
-async def test_page_and_terminal_show_the_same_of_a_status(page: Any) -> None:
-    assert await page.evaluate(SHOWN, STATUSES) == [in_the_terminal(one) for one in STATUSES]
+async def test_page_shows_every_text_of_the_view(
+    gateway: RunningGateway, open_dashboard: OpenDashboard, join: Join
+) -> None:
+    page = await open_dashboard()
+    parts = [{"part": "prefix", "tokens": 2_000, "basis": "exact"}]
+    more = {"compact_at_tokens": 115_200, "turns_to_compaction": 4, "breakdown": parts, "model": "gpt-4o"}
+    async with join("coder") as coder:
+        await coder.report(tokens=98_412, **WINDOW, context={**REPORTED, **more})
+        await part(page, "known").get_by_text("compacts in ~4 turns").wait_for()
+        await gateway.service.attention.refresh_views()
+        view = gateway.service.attention.views.since(None, gateway.service.now())
+        (line,) = [one for one in view.participants if one.id == "coder"]
+        shown = await page.locator("#detail").text_content() or ""
+        for text in (line.amount, line.window, line.level, line.share, line.due, line.model, *line.remarks):
+            assert text in shown
+        for one in line.parts:
+            assert f"{one.name}{one.amount}{one.share}" in shown
+        facts = dict(line.facts)
+        assert facts["compacts at"] == "115,200"
+        assert all(name in shown for name in facts)
+        assert words.AGE_MARK in line.origin
+        assert words.AGE_MARK not in shown
 
 
-async def test_page_and_terminal_name_parts_and_skipped_compactions_alike(page: Any) -> None:
-    names = await page.evaluate(
-        'async (parts) => { const { partName } = await import("/dashboard/text.js"); return parts.map(partName); }',
-        [*PART_NAMES, "tool_results"],
+async def test_page_and_terminal_write_durations_alike(page: Any) -> None:
+    shown = await page.evaluate(
+        """async (all) => {
+          const { span } = await import("/dashboard/text.js");
+          return all.map((one) => span(1000 * one));
+        }""",
+        [*DURATIONS],
     )
-    assert names == [*PART_NAMES.values(), words.words("tool_results")]
+    assert shown == [words.span(one) for one in DURATIONS]
+
+
+async def test_page_and_terminal_explain_skipped_compactions_alike(page: Any) -> None:
     answers = await page.evaluate(
         """async (reasons) => {
           const { compactAnswer } = await import("/dashboard/text.js");

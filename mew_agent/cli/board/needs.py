@@ -9,13 +9,13 @@ from datetime import datetime
 from typing import Final
 
 from mew_board import words
+from mew_board.view import SEVERITIES
 from mew_protocol.attention import AttentionItem, AttentionLevel, aggregate, entry_items, sort_items
 from mew_protocol.payloads.participant import Board
 
 from mew_agent.cli.board.table import COLOURS, TerminalStyle, paint
 
 _TITLES: Final[Mapping[AttentionLevel, str]] = {"blocking": "NEEDS YOU", "warning": "WARNING", "notice": "SOON"}
-_SEVERITIES: Final[Mapping[AttentionLevel, int]] = {"blocking": 3, "warning": 2, "notice": 1}
 _GAP: Final = "   "
 _INDENT: Final = len("NEEDS YOU") + len(_GAP)
 _NARROW: Final = 70
@@ -38,15 +38,6 @@ def with_faults(
     return aggregate(sort_items(found))
 
 
-def severities(items: Iterable[AttentionItem]) -> dict[str, int]:
-    """Return how severe the worst item of each participant is, 1 to 3, as levels of a policy are."""
-    worst: dict[str, int] = {}
-    for one in single_items(items):
-        if one.participant is not None:
-            worst[one.participant] = max(worst.get(one.participant, 0), _SEVERITIES[one.level])
-    return worst
-
-
 def attention_lines(items: Sequence[AttentionItem], *, now: datetime, style: TerminalStyle) -> list[str]:
     """Lay items out as lines of at most `style.width` columns; a title stands before the first of each level."""
     is_narrow = style.width < _NARROW
@@ -57,7 +48,7 @@ def attention_lines(items: Sequence[AttentionItem], *, now: datetime, style: Ter
         title = _TITLES[one.level] if one.level != shown else ""
         shown = one.level
         rows = [" " * indent + row for row in _wrapped(_texts(one, now), max(1, style.width - indent), style)]
-        painted = paint(words.clip(title, style.width, mark=style.mark), COLOURS[_SEVERITIES[one.level]], style)
+        painted = paint(words.clip(title, style.width, mark=style.mark), COLOURS[SEVERITIES[one.level]], style)
         if title and is_narrow:
             lines.append(painted)
         elif title:

@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 from mew_board import words
 from mew_board.view import ParticipantView, views_of
+from mew_protocol.attention import AttentionItem
 from mew_protocol.payloads.participant import Board, BoardEntry, Status
 
 # Not rich's Table: it shrinks and wraps columns where this one drops whole columns in a fixed order, it cannot put a
@@ -71,12 +72,12 @@ def board_lines(
     agents: Collection[str] = (),
     ended: Mapping[str, str] | None = None,
     detail: bool = False,
-    trouble: Mapping[str, int] | None = None,
+    items: Iterable[AttentionItem] = (),
 ) -> list[str]:
     """Lay out the board as lines of at most `style.width` columns.
 
     A participant that never reported gets a row only if `launched` names it, since people do not report. Rows are in
-    the order of `launched`, those with `trouble` first: how severe a participant's worst attention item is, 1 to 3.
+    the order of `launched`, those first that need a person, by the attention `items`.
     Participants without a context that are not `agents` come last, with `-` in each cell.
     `ended` says how the programs ended that no longer run, by participant. `detail` adds level and messages where there
     is room. `now` carries the time zone to show.
@@ -84,7 +85,7 @@ def board_lines(
     ended = ended or {}
     rows = [
         row
-        for row in views_of(board, now=now, agents=agents, ended=ended, trouble=trouble)
+        for row in views_of(board, now=now, agents=agents, ended=ended, items=items)
         if row.status is not None or row.entry.id in launched or row.ended is not None
     ]
     places = {name: place for place, name in enumerate(launched)}
@@ -179,7 +180,7 @@ def gauge(status: Status, size: int, style: TerminalStyle, *, with_limit: bool =
     # Solid for a reported figure, hatched for an estimate, as on the dashboard.
     solid, hatched, empty, mark = ("█", "▒", "░", "┃") if style.unicode else ("#", "+", ".", "|")
     full = min(size, size * status.tokens // status.max_tokens)
-    drawn = (solid if words.basis(status) == "reported" else hatched) * full + empty * (size - full)
+    drawn = (solid if words.pattern(status) == "solid" else hatched) * full + empty * (size - full)
     limit = status.context.compact_at_tokens if with_limit and status.context is not None else None
     if limit is None or limit >= status.max_tokens:
         return drawn

@@ -16,7 +16,7 @@ from mew_agent.cli.app import terminal
 from mew_agent.cli.app.options import ConnectionOptions, option, with_option_groups
 from mew_agent.cli.board.figures import compaction_line, sample_line
 from mew_agent.cli.board.live_board import apply_event
-from mew_agent.cli.board.needs import attention_line, attention_lines, severities, single_items, with_faults
+from mew_agent.cli.board.needs import attention_line, attention_lines, single_items, with_faults
 from mew_agent.cli.board.table import board_line, board_lines
 from mew_agent.cli.remote.http_api import MAX_MINUTES, MAX_REPORTS, GatewayApi, SpaceEvents
 from mew_agent.cli.remote.session import configuration_at, find_gateway, find_identity
@@ -199,7 +199,7 @@ def _lines(board: Board, reported: tuple[AttentionItem, ...], api: GatewayApi, a
         launched=launched,
         agents=agents,
         ended=run.ended() if run else None,
-        trouble=severities(items),
+        items=items,
     )
     return [heading, *attention_lines(items, now=now, style=style), *table]
 

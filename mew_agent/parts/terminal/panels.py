@@ -10,16 +10,14 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from mew_board import words
-from mew_board.view import ParticipantView, views_of
+from mew_board.view import ParticipantView, Tone, views_of
 from mew_protocol.attention import AttentionItem, AttentionLevel
-from mew_protocol.context_report import ContextReport
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.figures import ParticipantFigures
-from mew_protocol.payloads.participant import Board, BoardEntry, PrefixPart, Status
+from mew_protocol.payloads.participant import Board, BoardEntry, PrefixPart
 from mew_protocol.proposal_text import argument_lines, call_text
 
 from mew_agent.cli.board.composition import composition_lines
-from mew_agent.cli.board.needs import severities
 from mew_agent.cli.board.table import TerminalStyle, gauge
 
 Segment = tuple[str, str]
@@ -61,7 +59,7 @@ def sorted_entries(
         return -view.trouble if view.trouble > 1 else 0, not view.has_context, -share, view.entry.id
 
     search = wanted.casefold()
-    views = views_of(board, now=now, trouble=severities(attention))
+    views = views_of(board, now=now, items=attention)
     shown = [one for one in views if search in f"{one.entry.id} {one.status and one.status.status}".casefold()]
     return [one.entry for one in sorted(shown, key=key)]
 
@@ -72,7 +70,7 @@ def row(
     """A participant: name, gauge and share, or the age of an old figure; tall rows have figure and basis below."""
     view, room = ParticipantView(entry, now), max(4, width - _NAME_CELLS - 8)
     urgent = "" if level is None else LEVEL_STYLES[level]
-    style_word, name_style = urgent or fill_style(view.status), urgent or ("" if entry.connected else "dim")
+    style_word, name_style = urgent or fill_style(view), urgent or ("" if entry.connected else "dim")
     mark = "  " if level is None else _MARKS[level]
     name = words.clip(view.name, _NAME_CELLS - 1).ljust(_NAME_CELLS)
     begin: Line = ((mark, style_word), (name, name_style))
@@ -94,12 +92,12 @@ def row(
     return [first, ((f"  {words.clip(second, width - 2)}", "dim"),)]
 
 
-def fill_style(status: Status | None) -> str:
-    """The style of a figure: by its severity, and never calm one turn before a compaction."""
-    report = status.context if status is not None else None
-    turns = report.turns_to_compaction if report is not None else None
-    style = STYLES[words.severity(status)]
-    return "warn" if style == "calm" and turns is not None and turns <= 1 else style
+_TONE_STYLES: Final[Mapping[Tone, str]] = {"fine": "calm", "notice": "warn", "warning": "warn", "blocking": "alarm"}
+
+
+def fill_style(view: ParticipantView) -> str:
+    """The style of a figure: by how close it is to its limit, and never calm one turn before a compaction."""
+    return _TONE_STYLES.get(view.fill_tone, "dim")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +126,7 @@ def details(about: ParticipantDetails, *, now: datetime, width: int, style: Term
     if about.allowed:
         lines += _section("Always allowed", whole(about.allowed, width))
     if status is not None and status.context is not None:
-        lines += _facts(status.context, view, width)
+        lines += _facts(view, width)
         if parts := [*composition_lines(status, about.prefix, width=width)]:
             lines += _section("Composition", parts)
     if about.figures is not None and about.figures.samples:
@@ -144,7 +142,7 @@ def _heading(view: ParticipantView, width: int, style: TerminalStyle) -> Iterato
     if view.status is None or not view.has_context:
         yield ((words.NO_CONTEXT, "dim"),)
         return
-    severity = fill_style(view.status)
+    severity = fill_style(view)
     yield ((f"{view.figure} tokens", severity),)
     yield ((view.known, "dim"),)
     if view.percent is not None:
@@ -152,24 +150,9 @@ def _heading(view: ParticipantView, width: int, style: TerminalStyle) -> Iterato
         yield ((f"{drawn} {view.percent:>3}%", severity),)
 
 
-def _facts(report: ContextReport, view: ParticipantView, width: int) -> Iterator[Line]:
-    cut = report.last_compaction
-    rows = [
-        ("next call", view.next_call),
-        ("compacts in", view.compacts_in),
-        ("compacts at", "-" if report.compact_at_tokens is None else f"{report.compact_at_tokens:,}"),
-        ("last compaction", view.last_compaction),
-        ("reason", words.clean(cut.reason or "-") if cut else "-"),
-        ("cost", str(cut.cost) if cut and cut.cost else "-"),
-        ("spent", words.clean(str(report.spending or "-"))),
-        *(("spent for", words.spent_for(one)) for one in report.spent_for or ()),
-        ("model", words.clean(report.model or "-")),
-        ("policy", words.words(report.policy or "-")),
-        ("reported", words.ago(report.measured_at, view.now) or "-"),
-    ]
-    for name, value in rows:
-        if value not in ("-", ""):
-            yield ((f"{name:<16}", "dim"), (words.clip(value, max(4, width - 16)), ""))
+def _facts(view: ParticipantView, width: int) -> Iterator[Line]:
+    for name, value in view.facts:
+        yield ((f"{name:<16}", "dim"), (words.clip(value, max(4, width - 16)), ""))
 
 
 def whole(texts: Sequence[str], width: int) -> Iterator[str]:

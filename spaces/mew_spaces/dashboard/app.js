@@ -1,6 +1,6 @@
 // The page: signing in, following the event feed, and which pane shows what. Owns the order of things in a frame.
 
-import { FILTERS, glance, itemsByParticipant, lineOf, selectLines } from "./attention.js";
+import { FILTERS, selectLines } from "./attention.js";
 import { Board } from "./board.js";
 import { Composer } from "./composer.js";
 import { ACTIONS, isStatus } from "./actions.js";
@@ -35,11 +35,9 @@ class SpaceView {
     this._conversation = new Conversation();
     this._requests = new Requests(session);
     this._figures = new FigureHistory((path, query) => this._requests.read(path, query), session.space);
-    this._lines = new Map();
-    this._dirty = new Set();
+    this._dirty = new Map(); // changed participants, with their line when it was last drawn
     this._logs = new Map();
     this._items = [];
-    this._itemsById = new Map();
     this._opened = new Set(); // proposed calls that the user opened, here or there
     this._patterns = [];
     this._capabilities = new Map(); // of each participant
@@ -148,56 +146,42 @@ class SpaceView {
   _receive(name, value, id) {
     const nowMs = Date.now();
     this._earlier.begin(id);
-    if (name === "board") this._replaceBoard(value, nowMs);
+    if (name === "view") this._applyView(value, nowMs);
     else if (name === "reset") {
       this._conversation.note(new Date().toISOString(), "Some events were missed while disconnected and are no longer available.");
       this._conversation.missedFrames();
     } else if (name === "attention") this._needs(value.items ?? []);
-    else if (name === "outdated") for (const id of this._board.markOutdated(value)) this._dirty.add(id);
     else if (name === "frame") this._conversation.frame(value.stream_id, value.data);
-    else if (name === "envelope") this._receiveEnvelope(value, nowMs);
+    else if (name === "envelope") this._receiveEnvelope(value);
     this._showSoon();
   }
 
-  _replaceBoard(value, nowMs) {
-    this._board.replace(value, nowMs);
-    const title = this._board.name ?? this._board.space;
-    setText(byId("space-name"), title);
+  _applyView(value, nowMs) {
+    const isFirst = this._board.space === undefined;
+    for (const [line, before] of this._board.apply(value, nowMs)) this._changed(line, before, isFirst);
+    setText(byId("space-name"), this._board.name ?? this._board.space);
     this._showTitle();
-    this._lines.clear();
-    for (const { id, status, receivedMs } of this._board.entries.values()) {
-      this._dirty.add(id);
-      if (status) this._figures.add(id, status, this._board.nowMs(receivedMs ?? nowMs));
-    }
-    this._hasNewOrder = true;
-    this._needs([]); // an event with the whole list follows if anything needs a person
+    if (value.is_whole || value.removed?.length) this._hasNewOrder = true;
   }
 
-  _receiveEnvelope(envelope, nowMs) {
+  _changed(line, before, isFirst) {
+    const { id, compaction, status } = line;
+    if (!this._dirty.has(id)) this._dirty.set(id, before);
+    if (line.is_quiet && !status) return;
+    if (line.received_at !== before?.received_at || !before) this._figures.add(line);
+    if (isFirst || !before) return;
+    if (status !== before.status) this._addLog(id, this._board.nowMs(Date.now()), text.plain(status ?? ""));
+    if (!compaction || compaction.at === before.compaction?.at) return;
+    if (compaction.trigger === "requested" && this._conversation.hasRequest(id, "compact")) return; // its answer says so
+    this._conversation.note(compaction.at, `${id} compacted: ${compaction.text}`, [id]);
+  }
+
+  _receiveEnvelope(envelope) {
     const isPast = this._board.space === undefined; // the envelopes before the board
     this._conversation.receive(envelope);
     if (isPast) return;
     this._requests.receive(envelope);
-    const before = this._board.entries.get(envelope.from);
-    const word = before?.status?.status;
-    const change = this._board.receive(envelope, nowMs);
-    if (change) this._changed(envelope, change, word);
-    if (envelope.kind === "space/kick") this._hasNewOrder = true;
     if (CHANGES_PERMISSIONS.test(envelope.kind)) this._readPermissionsSoon();
-  }
-
-  _changed(envelope, { entry, compacted }, word) {
-    this._dirty.add(entry.id);
-    const { status } = entry;
-    if (envelope.kind !== "participant/status") return;
-    this._figures.add(entry.id, status, this._board.nowMs(entry.receivedMs));
-    if (status.status !== word) this._addLog(entry.id, this._board.nowMs(entry.receivedMs), text.plain(status.status ?? ""));
-    const isAnswered = compacted && status.context.last_compaction.trigger === "requested" && this._conversation.hasRequest(entry.id, "compact");
-    if (compacted && !isAnswered) {
-      const what = text.lastCompaction(status.context, () => undefined).replace(/^Last compaction /, "");
-      const replaced = text.replaced(status.context);
-      this._conversation.note(envelope.ts, `${entry.id} compacted: ${what}${replaced && `; ${replaced}`}`, [entry.id]);
-    }
   }
 
   _addLog(id, ms, words) {
@@ -248,14 +232,10 @@ class SpaceView {
 
   _needs(items) {
     const before = new Set(this._items.map((item) => item.id));
-    for (const id of [...this._itemsById.keys()]) this._dirty.add(id);
     this._items = items;
-    this._itemsById = itemsByParticipant(items);
-    for (const id of this._itemsById.keys()) this._dirty.add(id);
     settings.notify(items.filter((item) => item.level !== "notice" && !before.has(item.id)));
     this._queue.show(items);
     this._showTitle();
-    this._hasNewOrder = true;
   }
 
   /** The tab's title counts what needs the user. */
@@ -267,7 +247,7 @@ class SpaceView {
   // What the user does
 
   _others() {
-    return [...this._board.entries.keys()].filter((id) => id !== this._session.participant).sort();
+    return [...this._board.lines.keys()].filter((id) => id !== this._session.participant).sort();
   }
 
   _select(id) {
@@ -289,14 +269,14 @@ class SpaceView {
 
   _showDetail() {
     this._detail?.close();
-    const line = this._lines.get(this._selected);
+    const line = this._board.lines.get(this._selected);
     this._detail = line ? new Detail(byId("detail"), line, this._services) : new Overview(byId("detail"), this._services);
     byId("overview").setAttribute("aria-pressed", String(!line));
     byId("detail").scrollTop = 0;
   }
 
   _showOnly() {
-    const id = this._lines.has(this._selected) ? this._selected : undefined;
+    const id = this._board.lines.has(this._selected) ? this._selected : undefined;
     byId("only-label").hidden = id === undefined;
     setText(byId("only-name"), id ?? "");
     this._view.only(id !== undefined && byId("only").checked ? id : undefined);
@@ -371,6 +351,7 @@ class SpaceView {
     if (this._board.space === undefined) return;
     this._queue.tick();
     if (this._hasNewOrder) this._order();
+    this._list.tick();
     if (this._detail instanceof Detail) this._detail.tick();
     else this._showOverview();
   }
@@ -384,14 +365,11 @@ class SpaceView {
     this._drawing = undefined;
     if (this._board.space === undefined) return;
     let isNew = false;
-    for (const id of this._dirty) {
-      const entry = this._board.entries.get(id);
-      const before = this._lines.get(id);
-      if (!entry) continue;
-      const line = lineOf(entry, this._itemsById.get(id));
-      this._lines.set(id, line);
-      isNew ||= !before || before.isReporting !== line.isReporting;
-      this._hasNewOrder ||= !before || before.tone !== line.tone || before.percent !== line.percent;
+    for (const [id, before] of this._dirty) {
+      const line = this._board.lines.get(id);
+      if (!line) continue;
+      isNew ||= !before || before.is_quiet !== line.is_quiet;
+      this._hasNewOrder ||= before?.order !== line.order;
       this._list.update(line);
       if (this._detail instanceof Detail && this._detail.id === id) this._detail.show(line);
     }
@@ -407,7 +385,7 @@ class SpaceView {
 
   /** Without a choice of the user, a single agent is selected; else the whole space is shown. */
   _selectFirst() {
-    const agents = [...this._lines.values()].filter((line) => line.isReporting);
+    const agents = [...this._board.lines.values()].filter((line) => !line.is_quiet);
     const id = agents.length === 1 ? agents[0].id : undefined;
     if (this._detail && id === this._selected) return;
     this._selected = id;
@@ -419,20 +397,19 @@ class SpaceView {
 
   _order() {
     this._hasNewOrder = false;
-    for (const id of this._lines.keys()) if (!this._board.entries.has(id)) this._lines.delete(id);
-    if (this._selected !== undefined && !this._lines.has(this._selected)) return this._select(undefined);
-    const all = [...this._lines.values()];
+    if (this._selected !== undefined && !this._board.lines.has(this._selected)) return this._select(undefined);
+    const all = [...this._board.lines.values()];
     const lines = selectLines(all, byId("filter").value, byId("search").value);
     this._list.show(lines, this._selected, this._session.participant);
     const hidden = all.length - lines.length;
     setTextOrHide(byId("no-participants"), lines.length ? "" : hidden ? "Nothing matches the filter." : "No participants yet.");
-    setText(byId("glance"), glance(all));
+    setText(byId("glance"), this._board.totals.text ?? "");
     setText(byId("shown-count"), hidden ? `${lines.length} of ${all.length}` : `${all.length}`);
     if (this._detail instanceof Overview) this._showOverview();
   }
 
   _showOverview() {
-    this._detail?.show([...this._lines.values()]);
+    this._detail?.show([...this._board.lines.values()]);
   }
 }
 

@@ -2,7 +2,7 @@
 // prefix are requested from the participant when the user opens them, because broadcasts do not contain them.
 
 import { make, makeText } from "./dom.js";
-import * as text from "./text.js";
+import { partTokens, plain, prefixName, shortened } from "./text.js";
 
 const KNOWN_PARTS = new Set(["prefix", "summary", "pins", "messages", "tool_results", "reply", "unsent", "used", "free", "reserve"]);
 const partClass = ({ part }) => (KNOWN_PARTS.has(part) ? part : "other");
@@ -19,17 +19,16 @@ export class Composition {
     this.nodes = [this._strip, this._rows];
   }
 
-  /** Show the parts of a status. The parts of an open prefix are requested again if its size changed. */
-  show(status) {
-    const parts = text.composition(status);
-    const total = status.max_tokens ?? parts.reduce((sum, part) => sum + part.tokens, 0);
+  /** Show the parts of a view. The parts of an open prefix are requested again if its size changed. */
+  show({ parts = [], max_tokens: max }) {
+    const total = max ?? parts.reduce((sum, part) => sum + part.tokens, 0);
     this._total = total;
     this._strip.replaceChildren(...parts.filter((part) => part.tokens > 0).map((part) => segment(part, total)));
     const prefix = parts.find((part) => part.part === "prefix");
     if (prefix && this._mayAsk()) this._showPrefix(prefix);
     else this._prefix = undefined;
     if (!parts.length) return this._rows.replaceChildren(make("li", "whole soft", "Unknown"));
-    this._rows.replaceChildren(...parts.map((part) => (part === prefix && this._prefix ? this._prefix.row : make("li", "", ...cells(part, total)))));
+    this._rows.replaceChildren(...parts.map((part) => (part === prefix && this._prefix ? this._prefix.row : make("li", "", ...cells(part)))));
   }
 
   _showPrefix(part) {
@@ -41,7 +40,7 @@ export class Composition {
       this._prefix = { row: make("li", "whole", details), details, summary, list, tokens: undefined };
     }
     const { summary, details } = this._prefix;
-    summary.replaceChildren(...cells(part, this._total));
+    summary.replaceChildren(...cells(part));
     this._prefix.now = part.tokens;
     if (details.open) void this._load();
   }
@@ -53,7 +52,7 @@ export class Composition {
     if (!shown.list.children.length) shown.list.replaceChildren(make("li", "whole soft", "Asking …"));
     try {
       const parts = await this._askPrefix();
-      shown.list.replaceChildren(...parts.map((part) => make("li", "", ...cells({ ...part, label: text.prefixName(part) }, this._total))));
+      shown.list.replaceChildren(...parts.map((part) => make("li", "", ...cells(prefixPart(part, this._total)))));
     } catch (error) {
       shown.tokens = undefined;
       shown.list.replaceChildren(makeText("li", "whole soft", error.message));
@@ -65,18 +64,23 @@ function segment(part, total) {
   const node = make("span", "segment");
   node.dataset.part = partClass(part);
   node.style.flexGrow = String(part.tokens / total);
-  node.title = `${text.partName(part.part)}: ${text.partTokens(part)} tokens`;
+  node.title = `${part.name}: ${part.amount} tokens`;
   return node;
 }
 
 /** Swatch, name, tokens and share of a part; the basis is the tokens' tooltip. */
-function cells(part, total) {
+function cells(part) {
   const swatch = make("span", "swatch");
-  swatch.dataset.part = partClass(part.label === undefined ? part : { part: "prefix" });
-  const share = total ? `${((100 * part.tokens) / total).toFixed(1)}%` : "";
-  const amount = make("b", "", text.partTokens(part));
-  amount.title = text.plain(part.basis);
-  const name = makeText("span", "part-name", text.shortened(part.label ?? text.partName(part.part)));
+  swatch.dataset.part = partClass(part);
+  const amount = make("b", "", part.amount);
+  amount.title = part.basis;
+  const name = makeText("span", "part-name", part.name);
   name.title = name.textContent;
-  return [swatch, name, amount, make("span", "soft", share)];
+  return [swatch, name, amount, make("span", "soft", part.share)];
+}
+
+/** A part of the prefix as the participant lists it, in the form of a part of the view. */
+function prefixPart(part, total) {
+  const share = total ? `${((100 * part.tokens) / total).toFixed(1)}%` : "";
+  return { part: "prefix", name: shortened(prefixName(part)), amount: partTokens(part), share, basis: plain(part.basis) };
 }

@@ -2,14 +2,12 @@
 // it. Owns the sections and their forms. Figures come from the board, the past from the gateway or the agent.
 
 import { ACTIONS, MEMBERSHIP, availableActions, isStatus } from "./actions.js";
-import { parseTime } from "./board.js";
+import { aged, parseTime } from "./board.js";
 import { Chart } from "./chart.js";
-import { fillTone } from "./attention.js";
 import { Composition } from "./composition.js";
 import { make, makeSelect, makeText, setText, setTextOrHide } from "./dom.js";
-import { timeToFull } from "./figures.js";
 import { render } from "./markdown.js";
-import { gaugeWidth, makeGauge, markAt } from "./participant_list.js";
+import { drawGauge, makeGauge } from "./participant_list.js";
 import { ProgressBar } from "./progress.js";
 import { ProgramLog } from "./program.js";
 import { parseStatus } from "./status.js";
@@ -50,8 +48,7 @@ export class Detail {
 
   _build(root) {
     const p = (name, tag = "p") => (this[`_${name}`] = make(tag, name));
-    const { gauge, fill, mark } = makeGauge();
-    Object.assign(this, { _gauge: gauge, _fill: fill, _mark: mark });
+    this._gauge = makeGauge();
     this._name = makeText("h2", "detail-name", this.id);
     this._name.id = "detail-title";
     this._actions = make("div", "actions");
@@ -65,7 +62,7 @@ export class Detail {
     this._facts = make("dl", "facts");
     this._composition = new Composition({
       askPrefix: () => this._askPrefix(),
-      mayAsk: () => this._line.entry.connected && this._services.maySend("participant/request-status", this.id),
+      mayAsk: () => this._line.connected && this._services.maySend("participant/request-status", this.id),
     });
     this._chartBox = make("div", "chart");
     this._cuts = make("div", "cuts cut-list");
@@ -81,7 +78,7 @@ export class Detail {
       this._formBox,
       this._reply,
       ...(this._contextSections = [
-        section("figures", "Context window", true, figure, gauge, (this._progress = new ProgressBar()).node, p("known"), p("remark"), (this._savings = make("ul", "savings")), fold("All figures", this._facts)),
+        section("figures", "Context window", true, figure, this._gauge.gauge, (this._progress = new ProgressBar()).node, p("known"), p("remark"), (this._savings = make("ul", "savings")), fold("All figures", this._facts)),
         section("composition", "Composition", true, ...this._composition.nodes),
         section("history", "History", true, this._ranges(), this._chartBox),
         section("compactions", "Compactions", true, this._cuts),
@@ -94,7 +91,7 @@ export class Detail {
     this._about.dir = "auto";
     this._word.dir = "auto";
     this._remark.dir = "auto";
-    this._gauge.classList.add("large");
+    this._gauge.gauge.classList.add("large");
     this._logSection.addEventListener("toggle", () => this._logSection.open && !this._program.node.hidden && void this._program.load());
     this._toolSection.addEventListener("toggle", () => this._toolSection.open && void this._loadTools());
     this._pinSection.addEventListener("toggle", () => this._pinSection.open && void this._loadPins());
@@ -111,75 +108,66 @@ export class Detail {
   /** Show a new line of the same participant. */
   show(line) {
     this._line = line;
-    const { entry, tone, word, isReporting } = line;
-    const { status } = entry;
-    this._name.closest("header").dataset.tone = tone;
-    setText(this._word, word);
-    for (const node of this._contextSections) node.hidden = !isReporting;
-    const detail = status ? text.statusDetail(status) : "";
-    setTextOrHide(this._plain, isReporting ? "" : detail);
+    this._name.closest("header").dataset.tone = line.tone;
+    setText(this._word, line.word);
+    for (const node of this._contextSections) node.hidden = line.is_quiet;
+    setTextOrHide(this._plain, line.is_quiet ? this._aged(line.remarks.join(" · ")) : "");
     this._once("actions", this._available(), (names) => this._drawActions(names));
-    if (!isReporting) return setText(this._about, "reports no context");
-    const count = text.counted(status.messages_in_context, "message");
-    setText(this._about, [status.context?.model, count].filter(Boolean).join(" · "));
-    setText(this._amount, text.amount(status));
-    setText(this._window, text.ofWindow(status));
-    setText(this._level, text.level(status));
-    this._once("gauge", [status.tokens, status.max_tokens, text.basisOf(status), markAt(status), status.status === "compacting", fillTone(status)], () => this._drawGauge(status));
-    this._once("composition", [status.tokens, status.max_tokens, status.context?.breakdown, status.context?.compact_at_tokens], () => this._composition.show(status));
-    this._once("savings", status.context?.suggestions, (all) => this._drawSavings(all ?? []));
-    this._once("pins", status.context?.pins, () => this._drawPins(status.context?.pins ?? []));
-    this._once("last", status.context?.last_compaction?.at, () => this._drawCuts());
+    if (line.is_quiet) return setText(this._about, "reports no context");
+    setText(this._about, [line.model, `${line.messages} ${line.messages === "1" ? "message" : "messages"}`].filter(Boolean).join(" · "));
+    setText(this._amount, line.amount);
+    setText(this._window, `of ${line.window}`);
+    setText(this._level, line.share === "?" ? line.level : `${line.level} · ${line.share}`);
+    this._once("gauge", line.gauge, () => drawGauge(this._gauge, line.gauge));
+    this._once("composition", [line.parts, line.max_tokens], () => this._composition.show(line));
+    this._once("savings", line.savings ?? [], (all) => this._savings.replaceChildren(...all.map((one) => makeText("li", "", one))));
+    this._once("pins", line.pins, () => this._drawPins(line.pins ?? []));
+    this._once("last", line.compaction?.at, () => this._drawCuts());
     this.tick();
   }
 
   /** Draw what depends on the time: ages, and the end of the chart. */
   tick() {
-    const { entry, isReporting } = this._line;
+    const line = this._line;
     this._once("available", this._available(), (names) => this._drawActions(names));
     this._once("allowed", this._services.allowed(this.id), (patterns) => this._drawAllowed(patterns));
     this._drawLog();
-    if (!isReporting) return;
-    const { status } = entry;
-    const { age } = this._services;
-    this._progress.show(status.context?.progress, age);
-    const ago = (time) => text.ageOf(time, age);
-    const receivedAgo = entry.receivedMs === undefined ? undefined : text.span(Date.now() - entry.receivedMs);
-    setText(this._known, text.known(status, receivedAgo, ago, entry.outdated));
-    setTextOrHide(this._remark, text.remarks(entry, receivedAgo, ago));
-    this._drawFacts(text.figures(status, ago));
+    if (line.is_quiet) return;
+    this._progress.show(line.progress && { ...line.progress, text: this._aged(line.progress.text) });
+    setText(this._known, this._aged([line.origin, line.due].filter(Boolean).join(" · ")));
+    setTextOrHide(this._remark, this._aged(line.remarks.join(" · ")));
+    this._describeGauge(line);
+    this._drawFacts(line.facts.map(([name, value]) => [name, this._aged(value)]));
     this._drawChart();
   }
 
+  _aged(words) {
+    return aged(words, this._services.age);
+  }
+
   _available() {
-    const { entry, isReporting } = this._line;
-    const { word } = parseStatus(entry.status?.status);
-    const programs = { restart_program: this._services.programs().includes(this.id), start_program: this._services.startable().includes(this.id) && !entry.connected };
-    const facts = { id: this.id, me: this._services.me, isReporting, isConnected: entry.connected, word, hasTurn: Boolean(this._services.runningTurn(this.id)), programs };
+    const { connected, is_quiet: isQuiet, status } = this._line;
+    const { word } = parseStatus(status);
+    const programs = { restart_program: this._services.programs().includes(this.id), start_program: this._services.startable().includes(this.id) && !connected };
+    const facts = { id: this.id, me: this._services.me, isReporting: !isQuiet, isConnected: connected, word, hasTurn: Boolean(this._services.runningTurn(this.id)), programs };
     this._program.node.hidden = !programs.restart_program || !this._services.maySend("program/log", this.id);
     return availableActions(facts, this._services.maySend);
   }
 
-  _drawGauge(status) {
-    this._gauge.dataset.basis = text.basisOf(status);
-    this._gauge.dataset.tone = fillTone(status);
-    this._gauge.dataset.compacting = String(status.status === "compacting");
-    this._fill.style.transform = `scaleX(${gaugeWidth(status)})`;
-    const at = markAt(status);
-    this._mark.hidden = at === undefined;
-    if (at !== undefined) this._mark.style.left = `${100 * at}%`;
-    this._mark.title = text.compactsIn(status.context);
-    const { tokens, max_tokens: max } = status;
-    const isMeasured = tokens !== undefined && max !== undefined;
-    const old = text.oldFigure(this._line.entry, (time) => text.ageOf(time, this._services.age));
-    const label = `${text.amount(status)} ${text.ofWindow(status)}, ${text.basisWord(status)}${old && `, ${old}`}`;
+  _describeGauge({ amount, window, known, old, due, tokens, max_tokens: max }) {
+    const { gauge, mark } = this._gauge;
+    mark.title = due;
+    const label = this._aged([`${amount} of ${window}`, known, old].filter(Boolean).join(", "));
+    const isMeasured = Number.isFinite(tokens) && Number.isFinite(max);
     const values = isMeasured
       ? { role: "meter", "aria-label": `Context of ${this.id}`, "aria-valuemin": 0, "aria-valuemax": max, "aria-valuenow": Math.min(tokens, max), "aria-valuetext": label }
       : { role: "img", "aria-label": `Context of ${this.id}: ${label}` };
-    for (const name of ["role", "aria-label", "aria-valuemin", "aria-valuemax", "aria-valuenow", "aria-valuetext"]) {
-      if (name in values) this._gauge.setAttribute(name, String(values[name]));
-      else this._gauge.removeAttribute(name);
-    }
+    this._once("label", values, () => {
+      for (const name of ["role", "aria-label", "aria-valuemin", "aria-valuemax", "aria-valuenow", "aria-valuetext"]) {
+        if (name in values) gauge.setAttribute(name, String(values[name]));
+        else gauge.removeAttribute(name);
+      }
+    });
   }
 
   /** The parts of the prefix, which the participant lists on request. */
@@ -187,11 +175,6 @@ export class Detail {
     const parts = (await this._ask("participant/request-status", { fields: ["prefix"] }, isStatus)).payload?.prefix;
     if (!Array.isArray(parts)) throw new Error(`${this.id} does not list its tools.`);
     return parts.filter((one) => Number.isSafeInteger(one?.tokens));
-  }
-
-  _drawSavings(all) {
-    const best = [...all].sort((a, b) => b.tokens_saved - a.tokens_saved).slice(0, MAX_SUGGESTIONS);
-    this._savings.replaceChildren(...best.map((one) => makeText("li", "", text.saving(one))));
   }
 
   _drawFacts(rows) {
@@ -219,14 +202,10 @@ export class Detail {
     const toMs = this._services.now();
     const fromMs = toMs - 1000 * this._services.figures.shownSeconds(this._services.range.seconds, [this.id], toMs);
     const series = this._services.figures.since(this.id, fromMs);
-    const { status, outdated, joinedMs } = this._line.entry;
-    series.compactAt = status?.context?.compact_at_tokens;
+    series.compactAt = this._line.compact_at_tokens ?? undefined;
     this._chart ??= new Chart(this._chartBox);
     const step = Math.max(1000, (toMs - fromMs) / 400); // less than a pixel is not drawn again
     this._once("chart", [Math.floor(toMs / step), series.samples.length, series.samples.at(-1), series.compactions.length], () => this._chart.show([series], fromMs, toMs + MARGIN * (toMs - fromMs)));
-    const limit = status?.context?.compact_at_tokens ?? status?.max_tokens;
-    const full = outdated ? "" : timeToFull(series.samples, limit, toMs, joinedMs);
-    setText(this._full, full && `${status?.context?.compact_at_tokens === undefined ? "full" : "compacts"} in ${full} at this rate`);
   }
 
   _drawCuts() {
@@ -271,7 +250,7 @@ export class Detail {
     if (whole.error) nodes.push(makeText("p", "problem", whole.error));
     if (whole.summary) nodes.push(make("h4", "", "What replaced it"), render(whole.summary));
     else nodes.push(make("p", "soft", "No summary was written."));
-    const pins = this._line.entry.status?.context?.pins?.length ?? 0;
+    const pins = this._line.pins?.length ?? 0;
     nodes.push(make("p", "soft", pins ? `${text.counted(pins, "pin")} stayed.` : "No pins."));
     const items = (whole.items ?? []).map((item) => make("li", "", make("b", "", item.sender ? `${item.sender} (${item.role})` : item.role), " ", makeText("span", "", text.shortened(item.text, 1_500))));
     if (items.length) nodes.push(fold(`What was removed: ${text.counted(items.length, "message")}${whole.next ? " and more" : ""}`, make("ol", "items", ...items)));
@@ -286,7 +265,7 @@ export class Detail {
 
   async _past(payload) {
     if (!this._services.maySend("participant/request-history", this.id)) throw new Error("You may not request past compactions of this participant.");
-    if (!this._line.entry.connected) throw new Error(`${this.id} is disconnected, and only it has the rest.`);
+    if (!this._line.connected) throw new Error(`${this.id} is disconnected, and only it has the rest.`);
     return (await this._ask("participant/request-history", payload, (one) => one.kind === "participant/history")).payload ?? {};
   }
 
@@ -329,8 +308,8 @@ export class Detail {
   }
 
   async _loadPins() {
-    const { entry } = this._line;
-    if (!entry.status?.context?.pins?.length || !entry.connected || !this._services.maySend("participant/request-status", this.id)) return;
+    const { pins, connected } = this._line;
+    if (!pins?.length || !connected || !this._services.maySend("participant/request-status", this.id)) return;
     try {
       const answer = await this._ask("participant/request-status", { fields: ["pins"] }, (one) => isStatus(one) && Array.isArray(one.payload?.pins));
       if (!this._isClosed) this._pins.replaceChildren(...answer.payload.pins.map((pin) => this._pin(pin)));
@@ -443,7 +422,7 @@ export class Detail {
   async _request(kind, payload, isAnswer, context) {
     if (this._isOpen) return void this._say("Wait for the answer to the last request.", true);
     this._isOpen = true;
-    const size = this._line.isReporting && this._line.entry.status.tokens !== undefined ? ` ${text.amount(this._line.entry.status)} tokens` : "";
+    const size = Number.isFinite(this._line.tokens) ? ` ${this._line.amount} tokens` : "";
     this._say(kind === "participant/compact" ? `Compacting${size} …` : "Sent; waiting for the answer …");
     const isMembership = MEMBERSHIP.has(kind);
     const envelope = { kind, payload, ...(isMembership ? {} : { to: [this.id] }), ...(context ? { context } : {}) };

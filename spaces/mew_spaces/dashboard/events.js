@@ -101,6 +101,7 @@ export class EventFeed {
     if (this._lastId) url.searchParams.set("since", this._lastId);
     else url.searchParams.set("last", String(EARLIER_ENVELOPES));
     url.searchParams.set("frames", "1");
+    url.searchParams.set("view", "1");
     this._abort = new AbortController();
     const headers = { Authorization: `Bearer ${this._token}`, Accept: "text/event-stream" };
     this._watch();
@@ -136,8 +137,8 @@ export class EventFeed {
       this._waitMs = MIN_RETRY_MS;
       for (const event of parser.feed(value)) {
         this._handle(event);
-        // What precedes the first board is the past; without the board, a reconnect has to begin again.
-        if (event.id && (this._lastId || event.name === "board")) this._lastId = event.id;
+        // What precedes the first view is the past; without the view, a reconnect has to begin again.
+        if (event.id && (this._lastId || event.name === "view")) this._lastId = event.id;
         if (event.id && this._behind) this._onState("live", this._progress(event.id));
       }
     }

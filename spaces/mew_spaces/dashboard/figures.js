@@ -1,14 +1,13 @@
-// Figures over time: what the gateway kept, and the statuses that arrive after it was read. No DOM here.
+// Figures over time: what the gateway kept, and the views that arrive after it was read. No DOM here.
 
 import { parseTime } from "./board.js";
-import { changeLine, plain, span } from "./text.js";
+import { changeLine, plain } from "./text.js";
 
-const MAX_SAMPLES = 1_200; // of statuses that arrive; of the older half every other one is then dropped
+const MAX_SAMPLES = 1_200; // of views that arrive; of the older half every other one is then dropped
 const MAX_READ = 10_000;
 const MAX_COMPACTIONS = 1_000; // the newest
 const SO_FAR_SECONDS = 3_600; // at most this much is shown without a choice
 const MIN_SECONDS = 15;
-const TREND_MS = 3_600_000; // how far back growth is looked at, as on the gateway
 
 export class FigureHistory {
   /** `read(path, query)` reads from the gateway. */
@@ -31,13 +30,14 @@ export class FigureHistory {
     }
   }
 
-  /** Add a status that just arrived. */
-  add(id, status, ms) {
+  /** Add the figures of a view. */
+  add({ id, received_at: at, tokens, max_tokens: max, basis, compaction: cut }) {
+    const ms = parseTime(at);
+    if (!Number.isFinite(ms)) return;
     const series = this._series.get(id) ?? { samples: [], compactions: [] };
     this._series.set(id, series);
     const last = series.samples.at(-1);
-    const basis = status.context?.basis ?? "estimate";
-    const sample = { ms: Math.max(ms, last?.ms ?? 0), tokens: status.tokens, max_tokens: status.max_tokens, basis };
+    const sample = { ms: Math.max(ms, last?.ms ?? 0), tokens: tokens ?? undefined, max_tokens: max ?? undefined, basis };
     if (!last || last.tokens !== sample.tokens || last.basis !== basis || last.max_tokens !== sample.max_tokens) {
       const before = series.samples.at(-2);
       // As in the gateway, of several within a second the last one stays; none is lost below a compaction.
@@ -45,7 +45,6 @@ export class FigureHistory {
       series.samples.push(sample);
       if (series.samples.length > MAX_SAMPLES) series.samples = series.samples.filter((_, index) => index % 2 || index > MAX_SAMPLES / 2);
     }
-    const cut = status.context?.last_compaction;
     if (!cut || (cut.at === series.lastCut?.at && cut.freed_tokens === series.lastCut.freed_tokens)) return;
     series.lastCut = { at: cut.at, freed_tokens: cut.freed_tokens };
     const one = compactionOf(cut);
@@ -87,14 +86,4 @@ const compactionOf = (one) => ({ ...one, ms: parseTime(one.at), title: `${plain(
 function merged(first, second) {
   const all = new Map([...second, ...first].filter((one) => Number.isFinite(one.ms)).map((one) => [one.ms, one]));
   return [...all.values()].sort((a, b) => a.ms - b.ms).slice(-MAX_COMPACTIONS);
-}
-
-/** When the window is full at the rate of the past hour, or since it joined, in words; empty if that cannot be told. Idle time counts. Pure. */
-export function timeToFull(samples, limit, nowMs, joinedMs = 0) {
-  const recent = samples.filter((sample) => nowMs - sample.ms <= TREND_MS && sample.ms >= joinedMs).slice(-64);
-  let first = recent.length - 1;
-  while (first > 0 && recent[first - 1].tokens <= recent[first].tokens) first -= 1; // since it last shrank or was unknown
-  const [from, to] = [recent[first], recent.at(-1)];
-  if (limit === undefined || !(to?.tokens > from?.tokens) || nowMs - from.ms < 5_000 || to.tokens >= limit) return "";
-  return `~${span(((limit - to.tokens) * (nowMs - from.ms)) / (to.tokens - from.tokens))}`;
 }

@@ -7,12 +7,13 @@ import { make, makeText, setText } from "./dom.js";
 
 const MAX_SERIES = 6;
 const LEGEND = [
-  [{ basis: "reported", tone: "fine" }, "reported by the provider, or counted by its server"],
-  [{ basis: "projected", tone: "fine" }, "an estimate, marked with ~"],
-  [{ basis: "unknown", tone: "unknown" }, "not known; the row says why"],
-  [{ basis: "reported", tone: "notice" }, "compacts in its next turn"],
-  [{ basis: "reported", tone: "warning" }, "near the limit, or in trouble"],
-  [{ basis: "reported", tone: "blocking" }, "blocked until you act"],
+  [{ pattern: "solid", tone: "fine" }, "reported by the provider, or counted by its server"],
+  [{ pattern: "hatched", tone: "fine" }, "an estimate, marked with ~"],
+  [{ pattern: "dotted", tone: "unknown" }, "not known; the row says why"],
+  [{ pattern: "past", tone: "unknown" }, "not known; the outline is what was reported last"],
+  [{ pattern: "solid", tone: "notice" }, "compacts in its next turn"],
+  [{ pattern: "solid", tone: "warning" }, "near the limit, or in trouble"],
+  [{ pattern: "solid", tone: "blocking" }, "blocked until you act"],
 ];
 
 export class Overview {
@@ -38,9 +39,9 @@ export class Overview {
 
   /** Show the history of the fullest of these lines. */
   show(lines) {
-    const fullest = lines.filter((line) => line.isReporting && line.percent !== undefined).sort((a, b) => b.percent - a.percent || (a.id < b.id ? -1 : 1));
+    const fullest = lines.filter((line) => Number.isFinite(line.gauge?.fill)).sort((a, b) => b.gauge.fill - a.gauge.fill || (a.id < b.id ? -1 : 1));
     this._ids = fullest.slice(0, MAX_SERIES).map((line) => line.id);
-    this._agents = lines.filter((line) => line.isReporting && this._services.programs().includes(line.id)).map((line) => line.id).sort();
+    this._agents = lines.filter((line) => !line.is_quiet && this._services.programs().includes(line.id)).map((line) => line.id).sort();
     this._adding.show();
     this._draw();
   }
@@ -76,17 +77,17 @@ export class Overview {
 }
 
 function legend() {
-  const rows = LEGEND.map(([{ basis, tone }, words]) => {
+  const rows = LEGEND.map(([{ pattern, tone }, words]) => {
     const fill = make("div", "gauge-fill");
-    fill.style.transform = basis === "unknown" ? "scaleX(0)" : "scaleX(0.6)";
+    fill.style.width = pattern === "dotted" ? "0" : "60%";
     const gauge = make("div", "gauge", make("div", "gauge-track", fill));
-    Object.assign(gauge.dataset, { basis, tone });
+    Object.assign(gauge.dataset, { pattern, tone });
     return make("li", "", gauge, make("span", "", words));
   });
   const mark = make("div", "gauge-mark");
   mark.style.left = "50%";
   const marked = make("div", "gauge", make("div", "gauge-track"), mark);
-  marked.dataset.basis = "reported";
+  marked.dataset.pattern = "solid";
   rows.push(make("li", "", marked, make("span", "", "where the agent compacts automatically")));
   const cut = make("span", "cut-sample", "▼");
   rows.push(make("li", "", cut, make("span", "", "a compaction, in the history")));

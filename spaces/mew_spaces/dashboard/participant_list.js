@@ -1,15 +1,14 @@
 // The list of participants: one compact row each, of which only those in view exist in the page. Owns rows, keyboard
 // and scrolling. Does not know what makes a participant urgent, or in which order they come.
 
+import { aged } from "./board.js";
 import { make, makeText, setText } from "./dom.js";
-import { fillTone } from "./attention.js";
-import * as text from "./text.js";
 
 const ROW_HEIGHT = 62;
 const PLAIN_HEIGHT = 40; // without a context
 const OVERSCAN = 4;
 
-const heightOf = (line) => (line.isReporting ? ROW_HEIGHT : PLAIN_HEIGHT);
+const heightOf = (line) => (line.is_quiet ? PLAIN_HEIGHT : ROW_HEIGHT);
 
 export class ParticipantList {
   /** Fills `box`, a scrolling element with the role listbox. Calls `onSelect(id)`, and `onOpen(id)` on Enter or a click. */
@@ -128,35 +127,33 @@ export class ParticipantList {
   _fill(row, line) {
     if (row.line === line) return;
     row.line = line;
-    const { node, name, word, gauge, fill, mark, amount, percent } = row;
-    const { status } = line.entry;
+    const { node, name, word, gauge, percent } = row;
     set(row, "id", line.id, (value) => (node.dataset.id = value));
     set(row, "tone", line.tone, (value) => (node.dataset.tone = value));
     setText(name, line.id === this._me ? `${line.id} (you)` : line.id);
-    setText(word, line.id === this._me && !line.entry.connected ? "on this page" : line.word);
-    set(row, "reporting", line.isReporting, (value) => node.classList.toggle("plain", !value));
-    if (!line.isReporting) {
+    setText(word, line.id === this._me && !line.connected ? "on this page" : line.word);
+    set(row, "quiet", line.is_quiet, (value) => node.classList.toggle("plain", value));
+    if (line.is_quiet) {
       set(row, "label", `${line.id}, ${line.word}`, (value) => node.setAttribute("aria-label", value));
       set(row, "title", line.word, (value) => (node.title = value));
       return;
     }
-    const basis = text.basisOf(status);
-    set(row, "basis", basis, (value) => (gauge.dataset.basis = value));
-    set(row, "fill", fillTone(status), (value) => (gauge.dataset.tone = value));
-    set(row, "compacting", status.status === "compacting", (value) => (gauge.dataset.compacting = value));
-    set(row, "width", gaugeWidth(status), (value) => (fill.style.transform = `scaleX(${value})`));
-    const at = markAt(status);
-    set(row, "mark", at, (value) => {
-      mark.hidden = value === undefined;
-      if (value !== undefined) mark.style.left = `${100 * value}%`;
-    });
-    const figure = [text.amount(status), text.ofWindow(status)].filter(Boolean).join(" ");
-    const old = text.oldFigure(line.entry, (time) => text.ageOf(time, this._age));
-    const known = `${text.basisWord(status)}${old && ` · ${old}`}`;
-    setText(amount, `${figure}${figure ? " · " : ""}${known}`);
-    setText(percent, line.percent === undefined ? "" : `${line.percent}%`);
-    set(row, "label", `${line.id}, ${line.word}, ${figure} tokens, ${known}`, (value) => node.setAttribute("aria-label", value));
-    set(row, "title", rowTitle(line), (value) => (node.title = value));
+    set(row, "gauge", JSON.stringify(line.gauge), () => drawGauge(gauge, line.gauge));
+    setText(percent, line.share === "?" ? "" : line.share);
+    this._fillAges(row, line);
+  }
+
+  /** Count the ages of the rows in view on. */
+  tick() {
+    for (const row of this._rows.values()) if (row.line && !row.line.is_quiet) this._fillAges(row, row.line);
+  }
+
+  _fillAges(row, line) {
+    const figure = `${line.amount} of ${line.window}`;
+    const known = aged([line.known, line.old].filter(Boolean).join(" · "), this._age);
+    setText(row.amount, `${figure} · ${known}`);
+    set(row, "label", `${line.id}, ${line.word}, ${figure} tokens, ${known}`, (value) => row.node.setAttribute("aria-label", value));
+    set(row, "title", aged(rowTitle(line), this._age), (value) => (row.node.title = value));
   }
 
   _click(event) {
@@ -185,19 +182,7 @@ export class ParticipantList {
 }
 
 /** What the row has no room for: why it is in its state, when it compacts, and its last compaction. */
-function rowTitle({ word, entry: { status } }) {
-  const pieces = [word, text.statusDetail(status), text.compactsIn(status.context), text.lastCompaction(status.context, () => undefined)];
-  return pieces.filter(Boolean).join("\n");
-}
-
-/** How much of the gauge is filled, 0 to 1; 0 if that is not known. */
-export const gaugeWidth = ({ tokens, max_tokens: max }) => (tokens === undefined || max === undefined ? 0 : Math.min(1, tokens / max));
-
-/** Where an agent compacts, 0 to 1; undefined if it does not, or if that is not known. */
-export function markAt({ max_tokens: max, context }) {
-  const at = context?.compact_at_tokens;
-  return at !== undefined && max !== undefined && at <= max ? at / max : undefined;
-}
+const rowTitle = ({ word, remarks, due, compaction }) => [word, ...remarks, due, compaction?.text].filter(Boolean).join("\n");
 
 /** Build an empty gauge: {gauge, fill, mark}. */
 export function makeGauge() {
@@ -207,6 +192,15 @@ export function makeGauge() {
   return { gauge, fill, mark };
 }
 
+/** Draw the gauge of a view. A figure from before is drawn as an outline. */
+export function drawGauge({ gauge, fill, mark }, { pattern, tone, fill: share, past, mark: at, is_compacting: isCompacting }) {
+  const isPast = (share ?? undefined) === undefined && (past ?? undefined) !== undefined;
+  Object.assign(gauge.dataset, { pattern: isPast ? "past" : pattern, tone, compacting: isCompacting === true });
+  fill.style.width = `${100 * (share ?? past ?? 0)}%`;
+  mark.hidden = (at ?? undefined) === undefined;
+  if (!mark.hidden) mark.style.left = `${100 * at}%`;
+}
+
 let rows = 0;
 
 function newRow() {
@@ -214,11 +208,11 @@ function newRow() {
   const word = makeText("span", "row-word", "");
   const amount = make("span", "row-amount");
   const percent = make("span", "row-percent");
-  const { gauge, fill, mark } = makeGauge();
-  const node = make("div", "row", make("span", "row-head", name, word), gauge, make("span", "row-figures", amount, percent));
+  const gauge = makeGauge();
+  const node = make("div", "row", make("span", "row-head", name, word), gauge.gauge, make("span", "row-figures", amount, percent));
   node.role = "option";
   node.id = `row-${(rows += 1)}`;
-  return { node, name, word, gauge, fill, mark, amount, percent, drawn: {}, line: undefined };
+  return { node, name, word, gauge, amount, percent, drawn: {}, line: undefined };
 }
 
 /** Apply a value only if it differs from the one that is drawn. */

@@ -1,7 +1,6 @@
 // A bar with words for work that takes long. It moves only when a participant or the gateway reports how far it is.
 
 import { make, setText } from "./dom.js";
-import * as text from "./text.js";
 
 export class ProgressBar {
   constructor() {
@@ -13,15 +12,13 @@ export class ProgressBar {
     this.node.hidden = true;
   }
 
-  /** Show {kind, done, total, unit, since}, or hide the bar without it. `age` gives the age of a protocol time. */
-  show(one, age) {
+  /** Show {text, done, total}, or hide the bar without it. */
+  show(one) {
     this.node.hidden = !one;
     if (!one) return;
-    const ms = age(one.since);
-    const words = `${text.sentence(text.plain(one.kind)).slice(0, -1)}: ${text.progress({ progress: one })}${ms === undefined ? "" : `, ${text.span(ms)}`}`;
-    setText(this._words, words);
+    setText(this._words, one.text);
     this._fill.style.transform = `scaleX(${Math.min(1, one.done / one.total)})`;
-    const values = { "aria-label": text.plain(one.kind), "aria-valuemin": 0, "aria-valuemax": one.total, "aria-valuenow": Math.min(one.done, one.total), "aria-valuetext": words };
+    const values = { "aria-label": one.text, "aria-valuemin": 0, "aria-valuemax": one.total, "aria-valuenow": Math.min(one.done, one.total), "aria-valuetext": one.text };
     for (const [name, value] of Object.entries(values)) this._track.setAttribute(name, String(value));
   }
 }

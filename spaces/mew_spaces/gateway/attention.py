@@ -1,4 +1,4 @@
-"""Keeps the items of a space that need a person, and the list of old figures, up to date for readers.
+"""Keeps the items of a space that need a person, the list of old figures, and the views of pages up to date.
 
 Owns when it is looked for, since when each item is there, and for how long a participant may be away before it counts
 as disconnected. What counts, and the words, are in `mew_protocol.attention`. Items are computed again only for
@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 import anyio
+import anyio.lowlevel
 from mew_protocol.attention import (
     Attention,
     AttentionAction,
@@ -27,6 +28,7 @@ from mew_protocol.payloads.mcp import UndecidedProposal
 
 from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.space import Space
+from mew_spaces.gateway.board_views import BoardViews
 from mew_spaces.gateway.storage import Storage
 from mew_spaces.gateway.webhook import AttentionWebhook
 from mew_spaces.log.memory import SpaceLog
@@ -65,11 +67,15 @@ class AttentionWatch:
     """The same, many of a kind as one."""
     outdated: Mapping[str, dict[str, str]] = field(default_factory=dict)
     """The participants with an old figure: `outdated` and `figure_at` of their lines of the board."""
+    views: BoardViews = field(init=False)
+    _is_behind: bool = False
+    """Whether views are to be computed as soon as possible."""
     _absent: dict[str, datetime] = field(default_factory=dict)
     _known: dict[str, tuple[tuple[object, ...], _Items]] = field(default_factory=dict)
     _since: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.views = BoardViews(self.space, self.config)
         participants = self.config.participants.items()
         self._launched = frozenset(name for name, one in participants if one.auto_start and one.has_program)
 
@@ -79,7 +85,7 @@ class AttentionWatch:
         while True:
             await anyio.sleep(max(REFRESH_SECONDS, 20 * took))  # at most a twentieth of the event loop's time
             rounds += 1
-            if self.log.position != position or rounds >= QUIET_ROUNDS:
+            if self._is_behind or self.log.position != position or rounds >= QUIET_ROUNDS:
                 position, rounds, begun = self.log.position, 0, anyio.current_time()
                 try:
                     if self.refresh():
@@ -98,12 +104,19 @@ class AttentionWatch:
         dated = [one.model_copy(update={"since": self._since[one.id]}) for one in found]
         single, outdated = sort_items(dated), self._find_outdated(now)
         is_same = single == self.single
-        if is_same and outdated == self.outdated:
-            return False
+        is_changed = not is_same or outdated != self.outdated
         self.outdated = outdated
         if not is_same:
             self.single, self.items = single, aggregate(single)
-        return True
+        before = self.views.number
+        self._is_behind = self.views.followers > 0 and self.views.refresh(self.single, now)
+        return is_changed or self.views.number != before
+
+    async def refresh_views(self) -> None:
+        """Compute every view that is not up to date, and let others run between them."""
+        self.refresh()
+        while self.views.refresh(self.single, self.clock()):
+            await anyio.lowlevel.checkpoint()
 
     def _find(self, now: datetime) -> list[AttentionItem]:
         found = [] if self.storage.is_storing else [not_stored_item()]

@@ -2,7 +2,8 @@
 
 Sends only what a member would receive: the board first, then each accepted envelope with its position in the history.
 What needs a person follows as `attention` whenever it changed, and for a reader that reconnected; in the same way,
-`outdated` names the participants whose figure is old, after all statuses that it knows of. A new reader may ask for
+`outdated` names the participants whose figure is old, after all statuses that it knows of. A page may follow `view`
+instead of `board` and `outdated`: the board as people read it, and later what changed in it. A new reader may ask for
 the newest envelopes, which precede the board, and for the frames of streams, which are not kept. A reader that
 reconnects with its last position gets what it missed, or a `reset` event if that is no longer stored. If the gateway
 restarted meanwhile, the board follows: no envelope announced that earlier members were disconnected. Owns how many
@@ -59,6 +60,7 @@ class EventReader:
     token: str
     address: str
     with_frames: bool = False
+    with_views: bool = False
     waiting: anyio.CancelScope | None = None
     """Set while the stream has nothing to send."""
     frames: deque[bytes] = field(default_factory=deque)
@@ -146,6 +148,7 @@ class EventResponse(StreamingResponse):
         self._reader = reader
         if reader.with_frames:
             reader.service.frame_readers.add(reader.receive_frame)
+        reader.service.attention.views.followers += reader.with_views
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream."""
@@ -153,6 +156,7 @@ class EventResponse(StreamingResponse):
             await super().__call__(scope, receive, send)
         finally:
             self._reader.service.frame_readers.discard(self._reader.receive_frame)
+            self._reader.service.attention.views.followers -= self._reader.with_views
             self._streams.leave(self._reader)
 
 
@@ -170,7 +174,7 @@ async def event_stream(
     Also ends when the reader's token is revoked, even if the participant was invited again with another.
     """
     history = reader.service.log
-    place = Position.parse(since) if since else None
+    source = _EventSource(reader, Position.parse(since) if since else None, is_new=since is None)
     if since is None:
         place = history.position
         newest = newest_before(history, place.sequence + 1, last).entries
@@ -178,10 +182,9 @@ async def event_stream(
             page = within_bytes(newest, PAGE_BYTES)
             newest = newest[len(page) :]
             yield _envelopes(history, page)
-        yield _board(reader.service, place)
-    source = _EventSource(reader, place, is_new=since is None)
+        yield await source.board(place)
     while not history.is_closed and reader.may_read:
-        if (written := source.take()) is not None:
+        if written := await source.take():
             yield written
         elif await source.waits_in_vain(keep_alive_seconds):
             yield b": keep-alive\n\n"
@@ -194,29 +197,39 @@ class _EventSource:
         """`place` is what the reader has; None is a place that nobody can continue from."""
         self._reader = reader
         self._service = reader.service
+        self._watch = reader.service.attention
         self._history = reader.service.log
         self._place = place
         started = self._service.started_position.sequence
         self._is_from_earlier_run = not is_new and place is not None and place.sequence < started
         self._attention: tuple[AttentionItem, ...] | None = () if is_new else None  # what the reader already knows
         self._outdated: Mapping[str, dict[str, str]] | None = {} if is_new else None
+        self._view: int | None = None
 
-    def take(self) -> bytes | None:
-        """Return what comes next; None if there is nothing to send now."""
+    async def board(self, place: Position) -> bytes:
+        """Return the whole board as an event at this position: its views for a page, else its entries."""
+        self._place, self._is_from_earlier_run = place, False
+        if not self._reader.with_views:
+            data = self._service.board().model_dump_json(by_alias=True, exclude_unset=True).encode()
+            return event("board", data, id=str(place))
+        await self._watch.refresh_views()
+        self._view = None
+        return self._take_views(place)
+
+    async def take(self) -> bytes:
+        """Return what comes next; empty if there is nothing to send now."""
         place, history = self._place, self._history
         entries = history.since(place, limit=_BATCH, max_bytes=PAGE_BYTES) if place is not None else None
         if entries is None or place is None:
-            self._place, self._is_from_earlier_run = history.position, False
-            return event("reset", b'{"reason":"history_gone"}') + _board(self._service, self._place)
+            return event("reset", b'{"reason":"history_gone"}') + await self.board(history.position)
         if entries:
             self._place = Position(history.epoch, entries[-1].sequence)
-            written = _envelopes(history, entries)
             # No pause may come for long, so a reader that knows the items gets new ones in between.
-            return written if self._attention is None else written + self._take_attention()
+            more = b"" if self._attention is None else self._take_attention() + self._take_views()
+            return _envelopes(history, entries) + more
         if self._is_from_earlier_run:
-            self._is_from_earlier_run = False
-            return _board(self._service, place)
-        return self._take_frames() or self._take_attention() or self._take_outdated()
+            return await self.board(place)
+        return self._take_frames() or self._take_attention() or self._take_views() or self._take_outdated()
 
     def _take_frames(self) -> bytes:
         reader = self._reader
@@ -226,18 +239,25 @@ class _EventSource:
         return frames
 
     def _take_attention(self) -> bytes:
-        items = self._service.attention.items
+        items = self._watch.items
         if self._attention == items:
             return b""
         self._attention = items
         known = self._service.tokens.identify(self._reader.token)
-        found = self._service.attention.for_reader(known)
-        return event("attention", found.model_dump_json(exclude_unset=True).encode())
+        return event("attention", self._watch.for_reader(known).model_dump_json(exclude_unset=True).encode())
 
-    def _take_outdated(self) -> bytes | None:
-        outdated = self._service.attention.outdated
-        if self._outdated == outdated:
-            return None
+    def _take_views(self, place: Position | None = None) -> bytes:
+        if not self._reader.with_views or self._view == self._watch.views.number:
+            return b""
+        found = self._watch.views.since(self._view, self._service.now())
+        self._view = self._watch.views.number
+        data = found.model_dump_json(by_alias=True, exclude_unset=True).encode()
+        return event("view", data, id=None if place is None else str(place))
+
+    def _take_outdated(self) -> bytes:
+        outdated = self._watch.outdated
+        if self._reader.with_views or self._outdated == outdated:
+            return b""
         self._outdated = outdated
         return event("outdated", to_json(outdated))
 
@@ -288,8 +308,3 @@ def newest_before(history: SpaceLog, sequence: int, count: int, *, max_bytes: fl
 
 def _envelopes(history: SpaceLog, entries: Sequence[Entry]) -> bytes:
     return b"".join(event("envelope", entry.data, id=str(Position(history.epoch, entry.sequence))) for entry in entries)
-
-
-def _board(service: SpaceService, place: Position) -> bytes:
-    data = service.board().model_dump_json(by_alias=True, exclude_unset=True).encode()
-    return event("board", data, id=str(place))

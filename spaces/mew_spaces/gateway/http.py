@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import anyio
 from anyio import to_thread
+from mew_board.shown import ShownBoard
 from mew_listener.http import AUTHENTICATED, STREAMING
 from mew_protocol import errors, kinds
 from mew_protocol.attention import Attention
@@ -327,6 +328,12 @@ class HttpApi:
         fit = fit_in(entry.status, call.number("tokens"), as_of=entry.received_at, outdated=entry.outdated)
         return Fit.model_validate(fit.model_dump(exclude_none=True))
 
+    @serves("GET", "/spaces/{space}/view", ShownBoard)
+    async def _view(self, call: Call) -> BaseModel:
+        """Read the board as pages show it: every participant in words and figures, and totals."""
+        await call.space.attention.refresh_views()
+        return call.space.attention.views.since(None, call.space.now())
+
     @serves("GET", "/spaces/{space}/attention", Attention)
     async def _attention(self, call: Call) -> BaseModel:
         """List what needs a person, the most urgent first."""
@@ -424,6 +431,7 @@ class HttpApi:
                 "last", "Without `since`: how many envelopes other than statuses precede the board", 0, MAX_LAST, 0
             ),
             Parameter("frames", "1 to receive the text frames of streams too, as `frame` events", 0, 1, 0),
+            Parameter("view", "1 for `view` events as of `/spaces/{space}/view`, instead of `board`", 0, 1, 0),
         ),
     )
     async def _events(self, call: Call) -> Response:
@@ -434,7 +442,9 @@ class HttpApi:
         since = request.headers.get("last-event-id") or call.text("since") or None
         streams, last = self._registry.event_streams, call.number("last")
         address, with_frames = _address_of(request), call.number("frames") == 1
-        reader = EventReader(call.space, bearer_of(request.headers) or "", address, with_frames)
+        reader = EventReader(
+            call.space, bearer_of(request.headers) or "", address, with_frames, call.number("view") == 1
+        )
         if not streams.enter(reader):
             raise ApiError(429, errors.LIMIT_EXCEEDED, "this token or address has too many event streams; close one")
         return EventResponse(streams, reader, since, last=last)

@@ -7,7 +7,7 @@ from mew_board.words import cells
 from mew_protocol.attention import AttentionAction, AttentionItem
 from mew_protocol.payloads.participant import Board, BoardEntry
 
-from mew_agent.cli.board.needs import attention_lines, severities, with_faults
+from mew_agent.cli.board.needs import attention_lines, with_faults
 from mew_agent.cli.board.table import TerminalStyle, board_lines
 
 NOW = datetime(2026, 1, 1, 12, 0, 12, tzinfo=UTC)
@@ -78,7 +78,7 @@ def test_trouble_comes_first_and_is_never_green() -> None:
     entries = [{"id": name, "connected": True, "status": {**status, "context": calm}} for name in ("writer", "coder")]
     board = Board.model_validate({"space": "a", "at": "", "participants": entries})
     style = TerminalStyle(width=120, colour=True)
-    _, _, first, second = board_lines(board, now=NOW, style=style, trouble=severities((APPROVAL, SOON)))
+    _, _, first, second = board_lines(board, now=NOW, style=style, items=(APPROVAL, SOON))
     assert first.startswith("coder")
     assert "\x1b[1;31m" in first
     assert second.startswith("writer")

@@ -1,0 +1,277 @@
+"""[pure] The board as the gateway serves it to pages: each participant as a `ParticipantView` shows it, and totals.
+
+Owns the shape of the JSON. Texts that contain ages have the times instead, each between two U+001F: a page shows how
+long ago that was. Figures are also there as numbers, for gauges and charts.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from mew_protocol.board_words import PART_NAMES
+from mew_protocol.context_report import LastCompaction, PinReport
+from mew_protocol.payloads.base import Payload
+
+from mew_board import words
+from mew_board.composition import composition
+from mew_board.view import ParticipantView, Role, Tone
+
+MOST_CHARS: Final = 400
+"""How long a text of a participant is shown. Where it belongs to a decision, the whole text is shown elsewhere."""
+
+_MOST_ROWS: Final = 100
+"""How many parts, pins, facts and suggestions of a report are shown."""
+
+
+class ShownPart(Payload):
+    """A part of a context window; `share` is of the window, and empty if that is unknown."""
+
+    part: str
+    name: str
+    tokens: int
+    amount: str
+    share: str
+    basis: str
+
+
+class ShownGauge(Payload):
+    """How full a window is, 0 to 1, and where the agent compacts; absent if they are unknown.
+
+    `past` is the share that was reported last, if the present one is unknown.
+    """
+
+    pattern: words.Pattern
+    tone: Tone
+    fill: float | None = None
+    past: float | None = None
+    mark: float | None = None
+    is_compacting: bool = False
+
+
+class ShownProgress(Payload):
+    """How far a long piece of work is. `text` says it in words."""
+
+    text: str
+    done: int
+    total: int
+
+
+class ShownCompaction(LastCompaction):
+    """The last compaction, and `text` as it is announced."""
+
+    text: str
+
+
+class ShownParticipant(Payload):
+    """One participant of the board. `order` is a text to sort by; `status` is its status as it sent it."""
+
+    id: str
+    connected: bool
+    order: str
+    tone: Tone
+    word: str
+    role: Role
+    state: str
+    is_quiet: bool
+    status: str = ""
+    detail: str = ""
+    received_at: str | None = None
+    figure_at: str | None = None
+    tokens: int | None = None
+    max_tokens: int | None = None
+    basis: str = "unknown"
+    compact_at_tokens: int | None = None
+    model: str = ""
+    amount: str = "?"
+    window: str = "?"
+    share: str = "?"
+    known: str = ""
+    origin: str = ""
+    old: str = ""
+    due: str = ""
+    level: str = ""
+    messages: str = "?"
+    gauge: ShownGauge | None = None
+    remarks: tuple[str, ...] = ()
+    facts: tuple[tuple[str, str], ...] = ()
+    parts: tuple[ShownPart, ...] = ()
+    savings: tuple[str, ...] = ()
+    progress: ShownProgress | None = None
+    compaction: ShownCompaction | None = None
+    pins: tuple[PinReport, ...] = ()
+
+
+class ShownTotals(Payload):
+    """The space in figures. `tokens` and `max_tokens` add up contexts of known size; `unknown` agents have none."""
+
+    agents: int = 0
+    tokens: int = 0
+    max_tokens: int = 0
+    is_estimate: bool = False
+    unknown: int = 0
+    spent_tokens: int | None = None
+    waiting: int = 0
+    compacting: int = 0
+    text: str = ""
+
+
+class ShownBoard(Payload):
+    """`GET /spaces/{id}/view`: the board for pages. As an event it may hold only what changed since the last one."""
+
+    space: str
+    name: str | None = None
+    at: str
+    is_whole: bool = True
+    participants: tuple[ShownParticipant, ...] = ()
+    removed: tuple[str, ...] = ()
+    totals: ShownTotals = ShownTotals()
+
+
+def shown(view: ParticipantView) -> ShownParticipant:
+    """Return a participant for pages. The view has no `now`: pages count ages on."""
+    entry, status = view.entry, view.status
+    base: dict[str, Any] = {
+        "id": entry.id,
+        "connected": entry.connected,
+        "order": view.order,
+        "tone": view.tone,
+        "word": _short(view.word),
+        "role": view.role,
+        "state": view.state,
+        "is_quiet": not view.has_context,
+        "remarks": tuple(map(_short, view.remarks[:_MOST_ROWS])),
+    }
+    if status is None:
+        return ShownParticipant.model_construct(**base)
+    base |= {
+        "status": _short(status.status or ""),
+        "detail": _short(words.clean(status.word.reason)),
+        "received_at": entry.received_at,
+        "figure_at": entry.figure_at,
+    }
+    return ShownParticipant.model_construct(**base, **(_figures(view) if view.has_context else {}))
+
+
+def _figures(view: ParticipantView) -> dict[str, Any]:
+    status, report = view.status, view.report
+    assert status is not None
+    found: dict[str, Any] = {
+        "tokens": status.tokens,
+        "max_tokens": status.max_tokens,
+        "basis": words.basis(status),
+        "amount": view.tokens,
+        "window": words.window(status),
+        "share": view.share,
+        "known": _short(view.known),
+        "origin": _short(view.origin),
+        "old": view.old,
+        "due": _short(view.due),
+        "level": _short(view.level),
+        "messages": view.messages,
+        "gauge": gauge(view),
+        "facts": tuple((name, _short(value)) for name, value in view.facts[:_MOST_ROWS]),
+        "parts": tuple(_parts(view)),
+    }
+    if report is None:
+        return found
+    best = sorted(report.suggestions or (), key=lambda one: -one.tokens_saved)[:3]
+    return found | {
+        "compact_at_tokens": report.compact_at_tokens,
+        "model": _short(words.clean(report.model or "")),
+        "savings": tuple(_short(words.saving(one)) for one in best),
+        "progress": _progress(view),
+        "compaction": _compaction(report.last_compaction),
+        "pins": (report.pins or ())[:_MOST_ROWS],
+    }
+
+
+def gauge(view: ParticipantView) -> ShownGauge:
+    """Return the gauge of a participant with a context."""
+    status, report = view.status, view.report
+    size = status.max_tokens if status is not None else None
+    tokens = status.tokens if status is not None else None
+    last = report.last_reported.tokens if report is not None and report.last_reported is not None else None
+    limit = report.compact_at_tokens if report is not None else None
+    return ShownGauge(
+        pattern=words.pattern(status),
+        tone=view.fill_tone,
+        fill=_share(tokens, size),
+        past=_share(last, size) if tokens is None else None,
+        mark=_share(limit, size) if limit is not None and size is not None and limit <= size else None,
+        is_compacting=view.is_compacting,
+    )
+
+
+def _share(part: int | None, whole: int | None) -> float | None:
+    return None if part is None or whole is None else round(min(1.0, part / whole), 4)
+
+
+def _parts(view: ParticipantView) -> Iterable[ShownPart]:
+    assert view.status is not None
+    parts = composition(view.status)[:_MOST_ROWS]
+    whole = view.status.max_tokens or sum(one.tokens for one in parts)
+    for one in parts:
+        name = PART_NAMES.get(one.part, words.words(one.part))
+        share = f"{100 * one.tokens / whole:.1f}%" if whole else ""
+        known = words.words(one.basis)
+        yield ShownPart(part=one.part, name=name, tokens=one.tokens, amount=one.amount, share=share, basis=known)
+
+
+def _progress(view: ParticipantView) -> ShownProgress | None:
+    work = view.report.progress if view.report is not None else None
+    if work is None:
+        return None
+    age = (words.ago(work.since, view.now) or "").removesuffix(" ago")
+    text = f"{words.words(work.kind)}: {words.progress(work)}{f', {age}' if age else ''}"
+    return ShownProgress(text=_short(text), done=min(work.done, work.total), total=work.total)
+
+
+def _compaction(last: LastCompaction | None) -> ShownCompaction | None:
+    if last is None:
+        return None
+    told = {"reason": _short(last.reason or ""), "trigger": _short(last.trigger), "text": _short(words.compacted(last))}
+    return ShownCompaction.model_construct(**{**{name: getattr(last, name) for name in _TOLD}, **told})
+
+
+_TOLD: Final = tuple(LastCompaction.model_fields)
+
+
+def totals(views: Iterable[ParticipantView]) -> ShownTotals:
+    """Add up a space: contexts, tokens spent, and how many wait for a person or compact."""
+    agents = [one for one in views if one.has_context]
+    known = [one for one in agents if one.status is not None and one.status.tokens is not None]
+    spent = [
+        one.report.spending.spent_tokens
+        for one in agents
+        if one.report is not None and one.report.spending is not None and one.report.spending.spent_tokens is not None
+    ]
+    found = ShownTotals(
+        agents=len(agents),
+        tokens=sum(one.status.tokens or 0 for one in known if one.status is not None),
+        max_tokens=sum(one.status.max_tokens or 0 for one in known if one.status is not None),
+        is_estimate=not all(one.is_counted for one in known),
+        unknown=len(agents) - len(known),
+        spent_tokens=sum(spent) if spent else None,
+        waiting=sum(any(item.level == "blocking" for item in one.items) for one in agents),
+        compacting=sum(one.is_compacting for one in agents),
+    )
+    return found.model_copy(update={"text": totals_text(found)})
+
+
+def totals_text(found: ShownTotals) -> str:
+    """Format totals: `12 agents · 482,110 of 1,536,000 tokens · spent 1,204,113 · 3 wait for you · 1 compacting`."""
+    if not found.agents:
+        return "No agent has reported a context yet."
+    size = f" of {found.max_tokens:,}" if found.max_tokens else ""
+    pieces = [
+        words.count_of(found.agents, "agent"),
+        f"{words.figure(found.tokens, is_estimate=found.is_estimate)}{size} tokens in use",
+        f"{found.unknown:,} unknown" if found.unknown else "",
+        f"{found.spent_tokens:,} spent" if found.spent_tokens is not None else "",
+        f"{found.waiting:,} {'waits' if found.waiting == 1 else 'wait'} for you" if found.waiting else "",
+        f"{found.compacting:,} compacting" if found.compacting else "",
+    ]
+    return " · ".join(one for one in pieces if one)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= MOST_CHARS else f"{text[:MOST_CHARS]}…"
