@@ -247,7 +247,8 @@ def make_launch_plan(options: StartOptions, environ: Mapping[str, str] | None = 
         notices=(
             *notices,
             *(
-                f"{place_in(path, place)}: {'.'.join(place)}: {name} is not set; the program gets ${{{name}}}"
+                f"{place_in(path, place)}: {'.'.join(place)}: {name} is not set; the program gets ${{{name}}}. "
+                f"Set it before `mew up`: export {name}=..."
                 for place, name in launch.unset_variables()
             ),
             *([REFERENCE_NOTICE] if config.is_reference else []),

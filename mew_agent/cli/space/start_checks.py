@@ -4,6 +4,7 @@ Owns what is refused (programs, folders and packages that do not exist) and what
 that do less, or more, than their author may expect. Changes nothing.
 """
 
+import re
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,17 +13,22 @@ from typing import Final
 from mew_protocol import kinds
 from mew_protocol.capability import CapabilitySet, stars_across_folders
 from mew_protocol.envelope import Draft
+from mew_protocol.ids import GATEWAY_IDS
+from mew_protocol.setting_problems import did_you_mean
 from mew_settings.participant_types import Place, participant_types
 from mew_spaces.config.loading import ParticipantConfig, SpaceConfig, place_in
 from mew_spaces.launch.launch import Launch, Program, start_check, uses_fifos
 
 from mew_agent.cli.app.locate import place_of
 from mew_agent.cli.remote.permissions import unknown_kind_warnings
-from mew_agent.errors import ConfigError
+from mew_agent.errors import ConfigError, listed
 from mew_agent.extras import require_extra
 
 _PROGRAM_KEYS: Final = ("env", "env_from", "cwd", "restart_policy")
 """Keys of a participant that are about its program, or about the client of its FIFOs."""
+
+_PLAIN_ID: Final = re.compile(r"[\w.-]+")
+"""An id, not a pattern of several."""
 
 _NEEDED_BY_AGENTS: Final = {
     kinds.CHAT: "answer",
@@ -49,6 +55,7 @@ def warnings_about(config: SpaceConfig, path: Path) -> Iterator[str]:
     yield from _missing_capabilities(config, path)
     yield from _warnings_of_types(config, path)
     yield from _suspicious_capabilities(config, path)
+    yield from _unknown_recipients(config, path)
     yield from _keys_without_effect(config, path)
 
 
@@ -98,6 +105,26 @@ def _suspicious_capabilities(config: SpaceConfig, path: Path) -> Iterator[str]:
                     f"{where}: '{text}' also matches what is in subfolders; "
                     f"write '{text}*' if that is meant, else a regular expression with [^/]*"
                 )
+
+
+def _unknown_recipients(config: SpaceConfig, path: Path) -> Iterator[str]:
+    """Yield a warning for each recipient that space.yaml does not have. A guest may have this id later."""
+    for place, names in _recipients(config):
+        for name in names:
+            if name not in config.participants and name not in GATEWAY_IDS and _PLAIN_ID.fullmatch(name):
+                hint = did_you_mean(name, config.participants) or f"; expected one of {listed(config.participants)}"
+                yield f"{place_in(path, place)}: {'.'.join(map(str, place))}: no participant '{name}'{hint}"
+
+
+def _recipients(config: SpaceConfig) -> Iterator[tuple[tuple[int | str, ...], Sequence[str]]]:
+    """Yield each list of recipients with its place."""
+    routing = config.defaults.routing.default_to
+    yield from ((("defaults", "routing", "default_to", kind), names) for kind, names in routing.items())
+    for name, one in config.participants.items():
+        yield from ((("participants", name, "default_to", kind), names) for kind, names in one.default_to.items())
+        for index, capability in enumerate(one.capabilities or ()):
+            to = (capability.to,) if isinstance(capability.to, str) else capability.to or ()
+            yield ("participants", name, "capabilities", index, "to"), to
 
 
 def _keys_without_effect(config: SpaceConfig, path: Path) -> Iterator[str]:

@@ -19,6 +19,7 @@ from pydantic_core import ErrorDetails
 
 from mew_spaces.config.lookalikes import alike
 from mew_spaces.config.settings import ParticipantConfig, SpaceConfig
+from mew_spaces.config.yaml_mistakes import colon_hint, explained
 from mew_spaces.errors import SpaceConfigError
 
 __all__ = [
@@ -32,6 +33,8 @@ __all__ = [
 ]
 
 _PLAIN_KEY = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+
+_VARIABLE = re.compile(r"\$\{\w+\}")
 
 _KEY_MARK = "[key]"
 """The last step of pydantic's location for an error in a key of a mapping."""
@@ -140,6 +143,8 @@ class _Document:
                 self._refuse_duplicates(self._root, set())
             self.value: Any = loader.construct_document(self._root) if self._root is not None else {}
         except yaml.MarkedYAMLError as error:
+            if (mistake := explained(text, error)) is not None:
+                raise SpaceConfigError(path, mistake.problem, mistake.line + 1, mistake.column + 1) from None
             details = " ".join(part for part in (error.context, error.problem) if part) or "cannot be parsed"
             raise self._error(f"invalid YAML: {details}", error.problem_mark or error.context_mark) from None
         except yaml.reader.ReaderError as error:
@@ -162,14 +167,13 @@ class _Document:
         beneath = f" under {under}" if under else ""
         match detail["type"]:
             case "extra_forbidden":
-                hint = did_you_mean(name, known) if (known := known_keys(SpaceConfig, place[:-1])) else ""
-                expected = f"; expected one of {', '.join(known)}" if known and not hint else ""
-                return self.error_at(place, f"unknown key '{name}'{beneath}{hint}{expected}", at_key=True)
+                hint = _advice(name, place[:-1])
+                return self.error_at(place, f"unknown key '{name}'{beneath}{hint}", at_key=True)
             case "missing":
                 return self.error_at(place[:-1], f"'{name}' is missing{beneath}")
             case "model_type" | "dict_type" if not place:
                 return self.error_at(place, "must be a mapping with the keys 'space' and 'participants'")
-        return self.error_at(place, f"{_dotted(place)}: {expectation(detail)}")
+        return self.error_at(place, f"{_dotted(place)}: {expectation(detail)}{_hint(detail['input'])}")
 
     def end_of(self, section: str, new_key: str) -> tuple[int | None, int]:
         """Return the line after a block mapping (None without one) and its indentation; raises if it cannot grow."""
@@ -258,6 +262,31 @@ class _Document:
 def positions_of(text: str, path: Path) -> _Document:
     """Return a text with its positions; the newest is kept, because many places of one file are asked for in turn."""
     return _Document(text, path)
+
+
+def _advice(name: str, place: Sequence[int | str]) -> str:
+    """Return what to write for an unknown key of a place: a similar key, the place where it belongs, or all keys."""
+    known = known_keys(SpaceConfig, place)
+    if not known:
+        return ""
+    is_of_participant = len(place) == 2 and place[0] == "participants"
+    types = [*participant_types()] if is_of_participant else []
+    owners = [key for key in types if name in known_keys(SpaceConfig, (*place, key))]
+    if owners:
+        return f"; it belongs one level deeper, under '{'agent' if 'agent' in owners else owners[0]}'"
+    if len(place) > 2 and name in known_keys(SpaceConfig, place[:-1]):
+        return f"; it belongs one level higher, under {_dotted(place[:-1])}"
+    return colon_hint(name) or did_you_mean(name, known) or f"; expected one of {', '.join(known)}"
+
+
+def _hint(found: object) -> str:
+    """Return the advice for a wrong value that was meant as something else."""
+    if not isinstance(found, str):
+        return ""
+    variable = _VARIABLE.search(found)
+    if variable is not None:
+        return f"; {variable[0]} is not replaced here, write the value"
+    return colon_hint(found)
 
 
 def _dotted(place: Sequence[int | str]) -> str:

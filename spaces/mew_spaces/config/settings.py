@@ -116,7 +116,14 @@ class Capability(SettingsModel):
         return self
 
 
+def _checked_name(text: str) -> str:
+    if " " in text.strip():
+        raise ValueError(f"an id of a participant must not contain a space; write {text.replace(' ', '-')}")
+    return checked_id(text)
+
+
 Id = Annotated[str, AfterValidator(checked_id)]
+Name = Annotated[str, AfterValidator(_checked_name)]
 VariableName = Annotated[str, matching(r"[A-Za-z_][A-Za-z0-9_]*", "must be the name of an environment variable")]
 Capabilities = Annotated[
     tuple[Annotated[Capability, BeforeValidator(_as_capability)], ...], BeforeValidator(_check_number)
@@ -205,6 +212,14 @@ class CommonParticipant(SettingsModel):
         if self.kind is not None:
             return self.kind.role
         return "tool" if self.has_program else "person"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_empty_sections(cls, value: Any) -> Any:
+        """Accept `agent:` alone: an agent with the default settings."""
+        if not isinstance(value, dict):
+            return value
+        return {key: {} if one is None and key in participant_types() else one for key, one in value.items()}
 
     @model_validator(mode="after")
     def _check_program(self) -> Self:
@@ -396,7 +411,7 @@ class SpaceConfig(SettingsModel):
     """With `reference`, the gateway behaves as the TypeScript gateway where that is less strict: participants may send
     `stream/open`, invitations may give more than the inviter has, stream requests need no `direction`, log lines are
     written before a request is answered, and programs log to `logs/`."""
-    participants: dict[Id, Annotated[ParticipantConfig, BeforeValidator(_nothing_as_empty)]] = Field(
+    participants: dict[Name, Annotated[ParticipantConfig, BeforeValidator(_nothing_as_empty)]] = Field(
         default_factory=dict
     )
     defaults: Defaults = Defaults()

@@ -336,7 +336,7 @@ def test_a_missing_file_has_no_line_numbers(tmp_path: Path) -> None:
         "space: {id: s}",
     ],
 )
-@pytest.mark.parametrize("name", ["bob", "no", "b: c", "ünal"])
+@pytest.mark.parametrize("name", ["bob", "no", "b:c", "ünal"])
 def test_adding_a_participant_keeps_everything_else(text: str, name: str) -> None:
     changed = with_participant(text, name, {"agent": {"system_prompt": "a\nb: c"}, "auto_start": True})
     before, after = parse_space(text), parse_space(changed)
@@ -370,3 +370,67 @@ def test_places_of_one_file_are_found_by_reading_it_once(tmp_path: Path) -> None
         f"{path}:{number + 3}:{6 + len(str(number))}" for number in range(50)
     ]
     assert positions_of.cache_info().misses == before + 1
+
+
+MISTAKES = {
+    "unquoted star": (
+        "space: {id: a}\nparticipants:\n  ada: {capabilities: [{kind: *}]}",
+        'space.yaml:3:31: * needs quotes; write "*"',
+    ),
+    "unquoted pattern": (
+        "space: {id: a}\nparticipants:\n  ada:\n    capabilities:\n      - */list",
+        'space.yaml:5:9: */list needs quotes; write "*/list"',
+    ),
+    "tab": ("space: {id: a}\nparticipants:\n\tada: {}", "space.yaml:3:1: a tab; indent with spaces"),
+    "section without a colon": (
+        "space: {id: a}\nparticipants:\n  coder\n    agent:\n      model: m",
+        "space.yaml:3:3: 'coder' has no colon; write `coder:`",
+    ),
+    "key without a colon": (
+        "space: {id: a}\nparticipants:\n  coder:\n    agent:\n      model gpt-4o",
+        (
+            "space.yaml:5:7: participants.coder.agent: must be a mapping, not 'model gpt-4o'; "
+            "a colon is missing, write `model: gpt-4o`"
+        ),
+    ),
+    "no space after a colon": (
+        "space: {id:a}",
+        "space.yaml:1:9: unknown key 'id:a' under space; a space is missing after the colon, write `id: a`",
+    ),
+    "key a level too high": (
+        "space: {id: a}\nparticipants:\n  coder:\n    agent:\n    model: gpt-4o",
+        ("space.yaml:5:5: unknown key 'model' under participants.coder; it belongs one level deeper, under 'agent'"),
+    ),
+    "key a level too deep": (
+        "space: {id: a}\nparticipants:\n  coder:\n    agent:\n      auto_start: true",
+        (
+            "space.yaml:5:7: unknown key 'auto_start' under participants.coder.agent; "
+            "it belongs one level higher, under participants.coder"
+        ),
+    ),
+    "variable": (
+        'space: {id: a}\nparticipants:\n  coder: {agent: {base_url: "${URL}"}}',
+        (
+            "space.yaml:3:29: participants.coder.agent.base_url: must be a URL like http://127.0.0.1:1234/v1, "
+            "'rehearsal' or 'local', not '${URL}'; ${URL} is not replaced here, write the value"
+        ),
+    ),
+    "name with a space": (
+        "space: {id: a}\nparticipants:\n  my coder: {}",
+        "space.yaml:3:3: participants.my coder: an id of a participant must not contain a space; write my-coder",
+    ),
+    "misspelt key of a compaction": (
+        "space: {id: a}\nparticipants:\n  coder: {agent: {compaction: {aprove: [ada]}}}",
+        "space.yaml:3:32: unknown key 'aprove' under participants.coder.agent.compaction (did you mean 'approve'?)",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "problem"), MISTAKES.values(), ids=MISTAKES.keys())
+def test_common_mistake_is_explained_with_its_mend(text: str, problem: str) -> None:
+    assert problem_of(text) == problem
+
+
+def test_empty_agent_section_is_an_agent() -> None:
+    config = parse_space("space: {id: a}\nparticipants:\n  coder:\n    agent:\n    auto_start: true")
+    assert config.participants["coder"].type_key == "agent"

@@ -222,7 +222,7 @@ def test_unset_variable_is_reported_with_its_position(tmp_path: Path) -> None:
     column = tool.index("'${NO_KEY}'") + 1
     assert notice == (
         f"{tmp_path}/space.yaml:{len(SPACE.splitlines()) + 1}:{column}: participants.tool.env.KEY: NO_KEY is not set; "
-        "the program gets ${NO_KEY}"
+        "the program gets ${NO_KEY}. Set it before `mew up`: export NO_KEY=..."
     )
 
 
@@ -519,3 +519,16 @@ def test_reference_mode_is_announced_and_links_the_logs(tmp_path: Path) -> None:
     assert again.launch.config.is_reference
     assert add_new_participants(again)[0].launch.config.is_reference
     assert plan_of(tmp_path, f"compat: reference\n{SPACE}").launch.config.is_reference
+
+
+def test_unknown_recipient_gives_a_notice(tmp_path: Path) -> None:
+    path = tmp_path / "space.yaml"
+    path.write_text(
+        "space: {id: a}\nparticipants:\n  ada: {default_to: {chat: [codr]}}\n"
+        "  coder: {role: tool, capabilities: [{kind: chat, to: [ada, adda]}]}\n"
+    )
+    unknown = [one for one in warnings_about(load_space(path), path) if "no participant" in one]
+    assert unknown == [
+        f"{path}:3:28: participants.ada.default_to.chat: no participant 'codr' (did you mean 'coder'?)",
+        f"{path}:4:55: participants.coder.capabilities.0.to: no participant 'adda' (did you mean 'ada'?)",
+    ]
