@@ -44,7 +44,7 @@ async def folder(tmp_path: Path) -> AsyncIterator[Folder]:
 
 async def board(folder: Folder) -> dict[str, dict[str, Any]]:
     """The lines of `mew status`, by participant."""
-    return {line["id"]: line for line in map(json.loads, (await folder.mew("status", "--json")).splitlines())}
+    return {line["id"]: line for line in json.loads(await folder.mew("status", "--json"))}
 
 
 def token(folder: Folder, name: str) -> str:

@@ -110,7 +110,7 @@ async def test_background_space_with_tls_is_started_used_and_stopped(
     assert f"dashboard: {run.gateway}/dashboard#token=" in shown
     assert run.ws.startswith("wss://")
 
-    entries = [json.loads(line) for line in (await folder.mew("status", "--json")).splitlines()]
+    entries = json.loads(await folder.mew("status", "--json"))
     assert {entry["id"]: entry["connected"] for entry in entries} == {"ada": False, "adder": False, "coder": True}
     assert "nothing to compact yet" in await folder.mew("compact", "coder", code=3)
     assert "members: ada, adder, coder" in await folder.mew("compact", "ghost", code=2)

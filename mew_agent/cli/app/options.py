@@ -44,7 +44,7 @@ SHORT_OPTIONS: Final[Mapping[str, str]] = {
 
 
 COMMON_OPTIONS: Final[Mapping[str, str]] = {
-    "--json": "Print JSON: one object, or a list of them.",
+    "--json": "Print JSON: one object, or a list of them; while a command keeps running, an object a line.",
     "--quiet, -q": "Print results and errors only: no progress, hints or warnings.",
     "--participant ID": "Participant to act as (default: the space's person).",
     "--space-dir, -d FOLDER": "Folder of the space (default: this one or a parent).",

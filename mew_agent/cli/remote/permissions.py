@@ -5,9 +5,10 @@ keeps the proposals, and decides who may make their requests and what may be gra
 """
 
 import json
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Annotated, Any, Final
 
 import typer
@@ -36,6 +37,7 @@ from mew_protocol.visible import visible
 from pydantic import ValidationError
 
 from mew_agent.cli.app import terminal
+from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.options import (
     ConnectionOptions,
     JsonOption,
@@ -48,7 +50,7 @@ from mew_agent.cli.remote.http_api import GatewayApi, SpaceEvents
 from mew_agent.cli.remote.request import SentRequest, check_name, new_envelope
 from mew_agent.cli.remote.session import find_gateway
 from mew_agent.compaction.approval import read_approval
-from mew_agent.errors import ConfigError, PeerFailed
+from mew_agent.errors import ConfigError, MewAgentError, PeerFailed
 from mew_agent.participant.events import MAX_SHOWN_CHARS
 
 _SHORT: Final = 8
@@ -62,36 +64,71 @@ _CAPABILITY_FORMS: Final = """chat, '{"kind": "chat"}', or a list of these in JS
 ANSWER_SECONDS: Final = 5.0
 """How long to wait for a proposer's word on whether a decision counts."""
 
-ProposalArgument = Annotated[str, typer.Argument(metavar="ID", help="Id of the proposal, or its beginning.")]
+
+def complete_proposals(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """Return ids and proposers of the open proposals, for shell completion."""
+    given = context.params
+    options = {one.name: given.get(one.name) for one in fields(ConnectionOptions)}
+    try:
+        proposals = find_gateway(ConnectionOptions(**options)).proposals()
+    except MewAgentError:
+        return []
+    found = [(short_id(one), f"{one.sender}: {_call(one)}") for one in proposals]
+    found += [(one.sender, "its only open proposal") for one in proposals]
+    return [(name, text) for name, text in dict(found).items() if name.startswith(incomplete)]
+
+
+ProposalArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="PROPOSAL",
+        help="Id of the proposal, its beginning, or who made it (default: the only open one).",
+        autocompletion=complete_proposals,
+    ),
+]
 
 
 @with_option_groups
 def show_proposals(
     *,
-    as_json: Annotated[bool, option("--json", "Print JSON Lines, one object per proposal.")] = False,
+    as_json: JsonOption = False,
     connection: ConnectionOptions,
 ) -> None:
     """List the proposals that need a decision."""
     api = find_gateway(connection)
     proposals = api.proposals()
+    if as_json:
+        terminal.print_json([one.as_dict() for one in proposals])
+        return
     for one in proposals:
-        if as_json:
-            terminal.print_json(one.as_dict())
-            continue
-        age = words.span(one.age_seconds or 0.0)
-        terminal.print_line(f"{short_id(one)}  {one.sender} proposes {_call(one)}, {age} ago; {_deciders(one)}")
-        terminal.print_lines(f"  {line}" for line in _details(one))
-    if not proposals and not as_json:
+        terminal.print_lines(_whole(one))
+    if not proposals:
         terminal.print_line("no proposal is open")
-    for participant in () if as_json else api.participants():
+    for participant in api.participants():
         name = str(participant.get("id"))
         for meaning, pattern in allowed_calls(name, participant.get("capabilities")):
             terminal.print_line(f"{meaning}; `{ending(name, pattern)}` ends it")
 
 
+def _whole(proposal: UndecidedProposal) -> Iterator[str]:
+    """Yield a whole proposal as lines."""
+    age = words.span(proposal.age_seconds or 0.0)
+    head = f"{short_id(proposal)}  {proposal.sender} proposes {_call(proposal)}, {age} ago; {_deciders(proposal)}"
+    yield words.clean(head)
+    yield from (f"  {line}" for line in _details(proposal))
+
+
+def _is_confirmed(proposal: UndecidedProposal, name: str | None) -> bool:
+    """Show a proposal that was not named by its id, and ask about it at a terminal."""
+    if name is not None and proposal.id.startswith(name):
+        return True
+    terminal.print_lines(_whole(proposal))
+    return not terminal.is_terminal(sys.stdin) or bool(typer.confirm("Approve?"))
+
+
 @with_option_groups
 def approve(
-    proposal: ProposalArgument,
+    proposal: ProposalArgument = None,
     target_tokens: Annotated[
         int | None, option("--target-tokens N", "For a compaction: compact to at most N tokens.", min=0)
     ] = None,
@@ -101,10 +138,11 @@ def approve(
     *,
     as_json: JsonOption = False,
     connection: ConnectionOptions,
-) -> None:
+) -> int:
     """Approve a proposal: make its request.
 
-    Your participant needs the capability for the request. An agent that asks before it compacts names who may decide.
+    Without an id, it is shown whole first, and a terminal asks for confirmation. Your participant needs the capability
+    for the request. An agent that asks before it compacts names who may decide.
     """
     api = find_gateway(connection)
     one = _find(api, proposal)
@@ -116,6 +154,8 @@ def approve(
         raise ConfigError("--participant", f"'{me}' may not call {_call(one)}; {_deciders(one)}")
     _check_decider(one, me)
     changes = _changes(one, target_tokens, pins or [])
+    if not as_json and not _is_confirmed(one, proposal):
+        return ExitCode.SKIPPED
     # Only what we change: the agent compacts as it proposed otherwise.
     body = approval_of(one, {"name": COMPACT_CONTEXT, "arguments": changes} if changes else None)
     request = new_envelope(api, kinds.MCP_REQUEST, body, *one.addressees, correlation_id=(one.id,))
@@ -125,11 +165,12 @@ def approve(
             _check_counts(events, request, one.sender)
     what = "compacts" if is_compaction(one) else f"gets the answer of {_call(one)}"
     terminal.print_outcome(f"approved: {one.sender} {what}", outcome, as_json=as_json)
+    return ExitCode.DONE
 
 
 @with_option_groups
 def reject(
-    proposal: ProposalArgument,
+    proposal: ProposalArgument = None,
     reason: Annotated[str, option("--reason TEXT", "Reason to send to the proposer.")] = "disagree",
     *,
     as_json: JsonOption = False,
@@ -165,12 +206,17 @@ def short_id(proposal: UndecidedProposal) -> str:
     return visible(proposal.id[:_SHORT] if proposal.short_id is None else proposal.short_id)
 
 
-def _find(api: GatewayApi, name: str) -> UndecidedProposal:
-    """Find the open proposal that a name means. Raises `ConfigError`."""
+def _find(api: GatewayApi, name: str | None) -> UndecidedProposal:
+    """Find the open proposal that an id, a participant or no name means. Raises `ConfigError`."""
     proposals = api.proposals()
-    found = [one for one in proposals if one.id == name] or [one for one in proposals if one.is_named(name)]
+    found = [one for one in proposals if one.id == name] or [one for one in proposals if one.is_named(name or "")]
+    found = found or [one for one in proposals if name in (None, one.sender)]
     if len(found) == 1:
         return found[0]
+    if name is None or found:
+        which = "; ".join(f"{short_id(one)} of {one.sender}: {_call(one)}" for one in found)
+        problem = f"several are open, type the id of one: {which}" if found else "no proposal is open"
+        raise ConfigError(name or "PROPOSAL", problem)
     alike = [one for one in proposals if one.id.startswith(name)]
     problem = "no open proposal has this id"
     if alike:

@@ -64,7 +64,7 @@ def show_history(
         list[str] | None, option("--kind KIND", "Show this kind, such as 'mcp/*'; repeatable (default: chat).")
     ] = None,
     everything: Annotated[bool, option("--all", "Show every kind.")] = False,
-    as_json: Annotated[bool, option("--json", "Print JSON Lines, one envelope per line.")] = False,
+    as_json: JsonOption = False,
     as_markdown: Annotated[bool, option("--markdown", "Print a Markdown document.")] = False,
     connection: ConnectionOptions,
 ) -> None:
@@ -78,11 +78,10 @@ def show_history(
     api = find_gateway(connection)
     all_messages = (one for page in api.pages() for one in page["messages"])
     newest = deque((one for one in all_messages if _is_wanted(one, patterns, target)), maxlen=last)
-    for message in newest:
-        if as_json:
-            terminal.print_json(message)
-        else:
-            terminal.print_line(_markdown(message) if as_markdown else _message_line(message, terminal.now()))
+    if as_json:
+        terminal.print_json([*newest])
+    for message in () if as_json else newest:
+        terminal.print_line(_markdown(message) if as_markdown else _message_line(message, terminal.now()))
     if newest:
         return
     if target is not None:
@@ -132,7 +131,7 @@ def show_tools(
     target: Annotated[str | None, participant_argument("Id of the participant (default: all).")] = None,
     timeout: TimeoutOption = LIST_SECONDS,
     *,
-    as_json: Annotated[bool, option("--json", "Print JSON Lines, one object per tool.")] = False,
+    as_json: JsonOption = False,
     connection: ConnectionOptions,
 ) -> None:
     """List the tools that participants offer.
@@ -146,8 +145,11 @@ def show_tools(
         if target is not None:
             check_member(api, board, target)
         found = _ask_for_tools(api, events, names, time.monotonic() + timeout)
-    for name, tools in sorted(found.items()):
-        _print_tools(name, tools, as_json=as_json)
+    if as_json:
+        rows = ({"participant": name, **tool} for name, tools in sorted(found.items()) for tool in tools)
+        terminal.print_json([*rows])
+    for name, tools in () if as_json else sorted(found.items()):
+        _print_tools(name, tools)
     silent = [name for name in names if name not in found]
     if target is not None and silent:
         raise PeerTimeout(target, "tools/list", timeout)
@@ -213,11 +215,7 @@ def _answered(body: Any, open_requests: Mapping[str, str]) -> str | None:
     return next((one for one in body.get("correlation_id") or () if open_requests.get(one) == sender), None)
 
 
-def _print_tools(name: str, tools: list[Mapping[str, Any]], *, as_json: bool) -> None:
-    if as_json:
-        for tool in tools:
-            terminal.print_json({"participant": name, **tool})
-        return
+def _print_tools(name: str, tools: list[Mapping[str, Any]]) -> None:
     if not tools:
         return
     terminal.print_line(name)

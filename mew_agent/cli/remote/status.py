@@ -13,7 +13,7 @@ from mew_protocol.attention import Attention, AttentionItem
 from mew_protocol.payloads.participant import Board, BoardEntry
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.options import ConnectionOptions, option, with_option_groups
+from mew_agent.cli.app.options import ConnectionOptions, JsonOption, option, with_option_groups
 from mew_agent.cli.board.figures import compaction_line, sample_line
 from mew_agent.cli.board.live_board import apply_event
 from mew_agent.cli.board.needs import attention_line, attention_lines, single_items, with_faults
@@ -32,14 +32,14 @@ def show_status(
         option("--history MINUTES", "Print the reports and compactions of the last MINUTES.", min=1, max=MAX_MINUTES),
     ] = None,
     bell: Annotated[bool, option("--bell", "With --watch, ring the terminal's bell when an agent needs you.")] = False,
-    as_json: Annotated[bool, option("--json", "Print JSON Lines, one object per participant.")] = False,
+    as_json: JsonOption = False,
     plain: Annotated[bool, option("--plain", "With --watch: redraw the table only.")] = False,
     connection: ConnectionOptions,
 ) -> None:
     """Show what needs you, and how full each agent's context window is.
 
-    KNOWN says where a figure comes from; `~` marks an estimate, `?` an unknown figure. At a terminal, --watch opens the
-    full-screen application.
+    With --watch, --json prints an object in a line for each change. KNOWN says where a figure comes from; `~` marks an
+    estimate, `?` an unknown figure. At a terminal, --watch opens the full-screen application.
     """
     if bell and not watch:
         raise ConfigError("--bell", "needs --watch", "mew status --watch --bell")
@@ -84,17 +84,15 @@ def _print_once(api: GatewayApi, *, as_json: bool) -> None:
         terminal.print_lines(_lines(board, reported, api, _agents(api)))
         return
     items = single_items(_with_faults(board, reported, api))
-    for entry in board.participants:
-        terminal.print_json(_as_json(entry, _items_of(entry, items)))
+    terminal.print_json([_as_json(entry, _items_of(entry, items)) for entry in board.participants])
 
 
 def _print_history(api: GatewayApi, minutes: int, *, as_json: bool) -> None:
     """Print the stored reports of each participant."""
     found = api.context_history(minutes * 60)
-    for one in found.participants:
-        if as_json:
-            terminal.print_json(one.model_dump(mode="json", exclude_unset=True))
-            continue
+    if as_json:
+        terminal.print_json([one.model_dump(mode="json", exclude_unset=True) for one in found.participants])
+    for one in () if as_json else found.participants:
         terminal.print_line(one.id)
         lines = [(sample.at, sample_line(sample)) for sample in one.samples]
         lines += [(compaction.at, compaction_line(compaction)) for compaction in one.compactions]

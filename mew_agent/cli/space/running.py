@@ -79,12 +79,13 @@ def logs(
     *,
     follow: Annotated[bool, option("--follow, -f", "Keep running, and print what is written.")] = False,
     last: Annotated[int, option("--last, -n N", "Number of lines to print from the end of each log.", min=0)] = 20,
-    as_json: Annotated[bool, option("--json", "Print JSON Lines, one object per line of a log.")] = False,
+    as_json: JsonOption = False,
     space_dir: FolderOption = None,
 ) -> None:
     """Print what the programs of a space wrote.
 
-    NAME is a participant, `gateway`, `mew` (the process of `mew up`) or `system:model` (the model server).
+    With --follow, --json prints an object in a line for each line. NAME is a participant, `gateway`, `mew` (the process
+    of `mew up`) or `system:model` (the model server).
     """
     found = find_run(space_dir)
     folder = log_folder(found[0].parent if found is not None else state_dir(space_config_path(None, space_dir)))
@@ -94,12 +95,15 @@ def logs(
             raise ConfigError("NAME", f"no log of '{name}', {relative_to(Path.cwd(), folder)} is empty")
         raise unknown_name("NAME", f"no log of '{name}'", name, known)
     readers = [_LogReader(path, last) for one, path in known.items() if name in (None, one)]
-    width = max((len(reader.name) for reader in readers), default=0)
+    if as_json and not follow:
+        terminal.print_json([{"name": one.name, "line": line} for one in readers for line in one.new_lines()])
+        return
     if not readers:
         terminal.print_line(f"no logs in {relative_to(Path.cwd(), folder)}")
+    width = 0 if name is not None else max((len(reader.name) for reader in readers), default=0)
     while readers:
         for reader in readers:
-            mark = "" if name is not None else f"{reader.name:<{width}} | "
+            mark = f"{reader.name:<{width}} | " if width else ""
             for line in reader.new_lines():
                 terminal.print_outcome(f"{mark}{line}", {"name": reader.name, "line": line}, as_json=as_json)
         if not follow:

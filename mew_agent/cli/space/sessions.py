@@ -49,7 +49,7 @@ def show(
     agent: AgentArgument,
     *,
     last: Annotated[int, option("--last, -n N", "Number of newest items to print.", min=1)] = 20,
-    as_json: Annotated[bool, option("--json", "Print JSON Lines, one object per item.")] = False,
+    as_json: JsonOption = False,
     space_dir: FolderOption = None,
 ) -> None:
     """Print the newest items of a conversation.
@@ -57,10 +57,9 @@ def show(
     Includes what a compaction removed from the context.
     """
     (items,) = _ask(lambda store: store.items(last), _file(agent, space_dir))
-    for item in items:
-        if as_json:
-            terminal.print_json(asdict(item))
-            continue
+    if as_json:
+        terminal.print_json([asdict(item) for item in items])
+    for item in () if as_json else items:
         who = f"{item.role} ({item.name})" if item.name else item.role
         calls = "".join(f" [calls {call.name} {call.arguments}]" for call in item.tool_calls)
         terminal.print_line(indented(f"{item.at}  {who}: {item.content}{calls}"))
@@ -112,7 +111,7 @@ def prune(
     megabytes: Annotated[
         int | None, option("--megabytes N", "Remove the oldest until the file has at most N megabytes.", min=1)
     ] = None,
-    as_json: Annotated[bool, option("--json", "Print JSON Lines, one object per agent.")] = False,
+    as_json: JsonOption = False,
     space_dir: FolderOption = None,
 ) -> None:
     """Remove old parts of stored conversations.
@@ -124,10 +123,12 @@ def prune(
         raise ConfigError("--days, --megabytes", "both are missing", "one of them, or both")
     limits = StoreLimits(days, None if megabytes is None else megabytes * 1024 * 1024)
     files = _files(space_dir) if agent is None else [_file(agent, space_dir)]
-    for path, done in zip(files, _ask(lambda store: store.prune(limits), *files), strict=True):
+    pruned = list(zip(files, _ask(lambda store: store.prune(limits), *files), strict=True))
+    if as_json:
+        terminal.print_json([{"agent": path.stem, **asdict(done)} for path, done in pruned])
+    for path, done in () if as_json else pruned:
         freed = (done.bytes_before - done.bytes_after) // 1024
-        text = f"{path.stem}: removed {done.items:,} items and {done.calls:,} calls, {freed:,} kilobytes"
-        terminal.print_outcome(text, {"agent": path.stem, **asdict(done)}, as_json=as_json)
+        terminal.print_line(f"{path.stem}: removed {done.items:,} items and {done.calls:,} calls, {freed:,} kilobytes")
 
 
 def _files(space_dir: Path | None) -> list[Path]:

@@ -118,10 +118,9 @@ def _unknown_recipients(config: SpaceConfig, path: Path) -> Iterator[str]:
 
 def _recipients(config: SpaceConfig) -> Iterator[tuple[tuple[int | str, ...], Sequence[str]]]:
     """Yield each list of recipients with its place."""
-    routing = config.defaults.routing.default_to
-    yield from ((("defaults", "routing", "default_to", kind), names) for kind, names in routing.items())
+    yield ("defaults", "routing", "default_to", kinds.CHAT), config.defaults.routing.default_to.get(kinds.CHAT, ())
     for name, one in config.participants.items():
-        yield from ((("participants", name, "default_to", kind), names) for kind, names in one.default_to.items())
+        yield ("participants", name, "default_to", kinds.CHAT), one.default_to.get(kinds.CHAT, ())
         for index, capability in enumerate(one.capabilities or ()):
             to = (capability.to,) if isinstance(capability.to, str) else capability.to or ()
             yield ("participants", name, "capabilities", index, "to"), to

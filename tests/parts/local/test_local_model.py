@@ -94,7 +94,7 @@ def test_agents_of_a_space_share_one_server_that_ends_with_it(reader: Reader, tm
     server = psutil.Process(run.pids.model)
     asked = [reader.run(f"mew chat {name} 'Is snow white? Answer in one word.'") for name in ("coder", "editor")]
     assert [one.code for one in asked] == [0, 0]
-    rows = [json.loads(line) for line in reader.run("mew status --json").out.splitlines()]
+    rows = json.loads(reader.run("mew status --json").out)
     contexts = [row["status"]["context"] for row in rows if row["id"] in ("coder", "editor")]
     assert [one["basis"] for one in contexts] == ["reported", "reported"]
     assert {one["model"] for one in contexts} == {"SmolLM2-135M-Instruct"}

@@ -82,8 +82,8 @@ class Surfaces:
 
         table = (await mew("status", *seat(gateway))).out
         shown["mew status"] = _of_row(next(line for line in table.splitlines() if line.startswith(agent)), figure[1])
-        lines = (await mew("status", "--json", *seat(gateway))).out.splitlines()
-        entry = next(one for one in map(json.loads, lines) if one["id"] == agent)
+        entries = json.loads((await mew("status", "--json", *seat(gateway))).out)
+        entry = next(one for one in entries if one["id"] == agent)
         shown["mew status --json"] = (entry["status"].get("tokens"), entry["basis"])
 
         metrics = (await self.http.get(f"{gateway.url}/metrics", headers=ada)).text

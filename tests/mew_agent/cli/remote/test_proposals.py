@@ -16,6 +16,8 @@ from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
 from mew_agent.agent.agent import Agent
+from mew_agent.cli.main import command_line
+from mew_agent.cli.remote.permissions import complete_proposals
 from mew_agent.config.agent_config import AgentConfig
 from mew_agent.errors import NotAccepted
 from mew_agent.participant.events import ProposalMade
@@ -163,7 +165,7 @@ async def test_a_listed_proposal_is_approved_by_the_beginning_of_its_id(waiting:
     assert first.startswith(f"{name}  coder proposes files/write, ")
     assert first.endswith("; ada may approve")
     assert parameters == '  {"path": "a.txt"}'
-    (entry,) = map(json.loads, (await mew("proposals", "--json", *seat(waiting.gateway, "bob"))).out.splitlines())
+    (entry,) = json.loads((await mew("proposals", "--json", *seat(waiting.gateway, "bob"))).out)
     assert (entry["from"], entry["may_fulfil"], len(name)) == ("coder", ["ada"], 8)
     refused = await mew("approve", name, *seat(waiting.gateway, "bob"))
     assert (refused.code, waiting.written) == (2, [])
@@ -174,6 +176,30 @@ async def test_a_listed_proposal_is_approved_by_the_beginning_of_its_id(waiting:
     assert (await mew("proposals", *seat(waiting.gateway))).out == "no proposal is open\n"
     again = await mew("approve", name, *seat(waiting.gateway))
     assert (again.code, again.err) == (2, f"mew: {name}: no open proposal has this id (open: none)\n")
+
+
+@pytest.mark.parametrize("name", [(), ("coder",)], ids=["no name", "proposer"])
+async def test_only_open_proposal_is_shown_whole_and_approved(waiting: Waiting, name: tuple[str, ...]) -> None:
+    approved = await mew("approve", *name, *seat(waiting.gateway))
+    (short, *_), *_ = map(str.split, approved.out.splitlines())
+    assert f"{short}  coder proposes files/write" in approved.out
+    assert approved.out.endswith("approved: coder gets the answer of files/write\n")
+    await waiting.answered()
+    again = await mew("approve", *name, *seat(waiting.gateway))
+    assert again.code == 2
+    assert "open" in again.err
+
+
+async def test_tab_completes_ids_and_proposers(waiting: Waiting) -> None:
+    keys = ("gateway", "space", "participant", "token")
+    options = dict(zip(keys, seat(waiting.gateway)[1::2], strict=True))
+    context = command_line().make_context("mew", ["version"], resilient_parsing=True)
+    context.params = options
+    with anyio.fail_after(PATIENCE_SECONDS):
+        found = await anyio.to_thread.run_sync(complete_proposals, context, "")
+    names = dict(found)
+    assert names["coder"] == "its only open proposal"
+    assert [text for name, text in found if name != "coder"] == ["coder: files/write"]
 
 
 async def test_a_rejected_proposal_gives_the_reason_to_the_agent(waiting: Waiting) -> None:

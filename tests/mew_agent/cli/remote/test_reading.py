@@ -43,7 +43,7 @@ async def test_history_prints_the_newest_envelopes_that_match(gateway: RunningGa
     assert more == [" " * 10 + line for line in ("## ada, now", "", "Yes.")]
     assert re.fullmatch(r"\d\d:\d\d:\d\d  coder to ada: Two\.\[2J", first)
     assert second.endswith("  coder to ada: Three.")
-    assert [json.loads(line)["payload"] for line in statuses.out.splitlines()] == [{"messages_in_context": 3}]
+    assert [one["payload"] for one in json.loads(statuses.out)] == [{"messages_in_context": 3}]
     assert (of_nobody.code, of_nobody.out) == (2, "")
     assert of_nobody.err.startswith("mew: no participant 'ghost' in space 'review'")
     assert len(everything.out.splitlines()) >= 4
@@ -101,7 +101,7 @@ async def test_tools_are_listed_by_participant() -> None:
             forbidden = await mew("tools", *seat(gateway, "guest"))
     assert listed.out == "files\n  read_file  Read a file.\n"
     assert listed.err == "mew: no answer in 2 s from mute\n"
-    (tool,) = map(json.loads, of_files.out.splitlines())
+    (tool,) = json.loads(of_files.out)
     assert (tool["participant"], tool["name"], tool["inputSchema"]["required"]) == ("files", "read_file", ["path"])
     assert silent.code == 4
     assert "mute" in silent.err

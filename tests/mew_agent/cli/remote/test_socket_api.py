@@ -86,7 +86,7 @@ async def test_commands_join_for_as_long_as_they_need(gateway: RunningGateway, f
         shown = await mew("status", *flags)
         assert "60 of ~100" in shown.out
         assert (await mew("tools", *flags)).out == "no participant offers a tool\n"
-        entries = [json.loads(line) for line in (await mew("status", "--json", *flags)).out.splitlines()]
+        entries = json.loads((await mew("status", "--json", *flags)).out)
         assert {one["id"]: one.get("status", {}).get("tokens") for one in entries} == {"ada": None, "coder": 60}
 
 

@@ -37,7 +37,7 @@ async def test_every_surface_shows_the_figure_and_how_it_is_known(gateway: Runni
     assert "77%" in lines[2]
     assert f" {basis.replace('_', ' ')} " in lines[2]
     assert (outcome.code, outcome.err) == (0, "")
-    entry = next(one for one in map(json.loads, as_json.out.splitlines()) if one["id"] == "coder")
+    entry = next(one for one in json.loads(as_json.out) if one["id"] == "coder")
     over_http = next(one for one in json.loads(board.model_dump_json())["participants"] if one["id"] == "coder")
     for shown in (entry, over_http):
         assert (shown["status"]["tokens"], shown["status"]["context"]["basis"]) == (98_412, basis)
@@ -57,12 +57,12 @@ async def test_a_history_without_reports_says_so(gateway: RunningGateway) -> Non
     assert outcome.err == "mew: no participant has reported a context window in this time\n"
 
 
-async def test_json_prints_one_line_per_participant(gateway: RunningGateway) -> None:
+async def test_json_lists_each_participant(gateway: RunningGateway) -> None:
     async with joined(gateway, "coder") as client:
         await status(client, **FULL, own_metric=7)
         await reported(gateway)
         outcome = await mew("status", "--json", *seat(gateway))
-    entries = {entry["id"]: entry for entry in map(json.loads, outcome.out.splitlines())}
+    entries = {entry["id"]: entry for entry in json.loads(outcome.out)}
     assert set(entries) == {"ada", "guest", "coder"}
     assert entries["coder"]["status"]["tokens"] == 98_412
     assert entries["coder"]["status"]["context"]["basis"] == "reported"
@@ -196,7 +196,7 @@ async def test_what_needs_you_stands_above_the_board(gateway: RunningGateway) ->
     words = "coder cannot reach its model at http://localhost:1/v1 (refused), "
     assert shown.out.splitlines()[1].startswith(f"NEEDS YOU   {words}")
     assert "mew restart coder" in shown.out
-    (needed,) = next(one for one in map(json.loads, as_json.out.splitlines()) if one["id"] == "coder")["attention"]
+    (needed,) = next(one for one in json.loads(as_json.out) if one["id"] == "coder")["attention"]
     assert (needed["kind"], needed["level"]) == ("model_unreachable", "blocking")
 
 

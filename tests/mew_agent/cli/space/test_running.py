@@ -37,7 +37,7 @@ async def test_the_last_lines_of_each_log_are_printed(logs: Path) -> None:
         "gateway | listening [31m",
     ]
     assert (await mew("logs", "coder", "-n", "1")).out == "line 19999\n"
-    assert (await mew("logs", "coder", "-n", "1", "--json")).out == '{"name":"coder","line":"line 19999"}\n'
+    assert (await mew("logs", "coder", "-n", "1", "--json")).out == '[{"name":"coder","line":"line 19999"}]\n'
     wrong = await mew("logs", "codr")
     assert "no log of 'codr' (did you mean 'coder'?)" in wrong.err
     assert wrong.code == 2

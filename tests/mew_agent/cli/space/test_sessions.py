@@ -55,7 +55,8 @@ async def test_the_newest_items_are_shown(tmp_path: Path) -> None:
 async def test_an_export_holds_every_item(tmp_path: Path) -> None:
     file = tmp_path / "out.jsonl"
     shown = await mew("sessions", "show", "coder", "--json", "-d", str(tmp_path))
-    assert (await mew("sessions", "export", "coder", "-d", str(tmp_path))).out == shown.out
+    exported = (await mew("sessions", "export", "coder", "-d", str(tmp_path))).out
+    assert [json.loads(line) for line in exported.splitlines()] == json.loads(shown.out)
     assert '"content":"One."' in shown.out
     assert (await mew("sessions", "export", "coder", "-o", str(file), "-d", str(tmp_path))).code == 0
     assert [json.loads(line)["content"] for line in file.read_text().splitlines()] == ["One.", "Two.", "Three."]
