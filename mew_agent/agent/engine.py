@@ -128,6 +128,8 @@ class Answering(ABC):
     """The name of the error that ended the turn."""
     on_read: Callable[[Sequence[Envelope]], Awaitable[None]]
     """Notes that a prompt with these messages was read; for engines whose history is kept elsewhere."""
+    problem: str | None = None
+    """Why the answer reports a failure."""
 
     @property
     def spent(self) -> tuple[int, int]:

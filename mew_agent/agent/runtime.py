@@ -16,6 +16,7 @@ from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
 from mew_protocol.join import DeliveryRequest
 from mew_protocol.json_values import objects_at, value_at
+from mew_protocol.payloads.chat import ChatFailure
 from mew_protocol.payloads.mcp import proposals_in
 from mew_protocol.payloads.system import SpaceFacts
 from mew_protocol.status_word import status_word
@@ -32,7 +33,7 @@ from mew_agent.agent.staggering import StaggeredCompactions
 from mew_agent.context.receipts import MessageKey
 from mew_agent.context.store import InboxChange, Store, StoredChat
 from mew_agent.conversation.texts import GAVE_UP, TOO_OLD
-from mew_agent.errors import GatewayError, NotConfirmed, NotConnected, NotPermitted
+from mew_agent.errors import GatewayError, MewAgentError, NotConfirmed, NotConnected, NotPermitted
 from mew_agent.participant.dispatcher import Hooks
 from mew_agent.participant.messenger import REFUSED_TEXT
 from mew_agent.participant.participant import Participant
@@ -61,8 +62,14 @@ class ChatTurn:
     """A question from before the start of the process that is older than this is declined."""
     instead: str | None = None
     """The text to send instead of an answer, if any."""
+    failure: ChatFailure | None = None
+    """Why the text that is sent is no answer."""
     _scope: anyio.CancelScope = field(init=False, default_factory=anyio.CancelScope)
     _cancel_reason: str | None = None
+
+    def decline(self, code: str, text: str) -> None:
+        """Send this text instead of an answer."""
+        self.instead, self.failure = text, ChatFailure(code=code, problem=text)
 
     def cancel(self, reason: str) -> None:
         """Stop the turn; no answer is sent."""
@@ -100,7 +107,7 @@ class ChatTurn:
             if not chat.names(self.me.id):
                 await self.inbox.remember(self.question)
                 return
-            self.instead = TOO_OLD.format(age=f"more than {self.max_age_seconds / 3600:g} h")
+            self.decline("too_old", TOO_OLD.format(age=f"more than {self.max_age_seconds / 3600:g} h"))
             await self._send_answer(chat)
             return
         # A chat that an earlier process began has the remarks before it in the context already.
@@ -117,20 +124,22 @@ class ChatTurn:
 
         Returns when the answer is confirmed or the turn is cancelled.
         """
-        instead, was_begun, name_of = self.instead, self.question.state == "answering", self.inbox.id_for
+        was_begun, name_of = self.question.state == "answering", self.inbox.id_for
         if self.question.state != "queued" and self.question.attempts:
             opened, concluded = name_of(self.question, "reasoning"), name_of(self.question, "conclusion")
             await self.reasoning.conclude_for_killed_process(
                 opened, concluded, self.question.answer, continues=was_begun
             )
         if was_begun and self.question.attempts >= MAX_ATTEMPTS:
-            instead = GAVE_UP.format(count=self.question.attempts)
-        if instead is not None:
-            self.question = await self.inbox.update(replace(self.question, state="answered", answer=instead))
+            self.decline("killed", GAVE_UP.format(count=self.question.attempts))
+        if self.instead is not None:
+            self.question = await self.inbox.update(replace(self.question, state="answered", answer=self.instead))
         if self.question.state in ("queued", "answering"):
             await self._make_answer(chat, was_begun=was_begun)
         if self.question.answer is not None:
             payload = {"text": self.question.answer, **await self.answering.report(self.question)}
+            if self.failure is not None:
+                payload["failure"] = self.failure.model_dump()
             name = name_of(self.question, "answer")
             await self.reasoning.send(kinds.CHAT, payload, ANSWER_SECONDS, to=chat.sender, id=name)
 
@@ -149,13 +158,20 @@ class ChatTurn:
                 answer = await answering.make()
             if self._scope.cancelled_caught and self._cancel_reason is None:
                 answer = await answering.timed_out()
+                self.failure = ChatFailure(
+                    code="timeout", problem=f"no answer within {answering.max_seconds:g} seconds"
+                )
         except GatewayError:
             raise
         except Exception as error:  # the sender waits for an answer, whatever failed
             answer = await answering.failed(error)
+            problem = str(error) if isinstance(error, MewAgentError) else type(error).__name__
+            self.failure = ChatFailure(code="failed", problem=answering.problem or problem)
         finally:
             with anyio.CancelScope(shield=True):
                 await answering.end()
+        if answering.problem is not None and self.failure is None:
+            self.failure = ChatFailure(code="failed", problem=answering.problem)
         if answer is None:
             self.question = replace(self.question, state="cancelled")  # only the conclusion is tried again
             await self.inbox.mark_cancelled()
@@ -322,7 +338,7 @@ class AgentRuntime(Hooks):
             await self.headroom.count_queued()
             sender, before = chat.envelope.sender, turn.answering.spent
             if chat.state == "queued" and (problem := self._budgets.refusal(sender)) is not None:
-                turn.instead = REFUSED_TEXT.format(problem=problem)
+                turn.decline("refused", REFUSED_TEXT.format(problem=problem))
             try:
                 is_done = await turn.attempt()
             finally:

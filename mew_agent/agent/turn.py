@@ -121,7 +121,6 @@ class ConversationAnswer(Answering):
         self._refused: dict[str, str] = {}
         """Why calls were refused, by the name of the tool."""
         self._began_at: str | None = None
-        self._problem: str | None = None
         self._had_failed = False
 
     @property
@@ -174,7 +173,7 @@ class ConversationAnswer(Answering):
             since = next((item.at for item in history.items if item.seq >= question.first_seq), timestamp())
         calls = await self.conversation.state.store.calls(MAX_REPORTED_CALLS)
         report = turn_report([call for call in calls if call.at >= since], self._session.key[1], status)
-        report = report.model_copy(update={"is_new": self._session.is_new, "problem": self._problem})
+        report = report.model_copy(update={"is_new": self._session.is_new, "problem": self.problem})
         self._session.is_new = False
         return {"turn": report.model_dump(mode="json", exclude_none=True)}
 
@@ -294,7 +293,7 @@ class ConversationAnswer(Answering):
         """Announce a failure in the status. Returns the text for the sender of the chat."""
         conversation = self.conversation
         self.failure = type(error).__name__
-        self._problem = str(error) if isinstance(error, MewAgentError) else type(error).__name__
+        self.problem = str(error) if isinstance(error, MewAgentError) else type(error).__name__
         match error:
             case ModelError():
                 logger.warning("%s [request %s]", error, error.request_id or "id unknown")

@@ -60,7 +60,8 @@ def chat(
 
     `mew chat PARTICIPANT - < FILE` sends a text file. Ctrl-C cancels the question.
 
-    Exits with code 1 if the agent answers that it failed, for instance because it cannot reach its model.
+    Exits with code 1 if the agent answers that it failed, for instance because it cannot reach its model. With --json
+    the key `failure` says why.
     """
     text = " ".join(words_typed)
     if text == "-":
@@ -78,8 +79,9 @@ def chat(
         _, body = next(sent.answers(kinds.CHAT, accept_uncorrelated=True))
         outcome = {"participant": request.target, **body}
         terminal.print_outcome(str(body.get("text") or ""), outcome, as_json=request.as_json)
-        # An agent reports why it failed before it sends the answer about it.
-        return ExitCode.DONE if words.failure(sent.last_status) is None else ExitCode.FAILED
+        # An agent of another implementation reports why it failed before it sends the answer about it.
+        has_failed = body.get("failure") is not None or words.failure(sent.last_status) is not None
+        return ExitCode.FAILED if has_failed else ExitCode.DONE
 
 
 @with_option_groups

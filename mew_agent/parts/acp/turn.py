@@ -86,6 +86,7 @@ class AcpAnswer(Answering):
             response = await self._prompt(text, self._was_begun)
             await self._note_read()
         if self._failure is not None:
+            self.problem = self._failure
             return FAILED.format(problem=self._failure)
         self._turn_tokens = spent_tokens(response.get("usage"))
         written = "".join(self.texts).strip() or EMPTY

@@ -64,6 +64,17 @@ class TurnReport(Payload):
     status: Status | None = None
 
 
+class ChatFailure(Payload):
+    """Why a chat is not the answer that was asked for.
+
+    `code` is `failed`, `timeout`, `killed` (the program ended several times while it answered), `too_old` or
+    `refused`. `problem` says why, for people.
+    """
+
+    code: str = Field(min_length=1)
+    problem: str = ""
+
+
 class Chat(Payload, kind=kinds.CHAT):
     """A message. `format` is `plain` or `markdown`. The other keys are extensions.
 
@@ -71,7 +82,8 @@ class Chat(Payload, kind=kinds.CHAT):
     names the conversation in which an agent answers, one of the sender's own; the answer then carries `turn`.
     `response_format` has the shape of OpenAI's parameter and applies to that answer. `deliver` says how to deliver an
     earlier chat of the sender that the agent holds; `correlation_id` names it. `would_overflow` says that a chat is
-    held, and why. `receipts` asks for one `chat/acknowledge` with each change of its receipt.
+    held, and why. `receipts` asks for one `chat/acknowledge` with each change of its receipt. `failure` marks a chat in
+    which an agent says that it cannot answer.
     """
 
     text: str = Field(min_length=1)
@@ -83,6 +95,7 @@ class Chat(Payload, kind=kinds.CHAT):
     deliver: Delivery | None = None
     would_overflow: Fit | None = None
     receipts: bool | None = None
+    failure: ChatFailure | None = None
 
 
 class Acknowledge(Payload, kind=kinds.CHAT_ACKNOWLEDGE):

@@ -143,10 +143,12 @@ class _Document:
                 self._refuse_duplicates(self._root, set())
             self.value: Any = loader.construct_document(self._root) if self._root is not None else {}
         except yaml.MarkedYAMLError as error:
-            if (mistake := explained(text, error)) is not None:
-                raise SpaceConfigError(path, mistake.problem, mistake.line + 1, mistake.column + 1) from None
             details = " ".join(part for part in (error.context, error.problem) if part) or "cannot be parsed"
-            raise self._error(f"invalid YAML: {details}", error.problem_mark or error.context_mark) from None
+            mark = error.problem_mark or error.context_mark
+            mistake = explained(text, details, mark.line, mark.column) if mark is not None else None
+            if mistake is not None:
+                raise SpaceConfigError(path, mistake.problem, mistake.line + 1, mistake.column + 1) from None
+            raise self._error(f"invalid YAML: {details}", mark) from None
         except yaml.reader.ReaderError as error:
             before = text[: error.position]
             position = before.count("\n") + 1, len(before) - before.rfind("\n")

@@ -6,8 +6,6 @@ Owns the words for mistakes that a YAML parser reports elsewhere or in its own t
 import re
 from typing import NamedTuple
 
-import yaml
-
 _STAR = re.compile(r"\*[^\s,\]}]*")
 _KEY_ONLY = re.compile(r"(?P<indent> *)(?P<key>[\w.-]+)\s*(?:#.*)?")
 _KEY_AND_VALUE = re.compile(r"(?P<indent> *)(?P<key>[A-Za-z_][\w-]*) +(?P<value>[^\s#:{}\[\],&*!|>%@`\"'-][^:]*)")
@@ -21,27 +19,27 @@ class Mistake(NamedTuple):
     column: int
 
 
-def explained(text: str, error: yaml.MarkedYAMLError) -> Mistake | None:
-    """Return a mistake in plain words; None if the parser's words have to do."""
-    mark = error.problem_mark or error.context_mark
-    if mark is None:
-        return None
-    lines, problem = text.splitlines(), error.problem or ""
-    if error.context == "while scanning an alias" or problem.startswith("found undefined alias"):
-        at = (error.context_mark or mark) if error.context else mark
-        found = _STAR.match(lines[at.line][at.column :]) if at.line < len(lines) else None
-        star = found[0] if found else "*"
-        return Mistake(f'{star} needs quotes; write "{star}"', at.line, at.column)
+def explained(text: str, problem: str, line: int, column: int) -> Mistake | None:
+    """Return a mistake in plain words; None if the parser's words have to do.
+
+    `problem` is the parser's text, with its context; `line` and `column` are the place, counted from 0.
+    """
+    lines = text.splitlines()
+    if "scanning an alias" in problem or "undefined alias" in problem:
+        before = lines[line][: column + 1] if line < len(lines) else ""
+        begin = before.rfind("*")
+        found = _STAR.match(lines[line][begin:]) if begin >= 0 else None
+        return Mistake(f'{found[0]} needs quotes; write "{found[0]}"', line, begin) if found else None
     if "'\\t'" in problem:
-        return Mistake("a tab; indent with spaces", mark.line, mark.column)
-    if problem.startswith(("could not find expected ':'", "mapping values are not allowed")):
-        return _missing_colon(lines, mark)
+        return Mistake("a tab; indent with spaces", line, column)
+    if "could not find expected ':'" in problem or "mapping values are not allowed" in problem:
+        return _missing_colon(lines, line, column)
     return None
 
 
-def _missing_colon(lines: list[str], mark: yaml.Mark) -> Mistake | None:
+def _missing_colon(lines: list[str], line_stopped: int, column: int) -> Mistake | None:
     """Find the line without a colon: the one that the parser stopped at, or one before it."""
-    at = min(mark.line, len(lines) - 1)
+    at = min(line_stopped, len(lines) - 1)
     for number in range(at, max(-1, at - 20), -1):
         line = lines[number]
         if not line.strip() or line.lstrip().startswith("#"):
@@ -51,7 +49,7 @@ def _missing_colon(lines: list[str], mark: yaml.Mark) -> Mistake | None:
         if (found := _KEY_AND_VALUE.fullmatch(line)) is not None:
             return Mistake(colon_hint(line).removeprefix("; "), number, len(found["indent"]))
         if number == at and line.count(": ") > 1:
-            return Mistake("a text with ': ' needs quotes", number, mark.column)
+            return Mistake("a text with ': ' needs quotes", number, column)
     return None
 
 

@@ -1,6 +1,7 @@
 """`mew chat`."""
 
 import io
+import json
 from pathlib import Path
 
 import pytest
@@ -140,3 +141,16 @@ async def test_chat_with_an_mcp_server_does_not_wait_for_an_answer(tmp_path: Pat
         assert (await files.until("chat"))["payload"]["text"] == "hello"
     said = "'files' offers tools and does not answer chats; `mew tools files` lists them"
     assert (outcome.code, outcome.out, outcome.err) == (4, "", f"mew: {said}\n")
+
+
+async def test_answer_with_a_failure_exits_with_code_1(gateway: RunningGateway) -> None:
+    failure = {"code": "killed", "problem": "its program was killed"}
+
+    async def fails(client: Client, request: Message) -> None:
+        payload = {"text": "I cannot answer.", "failure": failure}
+        await client.send_envelope("chat", payload, to=[request["from"]], correlation_id=[request["id"]])
+
+    async with answering(gateway, "coder", fails):
+        outcome = await mew("chat", "coder", "go", "--json", *seat(gateway))
+    assert outcome.code == 1
+    assert json.loads(outcome.out)["failure"] == failure
