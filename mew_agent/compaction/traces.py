@@ -44,10 +44,17 @@ class _Stated:
         lines = "\n".join(_flat(line) for line in text.splitlines() if not line.startswith("#"))
         self._text = f"\n{lines}\n"
         self._grams = {self._text[at : at + _GRAM] for at in range(len(self._text))}
+        self._known: dict[str, bool] = {}
+        """What was searched for: a short sentence that is repeated is compared with every place that it begins at."""
 
     def holds(self, sentence: str) -> bool:
         """Return whether the sentence is there as a whole, not as a part of another one."""
         sentence = _flat(sentence)
+        if sentence not in self._known:
+            self._known[sentence] = self._find(sentence)
+        return self._known[sentence]
+
+    def _find(self, sentence: str) -> bool:
         words = sentence.rstrip(_STOPS) or sentence
         # Most sentences of a long history end here, without a search.
         if any(words[at : at + _GRAM] not in self._grams for at in range(0, len(words) - _GRAM + 1, _GRAM)):

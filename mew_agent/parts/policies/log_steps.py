@@ -6,6 +6,7 @@ policies.
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn, get_args
@@ -141,7 +142,7 @@ def _no_number(text: str) -> NoReturn:
 def _once_each(pairs: list[tuple[str, object]]) -> dict[str, object]:
     value = dict(pairs)
     if len(value) != len(pairs):
-        twice = next(key for key in value if [name for name, _ in pairs].count(key) > 1)
+        [(twice, _)] = Counter(name for name, _ in pairs).most_common(1)
         raise BadStep(f"'{twice}' is given twice")
     return value
 
