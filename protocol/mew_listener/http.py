@@ -50,6 +50,13 @@ CLOSE_SECONDS = 5.0
 PAUSE_BYTES = 64 * 1024
 """Nothing is read while the application has this many bytes of a body waiting."""
 
+MAX_EVENTS_A_TURN = 64
+"""How many parts of requests of one connection are read before other connections get a turn."""
+
+SMALL_CHUNK_BYTES = 64
+MAX_SMALL_CHUNKS = 1_000
+"""How many smaller chunks a body may have: each costs as much as a large one."""
+
 Message = MutableMapping[str, Any]
 
 
@@ -77,6 +84,10 @@ class HttpConnection(asyncio.Protocol):
         self._is_refused = False
         """Whether nothing that arrives is read any more."""
         self._is_read_paused = False
+        """Whether the application or the client's next request waits."""
+        self._has_unread = False
+        """Whether data that has arrived waits for the next turn of the event loop."""
+        self._small_chunks = 0
         self._is_head = False
         self.writable = asyncio.Event()
         self.writable.set()
@@ -104,8 +115,9 @@ class HttpConnection(asyncio.Protocol):
                 self._set_deadline(self.server.options.header_seconds)
             self._header_bytes += len(data)
         self._h11.receive_data(data)
-        self._read_events()
-        self._hold()
+        if not self._has_unread:
+            self._read_events()
+            self._hold()
 
     def eof_received(self) -> bool:
         return False  # the transport closes: a client that has sent its end reads nothing more
@@ -147,37 +159,59 @@ class HttpConnection(asyncio.Protocol):
     # Reading
 
     def _read_events(self) -> None:
-        while not self._is_refused:
-            try:
-                event = self._h11.next_event()
-            except h11.RemoteProtocolError as error:
-                log.warning("invalid HTTP request: %s", error)
-                self._refuse(error.error_status_hint, "invalid_request", "invalid HTTP request")
+        for _ in range(MAX_EVENTS_A_TURN):
+            if self._is_refused or not self._read_event():
                 return
-            if event is h11.NEED_DATA:
-                return
-            if event is h11.PAUSED:  # further requests wait for the end of this one
-                self._header_bytes = len(self._h11.trailing_data[0])
-                self.pause_reading()
-                return
-            exchange = self._exchange
-            if isinstance(event, h11.Request):
-                self._begin(event)
-            elif isinstance(event, h11.Data) and exchange is not None:
-                exchange.add_body(bytes(event.data))
-                self._check_size(exchange.body_bytes)
-            elif isinstance(event, h11.EndOfMessage):
-                if exchange is not None:
-                    exchange.end_body()
-                elif self._h11.our_state is h11.DONE:  # the rest of a request that is answered already
-                    self._start_next()
-            elif isinstance(event, h11.ConnectionClosed):
-                return
+        self._has_unread = True
+        self.transport.pause_reading()
+        self.server.loop.call_soon(self._read_rest)
+
+    def _read_rest(self) -> None:
+        self._has_unread = False
+        if self.transport.is_closing():
+            return
+        self._read_events()
+        self._hold()
+        if not (self._has_unread or self._is_read_paused or self.transport.is_closing()):
+            self.transport.resume_reading()
+
+    def _read_event(self) -> bool:
+        """Handle the next part of a request. Returns False if there is none, or if it has to wait."""
+        try:
+            event = self._h11.next_event()
+        except h11.RemoteProtocolError as error:
+            log.warning("invalid HTTP request: %s", error)
+            self._refuse(error.error_status_hint, "invalid_request", "invalid HTTP request")
+            return False
+        if event is h11.PAUSED:  # further requests wait for the end of this one
+            self._header_bytes = len(self._h11.trailing_data[0])
+            self.pause_reading()
+        elif isinstance(event, h11.Request):
+            self._begin(event)
+        elif isinstance(event, h11.Data):
+            self._add_body(bytes(event.data))
+        elif isinstance(event, h11.EndOfMessage):
+            self._end_body()
+        return isinstance(event, h11.Request | h11.Data | h11.EndOfMessage)
+
+    def _add_body(self, data: bytes) -> None:
+        self._small_chunks += len(data) < SMALL_CHUNK_BYTES
+        if self._small_chunks > MAX_SMALL_CHUNKS:
+            self._refuse(HTTPStatus.BAD_REQUEST, "invalid_request", "body: too many small chunks")
+        elif self._exchange is not None:
+            self._exchange.add_body(data)
+            self._check_size(self._exchange.body_bytes)
+
+    def _end_body(self) -> None:
+        if self._exchange is not None:
+            self._exchange.end_body()
+        elif self._h11.our_state is h11.DONE:  # the rest of a request that is answered already
+            self._start_next()
 
     def _begin(self, event: h11.Request) -> None:
         headers = [(name, value) for name, value in event.headers]
         self._count_for(self.server.client_of(self.client, headers))
-        self._header_bytes, self._is_head = 0, event.method == b"HEAD"
+        self._header_bytes, self._small_chunks, self._is_head = 0, 0, event.method == b"HEAD"
         raw_path, _, query = event.target.partition(b"?")
         scope: dict[str, Any] = {
             "type": "http",
@@ -241,13 +275,14 @@ class HttpConnection(asyncio.Protocol):
         """Read nothing more until `resume_reading`."""
         if not self._is_read_paused and not self.transport.is_closing():
             self._is_read_paused = True
-            self.transport.pause_reading()
+            if not self._has_unread:
+                self.transport.pause_reading()
 
     def resume_reading(self) -> None:
         """Read again."""
         if self._is_read_paused:
             self._is_read_paused = False
-            if not self.transport.is_closing():
+            if not (self._has_unread or self.transport.is_closing()):
                 self.transport.resume_reading()
 
     # Writing
@@ -280,7 +315,8 @@ class HttpConnection(asyncio.Protocol):
 
     def _start_next(self) -> None:
         self._h11.start_next_cycle()
-        self._read_events()  # a client may send several requests at once
+        if not self._has_unread:
+            self._read_events()  # a client may send several requests at once
 
     def fail(self) -> None:
         """Close the connection after an application that failed, or ended in the middle of its response."""

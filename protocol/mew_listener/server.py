@@ -17,6 +17,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope
 
 from mew_listener.accepting import Acceptor
+from mew_listener.allowance import Allowances
 from mew_listener.descriptors import raise_limit
 from mew_listener.http import BREAK_OFF, HttpConnection
 from mew_listener.log_budget import bounded_logs
@@ -61,6 +62,8 @@ class ListenerOptions:
     websocket: WebSocketOptions | None = None
     tls: ssl.SSLContext | None = None
     proxies: TrustedProxies = field(default_factory=TrustedProxies)
+    allowances: Allowances = field(default_factory=Allowances)
+    """Of the clients that join over WebSocket."""
     describe_error: DescribeError = describe_error
 
 
@@ -78,6 +81,7 @@ class Server:
             per_address=options.connections_per_address,
             total_bytes=options.total_bytes,
         )
+        self.allowances = options.allowances
         self._tasks: set[asyncio.Task[None]] = set()
         self._acceptor: Acceptor | None = None
 

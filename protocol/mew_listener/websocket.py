@@ -12,6 +12,7 @@ import asyncio
 import logging
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -117,7 +118,10 @@ class WebSocketConnection(asyncio.Protocol):
         self.address, self._is_secure = http.address, http.scheme == "https"
         self._protocol = ServerProtocol(max_size=options.max_bytes, logger=log)
         self.channel: Any = None  # a `WebSocketChannel` from the handshake until the connection is lost
-        self._is_joined = False
+        self._client: str | None = None
+        """Who has joined."""
+        self._is_resting = False
+        """Whether nothing is read because the client has spent its part of the time."""
         self._unjoined_bytes = 0
         self._is_over = False
         """Whether the application knows that the connection is over."""
@@ -166,9 +170,9 @@ class WebSocketConnection(asyncio.Protocol):
         """True after a close frame was sent or received, or the connection was lost."""
         return self._is_over or self.transport.is_closing()
 
-    def admit(self) -> None:
-        """Lift the limits of a stranger: the client has joined."""
-        self._is_joined = True
+    def admit(self, client: str) -> None:
+        """Lift the limits of a stranger: this client has joined. All its connections share its part of the time."""
+        self._client = client
         self._server.unjoined.leave(self, self.address)
 
     def close_with(self, code: int, reason: str) -> None:
@@ -185,10 +189,10 @@ class WebSocketConnection(asyncio.Protocol):
     # Called by the transport
 
     def data_received(self, data: bytes) -> None:
-        if not self._is_joined:
+        if self._client is None:
             self._receive_unjoined(data)
-            return
-        self._receive(data)
+        else:
+            self._receive_joined(data, self._client)
 
     def pause_writing(self) -> None:
         if self.channel is not None:
@@ -241,9 +245,9 @@ class WebSocketConnection(asyncio.Protocol):
         if self.transport.is_closing():
             return
         rest = data[room:]
-        if self._is_joined:
+        if self._client is not None:
             if rest:
-                self._receive(rest)
+                self._receive_joined(rest, self._client)
         elif not rest:
             self._hold()
         elif self._is_over:
@@ -251,6 +255,28 @@ class WebSocketConnection(asyncio.Protocol):
         else:
             self.channel.too_large()
             self.close_with(CloseCode.MESSAGE_TOO_BIG, "")
+
+    def _receive_joined(self, data: bytes, client: str, size_bytes: int | None = None) -> None:
+        """Handle bytes of a client that has joined, and rest if it has spent its part of the time.
+
+        `size_bytes` is what of it counts as new (default: all).
+        """
+        began = time.thread_time()
+        self._receive(data)
+        seconds = time.thread_time() - began
+        size_bytes = len(data) if size_bytes is None else size_bytes
+        pause_seconds = self._server.allowances.spend(client, seconds, size_bytes, self._loop.time())
+        if pause_seconds > 0 and not (self._is_resting or self.is_closing):
+            self._is_resting = True
+            self.transport.pause_reading()
+            self._loop.call_later(pause_seconds, self._wake)
+
+    def _wake(self) -> None:
+        self._is_resting = False
+        if self._later:
+            self._handle_rest()
+        elif not self.transport.is_closing():
+            self.transport.resume_reading()
 
     def _receive(self, data: bytes) -> None:
         if self._later:
@@ -291,11 +317,17 @@ class WebSocketConnection(asyncio.Protocol):
             offset = self._parse_frame(data, offset, size)
 
     def _handle_rest(self) -> None:
+        if self._is_resting:
+            return
         data, self._later = self._later, b""
         if self.transport.is_closing():
             return
-        self._receive(data)
-        if not self._later:
+        if self._client is None:
+            self._receive(data)
+        else:
+            self._receive_joined(data, self._client, 0)
+        waits = bool(self._later) or self._is_resting
+        if not waits and not self.transport.is_closing():
             self.transport.resume_reading()
 
     def _parse_frame(self, data: bytes, offset: int, size: int) -> int:

@@ -19,6 +19,12 @@ from mew_protocol.setting_problems import problem_at
 DEFAULT_MAX_BYTES = 16 * 1024 * 1024
 DEFAULT_MAX_DEPTH = 100
 
+MAX_VALUES = 500_000
+"""How many values the JSON of a message may hold: 16 MiB of empty lists would take seconds to read."""
+
+_MAX_REPAIRED_BYTES = 4 * 1024 * 1024
+"""Larger messages with half of a surrogate pair are refused: each escape takes as long as 100 bytes without one."""
+
 _MAX_KNOWN_ID = 512
 """Length up to which the id of a refused message is repeated in the refusal."""
 
@@ -40,6 +46,9 @@ _escapes = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\(?P<lone>u[dD][89a-fA-F][0-9a-fA-F]{2})|\\."
 )
 """Each escape of a JSON text, pairs of surrogates first. Node escapes half of a pair when it cuts an emoji in two."""
+
+
+_string = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +101,7 @@ def decode_complete(raw: bytes, max_bytes: int, max_depth: int) -> tuple[Envelop
     """
     if raw[: len(_COMPLETE_PREFIX)] != _COMPLETE_PREFIX or len(raw) > max_bytes:
         return None
-    if raw.count(b"{") + raw.count(b"[") > max_depth:
+    if raw.count(b"{") + raw.count(b"[") > max_depth or raw.count(b",") > MAX_VALUES:
         return None
     try:
         envelope: Envelope = _validate_complete(raw, by_alias=True, by_name=False)
@@ -108,12 +117,14 @@ def decode_complete(raw: bytes, max_bytes: int, max_depth: int) -> tuple[Envelop
 
 
 def _decode_json(raw: bytes | str, max_depth: int) -> Draft:
+    if len(raw) > MAX_VALUES and _has_too_many_values(raw):
+        raise DecodeError(errors.TOO_LARGE, f"a message may hold at most {MAX_VALUES:,} values")
     try:
         value = from_json(raw, allow_inf_nan=False)
     except ValueError as error:
         if "recursion limit" in str(error):
             raise _too_deep(max_depth) from None
-        repaired = _without_lone_surrogates(raw)
+        repaired = _without_lone_surrogates(raw) if len(raw) <= _MAX_REPAIRED_BYTES else raw
         if repaired != raw:
             return _decode_json(repaired, max_depth)
         raise DecodeError(errors.INVALID_JSON, f"invalid JSON: {error}") from None
@@ -130,6 +141,16 @@ def _decode_json(raw: bytes | str, max_depth: int) -> Draft:
         known = value.get("id") if isinstance(value, dict) else None
         problem.envelope_id = known if isinstance(known, str) and len(known) <= _MAX_KNOWN_ID else None
         raise
+
+
+def _has_too_many_values(raw: bytes | str) -> bool:
+    text = raw.encode(errors="replace") if isinstance(raw, str) else raw
+    # Commas within texts are told apart only if there are that many.
+    return _separators_in(text) > MAX_VALUES and _separators_in(_string.sub(b"", text)) > MAX_VALUES
+
+
+def _separators_in(text: bytes) -> int:
+    return text.count(b",") + text.count(b"[") + text.count(b"{")
 
 
 def _without_lone_surrogates(raw: bytes | str) -> bytes:

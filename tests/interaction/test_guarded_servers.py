@@ -115,6 +115,14 @@ async def test_a_body_that_is_too_large_is_refused(module: str, is_chunked: bool
         assert answer.startswith(b"HTTP/1.1 413")
 
 
+@ALL
+async def test_a_body_in_tiny_chunks_is_refused(module: str) -> None:
+    """Each chunk costs as much as a large one: three million a second of them would stop a server."""
+    head = post(module, "Transfer-Encoding: chunked")
+    answer = await attacked(module, send(head, b"1\r\n \r\n" * 200_000))
+    assert answer == b"" or answer[9:10] in (b"4", b"5")
+
+
 FOREIGN = {"rebound.example.com": None, "localhost": "https://evil.example", "localhost:1": "null"}
 """Host and origin of pages that may not use a server."""
 

@@ -28,6 +28,22 @@ json_values = st.recursive(
 stream_ids = st.text(min_size=1, max_size=12).filter(lambda text: "#" not in text)
 
 
+@pytest.mark.parametrize("value", ["0", "[]", "{}", '"a"'])
+def test_a_message_of_too_many_values_is_refused_unread(value: str) -> None:
+    few, many = (f'{{"kind":"chat","payload":{{"a":[{",".join([value] * count)}]}}}}' for count in (1_000, 600_000))
+    assert decode(few.encode())
+    for raw in (many, many.encode()):
+        assert problem_of(raw).error == errors.TOO_LARGE
+
+
+def test_commas_within_a_text_are_no_values() -> None:
+    text = json.dumps({"kind": "chat", "payload": {"text": 'a, "[{' * 300_000}})
+    message = decode(text)
+    assert isinstance(message, Draft)
+    assert message.payload is not None
+    assert len(message.payload["text"]) == 1_800_000
+
+
 def problem_of(raw: bytes | str, **limits: int) -> DecodeError:
     with pytest.raises(DecodeError) as caught:
         decode(raw, **limits)

@@ -18,7 +18,7 @@ from mew_protocol.kinds import SYSTEM_HEARTBEAT, SYSTEM_JOIN
 
 from mew_spaces.core.events import FrameArrives
 from mew_spaces.gateway.outbound import OutboundChannel
-from mew_spaces.gateway.registry import SpaceRegistry
+from mew_spaces.gateway.registry import SpaceRegistry, client_of
 from mew_spaces.gateway.service import SpaceService
 
 log = logging.getLogger("mew_spaces")
@@ -187,7 +187,7 @@ class Connection:
             self._end(errors.UNAUTHORIZED, problem, errors.CLOSE_UNAUTHORIZED)
         elif home is None:
             self._end(errors.SPACE_NOT_FOUND, f"no space '{name}' on this gateway", errors.CLOSE_NOT_FOUND)
-        elif not self._registry.joins.try_spend(f"{home.space.id}/{participant}"):
+        elif not self._registry.joins.try_spend(client_of(home, participant)):
             self._refuse_rate(f"'{participant}' joins too often; try again later")
         elif request.delivery is not None and not self.is_joined and (pause := home.join_pace.retry_after_seconds()):
             # Clients that ask for numbered delivery read `retry_after_seconds`; others would take this for a refusal.
@@ -203,7 +203,8 @@ class Connection:
         if self._channel is not None:
             limits = self._limits
             # With room for one message of any size, only what has piled up makes a client a slow one.
-            self._channel.admit(buffer_bytes=limits.write_buffer_bytes + limits.message_bytes)
+            room = limits.write_buffer_bytes + limits.message_bytes
+            self._channel.admit(client_of(home, participant), buffer_bytes=room)
         self._service.join(self.id, participant, delivery)
 
     def _refuse_token(self, request: JoinRequest, *, is_given: bool) -> None:

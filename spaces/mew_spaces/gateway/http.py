@@ -6,6 +6,7 @@ over HTTP takes the same path.
 """
 
 import logging
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,7 +41,7 @@ from mew_spaces.gateway.events import MAX_LAST, PAGE_BYTES, EventReader, EventRe
 from mew_spaces.gateway.http_bodies import ApiError
 from mew_spaces.gateway.metrics import gateway_metrics, write_metrics
 from mew_spaces.gateway.openapi import Operation, Parameter, openapi_document
-from mew_spaces.gateway.registry import SpaceRegistry
+from mew_spaces.gateway.registry import SpaceRegistry, client_of
 from mew_spaces.gateway.service import NOT_STORED_MESSAGE, OutcomeUnknown, SpaceService
 from mew_spaces.log.figures import RAW_SECONDS
 from mew_spaces.log.memory import Entry
@@ -243,10 +244,7 @@ class HttpApi:
         """Send an envelope as the participant that the token belongs to; missing headers are filled in."""
         space, sender = call.space, call.sender
         assert sender is not None
-        try:
-            draft = decode_envelope(await _read_body(call), max_depth=space.config.limits.json_depth)
-        except DecodeError as problem:
-            raise ApiError(400, problem.error, problem.detail, code=problem.code) from None
+        draft = await self._read_envelope(call, sender)
         try:
             receipt = await space.post(sender, draft)
         except OutcomeUnknown as unknown:
@@ -259,6 +257,19 @@ class HttpApi:
         assert envelope is not None
         answer = {"id": envelope.id, "status": "accepted", "timestamp": envelope.ts, **receipt.answer}
         return bodies.AcceptedEnvelope.model_validate(answer)
+
+    async def _read_envelope(self, call: Call, sender: ParticipantId) -> Draft:
+        """Read a posted envelope. A sender that has spent its part of the gateway's time waits here."""
+        body, client = await _read_body(call), client_of(call.space, sender)
+        spend = self._registry.allowances.spend
+        await anyio.sleep(spend(client, 0.0, len(body), anyio.current_time()))
+        began = time.thread_time()
+        try:
+            return decode_envelope(body, max_depth=call.space.config.limits.json_depth)
+        except DecodeError as problem:
+            raise ApiError(400, problem.error, problem.detail, code=problem.code) from None
+        finally:
+            spend(client, time.thread_time() - began, 0, anyio.current_time())
 
     @serves(
         "GET",

@@ -68,7 +68,7 @@ class OutboundChannel(ABC):
         self.is_open = True
         self.descriptor: int | None = None
         """The socket that accepts frames directly. None if there is none, or while `write` has bytes waiting."""
-        self.on_joined: Callback | None = None
+        self.on_joined: Callable[[str], None] | None = None
         self.on_changed: Callback | None = None
         """Called when `is_open` or `descriptor` has changed."""
 
@@ -90,12 +90,12 @@ class OutboundChannel(ABC):
     def limit_buffer(self, max_bytes: int) -> None:
         """Set how many bytes may wait for the peer. A peer that exceeds this is reported as a slow consumer."""
 
-    def admit(self, *, buffer_bytes: int) -> None:
-        """Lift the limits that hold before a client has joined."""
+    def admit(self, client: str, *, buffer_bytes: int) -> None:
+        """Lift the limits that hold before a client has joined. `client` says which one it is, of all spaces."""
         self.limit_buffer(buffer_bytes)
         on_joined, self.on_joined = self.on_joined, None
         if on_joined is not None:
-            on_joined()
+            on_joined(client)
 
     @abstractmethod
     def close(self, code: int, reason: str) -> None:

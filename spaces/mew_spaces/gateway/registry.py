@@ -3,6 +3,9 @@
 import logging
 from collections.abc import Iterator, Sequence
 
+from mew_listener.allowance import Allowances
+from mew_protocol.ids import ParticipantId
+
 from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.admission import RateLimit
 from mew_spaces.errors import SpacesError
@@ -35,6 +38,11 @@ _SET_BY_FIRST = {
 log = logging.getLogger("mew_spaces")
 
 
+def client_of(space: SpaceService, participant: ParticipantId) -> str:
+    """Return what a participant is called among those of all spaces."""
+    return f"{space.space.id}/{participant}"
+
+
 class SpaceRegistry:
     """Spaces by name. The first is the default one."""
 
@@ -54,6 +62,8 @@ class SpaceRegistry:
         """By space and participant."""
         self.reads = RateLimit(clock=steady_seconds, per_second=limits.reads_per_second, burst=500)
         """By space and token: observers have no participant."""
+        self.allowances = Allowances()
+        """By space and participant: `client_of`."""
         self.programs: dict[str, ProgramControl] = {}
         """The supervisor of the programs of each space."""
         self.event_streams = EventStreams(

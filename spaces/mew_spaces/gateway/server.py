@@ -58,6 +58,7 @@ def listener_options(
         ),
         tls=tls,
         proxies=proxies,
+        allowances=registry.allowances,
         describe_error=describe_error,
     )
 

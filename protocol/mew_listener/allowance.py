@@ -1,0 +1,55 @@
+"""[pure] What each client that has joined may make a server do: a fair part of its time, over all its connections.
+
+A rate of messages bounds neither: one message may have a few bytes or 16 MiB, and take microseconds or a second. So a
+client spends the time that its data took, and a time for its bytes. Who has spent its part is read later, which costs
+nothing and loses nothing. Does not know sockets or clocks.
+"""
+
+from collections import OrderedDict
+from typing import Final
+
+SHARE: Final = 0.8
+"""The part of the time that all who spend more than their part get together; the rest is for others."""
+
+BURST_SECONDS: Final = 0.5
+"""What a client may spend at once."""
+
+BYTES_A_SECOND: Final = 10 * 1024 * 1024
+"""Data of this size counts as one second, because all members have to read it: 8 MiB a second for all who spend most.
+A member that reads more slowly is disconnected."""
+
+MAX_CLIENTS: Final = 10_000
+"""How many are remembered; others have spent nothing."""
+
+_GREEDY_SECONDS: Final = 5.0
+"""For how long after it had to wait a client counts as one who shares the time."""
+
+
+class Allowances:
+    """The allowances of all clients of a server."""
+
+    def __init__(self) -> None:
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        """How many seconds each client has left, and when that was."""
+        self._greedy: dict[str, float] = {}
+        """When each client had to wait last."""
+
+    def spend(self, client: str, seconds: float, size_bytes: int, now: float) -> float:
+        """Spend the time that data of this size took. Returns how many seconds to wait before more is read."""
+        left, at = self._left.get(client, (BURST_SECONDS, now))
+        rate = SHARE / max(1, len(self._greedy))
+        left = min(BURST_SECONDS, left + (now - at) * rate) - seconds - size_bytes / BYTES_A_SECOND
+        self._left[client] = left, now
+        self._left.move_to_end(client)
+        if len(self._left) > MAX_CLIENTS:
+            self._left.popitem(last=False)
+        if left > 0 and not self._greedy:
+            return 0.0
+        return self._wait(client, left, now)
+
+    def _wait(self, client: str, left: float, now: float) -> float:
+        self._greedy = {name: at for name, at in self._greedy.items() if now - at < _GREEDY_SECONDS}
+        if left > 0:
+            return 0.0
+        self._greedy[client] = now
+        return -left * len(self._greedy) / SHARE
