@@ -20,7 +20,11 @@ TEXT                                send to its @names, /target, or everyone
 /compact P [TOKENS] [REASON]        compact a participant's context
 /forget P [oldest|newest] [N]       drop messages from a history
 /pin P TEXT, /unpin P ID|TEXT       keep or remove a text in every prompt
-/clear, /pause P [SECONDS], /resume, /restart, /shutdown P [REASON]
+/undo P [N], /recall P WORDS        undo a compaction, or search what left
+/clear, /reset P [REASON]           clear a history; /reset closes streams too
+/pause P [SECONDS], /resume, /shutdown P [REASON]
+/grant, /revoke P KIND ...          grant capabilities, or revoke them
+/invite P [KIND ...], /remove P     add a guest, or end a membership
 /approve [N], /reject [N] [REASON]  answer a proposal; N if several are open
 /call P TOOL [JSON]                 call a participant's tool
 /ack [all|P|ID] [STATUS]            acknowledge chats; alone: the newest
@@ -78,6 +82,9 @@ def control(command: str, parts: list[str]) -> TypedEnvelope:
         raise InvalidLine(f"{command} needs a participant; see /help")
     kind, read_payload = found
     participant, *rest = parts
+    participant = participant.removeprefix("@")
+    if kind in _OF_GATEWAY:
+        return TypedEnvelope(kind, {_OF_GATEWAY[kind]: participant, **read_payload(rest)})
     return TypedEnvelope(kind, read_payload(rest), (participant,))
 
 
@@ -106,6 +113,17 @@ def _compact(words: list[str]) -> dict[str, Any]:
     return _reason(words[1:], target_tokens=int(words[0])) if has_target else _reason(words)
 
 
+def _undo(words: list[str]) -> dict[str, Any]:
+    has_number = bool(words) and words[0].isdecimal()
+    return _reason(words[1:], number=int(words[0])) if has_number else _reason(words)
+
+
+def _capabilities(words: list[str]) -> dict[str, Any]:
+    if not words:
+        raise InvalidLine("a kind such as mcp/proposal is missing; see /help")
+    return {"capabilities": [{"kind": word} for word in words]}
+
+
 def _text(words: list[str]) -> str:
     if not words:
         raise InvalidLine("a text or the id of a pin is missing; see /help")
@@ -121,9 +139,33 @@ _CONTROLS: Final[Mapping[str, tuple[str, Callable[[list[str]], dict[str, Any]]]]
     "/clear": (kinds.PARTICIPANT_CLEAR, _reason),
     "/pause": (kinds.PARTICIPANT_PAUSE, _pause),
     "/resume": (kinds.PARTICIPANT_RESUME, _reason),
-    "/restart": (kinds.PARTICIPANT_RESTART, lambda words: _reason(words[1:], mode=words[0]) if words else {}),
+    "/reset": (kinds.PARTICIPANT_RESTART, _reason),
     "/shutdown": (kinds.PARTICIPANT_SHUTDOWN, _reason),
+    "/undo": (kinds.PARTICIPANT_UNDO, _undo),
+    "/recall": (kinds.PARTICIPANT_RECALL, lambda words: {"words": _text(words)}),
+    "/grant": (kinds.CAPABILITY_GRANT, _capabilities),
+    "/revoke": (kinds.CAPABILITY_REVOKE, _capabilities),
+    "/invite": (
+        kinds.SPACE_INVITE,
+        lambda words: {"initial_capabilities": [{"kind": word} for word in words or ("chat",)]},
+    ),
+    "/remove": (kinds.SPACE_KICK, _reason),
 }
+
+_OF_GATEWAY: Final[Mapping[str, str]] = {
+    kinds.CAPABILITY_GRANT: "recipient",
+    kinds.CAPABILITY_REVOKE: "recipient",
+    kinds.SPACE_INVITE: "participant_id",
+    kinds.SPACE_KICK: "participant_id",
+}
+"""Kinds that the gateway obeys, with the key of their payload that names the participant."""
+
+OTHER_NAMES: Final[Mapping[str, tuple[str, str]]] = {
+    "/restart": ("/reset", "it clears the history; `mew restart` restarts a program and keeps it"),
+    "/stop": ("/shutdown", "it ends the program"),
+    "/kick": ("/remove", "it ends the membership"),
+}
+"""Other names of commands, and what the command does."""
 
 
 def call(rest: str) -> TypedEnvelope:

@@ -22,7 +22,17 @@ from mew_protocol.status_word import StatusWord
 from mew_protocol.visible import visible
 from pydantic import ValidationError
 
-from mew_agent.cli.chat.slash import HELP, InvalidLine, TypedEnvelope, as_typed, call, control, mentioned, stream
+from mew_agent.cli.chat.slash import (
+    HELP,
+    OTHER_NAMES,
+    InvalidLine,
+    TypedEnvelope,
+    as_typed,
+    call,
+    control,
+    mentioned,
+    stream,
+)
 from mew_agent.cli.remote.unfinished import Unfinished
 from mew_agent.errors import listed
 
@@ -69,6 +79,9 @@ class TerminalChat:
             return [self._chat(text, names)]
         command, _, rest = text.partition(" ")
         parts = rest.split()
+        if command in OTHER_NAMES:
+            name, does = OTHER_NAMES[command]
+            return [f"* {command} is {name} here: {does}", *self.parse_line(f"{name} {rest}", names)]
         if command == "/ack":
             return self._acknowledge(parts)
         if command == "/cancel":
@@ -226,6 +239,11 @@ class TerminalChat:
                 return f"* {who} rejects it: {body.get('reason')}"
             case kinds.MCP_RESPONSE:
                 return f"* {who} answers: {_result(body)}"
+            case kinds.PARTICIPANT_UNDO_DONE:
+                return f"* {who}: {_undone(body)}"
+            case kinds.PARTICIPANT_RECALL_DONE:
+                found = [str(one.get("text")) for one in objects_at(body, "found")]
+                return "\n  ".join([f"* {who}: {words.count_of(len(found), 'match', 'matches')}", *found])
             case kinds.PARTICIPANT_COMPACT_DONE:
                 if body.get("skipped") is True:
                     self._skipped.add(who)
@@ -285,6 +303,12 @@ def _result(body: Mapping[str, Any]) -> str:
         return f"error: {value_at(body, 'error', 'message') or body['error']}"
     texts = [str(part["text"]) for part in objects_at(body, "result", "content") if part.get("text")]
     return "\n".join(texts) or json.dumps(body.get("result"), ensure_ascii=False)
+
+
+def _undone(body: Mapping[str, Any]) -> str:
+    if body.get("status") != "undone":
+        return f"not undone: {body.get('reason')}"
+    return f"undid {body.get('number')}; {body.get('restored_messages') or 0} messages are back"
 
 
 def _freed(body: Mapping[str, Any]) -> str:

@@ -21,13 +21,34 @@ from mew_agent.cli.chat.slash import InvalidLine, TypedEnvelope, as_typed, call,
         ("/compact coder", "participant/compact", {}),
         ("/compact coder 5000 too long", "participant/compact", {"target_tokens": 5000, "reason": "too long"}),
         ("/clear coder new task", "participant/clear", {"reason": "new task"}),
-        ("/restart coder hard reset it", "participant/restart", {"mode": "hard", "reason": "reset it"}),
+        ("/reset coder start afresh", "participant/restart", {"reason": "start afresh"}),
+        ("/undo coder 3", "participant/undo", {"number": 3}),
+        ("/undo coder", "participant/undo", {}),
+        ("/recall coder door code", "participant/recall", {"words": "door code"}),
         ("/shutdown coder", "participant/shutdown", {}),
     ],
 )
 def test_control_starts_with_the_participant(line: str, kind: str, payload: dict[str, object]) -> None:
     command, *parts = line.split()
     assert control(command, parts) == TypedEnvelope(kind, payload, ("coder",))
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "payload"),
+    [
+        (
+            "/grant bob mcp/proposal",
+            "capability/grant",
+            {"recipient": "bob", "capabilities": [{"kind": "mcp/proposal"}]},
+        ),
+        ("/revoke @bob chat", "capability/revoke", {"recipient": "bob", "capabilities": [{"kind": "chat"}]}),
+        ("/invite eve", "space/invite", {"participant_id": "eve", "initial_capabilities": [{"kind": "chat"}]}),
+        ("/remove eve", "space/kick", {"participant_id": "eve"}),
+    ],
+)
+def test_gateway_obeys_controls_of_membership(line: str, kind: str, payload: dict[str, object]) -> None:
+    command, *parts = line.split()
+    assert control(command, parts) == TypedEnvelope(kind, payload)
 
 
 @pytest.mark.parametrize(

@@ -138,6 +138,12 @@ def test_chats_are_acknowledged_by_sender_id_or_all(talk: TerminalChat) -> None:
         talk.parse_line("/ack all")
 
 
+def test_restart_resets_and_says_so(talk: TerminalChat) -> None:
+    said, sent = talk.parse_line("/restart coder")
+    assert said == "* /restart is /reset here: it clears the history; `mew restart` restarts a program and keeps it"
+    assert sent == TypedEnvelope("participant/restart", {}, ("coder",))
+
+
 def test_cancel_stops_work_for_us_or_of_the_named_agent(talk: TerminalChat) -> None:
     with pytest.raises(InvalidLine, match=r"nothing to cancel$"):
         talk.parse_line("/cancel")
