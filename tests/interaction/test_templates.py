@@ -24,7 +24,7 @@ def mew(tmp_path: Path) -> Iterator[Mew]:
     One that text is typed at has a process of its own; the others run inside the test.
     """
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("MEW_", "OPENAI_"))}
-    environment = {**kept, "HOME": str(tmp_path)}
+    environment = {**kept, "HOME": str(tmp_path), "LOGNAME": "human"}
 
     def run(*arguments: str, typed: str = "") -> str:
         if typed:

@@ -1,10 +1,11 @@
-"""`mew init`: creates a space from a template in the `.mew` folder of the working folder.
+"""`mew init`: creates a space from a template in the working folder.
 
 Owns which files are written and what is printed about them. What a template is and how it is filled is `templates`.
 """
 
 import getpass
 import os
+import re
 import shutil
 import sys
 from collections.abc import Mapping
@@ -13,15 +14,17 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
+from mew_settings.environment import COMPAT_VARIABLE
 from mew_settings.private_files import make_private_folder
 from mew_spaces.config.loading import parse_space
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.locate import SPACE_FILE, find_run
+from mew_agent.cli.app.locate import SPACE_FILE, find_run, relative_to
 from mew_agent.cli.app.options import option
 from mew_agent.cli.space.agent_type import AGENT_KEY
 from mew_agent.cli.space.templates import (
     DEFAULT_TEMPLATE,
+    PERSON_NAME,
     SPACE_NAME,
     Template,
     TemplateVariable,
@@ -45,6 +48,9 @@ IGNORED: Final = (
 )
 """Files of a space that do not belong in version control."""
 
+_PLAIN_NAME: Final = re.compile(r"[a-z][a-z0-9_.-]*")
+_YAML_WORDS: Final = ("yes", "no", "on", "off", "true", "false", "null", "y", "n")
+
 _FOLDERS: Final = ("agents", "logs", "fifos", "tokens")
 
 
@@ -65,9 +71,9 @@ def init(
 ) -> None:
     """Create a space in this folder from a template.
 
-    Writes space.yaml and agents/ to `.mew`. Besides the built-in templates, it finds those in ./templates and
-    ~/.mew/templates. In a terminal it asks for missing values; otherwise it uses the environment and the defaults.
-    Secrets stay in the environment.
+    Writes space.yaml, with a person called by your user name, and programs to `.mew/agents`. Besides the built-in
+    templates, it finds those in ./templates and ~/.mew/templates. In a terminal it asks for missing values; otherwise
+    it uses the environment and the defaults. Secrets stay in the environment.
     """
     folder = Path.cwd()
     templates = find_templates(folder, Path.home())
@@ -101,7 +107,9 @@ def _list(templates: Mapping[str, Template], *, as_json: bool) -> None:
 
 def _create(template: Template, folder: Path, given: dict[str, str], *, asks: bool) -> None:
     variables = template.description().variables
-    specials = {"dirname": folder.name, "username": _user(), "date": date.today().isoformat()}
+    user = _user()
+    specials = {"dirname": folder.name, "username": user, "date": date.today().isoformat()}
+    given = {PERSON_NAME: _person(user, template), **given}
     values = choose_values(variables, given, specials, os.environ, _ask if asks else None)
     where = template.folder / SPACE_FILE
     text = render(template.text(), values, variables, where=str(where))
@@ -114,9 +122,11 @@ def _create(template: Template, folder: Path, given: dict[str, str], *, asks: bo
     for file in template.agent_files():
         (state / file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(template.folder / file, state / file)
-    (state / SPACE_FILE).write_text(text, encoding="utf-8")
+    path = _existing(folder) or folder / (Path(state.name, SPACE_FILE) if _is_reference() else SPACE_FILE)
+    path.write_text(text, encoding="utf-8")
     _ignore(folder / ".gitignore")
-    terminal.print_line(f"created '{values[SPACE_NAME]}' in .mew/{SPACE_FILE} from the template '{template.name}'")
+    where = relative_to(folder, path)
+    terminal.print_line(f"created '{values[SPACE_NAME]}' in {where} from the template '{template.name}'")
     terminal.print_line(f"  participants: {', '.join(space.participants)}")
     agents = (one.section(AGENT_KEY) for one in space.participants.values())
     if any(agent is not None and not is_builtin(agent.base_url) for agent in agents):
@@ -134,9 +144,9 @@ def _print_secrets(variables: tuple[TemplateVariable, ...]) -> None:
 
 
 def _refuse_to_overwrite(folder: Path, *, force: bool) -> None:
-    here = next((path for path in (folder / ".mew" / SPACE_FILE, folder / SPACE_FILE) if path.exists()), None)
+    here = _existing(folder)
     if here is not None and not force:
-        raise ConfigError(str(here.relative_to(folder)), "already exists; --force overwrites .mew")
+        raise ConfigError(str(here.relative_to(folder)), "already exists; --force overwrites it")
     found = find_run(folder)
     if found is not None and found[1].is_alive:
         raise ConfigError(found[1].space, "is running in this folder; stop it with `mew down`")
@@ -193,6 +203,22 @@ def _ignore(path: Path) -> None:
     gap = "" if not known or known.endswith("\n") else "\n"
     if missing := [line for line in IGNORED if line not in known.splitlines()]:
         path.write_text(known + gap + "\n".join(missing) + "\n", encoding="utf-8")
+
+
+def _existing(folder: Path) -> Path | None:
+    """Return the space.yaml of a folder that commands read."""
+    return next((path for path in (folder / ".mew" / SPACE_FILE, folder / SPACE_FILE) if path.exists()), None)
+
+
+def _is_reference() -> bool:
+    return os.environ.get(COMPAT_VARIABLE) == "reference"
+
+
+def _person(user: str, template: Template) -> str:
+    """Return the id of the person: the user's name, or `human` if that cannot be an id in this template."""
+    is_taken = re.search(rf"^  {re.escape(user)}:", template.text(), re.MULTILINE) is not None
+    is_plain = _PLAIN_NAME.fullmatch(user) is not None and user not in _YAML_WORDS
+    return user if is_plain and not is_taken and not _is_reference() else "human"
 
 
 def _user() -> str:

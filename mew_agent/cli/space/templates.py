@@ -24,6 +24,7 @@ BUILT_IN: Final = Path(__file__).parents[2] / "templates"
 DEFAULT_TEMPLATE: Final = "coder-agent"
 DESCRIPTION_FILE: Final = "template.json"
 SPACE_NAME: Final = "SPACE_NAME"
+PERSON_NAME: Final = "PERSON_NAME"
 AGENT_MODEL: Final = "AGENT_MODEL"
 
 _PLACEHOLDER: Final = re.compile(r"\{\{\s*([A-Z][A-Z0-9_]*)\s*\}\}")
@@ -129,7 +130,13 @@ def choose_values(
     `specials` are the values of `${dirname}`, `${username}` and `${date}` in defaults. The models `rehearsal` and
     `local` need their own server, so the two are set together. Raises `ConfigError` for an invalid space id.
     """
-    values = {"SPACE_DESCRIPTION": "", "UI_THEME": "", SPACE_NAME: _valid_id(specials["dirname"]), **given}
+    values = {
+        "SPACE_DESCRIPTION": "",
+        "UI_THEME": "",
+        PERSON_NAME: "human",
+        SPACE_NAME: _valid_id(specials["dirname"]),
+        **given,
+    }
     for variable in variables:
         if variable.is_secret or variable.name in given:
             continue

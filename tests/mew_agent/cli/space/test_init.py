@@ -15,6 +15,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     place = tmp_path / "home"
     place.mkdir()
     monkeypatch.setenv("HOME", str(place))
+    monkeypatch.setenv("LOGNAME", "maria")
     return place
 
 
@@ -22,9 +23,9 @@ async def test_init_creates_folders_agents_and_gitignore(tmp_path: Path) -> None
     (tmp_path / ".gitignore").write_text("*.pyc\n.mew/logs/")
     outcome = await mew("init", "cat-maze", "--name", "play", "--model", "gpt-x", "--description", "for fun")
     assert outcome.code == 0
-    assert outcome.out.startswith("created 'play' in .mew/space.yaml from the template 'cat-maze'\n")
+    assert outcome.out.startswith("created 'play' in space.yaml from the template 'cat-maze'\n")
     state = tmp_path / ".mew"
-    space = load_space(state / "space.yaml")
+    space = load_space(tmp_path / "space.yaml")
     assert (space.space.id, space.space.description) == ("play", "for fun")
     guide = space.participants["guide"].section("agent")
     assert guide is not None
@@ -44,8 +45,30 @@ async def test_key_is_never_written_to_a_file(tmp_path: Path, monkeypatch: pytes
     outcome = await mew("init")
     assert "  API key of the provider: read from OPENAI_API_KEY when the space starts\n" in outcome.out
     written = "".join(path.read_text() for path in (tmp_path / ".mew").rglob("*") if path.is_file())
-    assert "sk-very-secret" not in written + outcome.out
-    assert "coder" in load_space(tmp_path / ".mew" / "space.yaml").participants
+    assert "sk-very-secret" not in written + outcome.out + (tmp_path / "space.yaml").read_text()
+    assert "coder" in load_space(tmp_path / "space.yaml").participants
+
+
+@pytest.mark.parametrize(
+    ("user", "person"), [("maria", "maria"), ("coder", "human"), ("no", "human"), ("Anna Maria", "human")]
+)
+async def test_person_is_called_by_the_users_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, user: str, person: str
+) -> None:
+    monkeypatch.setenv("LOGNAME", user)
+    assert (await mew("init")).code == 0
+    space = load_space(tmp_path / "space.yaml")
+    assert [name for name in space.participants if space.is_person(name)] == [person]
+    assert space.space.default_participant == person
+
+
+async def test_reference_mode_writes_the_layout_of_the_typescript_cli(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MEW_COMPAT", "reference")
+    assert (await mew("init")).code == 0
+    assert "human" in load_space(tmp_path / ".mew" / "space.yaml").participants
+    assert not (tmp_path / "space.yaml").exists()
 
 
 async def test_keys_are_not_mentioned_without_need() -> None:
@@ -59,10 +82,10 @@ async def test_existing_space_is_overwritten_only_by_force(tmp_path: Path) -> No
     (tmp_path / "space.yaml").write_text("space: {id: old}\n")
     refused = await mew("init", "demo")
     assert (refused.code, refused.out) == (2, "")
-    assert refused.err == "mew: space.yaml: already exists; --force overwrites .mew\n"
+    assert refused.err == "mew: space.yaml: already exists; --force overwrites it\n"
     assert not (tmp_path / ".mew").exists()
     assert (await mew("init", "demo", "--force")).code == 0
-    token = tmp_path / ".mew" / "tokens" / "human.token"
+    token = tmp_path / ".mew" / "tokens" / "maria.token"
     token.write_text("kept")
     assert (await mew("init", "note-taker", "--force")).code == 0
     assert token.read_text() == "kept"
@@ -135,7 +158,7 @@ async def test_unknown_template_lists_the_known_ones(flags: tuple[str, ...]) -> 
 
 async def test_template_is_also_accepted_as_an_option(tmp_path: Path) -> None:
     assert (await mew("init", "--template", "demo")).code == 0
-    assert (tmp_path / ".mew" / "space.yaml").exists()
+    assert (tmp_path / "space.yaml").exists()
     both = await mew("init", "demo", "--template", "note-taker", "--force")
     assert (both.code, both.err) == (2, "mew: --template: excludes TEMPLATE 'demo'\n")
 
