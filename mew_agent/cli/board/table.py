@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Final, Literal
 
 from mew_board import words
+from mew_board.shown import totals
 from mew_board.view import ParticipantView, views_of
 from mew_protocol.attention import AttentionItem
 from mew_protocol.payloads.participant import Board, BoardEntry, Status
@@ -24,6 +25,15 @@ COLOURS: Final[Mapping[int | None, str]] = {0: "32", 1: "33", 2: "1;33", 3: "1;3
 """The colour of each severity, as a code of the terminal."""
 
 _BOLD: Final = "1"
+
+Grouping = Literal["role", "model", "state"]
+"""How rows may be grouped. The group of the most urgent row comes first."""
+
+MANY: Final = 12
+"""More rows are in the order of their urgency, whatever the order of their start."""
+
+SEVERAL: Final = 5
+"""From this number of agents on, totals stand below the heading."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +83,15 @@ def board_lines(
     ended: Mapping[str, str] | None = None,
     detail: bool = False,
     items: Iterable[AttentionItem] = (),
+    by: Grouping | None = None,
 ) -> list[str]:
     """Lay out the board as lines of at most `style.width` columns.
 
     A participant that never reported gets a row only if `launched` names it, since people do not report. Rows are in
-    the order of `launched`, those first that need a person, by the attention `items`.
-    Participants without a context that are not `agents` come last, with `-` in each cell.
+    the order of `launched`, those first that need a person, by the attention `items`; many are in the order of their
+    urgency. Participants without a context that are not `agents` come last, with `-` in each cell.
     `ended` says how the programs ended that no longer run, by participant. `detail` adds level and messages where there
-    is room. `now` carries the time zone to show.
+    is room. `by` groups the rows. `now` carries the time zone to show.
     """
     ended = ended or {}
     rows = [
@@ -88,15 +99,19 @@ def board_lines(
         for row in views_of(board, now=now, agents=agents, ended=ended, items=items)
         if row.status is not None or row.entry.id in launched or row.ended is not None
     ]
-    places = {name: place for place, name in enumerate(launched)}
-    # A notice does not move a row: it is about what happens by itself.
-    rows.sort(
-        key=lambda row: (row.is_quiet, -row.trouble if row.trouble > 1 else 0, places.get(row.entry.id, len(places)))
-    )
+    if len(rows) > MANY or by is not None:
+        rows.sort(key=lambda row: row.order)
+    else:
+        places = {name: place for place, name in enumerate(launched)}
+        # A notice does not move a row: it is about what happens by itself.
+        urgency = {row.entry.id: -row.trouble if row.trouble > 1 else 0 for row in rows}
+        rows.sort(key=lambda row: (row.is_quiet, urgency[row.entry.id], places.get(row.entry.id, len(places))))
     heading = paint(words.clip(_heading(board, now, style), style.width, mark=style.mark), _BOLD, style)
     if not rows:
         return [heading, words.clip("no participant has reported a context window yet", style.width, mark=style.mark)]
-    return [heading, *_table(rows, style, detail=detail)]
+    sums = totals(rows)
+    glance = [words.clip(_in_style(sums.text, style), style.width, mark=style.mark)] if sums.agents >= SEVERAL else []
+    return [heading, *glance, *_table(rows, style, detail=detail, by=by)]
 
 
 def board_line(entry: BoardEntry, *, now: datetime, ended: str | None = None) -> str:
@@ -113,7 +128,22 @@ def _heading(board: Board, now: datetime, style: TerminalStyle) -> str:
     return dot.join((words.clean(board.space), count, f"{now:%H:%M:%S}"))
 
 
-def _table(rows: list[ParticipantView], style: TerminalStyle, *, detail: bool) -> list[str]:
+def _in_style(text: str, style: TerminalStyle) -> str:
+    return text if style.unicode else text.replace(" · ", " - ")
+
+
+def _group(row: ParticipantView, by: Grouping | None) -> str:
+    """Return the name of a row's group."""
+    match by:
+        case "model":
+            return (row.report.model if row.report is not None else None) or "no model reported"
+        case "role":
+            return f"{row.role}s" if row.role != "person" else "people"
+        case _:
+            return row.state
+
+
+def _table(rows: list[ParticipantView], style: TerminalStyle, *, detail: bool, by: Grouping | None = None) -> list[str]:
     widths: list[int] = []
     for layout in _layouts(with_state=any(row.remarks for row in rows), detail=detail):
         cells = [(column.title, *(column.text(row, style) for row in rows)) for column in layout.columns]
@@ -121,7 +151,13 @@ def _table(rows: list[ParticipantView], style: TerminalStyle, *, detail: bool) -
         if sum(widths) + len(layout.gap) * (len(widths) - 1) <= style.width:
             break  # else the narrowest layout
     lines = [_join([column.title for column in layout.columns], widths, layout, style)]
+    groups: dict[str, list[ParticipantView]] = {}
     for row in rows:
+        groups.setdefault(_group(row, by) if by is not None else "", []).append(row)
+    for row in (one for group in groups.values() for one in group):
+        if by is not None and row is groups[name := _group(row, by)][0]:
+            title = f"{words.clean(name)} ({len(groups[name])})"
+            lines.append(paint(words.clip(title, style.width, mark=style.mark), _BOLD, style))
         texts = [column.text(row, style) for column in layout.columns]
         lines.append(_join(texts, widths, layout, style, row))
         if layout.notes:

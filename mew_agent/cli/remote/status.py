@@ -17,7 +17,7 @@ from mew_agent.cli.app.options import ConnectionOptions, JsonOption, option, wit
 from mew_agent.cli.board.figures import compaction_line, sample_line
 from mew_agent.cli.board.live_board import apply_event
 from mew_agent.cli.board.needs import attention_line, attention_lines, single_items, with_faults
-from mew_agent.cli.board.table import board_line, board_lines
+from mew_agent.cli.board.table import Grouping, board_line, board_lines
 from mew_agent.cli.remote.http_api import MAX_MINUTES, MAX_REPORTS, GatewayApi, SpaceEvents
 from mew_agent.cli.remote.session import configuration_at, find_gateway, find_identity
 from mew_agent.errors import ConfigError
@@ -32,6 +32,7 @@ def show_status(
         option("--history MINUTES", "Print the reports and compactions of the last MINUTES.", min=1, max=MAX_MINUTES),
     ] = None,
     bell: Annotated[bool, option("--bell", "With --watch, ring the terminal's bell when an agent needs you.")] = False,
+    by: Annotated[Grouping | None, option("--by WHAT", "Group the rows by role, model or state.")] = None,
     as_json: JsonOption = False,
     plain: Annotated[bool, option("--plain", "With --watch: redraw the table only.")] = False,
     connection: ConnectionOptions,
@@ -52,9 +53,9 @@ def show_status(
     if history is not None:
         _print_history(api, history, as_json=as_json)
     elif not watch:
-        _print_once(api, as_json=as_json)
+        _print_once(api, by, as_json=as_json)
     elif not as_json and terminal.is_terminal(sys.stdout):
-        _redraw(api, bell=bell)
+        _redraw(api, by, bell=bell)
     else:
         _print_changes(api, bell=bell, as_json=as_json)
 
@@ -78,10 +79,10 @@ def _opens_full_screen(connection: ConnectionOptions, *, bell: bool) -> bool:
     return True
 
 
-def _print_once(api: GatewayApi, *, as_json: bool) -> None:
+def _print_once(api: GatewayApi, by: Grouping | None, *, as_json: bool) -> None:
     board, reported = api.board(), api.attention()
     if not as_json:
-        terminal.print_lines(_lines(board, reported, api, _agents(api)))
+        terminal.print_lines(_lines(board, reported, api, _agents(api), by))
         return
     items = single_items(_with_faults(board, reported, api))
     terminal.print_json([_as_json(entry, _items_of(entry, items)) for entry in board.participants])
@@ -141,13 +142,13 @@ def _print_changes(api: GatewayApi, *, bell: bool, as_json: bool) -> None:
                     terminal.print_line(board_line(entry, now=terminal.now(), ended=ended))
 
 
-def _redraw(api: GatewayApi, *, bell: bool) -> None:
+def _redraw(api: GatewayApi, by: Grouping | None, *, bell: bool) -> None:
     """Draw the table in place. It is redrawn twice a second, because ages grow without any event."""
     latest: tuple[Board, tuple[AttentionItem, ...]] | None = None
     agents = _agents(api)
 
     def lines() -> list[str]:
-        return _lines(*latest, api, agents) if latest is not None else ["waiting for the board ..."]
+        return _lines(*latest, api, agents, by) if latest is not None else ["waiting for the board ..."]
 
     seen: set[str] = set()
     with api.events() as events, terminal.drawn_in_place(lines, per_second=2) as live:
@@ -185,7 +186,13 @@ def _with_faults(board: Board, items: tuple[AttentionItem, ...], api: GatewayApi
     return with_faults(items, board, run.faults() if run else {}, now=terminal.now())
 
 
-def _lines(board: Board, reported: tuple[AttentionItem, ...], api: GatewayApi, agents: frozenset[str]) -> list[str]:
+def _lines(
+    board: Board,
+    reported: tuple[AttentionItem, ...],
+    api: GatewayApi,
+    agents: frozenset[str],
+    by: Grouping | None = None,
+) -> list[str]:
     run = api.run()
     launched = tuple(run.pids.participants) if run else ()
     style, now = terminal.style_of(sys.stdout), terminal.now()
@@ -198,6 +205,7 @@ def _lines(board: Board, reported: tuple[AttentionItem, ...], api: GatewayApi, a
         agents=agents,
         ended=run.ended() if run else None,
         items=items,
+        by=by,
     )
     return [heading, *attention_lines(items, now=now, style=style), *table]
 

@@ -125,8 +125,8 @@ def _create(template: Template, folder: Path, given: dict[str, str], *, asks: bo
     path = _existing(folder) or folder / (Path(state.name, SPACE_FILE) if _is_reference() else SPACE_FILE)
     path.write_text(text, encoding="utf-8")
     _ignore(folder / ".gitignore")
-    where = relative_to(folder, path)
-    terminal.print_line(f"created '{values[SPACE_NAME]}' in {where} from the template '{template.name}'")
+    written = relative_to(folder, path)
+    terminal.print_line(f"created '{values[SPACE_NAME]}' in {written} from the template '{template.name}'")
     terminal.print_line(f"  participants: {', '.join(space.participants)}")
     agents = (one.section(AGENT_KEY) for one in space.participants.values())
     if any(agent is not None and not is_builtin(agent.base_url) for agent in agents):

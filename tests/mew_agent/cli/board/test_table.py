@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mew_board.words import cells
 from mew_protocol.payloads.participant import Board
 
-from mew_agent.cli.board.table import TerminalStyle, board_line, board_lines
+from mew_agent.cli.board.table import Grouping, TerminalStyle, board_line, board_lines
 
 NOW = datetime(2026, 1, 1, 14, 2, 11, tzinfo=UTC)
 
@@ -267,3 +267,23 @@ def test_board_line_holds_time_figure_basis_and_remarks() -> None:
         "  (not connected, last report 1 h ago, model unreachable, near limit, +2 items since)"
     )
     assert board_line(found.participants[1], now=NOW).endswith("local-llm  ? of 8,192  unknown: no usage reported")
+
+
+def test_several_agents_get_totals_and_many_are_sorted_by_urgency() -> None:
+    full = [entry(f"a{n:02}", tokens=n * 1_000, max_tokens=100_000, context=report()) for n in range(1, 15)]
+    board = Board.model_validate({"space": "s", "at": "2026-01-01T14:02:00Z", "participants": full})
+    _, totals, _, *rows = board_lines(board, now=NOW, style=TerminalStyle(width=120))
+    assert totals == "14 agents · 105,000 of 1,400,000 tokens in use"
+    assert [row.split()[0] for row in rows][:3] == ["a10", "a11", "a12"]
+
+
+@pytest.mark.parametrize(
+    ("by", "titles"),
+    [("model", ["gpt (2)", "no model reported (1)"]), ("role", ["agents (3)"]), ("state", ["fine (3)"])],
+)
+def test_rows_are_grouped_with_a_count(by: Grouping, titles: list[str]) -> None:
+    entries = [entry(name, tokens=1_000, max_tokens=9_000, context=report(model="gpt")) for name in ("a", "b")]
+    entries.append(entry("c", tokens=1_000, max_tokens=9_000, context=report()))
+    board = Board.model_validate({"space": "s", "at": "2026-01-01T14:02:00Z", "participants": entries})
+    lines = board_lines(board, now=NOW, style=TerminalStyle(width=120), by=by)
+    assert [line for line in lines if line.endswith(")") and "(" in line] == titles
