@@ -36,6 +36,9 @@ def _checked_model_url(text: str) -> str:
     raise ValueError(f"must be {', '.join(urls)} or {last}" if urls else f"must be {last}")
 
 
+BetweenSteps = Literal["never", "asker", "urgent", "all"]
+"""Whose chats reach a turn that runs: none; those of its asker; also urgent ones; all."""
+
 PartOfWindow = Annotated[
     str, matching(r"\s*[0-9]+\s*(%|/\s*[1-9][0-9]*)\s*", "must be a part of the window, such as 75% or 3/4")
 ]
@@ -137,6 +140,11 @@ class AgentSettings(SparseSettings):
     answer_broadcasts: Literal["rules", "model", "never"] = "rules"
     """Which chats without an addressee to answer: those with a question mark (`rules`), those the model judges to be
     for it (`model`), or none (`never`)."""
+    between_steps: BetweenSteps = "asker"
+    """Which chats reach a running answer before its next model call: those of its asker (`asker`), also chats marked
+    `urgent` (`urgent`), all that wait (`all`), or none (`never`)."""
+    together: int | None = Field(default=None, ge=2, le=64)
+    """If more chats than this number wait, answer up to so many in one turn (default: each in its own)."""
     loop_limits: LoopLimits = Field(default_factory=LoopLimits)
     """Limits of conversations between agents without a person (chats then wait), and of what one sender costs."""
     max_iterations: Positive = 10

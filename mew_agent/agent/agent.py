@@ -119,6 +119,8 @@ class Agent(Participant):
             shows_reasoning=config.reasoning_enabled,
             max_question_age_seconds=config.max_question_age_seconds,
             max_compacting=config.max_compacting,
+            between_steps=config.between_steps,
+            together=config.together,
         )
         engine.may_session_compact = self._runtime.staggered.may_session_compact
 

@@ -130,6 +130,10 @@ class Answering(ABC):
     """Notes that a prompt with these messages was read; for engines whose history is kept elsewhere."""
     problem: str | None = None
     """Why the answer reports a failure."""
+    chats: Callable[[], Sequence[StoredChat]]
+    """Returns the chats that the turn answers now, the question first. The runtime sets it."""
+    let_in: Callable[[], Awaitable[None]]
+    """Lets waiting chats join the turn, between two steps. The runtime sets it."""
 
     @property
     def spent(self) -> tuple[int, int]:
@@ -178,6 +182,8 @@ class Engine(ABC):
 
     deliveries: Sequence[Delivery] = ("anyway", "cancel")
     """How it can read a chat that does not fit."""
+    shares_turns = False
+    """Whether a turn can answer several chats, also those that arrive during it."""
 
     def __init__(self, me: Participant, compact_at_percent: int | None = None) -> None:
         self._me, self.external = me, me.external_context

@@ -66,6 +66,22 @@ class HeadroomCheck:
         await self.count_queued()
         return self._engine.fit(size)
 
+    async def fitting(self, chats: Sequence[StoredChat]) -> Sequence[StoredChat]:
+        """Return as many of these waiting chats, from the first, as fit without a compaction; all if unknown."""
+        if not chats:
+            return chats
+        fit, calibration = self._engine.fit(await self._size_of(chats[0])), self._engine.calibration
+        if fit.max_tokens is None or fit.context_tokens is None:
+            return chats
+        fitting = list[StoredChat]()
+        room = fit.max_tokens - fit.context_tokens - (fit.reserve_tokens or 0)
+        for one in chats:
+            room -= calibration.wrap((await self._size_of(one)).tokens(calibration))
+            if room < 0:
+                break
+            fitting.append(one)
+        return fitting
+
     async def count_queued(self) -> None:
         """Count the chats outside the context, for this agent's reports."""
         inbox, calibration = self._inbox, self._engine.calibration

@@ -25,11 +25,13 @@ from mew_protocol.ids import Position
 from mew_protocol.payloads.chat import client_of
 
 from mew_agent.agent.loop_guard import Verdict, asks_something
+from mew_agent.agent.shared_turn import Rank, SharedAnswer, answered_together, entering, ranks_of, replies
 from mew_agent.context.receipts import NO_RECEIPTS, Ending, MessageEnding, MessageKey, ReceiptChange
 from mew_agent.context.store import ChatForm, ChatState, InboxChange, Store, StoredChat, StoreUnusable
 from mew_agent.conversation.model_calls import ModelCalls
 from mew_agent.model.interface import Message, ModelRequest, ToolSpec
 from mew_agent.participant.messenger import timestamp
+from mew_agent.settings import BetweenSteps
 
 logger = logging.getLogger("mew_agent.agent.inbox")
 
@@ -195,6 +197,12 @@ class Inbox:
         """All chats but the one being answered, by number; those in one state in their order."""
         self.current: StoredChat | None = None
         """The chat that is being answered."""
+        self.joined: tuple[StoredChat, ...] = ()
+        """The other chats that the same turn answers, in the order in which they joined it."""
+        self.together: int | None = None
+        """How many chats one turn may answer while more than these wait; None: one."""
+        self.is_agent: Callable[[str], bool] = lambda _: False
+        """Whether a participant is known to be an agent."""
         self._undecided: set[int] = set()
         """The chats that may not be for the agent: its model, or rules that are new since a restart, decide."""
         self._served: BoundedDict[tuple[str, ...], None] = BoundedDict(2 * MAX_ALL_CHATS)
@@ -207,22 +215,34 @@ class Inbox:
         self._arrived = anyio.Event()
 
     def in_state(self, *states: ChatState) -> tuple[StoredChat, ...]:
-        """Return the chats in these states, oldest first, without the one that is being answered."""
+        """Return the chats in these states, oldest first, without those that are being answered."""
         return tuple(chat for chat in self._chats.values() if chat.state in states)
 
     @property
     def unread(self) -> tuple[StoredChat, ...]:
-        """The chats that will enter the context: overheard, queued, and the one that is being answered."""
-        current = () if self.current is None else (self.current,)
-        return (*self.in_state("overheard"), *self.in_state(*QUEUED), *current)
+        """The chats that will enter the context: overheard, queued, and those that are being answered."""
+        return (*self.in_state("overheard"), *self.in_state(*QUEUED), *self.answering)
+
+    @property
+    def answering(self) -> tuple[StoredChat, ...]:
+        """The chats that the running turn answers, its question first."""
+        return () if self.current is None else (self.current, *self.joined)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no chat waits, and none continues a turn whose question was cancelled."""
+        is_cancelled = self.current is not None and self.current.state == "cancelled"
+        return not self.in_state(*QUEUED) and not (is_cancelled and self.joined)
 
     # -- restarts ----------------------------------------------------------------------------------------
 
     async def load(self) -> str | None:
         """Load the chats of an earlier process. Returns the position it had reached, None if it stored none."""
         stored = await self._store.load_inbox()
+        begun = {chat.number for chat in stored.chats if chat.state in QUEUED[1:]}
+        found = (one if one.joined is None or one.joined in begun else _fresh(one) for one in stored.chats)
         # Those begun come first: the history ends in the middle of one.
-        chats = sorted(stored.chats, key=lambda chat: (chat.state == "queued", chat.number))
+        chats = sorted(found, key=lambda chat: (chat.state == "queued", chat.number))
         self._chats = {chat.number: chat for chat in chats}
         self._restored = set(self._chats)
         self._undecided = set(self._chats)
@@ -237,13 +257,13 @@ class Inbox:
 
     def find(self, key: MessageKey) -> StoredChat | None:
         """Return the newest chat with this sender and id that is not finished; None if there is none."""
-        chats = (*self._chats.values(), *(() if self.current is None else (self.current,)))
+        chats = (*self._chats.values(), *self.answering)
         found = (one for one in chats if (one.envelope.sender, one.envelope.id) == (key.sender, key.id))
         return max(found, key=lambda one: one.number, default=None)
 
     def senders_of(self, message_id: str) -> tuple[str, ...]:
         """Return the participants whose unfinished chats have this id."""
-        chats = (*self._chats.values(), *(() if self.current is None else (self.current,)))
+        chats = (*self._chats.values(), *self.answering)
         return tuple(dict.fromkeys(one.envelope.sender for one in chats if one.envelope.id == message_id))
 
     def place_of(self, chat: StoredChat) -> int | None:
@@ -254,13 +274,26 @@ class Inbox:
         waiting: dict[str, list[int]] = {}
         for one in self.in_state("queued"):
             waiting.setdefault(one.envelope.sender, []).append(one.number)
-        turns = {owner: turn for turn, owner in enumerate(self._served, start=1)}
-        order = sorted(waiting, key=lambda sender: (turns.get((sender,), 0), waiting[sender][0]))
+        turns, ranks = self._turns, self._ranks()
+        order = sorted(waiting, key=lambda sender: (ranks.get(sender, ()), turns.get((sender,), 0), waiting[sender][0]))
         own = chat.envelope.sender
         earlier = waiting[own].index(chat.number)  # senders take turns: each other one has as many answers before it
         before = order[: order.index(own)]
-        others = sum(min(len(waiting[one]), earlier + (one in before)) for one in order if one != own)
-        return begun + earlier + others + 1
+        equal = [sender for sender in order if sender != own and ranks.get(sender) == ranks.get(own)]
+        others = sum(min(len(waiting[sender]), earlier + (sender in before)) for sender in equal)
+        ahead = sum(len(waiting[sender]) for sender in before if sender not in equal)
+        return begun + ahead + earlier + others + 1
+
+    @property
+    def _turns(self) -> dict[tuple[str, ...], int]:
+        """When each sender and client was answered last: the larger, the later."""
+        return {owner: turn for turn, owner in enumerate(self._served, start=1)}
+
+    def _ranks(self) -> dict[str, Rank]:
+        """Return the ranks of senders while more chats wait than one turn answers; else none."""
+        waiting = self.in_state("queued")
+        is_crowded = self.together is not None and len(waiting) > self.together
+        return ranks_of(waiting, self.is_agent) if is_crowded else {}
 
     def is_outdated(self, chat: StoredChat, max_age_seconds: float) -> bool:
         """Return whether a chat from before the start is older than this; chats that arrived since then never are.
@@ -349,19 +382,24 @@ class Inbox:
             self._restored.add(stored.number)
         return stored
 
-    async def cancel(self, cancel: Envelope, *, position: Position | None = None) -> None:
-        """Remove the queued chats that a `chat/cancel` refers to, and mark the one being answered as cancelled."""
-        waiting = self.in_state("queued", "held", "no_room")
-        gone = [chat for chat in waiting if is_about(cancel, chat.envelope)]
-        for chat in gone:
-            del self._chats[chat.number]
-        current = self.current
-        if current is not None and is_about(cancel, current.envelope):
+    async def cancel(self, cancel: Envelope, *, position: Position | None = None) -> tuple[MessageKey, ...]:
+        """Remove the waiting chats that a `chat/cancel` refers to, and mark the one being answered as cancelled.
+
+        A chat that joined a turn is removed too; the turn continues without it. Returns the chats that ended.
+        """
+        waiting = (*self.in_state("queued", "held", "no_room", "answering"), *self.joined)
+        meant = [chat for chat in waiting if is_about(cancel, chat.envelope)]
+        begun = [replace(one, state="cancelled") for one in meant if one.state == "answering" and one.joined is None]
+        gone = {one.number: one for one in meant if one.number not in {chat.number for chat in begun}}
+        self.joined = tuple(one for one in self.joined if one.number not in gone)
+        self._chats = {number: chat for number, chat in self._chats.items() if number not in gone}
+        self._chats.update((one.number, one) for one in begun)  # an earlier process began them
+        if self.current is not None and is_about(cancel, self.current.envelope):
             await self.mark_cancelled(position)
-        for chat in gone:
-            await self._change(
-                removed=(chat.number,), position=position, ending=_ended(chat.envelope, "cancelled", "by its sender")
-            )
+        endings = [_ended(one.envelope, "cancelled", "by its sender") for one in gone.values()]
+        if meant:
+            await self._change(*begun, removed=tuple(gone), position=position, endings=endings)
+        return tuple(one.key for one in endings)
 
     async def release(self, senders: Collection[str]) -> None:
         """Queue the held chats of these senders that ask something; keep the others as context."""
@@ -401,10 +439,10 @@ class Inbox:
     async def forget_answered(self, answer: Envelope) -> None:
         """Remove the chat that an earlier process answered with this envelope, although it could not record that."""
         for chat in self.in_state(*QUEUED):
-            if self.id_for(chat, "answer") == answer.id:
-                del self._chats[chat.number]
-                ending = _ended(chat.envelope, "answered", answer=answer.id)
-                await self._change(removed=(chat.number,), ending=ending)
+            if chat.joined is None and self.id_for(chat, "answer") == answer.id:
+                chats = (self._chats.pop(chat.number), *self._take_joined(chat))
+                endings = self._answered(chat, chats[1:])
+                await self._change(removed=[one.number for one in chats], endings=endings)
 
     # -- answering ---------------------------------------------------------------------------------------
 
@@ -416,51 +454,150 @@ class Inbox:
                 await self._arrived.wait()
             await until_active()
             # It stays in the queue meanwhile: the filter may ask a model, and a cancellation has to find the chat.
-            turns = {owner: turn for turn, owner in enumerate(self._served, start=1)}
-            chat = min(self.in_state(*QUEUED), key=partial(_place, turns), default=None)
+            first = partial(_place, self._turns, self._ranks())
+            chat = min((one for one in self.in_state(*QUEUED) if one.joined is None), key=first, default=None)
             if chat is None:
                 continue
             is_certain = chat.state != "queued" or chat.number not in self._undecided
             is_for_us = is_certain or await self._filter.is_for_us(chat.envelope)
             if self._chats.get(chat.number) is not chat:
                 continue  # cancelled meanwhile
-            for owner in _owners(chat):
-                self._served[owner] = None
-            self._undecided.discard(chat.number)
+            self._note_served(chat)
             if is_for_us:
-                self.current = self._chats.pop(chat.number)
+                self.current, self.joined = chat, self._take_joined(chat)
+                del self._chats[chat.number]
                 return chat
             await self._put(chat, "overheard")
 
+    def _note_served(self, chat: StoredChat) -> None:
+        for owner in _owners(chat):
+            self._served[owner] = None
+        self._undecided.discard(chat.number)
+
+    def _take_joined(self, question: StoredChat) -> tuple[StoredChat, ...]:
+        """Remove and return the chats that an earlier process or attempt answers in the turn of this question."""
+        joined = tuple(one for one in self._chats.values() if one.joined == question.number)
+        self._chats = {number: one for number, one in self._chats.items() if one.joined != question.number}
+        return joined
+
     async def update(self, chat: StoredChat) -> StoredChat:
-        """Store the chat being answered as far as it has come. Returns it; one that was cancelled stays cancelled."""
+        """Store the chat being answered as far as it has come. Returns it; one that was cancelled stays cancelled.
+
+        The chats that joined its turn have come as far.
+        """
         if self.current is not None and self.current.state == "cancelled":
             chat = replace(chat, state="cancelled")
         self.current = chat
-        await self._change(chat)
+        self.joined = tuple(_begun(one, chat) for one in self.joined)
+        await self._change(chat, *self.joined)
         return chat
 
-    async def mark_cancelled(self, position: Position | None = None) -> None:
-        """Record that the chat being answered was cancelled: a restarted process does not answer it either."""
-        if self.current is not None:
-            self.current = replace(self.current, state="cancelled")
-            await self._change(self.current, position=position)
+    async def mark_cancelled(self, position: Position | None = None, by: str | None = None) -> None:
+        """Record that the chat being answered was cancelled: a restarted process does not answer it either.
 
-    async def finish(self, chat: StoredChat) -> None:
-        """Remove a chat that needs nothing more; does nothing for one that was put back or is remembered."""
+        With `by`, the whole turn was cancelled: the sender of a chat in it cancels its own, another participant all.
+        """
         if self.current is None:
             return
-        ended, self.current = self.current, None
-        self._restored.discard(chat.number)
-        answer = self.id_for(ended, "answer") if ended.answer is not None and ended.state == "answered" else None
-        ending = _ended(ended.envelope, "cancelled" if answer is None else "answered", answer=answer)
-        await self._change(removed=(chat.number,), ending=ending)
+        self.current = replace(self.current, state="cancelled")
+        if by is not None:
+            is_asker = any(one.envelope.sender == by for one in self.answering)
+            self.joined = tuple(
+                one if is_asker and one.envelope.sender != by else replace(one, state="cancelled")
+                for one in self.joined
+            )
+        await self._change(*self.answering, position=position)
+
+    async def finish(self, chat: StoredChat) -> tuple[MessageKey, ...]:
+        """End the turn of a chat that needs nothing more. Returns the chats that ended with it.
+
+        If the chat was cancelled, or failed before it was begun, the other chats of its turn are answered next. Does
+        nothing for a chat that was put back or is remembered.
+        """
+        if self.current is None:
+            return ()
+        ended, joined = self.current, self.joined
+        self.current, self.joined = None, ()
+        self._restored.difference_update(one.number for one in (ended, *joined))
+        is_answered = ended.answer is not None and ended.state == "answered"
+        has_rest = ended.state == "cancelled" or ended.state == "queued"
+        rest = tuple(one for one in joined if has_rest and one.state != "cancelled")
+        over = [one for one in (ended, *joined) if one not in rest]
+        endings = self._answered(ended, joined) if is_answered else [_ended(one.envelope, "cancelled") for one in over]
+        kept = _continued(rest)
+        self._chats = {**{one.number: one for one in kept}, **self._chats}
+        self._arrived.set()
+        await self._change(*kept, removed=[one.number for one in over], endings=endings)
+        return tuple(one.key for one in endings)
 
     def put_back(self, chat: StoredChat) -> None:
-        """Return a chat to the head of the queue."""
-        self.current = None
-        self._chats = {chat.number: chat, **self._chats}
+        """Return the chats of a turn to the head of the queue; `chat` is its question."""
+        self._chats = {chat.number: chat, **{one.number: one for one in self.joined}, **self._chats}
+        self.current, self.joined = None, ()
         self._arrived.set()
+
+    # -- several chats in one turn -----------------------------------------------------------------------
+
+    def to_join(self, mode: BetweenSteps) -> tuple[StoredChat, ...]:
+        """Return the waiting chats that may enter the running turn between two of its steps."""
+        return () if self.current is None else entering(self._decided(), self.current, mode)
+
+    def to_answer_together(self) -> tuple[StoredChat, ...]:
+        """Return the waiting chats to answer with the question whose turn begins, if too many wait."""
+        waiting, most, question = self._decided(), self.together, self.current
+        if most is None or question is None or question.state != "queued" or len(waiting) < most:
+            return ()
+        ranks = ranks_of((question, *self.in_state("queued")), self.is_agent)
+        turns = {owner[0]: turn for owner, turn in self._turns.items() if len(owner) == 1}
+        return tuple(answered_together(waiting, question, ranks, turns)[: most - 1])
+
+    def _decided(self) -> tuple[StoredChat, ...]:
+        """Return the queued chats that are for the agent without a question to its model, in their order."""
+        return tuple(
+            one
+            for one in self.in_state("queued")
+            if one.number not in self._undecided or self._filter.check_rules(one.envelope) is True
+        )
+
+    async def join(self, chats: Sequence[StoredChat], *, has_sections: bool = False) -> StoredChat | None:
+        """Add waiting chats to the turn. `has_sections`: its answer has a section for each. Returns the question.
+
+        A turn that has begun stores them before they enter its context.
+        """
+        question = self.current
+        if question is None or question.state == "cancelled":
+            return question
+        if has_sections:
+            mark = self.id_for(question, "sections")[:4]
+            self.current = question = replace(question, section=f"{mark}-1")
+        mark, count = question.section.partition("-")[0], self._sections_made(question)
+        for one in chats:
+            if self._chats.get(one.number) is one:  # else it was cancelled meanwhile
+                count += 1
+                del self._chats[one.number]
+                self._note_served(one)
+                section = f"{mark}-{count}" if mark else ""
+                self.joined += (_begun(replace(one, joined=question.number, section=section), question),)
+        if question.state == "answering":
+            await self._change(*self.joined)
+        return question
+
+    def _sections_made(self, question: StoredChat) -> int:
+        """Return the number of the newest section."""
+        numbers = (one.section.partition("-")[2] for one in (question, *self.joined))
+        return max(int(number or 0) for number in numbers)
+
+    def replies(self) -> tuple[SharedAnswer, ...]:
+        """Return the answers that the turn has made, that to its question last."""
+        return () if self.current is None else replies(self.current, self.joined)
+
+    def _answered(self, question: StoredChat, joined: Sequence[StoredChat]) -> list[MessageEnding]:
+        """Return the endings of the chats of a turn; those that were cancelled meanwhile have no answer."""
+        return [
+            _ended(one.envelope, "answered", answer=self.id_for(reply.chats[0], "answer"))
+            for reply in replies(question, joined)
+            for one in reply.chats
+        ]
 
     def take_overheard(self) -> Iterator[StoredChat]:
         """Remove and return the overheard chats, oldest first. They stay in the store."""
@@ -515,6 +652,7 @@ class Inbox:
         removed: Sequence[int] = (),
         position: Position | str | None = None,
         ending: MessageEnding | None = None,
+        endings: Sequence[MessageEnding] = (),
     ) -> None:
         """Store a change. If the store fails, the agent still answers; only a restart would forget it."""
         old = self._stored_position
@@ -523,7 +661,8 @@ class Inbox:
             position = position if position.sequence > old.sequence else None
         try:
             place = None if position is None else str(position)
-            receipts = NO_RECEIPTS if ending is None else ReceiptChange(endings=(ending,))
+            endings = endings if ending is None else (*endings, ending)
+            receipts = ReceiptChange(endings=endings) if endings else NO_RECEIPTS
             await self._store.change_inbox(InboxChange(chats, tuple(removed), place, receipts))
         except StoreUnusable as error:
             logger.warning("inbox not stored: %s", error)
@@ -531,9 +670,33 @@ class Inbox:
         self._stored_position = position if isinstance(position, Position) else old
 
 
-def _place(turns: Mapping[tuple[str, ...], int], chat: StoredChat) -> tuple[int, ...]:
-    """Return the place in the queue: a chat that was begun is first, then senders and clients by their last turns."""
-    return (0,) if chat.state != "queued" else tuple(turns.get(owner, 0) for owner in _owners(chat))
+def _place(turns: Mapping[tuple[str, ...], int], ranks: Mapping[str, Rank], chat: StoredChat) -> tuple[int, ...]:
+    """Return the place in the queue: a chat that was begun is first, then senders and clients by their last turns.
+
+    The rank of a sender, if it has one, comes before its last turn.
+    """
+    if chat.state != "queued":
+        return (-1,)
+    return (*ranks.get(chat.envelope.sender, ()), *(turns.get(owner, 0) for owner in _owners(chat)))
+
+
+def _begun(chat: StoredChat, question: StoredChat) -> StoredChat:
+    """Return a chat that joined the turn of a question, as far as that has come."""
+    if question.first_seq < 0 or chat.state == "cancelled":
+        return chat
+    return replace(chat, state="answering", turn=question.turn, first_seq=question.first_seq)
+
+
+def _fresh(chat: StoredChat) -> StoredChat:
+    """Return a chat that joined a turn, as it was before."""
+    return replace(chat, state="queued", joined=None, section="", turn=-1, first_seq=-1)
+
+
+def _continued(chats: Sequence[StoredChat]) -> tuple[StoredChat, ...]:
+    """Return the chats of a turn whose question is gone: the first one is now the question, if the turn was begun."""
+    if not chats or chats[0].state == "queued":
+        return tuple(_fresh(one) for one in chats)
+    return (replace(chats[0], joined=None), *(replace(one, joined=chats[0].number) for one in chats[1:]))
 
 
 def _ended(chat: Envelope, what: Ending, reason: str | None = None, answer: str | None = None) -> MessageEnding:

@@ -108,6 +108,10 @@ class LoopGuard:
             for peer, talk in self.stopped.items()
         )
 
+    def is_agent(self, participant: str) -> bool:
+        """Return whether a participant is known to be an agent."""
+        return participant in self._agents
+
     def observe(self, envelope: Envelope) -> None:
         """Learn from an envelope of any kind and sender, our own included."""
         sender, body = envelope.sender, envelope.body

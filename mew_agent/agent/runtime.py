@@ -6,6 +6,7 @@ after another, the announcement of a loop, and what a restarted process catches 
 """
 
 import logging
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -26,9 +27,10 @@ from mew_agent import tracing
 from mew_agent.agent.budgets import SenderBudgets
 from mew_agent.agent.engine import Answering, Engine
 from mew_agent.agent.headroom import HeadroomCheck
-from mew_agent.agent.inbox import QUEUED, AddressFilter, Admission, Inbox, is_about
+from mew_agent.agent.inbox import AddressFilter, Admission, Inbox, is_about
 from mew_agent.agent.loop_guard import LoopGuard, Verdict
 from mew_agent.agent.receipts import AgentReceipts
+from mew_agent.agent.shared_turn import SharedAnswer
 from mew_agent.agent.staggering import StaggeredCompactions
 from mew_agent.context.receipts import MessageKey
 from mew_agent.context.store import InboxChange, Store, StoredChat
@@ -38,9 +40,12 @@ from mew_agent.participant.dispatcher import Hooks
 from mew_agent.participant.messenger import REFUSED_TEXT
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.streams import ANSWER_SECONDS, Reasoning
-from mew_agent.settings import LoopLimits
+from mew_agent.settings import BetweenSteps, LoopLimits
 
 logger = logging.getLogger("mew_agent.agent.runtime")
+
+AFTER_TURN: Final = "the agent reads no message during a turn"
+"""Why a chat of the asker waits, at an engine that cannot let it join the turn."""
 
 MAX_ATTEMPTS: Final = 5
 """How many processes may begin to answer one question, in case the question itself ends them."""
@@ -103,8 +108,8 @@ class ChatTurn:
 
     async def _answer(self, chat: Envelope) -> None:
         """Answer the chat, or decline it if it is too old; one that names no one is then only kept as context."""
-        if self.inbox.is_outdated(self.question, self.max_age_seconds):
-            if not chat.names(self.me.id):
+        if all(self.inbox.is_outdated(one, self.max_age_seconds) for one in (self.question, *self.inbox.joined)):
+            if not chat.names(self.me.id) and not self.inbox.joined:
                 await self.inbox.remember(self.question)
                 return
             self.decline("too_old", TOO_OLD.format(age=f"more than {self.max_age_seconds / 3600:g} h"))
@@ -116,8 +121,7 @@ class ChatTurn:
                 if not await self.answering.add_remark(remark.envelope, InboxChange(removed=(remark.number,))):
                     await self.inbox.forget_overheard(remark)
         await self._send_answer(chat)
-        is_idle = not self.inbox.in_state(*QUEUED) and not self.me.messenger.is_paused
-        await self.answering.finish(is_idle=is_idle)
+        await self.answering.finish(is_idle=self.inbox.is_idle and not self.me.messenger.is_paused)
 
     async def _send_answer(self, chat: Envelope) -> None:
         """Make the answer unless it is known, and send it. Raises the `GatewayError` of sending.
@@ -137,11 +141,31 @@ class ChatTurn:
         if self.question.state in ("queued", "answering"):
             await self._make_answer(chat, was_begun=was_begun)
         if self.question.answer is not None:
-            payload = {"text": self.question.answer, **await self.answering.report(self.question)}
-            if self.failure is not None:
-                payload["failure"] = self.failure.model_dump()
-            name = name_of(self.question, "answer")
-            await self.reasoning.send(kinds.CHAT, payload, ANSWER_SECONDS, to=chat.sender, id=name)
+            for reply in self.inbox.replies():
+                await self._send(reply)
+
+    async def _send(self, reply: SharedAnswer) -> None:
+        """Send one answer to the senders of the chats that it answers. Raises the `GatewayError` of sending."""
+        is_own = reply.chats[0].number == self.question.number
+        payload = {"text": reply.text, **(await self.answering.report(self.question) if is_own else {})}
+        if self.failure is not None:
+            payload["failure"] = self.failure.model_dump()
+        about = [name for one in reply.chats for name in (one.envelope.id, one.chosen_by) if name is not None]
+        try:
+            await self.me.messenger.send(
+                kinds.CHAT,
+                payload,
+                to=tuple(dict.fromkeys(one.envelope.sender for one in reply.chats)),
+                correlation_id=tuple(dict.fromkeys(about)),
+                wait_seconds=ANSWER_SECONDS,
+                id=self.inbox.id_for(reply.chats[0], "answer"),
+            )
+        except (NotConnected, NotConfirmed):
+            raise
+        except (GatewayError, NotPermitted) as error:
+            if is_own:
+                raise
+            logger.warning("answer to '%s' not sent: %s", reply.chats[0].envelope.sender, error)
 
     async def _make_answer(self, chat: Envelope, *, was_begun: bool) -> None:
         """Let the engine make the answer, keep it, and conclude the reasoning. A cancelled turn has no answer."""
@@ -207,12 +231,16 @@ class AgentRuntime(Hooks):
         shows_reasoning: bool = True,
         max_question_age_seconds: float = float("inf"),
         max_compacting: int | None = None,
+        between_steps: BetweenSteps = "never",
+        together: int | None = None,
     ) -> None:
-        self._me, self._engine = me, engine
+        """`between_steps` and `together` need an engine that shares turns; see `AgentSettings`."""
+        self._me, self._engine, self._between_steps = me, engine, between_steps
         self._shows_reasoning, self._max_age_seconds = shows_reasoning, max_question_age_seconds
         self._filter = address_filter
         self.inbox = Inbox(me.id, address_filter, store)
         self._loops = LoopGuard(me.id, limits)
+        self.inbox.together, self.inbox.is_agent = together, self._loops.is_agent
         self._budgets = SenderBudgets(limits.tokens_per_hour, budgets)
         address_filter.on_spent = self._budgets.record
         self.headroom = HeadroomCheck(me, engine, self.inbox)
@@ -335,20 +363,64 @@ class AgentRuntime(Hooks):
                 answering=answering,
                 max_age_seconds=self._max_age_seconds,
             )
-            await self.headroom.count_queued()
-            sender, before = chat.envelope.sender, turn.answering.spent
-            if chat.state == "queued" and (problem := self._budgets.refusal(sender)) is not None:
+            turn.answering.chats, turn.answering.let_in = self._chats_of_turn, self._let_in
+            before = turn.answering.spent
+            if chat.state == "queued" and (problem := self._budgets.refusal(chat.envelope.sender)) is not None:
                 turn.decline("refused", REFUSED_TEXT.format(problem=problem))
+            else:
+                turn.question = await self._add_waiting(chat)
+            await self.headroom.count_queued()
             try:
                 is_done = await turn.attempt()
             finally:
                 after, self.turn = turn.answering.spent, None
                 with anyio.CancelScope(shield=True):
-                    await self._budgets.record(sender, after[0] - before[0], after[1] - before[1])
+                    await self._record_spent(chat, after[0] - before[0], after[1] - before[1])
                 self._budget_news()
             if is_done:
-                await self.inbox.finish(chat)
-                self.receipts.changed(MessageKey(sender, chat.envelope.id))
+                self._notify(await self.inbox.finish(chat))
+
+    def _chats_of_turn(self) -> Sequence[StoredChat]:
+        return self.inbox.answering
+
+    async def _add_waiting(self, question: StoredChat) -> StoredChat:
+        """Let waiting chats be answered with a question whose turn begins, if too many wait. Returns the question."""
+        if not (waiting := self._affordable(self.inbox.to_answer_together())):
+            return question
+        fitting = await self.headroom.fitting((question, *waiting))
+        if len(fitting) > 1:
+            question = await self.inbox.join(fitting[1:], has_sections=True) or question
+        return question
+
+    async def _let_in(self) -> None:
+        """Let the chats that wait for this moment join the running turn."""
+        if waiting := await self.headroom.fitting(self._affordable(self.inbox.to_join(self._between_steps))):
+            await self.inbox.join(waiting)
+            await self.headroom.count_queued()
+
+    def _affordable(self, chats: Sequence[StoredChat]) -> Sequence[StoredChat]:
+        """Return the chats that are answered: not too old, and their senders have tokens left."""
+        refused = {one.envelope.sender for one in chats if self._budgets.refusal(one.envelope.sender) is not None}
+        return [
+            one
+            for one in chats
+            if one.envelope.sender not in refused and not self.inbox.is_outdated(one, self._max_age_seconds)
+        ]
+
+    async def _record_spent(self, question: StoredChat, tokens: int, unreported_calls: int) -> None:
+        """Add what a turn cost to the spending of the senders that it answered, in equal parts for each chat."""
+        chats = self.inbox.answering or (question,)
+        share, rest = divmod(tokens, len(chats))
+        for one in chats:
+            is_first = one is chats[0]
+            await self._budgets.record(
+                one.envelope.sender, share + rest * is_first, unreported_calls if is_first else 0
+            )
+
+    def _notify(self, keys: Iterable[MessageKey]) -> None:
+        """Tell followers that the receipts of these messages changed."""
+        for key in keys:
+            self.receipts.changed(key)
 
     # -- what arrives ------------------------------------------------------------------------------------
 
@@ -381,7 +453,7 @@ class AgentRuntime(Hooks):
             if turn is not None and is_about(cancel, turn.question.envelope):
                 turn.cancel(reason)
         elif turn is not None and cancel.context == turn.reasoning.id is not None:
-            await self.inbox.mark_cancelled(self._me.session.client.arrived.position)
+            await self.inbox.mark_cancelled(self._me.session.client.arrived.position, by=cancel.sender)
             turn.cancel(reason)
 
     async def receive_past(self, envelope: Envelope) -> None:
@@ -455,11 +527,18 @@ class AgentRuntime(Hooks):
             await self._me.messenger.refuse_chat(chat, admission.problem)
         elif self._me.may_send(kinds.CHAT_ACKNOWLEDGE) and chat.body.get("receipts") is not True:
             payload = {"status": "queued"}
+            if self._waits_for_turn(chat):
+                payload["reason"] = AFTER_TURN
             await self._me.send(kinds.CHAT_ACKNOWLEDGE, payload, to=(chat.sender,), correlation_id=(chat.id,))
+
+    def _waits_for_turn(self, chat: Envelope) -> bool:
+        """Return whether a chat waits because the engine cannot let it join the turn of its sender."""
+        turn = self.turn
+        return turn is not None and not self._engine.shares_turns and turn.question.envelope.sender == chat.sender
 
     async def _cancel(self, cancel: Envelope) -> None:
         """Remove the chats that wait and are cancelled, and those that are held from the report."""
-        await self.inbox.cancel(cancel, position=self._me.session.client.arrived.position)
+        self._notify(await self.inbox.cancel(cancel, position=self._me.session.client.arrived.position))
         await self.headroom.count_queued()
         await self.headroom.show_held()
 

@@ -290,6 +290,7 @@ class ConversationEngine(Engine):
         await self.discover_window()
 
     receipt_basis = "prompt"
+    shares_turns = True
 
     async def holding(self, record: MessageRecord, key: MessageKey, session: str | None) -> Holding:
         if session in (None, MAIN_SESSION):

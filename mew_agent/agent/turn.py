@@ -18,8 +18,10 @@ from mew_protocol.status_word import status_word
 
 from mew_agent.agent.engine import Answering
 from mew_agent.agent.recall import as_referred_to
+from mew_agent.agent.shared_turn import prompt_text
 from mew_agent.agent.space_tools import context_line
 from mew_agent.config.agent_config import AgentConfig
+from mew_agent.context.history import Item
 from mew_agent.context.persisted_state import CallRecord
 from mew_agent.context.receipts import MessageKey
 from mew_agent.context.store import InboxChange, StoredChat
@@ -110,14 +112,16 @@ class ConversationAnswer(Answering):
         self.model, self.session, self.reads_remarks = conversation.tracker.model, session.key[1], session.key == MAIN
         self.max_seconds = config.max_turn_seconds
         self._me, self._config, self._session, self._reasoning = me, config, session, reasoning
-        self._question, self._chat = question, question.envelope
+        self._chat = question.envelope
         self._discover_window = discover_window
         self._prefix = ""
         """Precedes the question in the context."""
         if config.context_line:
             status = me.control.status() if session.key == MAIN else conversation.status()
             self._prefix = f"{context_line(status)}\n\n"
-        self._turn = self._question_seq = -1
+        self._turn = -1
+        self._entered: dict[int, int] = {}
+        """The item of each chat that has entered, by the number of the chat."""
         self._refused: dict[str, str] = {}
         """Why calls were refused, by the name of the tool."""
         self._began_at: str | None = None
@@ -157,10 +161,7 @@ class ConversationAnswer(Answering):
         self.conversation.calls.response_format = form if isinstance(form, dict) else None
         self._turn = await self.conversation.begin_turn(resumed=question.turn if was_begun else None)
         first_seq = question.first_seq if self._turn == question.turn else history.next_seq
-        asked = ("user", self._chat.id, self._chat.sender)
-        found = (one.seq for one in history.items if (one.role, one.envelope_id, one.name) == asked)
-        self._question_seq = next((seq for seq in found if seq >= first_seq), -1)
-        self._first_seq = first_seq
+        self._entered, self._first_seq = entered_in(history.items, self.chats(), first_seq), first_seq
         return self._turn, first_seq
 
     async def report(self, question: StoredChat) -> dict[str, Any]:
@@ -187,10 +188,12 @@ class ConversationAnswer(Answering):
             return await self._complete(kept)
         interruptions, max_iterations = 0, self._config.max_iterations
         with self.conversation.events.subscribed(self._show):
-            for _ in range(max_iterations):
+            for step in range(max_iterations):
                 await self._me.messenger.until_active()
+                if step:
+                    await self.let_in()
                 try:
-                    reply = await self.conversation.call(self._show, self._ensure_question)
+                    reply = await self.conversation.call(self._show, self._ensure_chats)
                 except CallInterrupted:
                     interruptions += 1
                     if interruptions > MAX_INTERRUPTIONS:
@@ -238,17 +241,23 @@ class ConversationAnswer(Answering):
         await self.conversation.emit_status(status_word("reply_cut", reason))
         return cut_short_text(reply.text, reason)
 
-    async def _ensure_question(self) -> None:
-        """Add the question to the history unless it is there; a control may have removed it."""
-        # The envelope id does not identify it: some clients restart their ids with every start.
-        if any(item.seq == self._question_seq for item in self.conversation.history.items):
-            return
-        chat, state, whole = self._chat, self.conversation.state, None
-        text = str(chat.body.get("text") or "")
-        if self._question.form != "whole":
-            text, whole = await as_referred_to(text, self._question.form, state)
-        item = await state.add_user_message(self._prefix + text, sender=chat.sender, envelope_id=chat.id, whole=whole)
-        self._question_seq = item.seq
+    async def _ensure_chats(self) -> None:
+        """Add the chats of this turn to the history unless they are there; a control may have removed them."""
+        present = {item.seq for item in self.conversation.history.items}
+        for place, chat in enumerate(self.chats()):
+            if self._entered.get(chat.number) not in present:
+                self._entered[chat.number] = await self._add(chat, is_first=not place)
+
+    async def _add(self, chat: StoredChat, *, is_first: bool) -> int:
+        """Add a chat to the history. Returns the seq of its item."""
+        envelope, state, whole = chat.envelope, self.conversation.state, None
+        text = prompt_text(chat, str(envelope.body.get("text") or ""), is_first=is_first)
+        if chat.form != "whole":
+            text, whole = await as_referred_to(text, chat.form, state)
+        if is_first:
+            text = self._prefix + text
+        item = await state.add_user_message(text, sender=envelope.sender, envelope_id=envelope.id, whole=whole)
+        return item.seq
 
     async def _run_tools(self, reply: ModelReply) -> None:
         """Show the calls of one reply, and run them concurrently. Their results enter in the order of the calls."""
@@ -373,6 +382,19 @@ async def _run_tool(conversation: Conversation, call: ToolCall) -> ToolResult:
 
 async def _do_nothing(_event: ModelEvent | None = None) -> None:
     return None
+
+
+def entered_in(items: Sequence[Item], chats: Sequence[StoredChat], first_seq: int) -> dict[int, int]:
+    """Return the item from `first_seq` on of each chat that has one, by the number of the chat."""
+    # The envelope id alone does not identify a chat: some clients restart their ids with every start.
+    found: dict[tuple[str | None, str | None], list[int]] = {}
+    for item in reversed(items):
+        if item.seq < first_seq:
+            break
+        if item.role == "user":
+            found.setdefault((item.name, item.envelope_id), []).append(item.seq)
+    seqs = ((one.number, found.get((one.envelope.sender, one.envelope.id))) for one in chats)
+    return {number: known.pop() for number, known in seqs if known}
 
 
 def cut_reason(reply: ModelReply, tracker: Tracker) -> CutReason | None:

@@ -86,6 +86,8 @@ class StoredChat:
     sent_at: float | None = None  # when the gateway accepted it, in seconds since 1970 by our own clock
     chosen_by: str | None = None  # the chat with which its sender chose the form
     weight: int = 1  # as how many chats it counts for the limits of an inbox
+    joined: int | None = None  # the number of the chat in whose turn it is answered, if that is another one
+    section: str = ""  # the name of its section in an answer to several chats; empty if the answer has no sections
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,9 @@ SELF_DESCRIPTION = (
 _ASKS_WHO = re.compile(r"\b(?:who|what)\s+are\s+you\b|\b(?:which|what)\s+(?:\w+\s+)?model\b", re.IGNORECASE)
 _QUOTES = 3
 _SHORT_RESULT_TOKENS = 60
+_SECTION = re.compile(r"(?:\[[^\n]*\]\n)?(### \w{4}-\d{1,3})\n")
+"""The beginning of a message that asks for a section of its own in the answer; the first one has an introduction."""
+
 _CALL = re.compile(r"\s*call\s+(\w+_\w+)", re.IGNORECASE)
 NO_SUCH_TOOL = "I have no tool named {name}. `mew tools` lists those of the space; my capabilities say which I may see."
 """Answer to a request for a tool that was not offered."""
@@ -47,16 +50,40 @@ def plan_reply(
     incoming = [message for message in messages if message.get("role") in ("user", "tool")]
     if not incoming:
         return PlannedReply(SELF_DESCRIPTION)
+    sections = _sections(messages)
     if incoming[-1].get("role") == "tool":
-        return PlannedReply(_answer_from_results(messages, options.reply_tokens))
+        answer = _answer_from_results(messages, options.reply_tokens)
+        return PlannedReply(_in_sections(sections, options.reply_tokens, answer) if sections else answer)
     question = message_text(incoming[-1])
-    if calls := requested_calls(question, tools):
+    if calls := requested_calls(sections[-1][1] if sections else question, tools):
         return PlannedReply("", calls)
+    if sections:
+        return PlannedReply(_in_sections(sections, options.reply_tokens))
     if (unknown := _CALL.match(question)) is not None:
         return PlannedReply(NO_SUCH_TOOL.format(name=unknown[1]))
     if _ASKS_WHO.search(question) and count(question) < _SHORT_RESULT_TOKENS:
         return PlannedReply(SELF_DESCRIPTION)
     return PlannedReply(_answer(messages, question, options.reply_tokens))
+
+
+def _sections(messages: Sequence[Message]) -> list[tuple[str, str]]:
+    """Return the heading and the text of each message since the last answer that asks for a section; none for one."""
+    found: list[tuple[str, str]] = []
+    for message in reversed(messages):
+        if message.get("role") == "assistant" and not message.get("tool_calls"):
+            break
+        text = message_text(message)
+        if message.get("role") == "user" and (match := _SECTION.match(text)) is not None:
+            found.append((match[1], text[match.end() :]))
+    return found[::-1] if len(found) > 1 else []
+
+
+def _in_sections(sections: Sequence[tuple[str, str]], limit_tokens: int, last: str | None = None) -> str:
+    """Return an answer to each message, from its own words, below its heading; `last` is the answer to the last one."""
+    answers = [_answer((), question, limit_tokens) for _, question in sections]
+    if last is not None:
+        answers[-1] = last
+    return "\n\n".join(f"{heading}\n{answer}" for (heading, _), answer in zip(sections, answers, strict=True))
 
 
 def _summary(messages: Sequence[Message], options: RehearsalOptions, max_tokens: int | None) -> str:

@@ -83,7 +83,8 @@ class Chat(Payload, kind=kinds.CHAT):
     `response_format` has the shape of OpenAI's parameter and applies to that answer. `deliver` says how to deliver an
     earlier chat of the sender that the agent holds; `correlation_id` names it. `would_overflow` says that a chat is
     held, and why. `receipts` asks for one `chat/acknowledge` with each change of its receipt. `failure` marks a chat in
-    which an agent says that it cannot answer.
+    which an agent says that it cannot answer. `urgent` asks an agent to read the
+    chat before the next step of the answer that it works on, if its settings allow that.
     """
 
     text: str = Field(min_length=1)
@@ -96,6 +97,7 @@ class Chat(Payload, kind=kinds.CHAT):
     would_overflow: Fit | None = None
     receipts: bool | None = None
     failure: ChatFailure | None = None
+    urgent: bool | None = None
 
 
 class Acknowledge(Payload, kind=kinds.CHAT_ACKNOWLEDGE):
@@ -104,7 +106,8 @@ class Acknowledge(Payload, kind=kinds.CHAT_ACKNOWLEDGE):
     With `would_overflow` the agent says that the message does not fit now: `fit` has the figures, `held` says whether
     the agent holds it, and `choices` how its sender may have it delivered. A `status` of `refused: REASON` says that no
     answer follows; `code` `program_failed` adds that the program could not handle the message. With a `receipt` the
-    status is `read`, another state, or the form in which the context holds the message after a change.
+    status is `read`, another state, or the form in which the context holds the message after a change. `reason` says
+    why a `queued` message waits, if there is more to say than that others come first.
     """
 
     status: str | None = None
@@ -113,6 +116,7 @@ class Acknowledge(Payload, kind=kinds.CHAT_ACKNOWLEDGE):
     code: str | None = None
     choices: tuple[Delivery, ...] | None = None
     receipt: ReadReceipt | None = None
+    reason: str | None = None
 
 
 class ChatCancel(Payload, kind=kinds.CHAT_CANCEL):
