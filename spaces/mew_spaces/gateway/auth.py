@@ -348,8 +348,10 @@ class TokenBook:
         if self._folder is not None:
             self._folder_mark = _mark(self._folder)  # marked first: what changes meanwhile is noticed next time
             with survived("looking for tokens of observers", log):
-                for path in self._folder.glob(f"*{_OBSERVER_SUFFIX}"):
-                    self._files.setdefault(path, _WatchedFile(path, None))
+                # From Python 3.13 on, `glob` finds nothing in a folder that cannot be read.
+                for path in self._folder.iterdir() if self._folder_mark is not None else ():
+                    if path.name.endswith(_OBSERVER_SUFFIX):
+                        self._files.setdefault(path, _WatchedFile(path, None))
         for path, file in tuple(self._files.items()):
             self._check(file)
             if file.participant is None and file.mark is None and file.stored is None:
