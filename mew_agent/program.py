@@ -16,8 +16,12 @@ from typing import Final, NoReturn, TypeVar, TypeVarTuple, Unpack
 
 import anyio
 from mew_listener.freed_memory import return_freed_memory
+from mew_listener.log_budget import LogBudget
 
 from mew_agent.errors import MewAgentError
+
+_LOG_BUDGET: Final = LogBudget()
+"""Of a program that configures no logging: Python then writes warnings to standard error, however many there are."""
 
 INTERRUPTED: Final = 130
 """The exit code of a program that was ended by Ctrl-C, as shells report it."""
@@ -86,6 +90,8 @@ def run_until_signal(main: Callable[[Unpack[Arguments]], Awaitable[T]], *args: *
                 loop = None
         return None
 
+    if logging.lastResort is not None:
+        logging.lastResort.addFilter(_LOG_BUDGET)
     with _handling_signals(handle):
         try:
             result = anyio.run(cancellable)

@@ -28,6 +28,9 @@ WHOLE_BATCH, WHOLE_PAUSE_SECONDS = 10, 0.7
 """The same, and the pause after it, with all servers: each of ten programs reads every envelope that is accepted, and
 what a machine cannot do at all says nothing about a fault."""
 
+LARGE = 0.002
+"""The part of messages that are large: each program of the space reads them."""
+
 LAST = b"the last frame"
 """What the last ping of a connection carries: when it comes back, the gateway has read everything before it."""
 
@@ -39,6 +42,9 @@ HELD, HELD_SECONDS = 100, 1.0
 
 _TURNED_AWAY = frozenset({401, 403, 404, 405, 408, 413, 414, 421, 429, 431, 503})
 """Statuses of requests that were refused before their body was read."""
+
+
+_REQUESTS = (fuzz_inputs.http_request, fuzz_inputs.hostile_request, fuzz_inputs.tiny_chunks)
 
 
 _SESSION = re.compile(rb"mcp-session-id: ([!-~]{1,200})\r\n", re.IGNORECASE)
@@ -99,7 +105,7 @@ class Attack:
             server = random.choice(tuple(self._doors)) if random.random() < 0.6 else "gateway"
             choice = random.random()
             if server != "gateway" or choice < 0.15:
-                make = fuzz_inputs.hostile_request if random.random() < 0.3 else fuzz_inputs.http_request
+                make = random.choices(_REQUESTS, (67, 30, 3))[0]
                 async with anyio.create_task_group() as tasks:
                     for _ in range(5):
                         tasks.start_soon(self._send_request, server, make(random, self._doors[server]))
@@ -117,7 +123,9 @@ class Attack:
         frames = []
         for _ in range(self._batch):
             choice = random.random()
-            if choice < 0.1:
+            if choice < LARGE:
+                data = fuzz_inputs.large_envelope(random)
+            elif choice < 0.1:
                 data = fuzz_inputs.stream_frame(random)
             elif choice < 0.3:
                 data = fuzz_inputs.hostile_envelope(random)

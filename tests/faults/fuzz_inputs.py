@@ -213,6 +213,21 @@ def hostile_request(random: Random, door: Door, *, session: str = "") -> bytes:
     return _head(door, "POST", door.paths[0], door.token, len(body), session) + body
 
 
+def tiny_chunks(random: Random, door: Door) -> bytes:
+    """A request whose body comes in chunks of one byte, each of which costs as much as a large one."""
+    head = _head(door, "POST", door.paths[0], door.token, 0).replace(
+        b"Content-Length: 0", b"Transfer-Encoding: chunked"
+    )
+    return head + b"1\r\n \r\n" * random.choice((500, 20_000, 100_000))
+
+
+def large_envelope(random: Random) -> bytes:
+    """A valid envelope of many values, up to twice as many as a message may hold."""
+    value = random.choice(("0", "[]", "{}", '""', "1.5e-300"))
+    values = ",".join([value] * random.choice((100_000, 300_000, 1_000_000)))
+    return f'{{"kind":"chat","payload":{{"text":"x","values":[{values}]}}}}'.encode()
+
+
 def end_of_session(door: Door, session: str) -> bytes:
     """The request that ends a session of MCP."""
     return _head(door, "DELETE", door.paths[0], door.token, 0, session)
