@@ -179,3 +179,17 @@ def test_unexpected_error_shows_its_traceback() -> None:
     assert program.returncode == 1
     assert "Traceback" in reported
     assert reported.endswith("RuntimeError: mine\n")
+
+
+def test_a_program_without_logging_writes_a_bounded_number_of_warnings() -> None:
+    warns = """
+import logging
+
+async def main() -> None:
+    for number in range(10_000):
+        logging.getLogger("mew_agent.x").warning("number %d", number)
+
+run(main)
+"""
+    done = subprocess.run([sys.executable, "-c", HEAD + warns], capture_output=True, text=True, check=True)
+    assert done.stderr.splitlines() == [f"number {number}" for number in range(5)]
