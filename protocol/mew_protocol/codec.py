@@ -19,7 +19,7 @@ from mew_protocol.setting_problems import problem_at
 DEFAULT_MAX_BYTES = 16 * 1024 * 1024
 DEFAULT_MAX_DEPTH = 100
 
-MAX_VALUES = 500_000
+MAX_VALUES = 200_000
 """How many values the JSON of a message may hold: 16 MiB of empty lists would take seconds to read."""
 
 _MAX_REPAIRED_BYTES = 4 * 1024 * 1024
