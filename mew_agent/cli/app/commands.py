@@ -58,6 +58,9 @@ _CORE: Final[Sections] = {
     },
     "Talk and decide": {
         "chat": _command("Send a message and print the answer.", "cli.remote.control:chat"),
+        "receipt": _rare(
+            "Show who has read a message, and what is left of it in their contexts.", "cli.remote.receipt:receipt"
+        ),
         "cancel": _command("Cancel what agents work on for you.", "cli.remote.cancelling:cancel"),
         "proposals": _command("List the proposals that need a decision.", "cli.remote.permissions:show_proposals"),
         "approve": _command("Approve a proposal: make its request.", "cli.remote.permissions:approve"),

@@ -119,6 +119,12 @@ def warn(text: str) -> None:
         print_error(text)
 
 
+def note(text: str) -> None:
+    """Print a remark about the outcome on standard error, unless the command is quiet."""
+    if not QUIET.is_on:
+        print(_printable(f"({text})", sys.stderr), file=sys.stderr, flush=True)
+
+
 def print_error(text: str) -> None:
     """Print an error on standard error."""
     print(_printable(f"mew: {text}", sys.stderr), file=sys.stderr, flush=True)

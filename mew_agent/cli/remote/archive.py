@@ -69,7 +69,7 @@ def history(
             _print_recorded(request, recorded)
         return
     try:
-        found = _ask(request, RequestHistory(), kinds.PARTICIPANT_REQUEST_HISTORY, CompactionHistory)
+        found = ask(request, RequestHistory(), kinds.PARTICIPANT_REQUEST_HISTORY, CompactionHistory)
     except (ParticipantOffline, RequestRefused) as problem:
         recorded = _recorded(request, MAX_MINUTES)
         if not recorded.compactions:
@@ -101,10 +101,10 @@ def show(
         _show_composition(request)
         return
     kind = kinds.PARTICIPANT_REQUEST_HISTORY
-    shown = page = _ask(request, RequestHistory(number=number), kind, CompactionHistory)
+    shown = page = ask(request, RequestHistory(number=number), kind, CompactionHistory)
     items = list(shown.items)
     while page.next is not None:
-        page = _ask(request, RequestHistory(number=number, after=page.next), kind, CompactionHistory)
+        page = ask(request, RequestHistory(number=number, after=page.next), kind, CompactionHistory)
         items += page.items
     if request.as_json:
         whole = shown.model_copy(update={"items": tuple(items), "next": None})
@@ -139,7 +139,7 @@ def undo(
     Waits for the model call that is running. Exits with code 3 if the participant refuses, for instance because the
     context would not fit the window, or because a later compaction has to be undone first.
     """
-    done = _ask(request, Undo(number=number, reason=reason), kinds.PARTICIPANT_UNDO, UndoDone)
+    done = ask(request, Undo(number=number, reason=reason), kinds.PARTICIPANT_UNDO, UndoDone)
     if done.status != "undone":
         request.print(f"not undone: {words.clean(done.reason or '')}", _json_of(done))
         return ExitCode.SKIPPED
@@ -162,7 +162,7 @@ def recall(
     them. Exits with code 3 if nothing matches.
     """
     wanted = typed_payload(Recall, "WORDS", words=" ".join(searched), limit=limit)
-    done = _ask(request, wanted, kinds.PARTICIPANT_RECALL, RecallDone)
+    done = ask(request, wanted, kinds.PARTICIPANT_RECALL, RecallDone)
     if request.as_json or not done.found:
         request.print("no match among the messages that left the context", _json_of(done))
     else:
@@ -191,7 +191,7 @@ def _print_recorded(request: TargetedRequest, recorded: ParticipantFigures) -> N
             terminal.print_lines(_indented(done.summary))
 
 
-def _ask(request: TargetedRequest, payload: BaseModel, kind: str, model: type[A]) -> A:
+def ask(request: TargetedRequest, payload: BaseModel, kind: str, model: type[A]) -> A:
     """Send a request and return its answer. Raises `RequestRefused` for a status or an answer that refuses it."""
     with request.send(kind, payload) as sent:
         for answered, body in sent.answers(CONTROL_ANSWERS[kind], kinds.PARTICIPANT_STATUS):

@@ -11,7 +11,7 @@ import typer
 from mew_board import words
 from mew_protocol import kinds
 from mew_protocol.context_report import pin_hash
-from mew_protocol.payloads.chat import Chat, ChatCancel
+from mew_protocol.payloads.chat import Acknowledge, Chat, ChatCancel
 from mew_protocol.payloads.participant import (
     Clear,
     Compact,
@@ -68,7 +68,7 @@ def chat(
         text = terminal.read_text(None, "TEXT")
     if not text.strip():
         raise ConfigError("TEXT", "is empty", "a message, or `-` and a message on standard input")
-    with request.send(kinds.CHAT, Chat(text=text), _cancel_question) as sent:
+    with request.send(kinds.CHAT, Chat(text=text, receipts=True), _cancel_question) as sent:
         if _answers_no_chats(sent):
             name = request.target
             terminal.warn(f"'{name}' offers tools and does not answer chats; `mew tools {name}` lists them")
@@ -76,9 +76,17 @@ def chat(
         if sent.is_paused:
             terminal.warn(f"'{request.target}' is paused and answers later; {sent.resume_hint}")
         announce_approvals(sent)
-        _, body = next(sent.answers(kinds.CHAT, accept_uncorrelated=True))
+        receipt = None
+        for kind, body in sent.answers(kinds.CHAT, kinds.CHAT_ACKNOWLEDGE, accept_uncorrelated=True):
+            if kind == kinds.CHAT:
+                break
+            receipt = parse_answer(Acknowledge, body, request.target).receipt or receipt
         outcome = {"participant": request.target, **body}
+        if receipt is not None:
+            outcome["receipt"] = receipt.model_dump(mode="json", exclude_none=True)
         terminal.print_outcome(str(body.get("text") or ""), outcome, as_json=request.as_json)
+        if receipt is not None and receipt.is_read and not request.as_json:
+            terminal.note(str(receipt))
         # An agent of another implementation reports why it failed before it sends the answer about it.
         has_failed = body.get("failure") is not None or words.failure(sent.last_status) is not None
         return ExitCode.FAILED if has_failed else ExitCode.DONE

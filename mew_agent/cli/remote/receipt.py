@@ -1,0 +1,135 @@
+"""`mew receipt`: whether the receivers of a message have read it, and what their contexts still hold of it.
+
+Owns how a message is found in the space's history, which participants are asked, and how receipts are printed.
+"""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Annotated, Any, Final
+
+import typer
+from mew_board import words
+from mew_protocol import kinds
+from mew_protocol.payloads.participant import Board
+from mew_protocol.payloads.receipts import ReadReceipt, ReadReceipts, RequestReceipts
+
+from mew_agent.cli.app import terminal
+from mew_agent.cli.app.exit_codes import ExitCode
+from mew_agent.cli.app.options import ConnectionOptions, JsonOption, TimeoutOption, with_option_groups
+from mew_agent.cli.remote.archive import ask
+from mew_agent.cli.remote.http_api import GatewayApi
+from mew_agent.cli.remote.request import STATUS_SECONDS, ParticipantOffline, RequestRefused, TargetedRequest
+from mew_agent.cli.remote.session import find_gateway
+from mew_agent.errors import ConfigError, PeerError
+
+MIN_ID_CHARS: Final = 4
+"""How much of an id is enough to name a message."""
+
+SHOWN_CHARS: Final = 60
+
+FORMS: Final = {
+    "whole": "in its context word for word",
+    "shortened": "in its context, shortened",
+    "reference": "in its context as a reference to the stored text",
+    "summary": "only in the summary",
+    "recoverable": "no longer in its context; `mew recall {participant} WORDS` finds it",
+    "gone": "no longer in its context",
+    "no": "not in its context",
+    "unknown": "unknown whether it is in its context",
+}
+
+
+@with_option_groups
+def receipt(
+    *,
+    message: Annotated[str, typer.Argument(metavar="ID", help="Id of a message, or its beginning; see `mew history`.")],
+    timeout: TimeoutOption = STATUS_SECONDS,
+    as_json: JsonOption = False,
+    connection: ConnectionOptions,
+) -> int:
+    """Show who has read a message, and what is left of it in their contexts.
+
+    Asks each agent that the message is for. Prints one object for each with `--json`. Exits with code 3 if no model has
+    read it.
+    """
+    api = find_gateway(connection)
+    found = _find(api, message)
+    receipts = []
+    for name in _receivers(api.board(), found):
+        request = TargetedRequest(target=name, timeout=timeout, as_json=as_json, connection=connection)
+        receipts.append(_receipt_of(request, found))
+    if as_json:
+        terminal.print_json([one.model_dump(mode="json", exclude_none=True) for one in receipts])
+    else:
+        terminal.print_lines(_lines(found, receipts))
+    return ExitCode.DONE if any(one.is_read for one in receipts) else ExitCode.SKIPPED
+
+
+def _find(api: GatewayApi, message: str) -> dict[str, Any]:
+    """Return the newest stored message whose id begins like this. Raises `ConfigError`."""
+    if len(message) < MIN_ID_CHARS:
+        raise ConfigError("ID", f"'{message}' is too short", f"at least {MIN_ID_CHARS} characters of an id")
+    found: dict[str, dict[str, Any]] = {}
+    for page in api.pages():
+        found |= {str(one.get("id")): one for one in page["messages"] if str(one.get("id")).startswith(message)}
+    if message in found:
+        return found[message]
+    if len(found) > 1:
+        raise ConfigError("ID", f"'{message}' is the beginning of {len(found)} ids", "more characters of one of them")
+    if not found:
+        raise ConfigError("ID", f"no message '{message}' in the history", "an id that `mew history --json` prints")
+    return next(iter(found.values()))
+
+
+def _receivers(board: Board, message: dict[str, Any]) -> tuple[str, ...]:
+    """Return the participants that a message is for; to everyone, those that report a context."""
+    if message.get("to"):
+        return tuple(message["to"])
+    reporting = (one.id for one in board.participants if one.status is not None and one.status.context is not None)
+    return tuple(name for name in reporting if name != message.get("from"))
+
+
+def _receipt_of(request: TargetedRequest, message: dict[str, Any]) -> ReadReceipt:
+    """Ask one participant. Without an answer, the receipt says what the gateway knows: the message is stored."""
+    payload = RequestReceipts(ids=(str(message["id"]),), sender=str(message.get("from")))
+    problem = "it sent no receipt"
+    try:
+        answer = ask(request, payload, kinds.PARTICIPANT_REQUEST_RECEIPTS, ReadReceipts)
+        with suppress(IndexError):
+            return answer.receipts[0]
+    except (ParticipantOffline, RequestRefused, PeerError) as error:
+        problem = str(error)
+    return ReadReceipt(
+        id=str(message["id"]),
+        participant=request.target,
+        sender=message.get("from"),
+        state="stored",
+        in_context="unknown",
+        basis="gateway",
+        at=message.get("ts"),
+        reason=problem,
+    )
+
+
+def _lines(message: dict[str, Any], receipts: list[ReadReceipt]) -> Iterator[str]:
+    body = message.get("payload") or {}
+    text = " ".join(str(body.get("text") or body.get("method") or message.get("kind")).split())
+    shown = text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}..."
+    yield words.clean(f"{message['id']}  {message.get('from')}: {shown}")
+    if not receipts:
+        yield "  it is for no agent of this space"
+    for one in receipts:
+        yield words.clean(f"  {one}; {_form(one)}" if one.state != "stored" else f"  {one}")
+        for step in one.history:
+            at = words.clock(step.at, terminal.now()) if step.at is not None else "?"
+            what = step.what.replace("_", " ")
+            call = f" {step.call}" if step.call is not None else ""
+            change = f" ({step.trigger} {step.compaction})" if step.compaction is not None else ""
+            yield words.clean(f"    {at}  {what}{call}{change}")
+
+
+def _form(one: ReadReceipt) -> str:
+    form = FORMS[one.in_context].format(participant=one.participant)
+    if one.in_context == "summary":
+        form += f" of compaction {one.compaction}, {one.summary}" if one.compaction is not None else f", {one.summary}"
+    return form
