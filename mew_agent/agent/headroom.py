@@ -6,12 +6,13 @@ only chats for the agent's own conversation; an unknown figure holds nothing.
 """
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Final
 
 import anyio
 from mew_protocol import kinds
 from mew_protocol.context_report import QueuedMessages, Waiting
-from mew_protocol.envelope import Envelope
+from mew_protocol.envelope import Envelope, wire_timestamp
 from mew_protocol.payloads.chat import MAIN_SESSION, Acknowledge
 from mew_protocol.payloads.fit import DELIVERIES, WOULD_OVERFLOW, Delivery, Fit, WouldFit
 
@@ -90,8 +91,12 @@ class HeadroomCheck:
         kept = {(chat.number, chat.form) for chat in inbox.in_state("no_room")}
         self._sizes = {key: size for key, size in self._sizes.items() if key in sizes or key in kept}
         tokens = sum(calibration.wrap(size.tokens(calibration)) for size in sizes.values())
+        since = min((chat.sent_at for chat in unread if chat.sent_at is not None), default=None)
         self._engine.surroundings.queued = QueuedMessages(
-            messages=len(sizes), tokens=tokens, basis=basis_of(tuple(sizes.values()), calibration)
+            messages=len(sizes),
+            tokens=tokens,
+            basis=basis_of(tuple(sizes.values()), calibration),
+            oldest_at=None if since is None else wire_timestamp(datetime.fromtimestamp(since, UTC)),
         )
 
     async def _size_of(self, chat: StoredChat) -> Size:

@@ -504,6 +504,8 @@ class AgentRuntime(Hooks):
             await self.headroom.count_queued()
         if admission.outcome != "ignored":
             await self.receipts.arrived(chat)
+        if admission.outcome in ("queued", "held") and self._me.messenger.is_paused:
+            self._me.start_soon(self._me.control.announce)  # no call of a paused agent would tell the board
         # What follows is sent by tasks: while the gateway is away, sending waits, and nothing else would be received.
         if fit is not None and is_answered and admission.outcome != "refused":
             warn = partial(self.headroom.warn, chat, fit, is_held=admission.outcome == "held")

@@ -268,6 +268,11 @@ class ParticipantView:
         return words.compacts_in(self.entry)
 
     @property
+    def unread(self) -> str:
+        """The number of messages that no prompt has held, and for how long the oldest waits; empty without any."""
+        return words.unread(self.report, self.now)
+
+    @property
     def last_compaction(self) -> str:
         """The age of its last compaction and the tokens it freed."""
         return words.last_compaction(self.report, self.now)

@@ -330,6 +330,15 @@ def approval(wait: Waiting) -> str:
     return f"{visible(wait.what)}{text and ' '}{shortened(text, _ARGUMENT_CHARS, ALL_SHOWN)}"
 
 
+def unread(report: ContextReport | None, now: datetime | None) -> str:
+    """Return how many messages no prompt has held, and since when: `3, 9 min ago`. Empty without any."""
+    queued = report.queued if report is not None else None
+    if queued is None or not queued.messages:
+        return ""
+    age = ago(queued.oldest_at, now)
+    return f"{queued.messages}, {age}" if age else str(queued.messages)
+
+
 def _report_remarks(entry: BoardEntry, report: ContextReport, now: datetime | None) -> Iterator[str]:
     waits = report.waiting or ()
     for wait in waits if entry.connected else ():  # a proposal ends when its proposer leaves

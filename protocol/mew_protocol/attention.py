@@ -33,6 +33,7 @@ AttentionKind = Literal[
     "compaction_failed",
     "loop",
     "held",
+    "unread",
     "tools_left_out",
     "budget_spent",
     "acts_unasked",
@@ -48,6 +49,9 @@ LEVELS: Final[tuple[AttentionLevel, ...]] = ("blocking", "warning", "notice")
 
 MOST_OF_A_KIND: Final = 3
 """More items of one kind become one item."""
+
+UNREAD_SECONDS: Final = 300
+"""Messages that no prompt has held for so long need a look."""
 
 STALLED_SECONDS: Final = 600
 """A compaction that reports nothing for so long counts as stalled."""
@@ -224,6 +228,8 @@ def _status_items(
         found += _waiting_items(entry, report)
         if not found and entry.outdated is None and said.word not in ("compacting", "compaction_waiting"):
             found += _fill_items(entry, report)
+        if all(one.level != "blocking" for one in found):
+            found += _unread_items(entry, report, now)
         if report.mode is not None:
             found += _mode_items(entry, report.mode)
     yield from found
@@ -269,6 +275,19 @@ def _waiting_items(entry: BoardEntry, report: ContextReport) -> Iterator[Attenti
         messages = "1 message that does" if len(held) == 1 else f"{len(held)} messages that do"
         reason = f"{entry.id} holds {messages} not fit into its context"
         yield _item(entry, "held", "warning", reason, min(one.since for one in held), *_make_room(entry.id))
+
+
+def _unread_items(entry: BoardEntry, report: ContextReport, now: datetime) -> Iterator[AttentionItem]:
+    queued = report.queued
+    since = unix_seconds(queued.oldest_at) if queued is not None and queued.messages else None
+    if queued is None or since is None or now.timestamp() - since < UNREAD_SECONDS:
+        return
+    messages = "a message" if queued.messages == 1 else f"{queued.messages} messages"
+    is_paused = entry.status is not None and entry.status.word.word == "paused"
+    why = ", it is paused" if is_paused else ""
+    resume = (_control("Resume", "resume", kinds.PARTICIPANT_RESUME, entry.id),) if is_paused else ()
+    reason = f"{entry.id} has not read {messages}{why}"
+    yield _item(entry, "unread", "warning", reason, queued.oldest_at, *resume, _logs(entry.id))
 
 
 def _fill_items(entry: BoardEntry, report: ContextReport) -> Iterator[AttentionItem]:

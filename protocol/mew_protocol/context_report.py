@@ -286,8 +286,9 @@ class SenderSpending(_Part):
 
 
 class QueuedMessages(_Part):
-    """The chats that arrived and are not in the context yet: how many, and their tokens."""
+    """The chats that arrived and that no prompt has held: how many, their tokens, and since when the oldest waits."""
 
+    oldest_at: str | None = None
     messages: int = Field(ge=0)
     tokens: int = Field(ge=0)
     basis: Literal["tokenizer", "projected", "heuristic"]

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from mew_protocol.attention import AttentionItem, aggregate, attention, not_stored_item, sort_items
+from mew_protocol.attention import AttentionItem, aggregate, attention, entry_items, not_stored_item, sort_items
 from mew_protocol.payloads.mcp import UndecidedProposal, digest_of
 from mew_protocol.payloads.participant import BoardEntry
 
@@ -204,3 +204,22 @@ def test_many_items_of_one_kind_become_one_that_holds_them() -> None:
     assert shown[0].reason == "9 agents cannot reach their model: agent0, agent1, agent2, agent3, agent4 and 4 more"
     assert [one.participant for one in shown[0].items] == names
     assert aggregate(found, most=9) == found
+
+
+def test_messages_that_no_prompt_has_held_for_long_need_a_look() -> None:
+    now = datetime(2026, 1, 2, 12, 10, tzinfo=UTC)
+    status = {
+        "status": "paused",
+        "messages_in_context": 1,
+        "context": {
+            "basis": "unknown",
+            "reason": "no_call_yet",
+            "queued": {"messages": 3, "tokens": 90, "basis": "projected", "oldest_at": "2026-01-02T12:01:00.000Z"},
+        },
+    }
+    entry = BoardEntry.model_validate({"id": "coder", "connected": True, "status": status})
+    (item,) = [one for one in entry_items(entry, now=now) if one.kind == "unread"]
+    assert item.reason == "coder has not read 3 messages, it is paused"
+    assert item.since == "2026-01-02T12:01:00.000Z"
+    early = datetime(2026, 1, 2, 12, 2, tzinfo=UTC)
+    assert [one.kind for one in entry_items(entry, now=early) if one.kind == "unread"] == []

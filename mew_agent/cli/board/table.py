@@ -145,7 +145,8 @@ def _group(row: ParticipantView, by: Grouping | None) -> str:
 
 def _table(rows: list[ParticipantView], style: TerminalStyle, *, detail: bool, by: Grouping | None = None) -> list[str]:
     widths: list[int] = []
-    for layout in _layouts(with_state=any(row.remarks for row in rows), detail=detail):
+    has_unread = any(row.unread for row in rows)
+    for layout in _layouts(with_state=any(row.remarks for row in rows), with_unread=has_unread, detail=detail):
         cells = [(column.title, *(column.text(row, style) for row in rows)) for column in layout.columns]
         widths = [max(map(words.cells, one)) for one in cells]
         if sum(widths) + len(layout.gap) * (len(widths) - 1) <= style.width:
@@ -236,6 +237,7 @@ _SHARE = _Column("FULL", lambda row, _: "?" if row.percent is None else f"{row.p
 _KNOWN = _Column("KNOWN", lambda row, _: row.source)
 _NEXT = _Column("NEXT CALL", lambda row, _: row.next_call, align="right")
 _COMPACTS = _Column("COMPACTS IN", lambda row, _: row.compacts_in)
+_UNREAD = _Column("UNREAD", lambda row, _: row.unread or "-", align="right")
 _LAST = _Column("LAST COMPACTION", lambda row, _: row.last_compaction)
 _LEVEL = _Column("LEVEL", lambda row, _: row.level, coloured=True)
 _MESSAGES = _Column("MESSAGES", lambda row, _: row.messages, align="right")
@@ -243,20 +245,21 @@ _STATE = _Column("STATE", lambda row, _: ", ".join(row.remarks), coloured=True, 
 _FILL_COLUMNS = frozenset({_WIDE_BAR, _SMALL_BAR})
 
 
-def _layouts(*, with_state: bool, detail: bool = False) -> Iterable[_Layout]:
+def _layouts(*, with_state: bool, with_unread: bool, detail: bool = False) -> Iterable[_Layout]:
     """Layouts from wide to narrow. The basis of a figure is never dropped; the bar and the trend go first."""
+    unread = (_UNREAD,) if with_unread else ()
     if detail:
         story = (_name(24), _FIGURE, _SMALL_BAR, _KNOWN, _LEVEL, _MESSAGES, _COMPACTS, _LAST)
         yield _Layout(story, _GAP)
         yield _Layout(story, _NARROW_GAP)
         yield _Layout((_name(24), _FIGURE, _SMALL_BAR, _KNOWN, _LEVEL, _MESSAGES, _COMPACTS), _NARROW_GAP, notes=True)
-    full = (_name(32), _FIGURE, _WIDE_BAR, _KNOWN, _NEXT, _COMPACTS, _LAST)
+    full = (_name(32), _FIGURE, _WIDE_BAR, _KNOWN, *unread, _NEXT, _COMPACTS, _LAST)
     yield _Layout((*full, _STATE) if with_state else full)
     for columns, gap in (
         (full, _GAP),
-        ((_name(24), _FIGURE, _SMALL_BAR, _KNOWN, _NEXT, _COMPACTS, _LAST), _NARROW_GAP),
-        ((_name(24), _FIGURE, _SMALL_BAR, _KNOWN, _COMPACTS, _LAST), _NARROW_GAP),
-        ((_name(24), _FIGURE, _SMALL_BAR, _KNOWN, _COMPACTS), _NARROW_GAP),
+        ((_name(24), _FIGURE, _SMALL_BAR, _KNOWN, *unread, _NEXT, _COMPACTS, _LAST), _NARROW_GAP),
+        ((_name(24), _FIGURE, _SMALL_BAR, _KNOWN, *unread, _COMPACTS, _LAST), _NARROW_GAP),
+        ((_name(24), _FIGURE, _SMALL_BAR, _KNOWN, *unread, _COMPACTS), _NARROW_GAP),
         ((_name(20), _FIGURE, _SMALL_BAR, _KNOWN), _NARROW_GAP),
         ((_name(16), _FIGURE, _SHARE, _KNOWN), _NARROW_GAP),
         ((_name(16), _SHORT_FIGURE, _SHARE, _KNOWN), _NARROW_GAP),

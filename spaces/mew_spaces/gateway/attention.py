@@ -24,6 +24,7 @@ from mew_protocol.attention import (
     sort_items,
 )
 from mew_protocol.envelope import Draft, wire_timestamp
+from mew_protocol.json_values import value_at
 from mew_protocol.payloads.mcp import UndecidedProposal
 
 from mew_spaces.config.settings import SpaceConfig
@@ -145,10 +146,13 @@ class AttentionWatch:
         is_connected = name in self.space.members
         if self._is_too_early(name, now, is_connected=is_connected, has_reported=reported is not None):
             return ()
-        # A compaction is looked at each time: how long it lasts counts.
-        is_compacting = reported is not None and reported.status.get("status") == "compacting"
+        # A compaction is looked at each time, and so are unread messages: how long it lasts counts.
+        is_timed = reported is not None and (
+            reported.status.get("status") == "compacting"
+            or value_at(reported.status, "context", "queued", "messages") not in (None, 0)
+        )
         is_old = name in self.space.board.outdated
-        key = (reported.envelope_id if reported is not None else None, is_connected, is_old, is_compacting and now)
+        key = (reported.envelope_id if reported is not None else None, is_connected, is_old, is_timed and now)
         known = self._known.get(name)
         if known is not None and known[0] == key:
             return known[1]

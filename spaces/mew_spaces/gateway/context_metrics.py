@@ -56,6 +56,7 @@ class _ContextMetrics:
     def __init__(self) -> None:
         self._connected = _new("mew_participant_connected", "1 while the participant is connected, else 0")
         self._waiting = _new("mew_participant_waiting", "What the participant waits for, by kind", "kind")
+        self._unread = _new("mew_participant_unread_messages", "Messages that no prompt of the participant has held")
         self._reported_at = _new("mew_context_status_timestamp_seconds", "When the last status arrived")
         self._info = _new("mew_context_info", "How the tokens are known; 1", "basis", "reason", "model", "policy")
         self._tokens = _new("mew_context_tokens", "Tokens in the context window", "basis")
@@ -112,6 +113,7 @@ class _ContextMetrics:
         for one in report.spent_for or ():
             self._spent_for.add(one.tokens, space, participant, one.participant)
             self._budget.add(one.budget_tokens, space, participant, one.participant)
+        self._unread.add(report.queued.messages if report.queued is not None else None, space, participant)
         for kind, count in Counter(one.kind for one in report.waiting or ()).items():
             self._waiting.add(count, space, participant, kind)
         last = report.last_compaction
