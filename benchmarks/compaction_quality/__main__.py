@@ -1,7 +1,7 @@
 """Measures what an agent still knows after compactions, by type of fact.
 
     python -m benchmarks.compaction_quality [--strategies NAME ...] [--seeds 3] [--rounds 10] [--turns 36] [--local]
-                                            [--url URL --model NAME] [--kit] [--json]
+                                            [--url URL --model NAME] [--kit] [--shares] [--json]
 
 Each round adds 36 turns (about 14,000 tokens) to a session and then compacts it. Facts of ten types are planted at all
 depths; after each round the text that a model would read is searched for them: all the words that carry the fact, in
@@ -24,6 +24,7 @@ from statistics import fmean
 from benchmarks.compaction_quality import strategies
 from benchmarks.compaction_quality.kit import kit_table
 from benchmarks.compaction_quality.session import BINDING, KINDS, TURNS_PER_ROUND, Kind, Session
+from benchmarks.compaction_quality.shares import groups, share_lines
 from benchmarks.compaction_quality.strategies import FreeForm, Ours, Strategy, SummaryCall
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.parts.local.server import LocalModelOptions, find_gguf, serve_local
@@ -143,6 +144,10 @@ async def run(options: argparse.Namespace) -> int:
             window = await model.discover_window()
             window_tokens = window.max_tokens if window else strategies.WINDOW_TOKENS
             made |= with_model(name, strategies.model_call(model), window_tokens)
+        if options.shares:
+            for name, plays in groups(range(options.seeds)):
+                print(*await share_lines(name, plays, strategies.quarter), sep="\n", flush=True)
+            return 0
         chosen = options.strategies or list(made)
         missed = False
         for name in chosen:
@@ -172,6 +177,7 @@ def main() -> int:
     parser.add_argument("--url", help="add rows for the model at this OpenAI-compatible URL")
     parser.add_argument("--model", default="default", help="its name")
     parser.add_argument("--kit", action="store_true", help="judge our rows with compaction-conformance-kit as well")
+    parser.add_argument("--shares", action="store_true", help="measure only what small shares of a session hold")
     parser.add_argument("--json", action="store_true", help="one JSON object per row")
     return asyncio.run(run(parser.parse_args()))
 

@@ -5,7 +5,7 @@ and enters two turns of the kit's small talk before each later round, so that th
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from benchmarks.compaction_quality.session import Entry, Role
@@ -43,22 +43,41 @@ class KitCompactor:
         return CompactedContext(self._strategy.context(), self.name, round_num)
 
 
-def survival(name: str, make: Callable[[], Strategy], *, seeds: range = range(8)) -> dict[str, list[float]]:
-    """For each type of the kit, the mean survival in each round over its seeded, random and generated sessions."""
-    from compaction_kit.canaries import CanaryType, seeded_canaries
+def kit_sessions(seeds: Iterable[int]) -> dict[str, list[tuple[Any, Any]]]:
+    """Return the seeded, random and generated sessions of the kit, each with its facts."""
+    from compaction_kit.canaries import seeded_canaries
     from compaction_kit.corpus import build_random_session
     from compaction_kit.generated import build_generated_session
-    from compaction_kit.runner import run_conformance
     from compaction_kit.session import build_seeded_session
 
-    cases = [(build_seeded_session(), seeded_canaries())]
-    cases += [build(seed) for seed in seeds for build in (build_random_session, build_generated_session)]
+    seeds = list(seeds)
+    return {
+        "seeded": [(build_seeded_session(), seeded_canaries())],
+        "random": [build_random_session(seed) for seed in seeds],
+        "generated": [build_generated_session(seed) for seed in seeds],
+    }
+
+
+def survival(name: str, make: Callable[[], Strategy], *, seeds: range = range(8)) -> dict[str, list[float]]:
+    """For each type of the kit, the mean survival in each round over its seeded, random and generated sessions."""
+    from compaction_kit.canaries import CanaryType
+    from compaction_kit.runner import run_conformance
+
+    cases = [case for cases in kit_sessions(seeds).values() for case in cases]
     curves: dict[str, list[list[float]]] = {kind.value: [] for kind in CanaryType}
     for session, canaries in cases:
         run = run_conformance(session, KitCompactor(name, make()), rounds=ROUNDS, canaries=canaries)
         for kind in CanaryType:
             curves[kind.value].append(run.survival_curve(kind))
     return {kind: [sum(at) / len(at) for at in zip(*found, strict=True)] for kind, found in curves.items()}
+
+
+def play_kit(strategy: Strategy, session: Any, canaries: Any) -> list[tuple[str, bool]]:
+    """Return for each fact of a session its type, and whether it is there after the last round."""
+    from compaction_kit.runner import run_conformance
+
+    run = run_conformance(session, KitCompactor("", strategy), rounds=ROUNDS, canaries=canaries)
+    return [(one.type.value, run.rounds[-1].survived[one.id]) for one in canaries]
 
 
 async def kit_table(made: Mapping[str, Callable[[], Strategy]]) -> str:

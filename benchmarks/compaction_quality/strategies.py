@@ -2,13 +2,13 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import cycle
 from typing import Protocol
 
 from benchmarks.compaction_quality.session import Entry
 from mew_agent.compaction.compactor import apply_plan, write_summary
-from mew_agent.compaction.planner import CompactionPlan
+from mew_agent.compaction.planner import SUMMARY_MAX_TOKENS, CompactionPlan
 from mew_agent.context.history import History, Pin, summary_text
 from mew_agent.context.policy import MEW
 from mew_agent.context.tracker import Tracker
@@ -163,6 +163,8 @@ class Ours:
 
     call: SummaryCall
     window_tokens: int = WINDOW_TOKENS
+    most_summary_tokens: int = SUMMARY_MAX_TOKENS
+    seen_chars: int = 0
     spending: Spending = field(default_factory=Spending)
     history: History = field(default_factory=History)
     written_by: list[str] = field(default_factory=list)
@@ -175,6 +177,7 @@ class Ours:
         self.history.begin_turn()
         called = None
         for place, entry in enumerate(turn):
+            self.seen_chars += len(entry.text)
             calls: tuple[ToolCall, ...] = ()
             if place + 1 < len(turn) and turn[place + 1].role == "tool":
                 called = ToolCall(turn[place + 1].id, "read", "{}")
@@ -205,6 +208,7 @@ class Ours:
         plan = planned(self.tracker, self.window_tokens)
         if not isinstance(plan, CompactionPlan):
             return
+        plan = replace(plan, summary_budget_tokens=min(plan.summary_budget_tokens, self.most_summary_tokens))
         summary = await write_summary(plan, self.tracker, self.spending.metered(self.call))
         apply_plan(plan, summary, self.tracker, trigger="requested")
         if summary is not None:

@@ -15,7 +15,8 @@ import anyio.to_thread
 from mew_protocol.payloads.compactions import MAX_RECALLED, Recall
 from mew_protocol.quoting import in_tag
 
-from mew_agent.compaction.extract import by_weight, extract
+from mew_agent.compaction.extract import extract
+from mew_agent.compaction.worth import by_worth
 from mew_agent.context.history import Item, ItemRole
 from mew_agent.context.store import ChatForm
 from mew_agent.conversation.archive import ContextArchive
@@ -74,7 +75,7 @@ def important_sentences(text: str) -> tuple[str, ...]:
     """Return the sentences of a text with rules, decisions and facts, in order, as many as a digest may contain."""
     found = extract([Item(0, "user", text, 0, "", "")]).facts
     room, kept = DIGEST_CHARS, set[str]()
-    for fact in by_weight(found):
+    for fact in by_worth(found):
         if len(fact.text) < room:
             room -= len(fact.text) + 1
             kept.add(fact.text)

@@ -14,6 +14,7 @@ import anyio
 import anyio.to_thread
 
 from mew_agent.compaction.checks import SummarySource, problem_of
+from mew_agent.compaction.completion import completed_summary
 from mew_agent.compaction.extract import Extract, extract
 from mew_agent.compaction.planner import CompactionPlan
 from mew_agent.compaction.summary import (
@@ -22,7 +23,6 @@ from mew_agent.compaction.summary import (
     RejectedSummary,
     cleaned,
     clipped,
-    completed_summary,
     summary_messages,
     transcript_entry,
     with_true_citations,
@@ -71,6 +71,7 @@ async def write_summary(
     conversation: ModelRequest | None = None,
     timeout_seconds: float = SUMMARY_TIMEOUT_SECONDS,
     may_extract: bool = True,
+    may_recall: bool = True,
     piece_started: PieceStarted | None = None,
 ) -> Summary | None:
     """Write the summary that a plan needs; None if it needs none.
@@ -82,11 +83,15 @@ async def write_summary(
     All calls together take at most `timeout_seconds`, plus 1 second for each `TOKENS_PER_SECOND` tokens that the
     summary replaces. If the model writes no acceptable summary in that time, the extract takes its place, unless
     `may_extract` is off. Raises `RejectedSummary` or a `ModelError` if there is neither. A transcript that is
-    too long for one call is summarised in pieces; `piece_started` is called before each.
+    too long for one call is summarised in pieces; `piece_started` is called before each. With `may_recall`, the model
+    has the tool `recall`, and the summary says by which words it finds the facts that had no room.
     """
     if plan.evict is None or not plan.summary_budget_tokens:
         return None
-    history, writer = tracker.history, _SummaryWriter(tracker, call, plan.summary_budget_tokens, piece_started)
+    history, writer = (
+        tracker.history,
+        _SummaryWriter(tracker, call, plan.summary_budget_tokens, piece_started, may_recall),
+    )
     first, last = plan.evict
     items = [item for item in history.items if first <= item.seq <= last]
     previous, revision = history.summary, history.revision
@@ -189,6 +194,7 @@ class _SummaryWriter:
     _call: SummaryCall
     _budget_tokens: int
     _piece_started: PieceStarted | None
+    _may_recall: bool
 
     async def close(
         self, conversation: ModelRequest, items: Sequence[Item], previous: Summary | None
@@ -270,6 +276,7 @@ class _SummaryWriter:
             lambda line: self._project(line, messages=0),
             items=items,
             previous=previous,
+            may_recall=self._may_recall,
         )
 
     def _accepted(self, reply: ModelReply, items: Sequence[Item], previous: Summary | None) -> Summary:

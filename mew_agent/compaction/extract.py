@@ -4,14 +4,13 @@ Sentences are kept as written, so an extract is in the conversation's language. 
 count only if a participant said them: a text that a tool returned gives no orders. Does not know tokens or models.
 """
 
-import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
-from typing import get_args
 
 import mew_agent.compaction.language as language
+from mew_agent.compaction.worth import BINDING, after_repeats, is_at_most, key_of, label_of, shape_of, value_of, worth
 from mew_agent.context.history import Fact, FactKind, Item
 
 MOST_FACTS = 2000  # of each kind
@@ -20,26 +19,6 @@ _DONE_SENTENCES, _OPEN_ENDS = 3, 8
 _ALIKE = 0.6
 _FEWEST_WORDS = 3  # of a person's sentence without names; a shorter one is a courtesy
 _ROUTINE = 2  # sentences of one shape that are not yet a routine
-_TERSE_CHARS = 80
-_STRONG = 2
-
-# "The port is 8080", "timeout: 30 s", "Frist = Montag", "端口改为 9090"
-_KEY_AND_VALUE = re.compile(
-    r"^(?P<key>[^=:：]{2,80}?)(?:(?<!\s)|(?<=\A[\s\S]{2}))"  # at the end of a word, or of two characters
-    r"(?:\s+(?:is|are|was|will be|moves to|changes to|ist|sind|lautet|est|sont|es|son)\s+"
-    r"(?:now\s+|jetzt\s+|nun\s+|maintenant\s+|ahora\s+)?"
-    r"|\s*(?:=|→|->)\s*|\s*[:：]\s+|\s*(?:改为|改成|是|为|は))"
-    r"(?P<value>\S.{0,120})$"
-)
-_MOST_VALUE_WORDS, _MOST_PLAIN_WORDS = 6, 3  # with a name or number in it, and without
-# "HARD CONSTRAINT: ...", and a few words before what is a sentence itself
-_LABEL = re.compile(r"^(?:[A-Z][A-Z _-]+|\w+(?: \w+){0,2}(?=[:：]\s+(?:\S+\s+){4}))[:：]\s+")
-_LABEL_WORDS = (
-    "rule rules safety note important warning constraint decision decided agreed regel regeln hinweis wichtig achtung"
-    " entscheidung règle attention décision regla nota importante atención decisión 规则 注意 重要 決定"
-)
-_LABELS = frozenset(_LABEL_WORDS.split())
-_NOT_IN_KEY = frozenset({"new", "now", "neue", "neuer", "jetzt", "nouveau", "nouvelle", "nuevo", "nueva", "ahora"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +68,9 @@ class _Facts:
         self._discussed: set[str] = set()
         self._work: dict[int, str] = {}
         self._shapes: Counter[tuple[str, str]] = Counter()
+        self._said: Counter[str] = Counter()  # sentences and their shapes
+        self._labels: dict[str, str] = {}
+        self._carried = {fact.text for fact in carried}
         self._had_goal = any(fact.kind == "goal" for fact in carried)
         for fact in carried:
             self._keep(fact, is_from_tool=False)
@@ -105,23 +87,36 @@ class _Facts:
         """Add the sentences of one item. `is_late`: it belongs to the newest turns, so its open ends are still open."""
         if item.notice:
             return
-        for sentence in language.sentences(item.content):
-            kind = _kind_of(sentence, item.role, is_late=is_late)
-            if kind == "fact" and sentence not in self._kept and not self._is_news(sentence, item):
-                continue
-            if kind is not None:
-                self._add(_fact(kind, sentence, item), is_from_tool=item.role == "tool")
+        for line in item.content.split("\n"):
+            label = ""
+            for sentence in language.sentences(line):
+                label = label_of(sentence) or label
+                self._read_sentence(sentence, label, item, is_late=is_late)
 
-    def _is_news(self, sentence: str, item: Item) -> bool:
+    def _read_sentence(self, sentence: str, label: str, item: Item, *, is_late: bool) -> None:
+        kind = _kind_of(f"{label}{sentence}", item.role, is_late=is_late)
+        if kind is None:
+            return
+        shape = "" if item.role == "tool" else shape_of(sentence)
+        self._said[sentence] += 1
+        if shape != sentence:
+            self._said[shape] += 1
+        if kind == "fact" and sentence not in self._kept and not self._is_news(sentence, shape, item):
+            return
+        if label:
+            self._labels[sentence] = label
+        self._add(_fact(kind, sentence, item), is_from_tool=item.role == "tool")
+
+    def _is_news(self, sentence: str, shape: str, item: Item) -> bool:
         """Return whether a plain sentence says something that no sentence before it says."""
         names = set(language.identifiers(sentence))
         if item.role == "tool":
             # Tools return many lines; only those with names that the conversation uses count.
             return not names.isdisjoint(self._discussed) and not self._named.issuperset(names)
         # Reports of progress, and pasted data, repeat one shape with other names and numbers.
-        shape = (item.role if item.role == "assistant" else item.id, language.IDENTIFIER.sub("#", sentence))
-        self._shapes[shape] += 1
-        if self._shapes[shape] > _ROUTINE and not _key_of(sentence):
+        within = (item.role if item.role == "assistant" else item.id, shape)
+        self._shapes[within] += 1
+        if self._shapes[within] > _ROUTINE and not key_of(sentence):
             return False
         if item.role == "user":
             is_done = bool(names) and all(name in self._work.get(item.turn, "") for name in names)
@@ -129,7 +124,7 @@ class _Facts:
             if is_done and language.REQUEST.match(sentence):
                 return False
             return bool(names) or len(language.content_words(sentence)) >= _FEWEST_WORDS
-        is_new = bool(names) and (not self._named.issuperset(names) or bool(_key_of(sentence)))
+        is_new = bool(names) and (not self._named.issuperset(names) or bool(key_of(sentence)))
         self._named.update(names)
         return is_new or bool(language.NEGATION.search(sentence))
 
@@ -148,7 +143,14 @@ class _Facts:
             self._add_first("done", replies[-1], _DONE_SENTENCES)
         for old in [fact for fact in self._kept.values() if fact.kind == "open"][:-_OPEN_ENDS]:
             del self._kept[old.text]
-        return Extract(tuple(self._kept.values()), tuple(self._replaced))
+        return Extract(tuple(map(self._with_worth, self._kept.values())), tuple(self._replaced))
+
+    def _with_worth(self, fact: Fact) -> Fact:
+        """Return a fact with its worth after all repeats. Rules may be repeated."""
+        text = fact.text
+        known = worth(text, self._labels.get(text, ""), fact.by) if fact.worth is None else fact.worth
+        repeats = self._said[text if key_of(text) else shape_of(text)] - (text not in self._carried)
+        return replace(fact, worth=known if fact.kind in BINDING else after_repeats(known, max(0, repeats)))
 
     def _add_first(self, kind: FactKind, item: Item, most: int) -> None:
         outdated = {old.text for old, _ in self._replaced}
@@ -156,12 +158,12 @@ class _Facts:
             if sentence in outdated:
                 continue
             known = self._kept.get(sentence)
-            if known is None or _WEIGHT[known.kind] > _WEIGHT[kind]:
+            if known is None or not is_at_most(known.kind, kind):
                 self._kept[sentence] = _fact(kind, sentence, item)
 
     def _add(self, fact: Fact, *, is_from_tool: bool) -> None:
         old = self._kept.get(fact.text)
-        if (old is not None and _WEIGHT[old.kind] <= _WEIGHT[fact.kind]) or self._counts[fact.kind] >= MOST_FACTS:
+        if (old is not None and is_at_most(old.kind, fact.kind)) or self._counts[fact.kind] >= MOST_FACTS:
             return
         if not is_from_tool:
             self._replace_value(fact)
@@ -171,13 +173,13 @@ class _Facts:
     def _keep(self, fact: Fact, *, is_from_tool: bool) -> None:
         self._counts[fact.kind] += 1
         self._kept[fact.text] = fact
-        key = frozenset() if is_from_tool else _key_of(fact.text)
+        key = frozenset() if is_from_tool else key_of(fact.text)
         if key:
             self._by_key[key] = fact
 
     def _replace_value(self, fact: Fact) -> None:
         """Remove an older value of this fact: one with the same key, or one that this sentence names."""
-        old = self._by_key.get(_key_of(fact.text))
+        old = self._by_key.get(key_of(fact.text))
         if old is None and language.CHANGE.search(fact.text):
             words, names = language.content_words(fact.text), set(language.identifiers(fact.text))
             changed = (known for key, known in self._by_key.items() if key & words and value_of(known.text) in names)
@@ -216,53 +218,5 @@ def _kind_of(sentence: str, role: str, *, is_late: bool) -> FactKind | None:
     return "fact"
 
 
-_WEIGHT: dict[FactKind, int] = {kind: weight for weight, kind in enumerate(get_args(FactKind))}
-
-
-def by_weight(facts: Iterable[Fact]) -> list[Fact]:
-    """Return the facts with the most binding ones first: rules, preferences, decisions, then the rest, best first.
-
-    Of equal ones the shorter come first, because more of them fit.
-    """
-    return sorted(facts, key=lambda fact: (_WEIGHT[fact.kind], -_worth_of(fact), len(fact.text)))
-
-
-def is_strong(fact: Fact) -> bool:
-    """Return whether a fact deserves room that a model's own words would otherwise take."""
-    return fact.kind != "done" and (fact.kind != "fact" or _worth_of(fact) >= _STRONG)
-
-
-def _worth_of(fact: Fact) -> int:
-    """Return how likely a plain fact is to matter later.
-
-    People write little, and what they write they mean. Of what an agent writes, short statements about the work count
-    more than explanations, and those more than its reports of what it did.
-    """
-    text = fact.text
-    signals = bool(_key_of(text)) + bool(language.NEGATION.search(text)) + bool(_LABEL.match(text))
-    signals += any(character.isdigit() or character == "/" for character in text)
-    if fact.by is not None:
-        return signals + bool(language.identifiers(text)) + 2
-    return signals + (len(text) <= _TERSE_CHARS) - bool(language.OWN_ACTIVITY.match(text))
-
-
 def _fact(kind: FactKind, sentence: str, item: Item) -> Fact:
     return Fact(kind, sentence, item.envelope_id or item.id, item.name if item.role == "user" else None)
-
-
-def _key_of(sentence: str) -> frozenset[str]:
-    """Return the words of the key in a sentence that sets a short value; empty for other sentences."""
-    match = _KEY_AND_VALUE.match(_LABEL.sub("", sentence))
-    if match is None:
-        return frozenset()
-    most = _MOST_VALUE_WORDS if language.identifiers(match["value"]) else _MOST_PLAIN_WORDS
-    if len(match["value"].split()) > most:
-        return frozenset()
-    words = language.content_words(match["key"]) - _NOT_IN_KEY
-    return frozenset() if words <= _LABELS else words
-
-
-def value_of(sentence: str) -> str:
-    """Return the first identifier of the value that a sentence sets; "" without one."""
-    match = _KEY_AND_VALUE.match(_LABEL.sub("", sentence))
-    return next(iter(language.identifiers(match["value"])), "") if match else ""

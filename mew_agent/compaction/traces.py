@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 import mew_agent.compaction.language as language
+from mew_agent.compaction.completion import RECALL_NOTE
 from mew_agent.context.history import Item, Summary
 
 Trace = Literal["quoted", "mentioned", "absent"]
@@ -41,7 +42,7 @@ class _Stated:
     """The lines of a summary without headings, searched for sentences."""
 
     def __init__(self, text: str) -> None:
-        lines = "\n".join(_flat(line) for line in text.splitlines() if not line.startswith("#"))
+        lines = "\n".join(_flat(line) for line in text.splitlines() if not line.startswith(("#", RECALL_NOTE)))
         self._text = f"\n{lines}\n"
         self._grams = {self._text[at : at + _GRAM] for at in range(len(self._text))}
         self._known: dict[str, bool] = {}

@@ -80,6 +80,7 @@ class Fact:
     text: str
     source: str  # id of the envelope or item
     by: str | None = None  # the participant that said it; None for the agent itself and its tools
+    worth: int | None = None  # how likely it is to matter later; None in sessions of older versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,7 @@ class Summary:
     facts: tuple[Fact, ...] = ()  # what the next summary takes over as it is
     written_by: SummaryWriter = "model"
     problem: str | None = None  # why no model wrote it
+    left_out: tuple[str, ...] = ()  # words of facts that had no room, by which they are found again
 
 
 @dataclass

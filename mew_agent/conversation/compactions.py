@@ -157,6 +157,7 @@ async def run_compaction(
                 conversation=None if plan.evict is None else calls.request_up_to(plan.evict[1]),
                 timeout_seconds=calls.options.summary_timeout_seconds,
                 may_extract=may_extract,
+                may_recall=calls.supports_tools,
                 piece_started=report_piece,
             )
         finally:

@@ -27,8 +27,9 @@ from mew_agent.cli.programs.program_control import hide_secrets
 from mew_agent.cli.remote.archive import _indented
 from mew_agent.cli.space.templates import _valid_id
 from mew_agent.compaction.checks import SummarySource, problem_of
+from mew_agent.compaction.completion import completed_summary
 from mew_agent.compaction.extract import extract
-from mew_agent.compaction.summary import SECTIONS, ClosingRequest, completed_summary, with_true_citations
+from mew_agent.compaction.summary import SECTIONS, ClosingRequest, with_true_citations
 from mew_agent.compaction.traces import traces
 from mew_agent.context.history import Item, Summary
 from mew_agent.model.dialect import Dialect, adapted
@@ -90,8 +91,8 @@ PATTERNS: Final[Mapping[str, Iterable[str]]] = {
 
 BOUNDED: Final[Mapping[str, int]] = {
     "mew_agent.parts.rehearsal.summaries._INSTRUCTION": 400,
-    "mew_agent.compaction.extract._KEY_AND_VALUE": 600,
-    "mew_agent.compaction.extract._LABEL": 600,
+    "mew_agent.compaction.worth._KEY_AND_VALUE": 600,
+    "mew_agent.compaction.worth._LABEL": 600,
 }
 """The characters of the longest text that a pattern is used on."""
 
@@ -236,8 +237,8 @@ EXCUSED: Final[Mapping[str, str]] = {
     "mew_agent.compaction.checks._wrong_form": _PART,
     "mew_agent.compaction.extract._Facts._is_news": _PART,
     "mew_agent.compaction.language._words": _OPERATOR,
-    "mew_agent.compaction.summary._is_said": _PART,
-    "mew_agent.compaction.summary.completed_summary": _PART,
+    "mew_agent.compaction.completion._is_said": _PART,
+    "mew_agent.compaction.completion.completed_summary": _PART,
     "mew_agent.config.agent_config._canonical": _OPERATOR,
     "mew_agent.config.agent_config._positions": _OPERATOR,
     "mew_agent.context.history.History.request_messages": _LIST,

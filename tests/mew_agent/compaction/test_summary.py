@@ -7,14 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mew_agent.compaction.checks import SummarySource, problem_of
+from mew_agent.compaction.completion import EXTRACT_LABEL, completed_summary
 from mew_agent.compaction.extract import extract
 from mew_agent.compaction.summary import (
-    EXTRACT_LABEL,
     SECTIONS,
     RejectedSummary,
     cleaned,
     clipped,
-    completed_summary,
     summary_messages,
     transcript_entry,
     with_true_citations,

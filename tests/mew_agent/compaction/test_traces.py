@@ -4,8 +4,8 @@ from time import perf_counter
 
 import pytest
 
+from mew_agent.compaction.completion import completed_summary
 from mew_agent.compaction.extract import extract
-from mew_agent.compaction.summary import completed_summary
 from mew_agent.compaction.traces import traces
 from mew_agent.context.history import Fact, Item, ItemRole, Summary
 
@@ -49,7 +49,7 @@ def test_nothing_has_a_trace_without_a_summary() -> None:
 def test_each_fact_of_an_extract_quotes_its_message() -> None:
     items = [item(f"Never restart host-{number} without asking.", number) for number in range(12)]
     said = [*items, item("It rains.", 12, "assistant")]
-    summary = completed_summary("", extract(said), 150, lambda line: len(line) // 4, items=said, previous=None)
+    summary = completed_summary("", extract(said), 100, lambda line: len(line) // 4, items=said, previous=None)
     kept = {fact.source for fact in summary.facts}
     assert 0 < len(kept) < len(items)
     quoted = {f"env-{seq}" for seq, trace in traces(said, summary).items() if trace == "quoted"}
