@@ -44,6 +44,9 @@ _TURNED_AWAY = frozenset({401, 403, 404, 405, 408, 413, 414, 421, 429, 431, 503}
 """Statuses of requests that were refused before their body was read."""
 
 
+_ENDED = (OSError, anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError)
+"""What a connection raises that the server has ended."""
+
 _REQUESTS = (fuzz_inputs.http_request, fuzz_inputs.hostile_request, fuzz_inputs.tiny_chunks)
 
 
@@ -179,7 +182,7 @@ class Attack:
     ) -> bytes:
         """Send on a connection of its own, until the server ends it, answers, or waits for more. Returns the answer."""
         size, answer = len(data) // pieces + 1, bytearray()
-        with suppress(OSError, anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+        with suppress(*_ENDED):
             async with (
                 await anyio.connect_tcp("127.0.0.1", self._doors[server].port) as stream,
                 anyio.create_task_group() as tasks,
@@ -188,11 +191,12 @@ class Attack:
                     await stream.send(handshake)
                     await stream.receive()
                 tasks.start_soon(_read_answer, stream, answer, LAST if handshake else b"\r\n\r\n", tasks.cancel_scope)
-                for start in range(0, len(data), size):
-                    await stream.send(data[start : start + size])
-                    await anyio.sleep(0)
-                if leaves:
-                    await stream.send_eof()
+                with suppress(*_ENDED):  # here: what leaves the group would be an exception group
+                    for start in range(0, len(data), size):
+                        await stream.send(data[start : start + size])
+                        await anyio.sleep(0)
+                    if leaves:
+                        await stream.send_eof()
                 await anyio.sleep(ANSWER_SECONDS)
                 tasks.cancel_scope.cancel()
         return bytes(answer)
@@ -202,7 +206,7 @@ class Attack:
         address = f"127.0.0.{random.randrange(2, 250)}"
 
         async def hold(begin: bytes) -> None:
-            with suppress(OSError, anyio.BrokenResourceError):
+            with suppress(*_ENDED):
                 async with await anyio.connect_tcp("127.0.0.1", self._doors[server].port, local_host=address) as stream:
                     await stream.send(begin)
                     await anyio.sleep(HELD_SECONDS)
@@ -239,7 +243,7 @@ class Attack:
 
 async def _read_answer(stream: anyio.abc.SocketStream, answer: bytearray, last: bytes, done: anyio.CancelScope) -> None:
     """Read until the server ends the connection, or has answered with `last`."""
-    with suppress(OSError, anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+    with suppress(*_ENDED):
         while last not in answer[-200_000:]:
             answer += await stream.receive()
     done.cancel()
