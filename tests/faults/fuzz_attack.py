@@ -183,22 +183,21 @@ class Attack:
         """Send on a connection of its own, until the server ends it, answers, or waits for more. Returns the answer."""
         size, answer = len(data) // pieces + 1, bytearray()
         with suppress(*_ENDED):
-            async with (
-                await anyio.connect_tcp("127.0.0.1", self._doors[server].port) as stream,
-                anyio.create_task_group() as tasks,
-            ):
+            async with await anyio.connect_tcp("127.0.0.1", self._doors[server].port) as stream:
                 if handshake:  # what comes with it is not read: a client has to wait for the answer
                     await stream.send(handshake)
                     await stream.receive()
-                tasks.start_soon(_read_answer, stream, answer, LAST if handshake else b"\r\n\r\n", tasks.cancel_scope)
-                with suppress(*_ENDED):  # here: what leaves the group would be an exception group
-                    for start in range(0, len(data), size):
-                        await stream.send(data[start : start + size])
-                        await anyio.sleep(0)
-                    if leaves:
-                        await stream.send_eof()
-                await anyio.sleep(ANSWER_SECONDS)
-                tasks.cancel_scope.cancel()
+                last = LAST if handshake else b"\r\n\r\n"
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(_read_answer, stream, answer, last, tasks.cancel_scope)
+                    with suppress(*_ENDED):  # here: what leaves the group would be an exception group
+                        for start in range(0, len(data), size):
+                            await stream.send(data[start : start + size])
+                            await anyio.sleep(0)
+                        if leaves:
+                            await stream.send_eof()
+                    await anyio.sleep(ANSWER_SECONDS)
+                    tasks.cancel_scope.cancel()
         return bytes(answer)
 
     async def _hold(self, random: Random, server: str) -> None:
