@@ -542,13 +542,21 @@ class Participant(PeerControls, Subscriptions, Hooks):
         await self.session.client.send_unconfirmed(frame, wait_seconds=wait_seconds)
 
     async def chat(
-        self, text: str, *, to: tuple[str, ...] | list[str] | str = (), correlation_id: tuple[str, ...] = ()
+        self,
+        text: str,
+        *,
+        to: tuple[str, ...] | list[str] | str = (),
+        correlation_id: tuple[str, ...] = (),
+        urgent: bool = False,
     ) -> SentChat:
         """Send a chat to the participants in `to`, or to everyone. Raises the errors of `send`.
 
-        `await sent.read()` waits until the model of every addressee has read it.
+        `urgent` asks an agent to read it before the next step of the answer that it works on, if its settings allow
+        that. `await sent.read()` waits until the model of every addressee has read it.
         """
-        sent = await self.send(kinds.CHAT, {"text": text}, to=to, correlation_id=correlation_id)
+        sent = await self.send(
+            kinds.CHAT, {"text": text, **({"urgent": True} if urgent else {})}, to=to, correlation_id=correlation_id
+        )
         return SentChat.tracked(sent, self.sent_receipts.track(sent.id), partial(self.receipts, follow=True))
 
     async def ask(

@@ -5,6 +5,7 @@
 
 import json
 import os
+import re
 import signal
 import sys
 from collections import Counter
@@ -21,6 +22,7 @@ import anyio.abc
 import pytest
 from anyio.streams.text import TextReceiveStream, TextSendStream
 from mew_protocol.envelope import PROTOCOL, Envelope, wire_timestamp
+from mew_protocol.json_values import objects_at
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import serve_gateway
 
@@ -47,7 +49,8 @@ participants:
     command: mew
     tokens: [c]
     capabilities: [{kind: chat}, {kind: "chat/*"}, {kind: "reasoning/*"}, {kind: "stream/*"},
-                   {kind: participant/status}, {kind: participant/compact-done}]
+                   {kind: participant/status}, {kind: participant/compact-done},
+                   {kind: participant/receipts}]
 limits: {envelopes_per_second: 100000, envelope_burst: 100000, history_envelopes: 100000}
 """
 
@@ -193,6 +196,45 @@ async def test_every_question_to_a_killed_agent_is_answered_once(tmp_path: Path)
         concluded = Counter(end.context for end in s.recorder.sent_by("coder", "reasoning/conclusion"))
         assert [one for one in started if concluded[one] != 1] == []
         assert "restarted" in s.recorder.words("coder")
+
+
+async def test_killed_agents_answer_shared_turns_once(tmp_path: Path) -> None:
+    settings = {"between_steps": "all", "together": 3}
+    async with scene(tmp_path, SEED, settings, window_tokens=100_000, reply_tokens=40) as s:
+        cancelled = set[str]()
+        while s.agent.kills < KILLS:
+            before = len(s.recorder.sent_by("coder"))
+            for _ in range(s.random.randrange(6) if s.unanswered < MOST_UNANSWERED else 0):
+                number = len(s.questions)
+                tool = f'call note with {{"word": "w{number}"}}' if s.random.random() < 0.5 else "What is water?"
+                question = await s.ask(f"<{number}> {tool}")
+                if s.random.random() < 0.15:
+                    cancelled.add(question.id)
+                    await anyio.sleep(s.random.uniform(0.0, 0.3))
+                    await s.ada.send("chat/cancel", {}, to="coder", correlation_id=(question.id,))
+            if s.random.random() < 0.8:
+                with anyio.move_on_after(10):
+                    await s.recorder.until(lambda before=before: len(s.recorder.sent_by("coder")) > before)  # type: ignore[misc]
+            await anyio.sleep(s.random.uniform(0.0, 0.8))
+            await s.agent.kill()
+            await s.agent.start()
+        wanted = [question.id for question in s.questions if question.id not in cancelled]
+        await s.until(lambda: all(s.answers[name] for name in wanted), 120)
+        s.questions = [await s.ask("Is anything left?")]
+        await s.until_answered()
+        assert set(s.answers.values()) == {1}
+        for request in s.model.requests:
+            read = [str(one["content"]) for one in objects_at(request.body, "messages") if one["role"] == "user"]
+            numbers = [name for text in read for name in re.findall(r"^<\d+>", text, re.MULTILINE)]
+            assert len(numbers) == len(set(numbers))
+        together = [chat for chat in s.recorder.sent_by("coder", "chat") if len(chat.correlation_ids) > 1]
+        divided = [request for request in s.model.requests if "### " in str(request.body["messages"])]
+        assert together or divided
+        by_id = {chat.id: chat for chat in s.recorder.sent_by("coder", "chat")}
+        for receipt in await s.ada.receipts("coder", *wanted[-100:]):
+            assert receipt.state == "answered"
+            assert receipt.call is not None
+            assert receipt.id in by_id[str(receipt.answer)].correlation_ids
 
 
 async def test_an_interrupted_tool_call_is_not_repeated_silently(tmp_path: Path) -> None:

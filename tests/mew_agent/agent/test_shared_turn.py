@@ -121,7 +121,7 @@ async def begin(s: AgentDriver, gate: Gate) -> Envelope:
 
 async def queued(s: AgentDriver, text: str, sender: Participant | None = None, **more: Any) -> Envelope:
     """Send a chat that has to wait."""
-    chat = await (sender or s.ada).send("chat", {"text": text, **more}, to="coder")
+    chat = await (sender or s.ada).chat(text, to="coder", **more)
     await s.recorder.first("coder", "chat/acknowledge", about=chat, status="queued")
     return chat
 
@@ -271,7 +271,10 @@ async def test_many_waiting_chats_cost_a_quarter_of_the_calls() -> None:
     async with (
         serve_gateway(parse_space(MANY)) as gateway,
         serve_rehearsal(RehearsalOptions(window_tokens=1_000_000, reply_tokens=40)) as server,
-        running_agent(gateway, server, {"together": 8, "between_steps": "never"}, None, 30.0, "coder", ()),
+        running_agent(gateway, server, {"together": 8, "between_steps": "never"}, None, 30.0, "coder", ()) as (
+            actor,
+            _,
+        ),
         Participant(gateway.ws_url, space="demo", id="ada", token=gateway.token_of("ada")) as ada,
     ):
         recorder, sent = EnvelopeRecorder(ada), list[Envelope]()
@@ -297,7 +300,7 @@ async def test_many_waiting_chats_cost_a_quarter_of_the_calls() -> None:
             while len(ends()) < len(sent):
                 await anyio.sleep(0.2)
         assert set(ends().values()) == {1}
-        assert len(server.requests) * 4 <= CHATS
+        assert actor.conversation.state.prompts_made * 4 <= CHATS
         asked = {chat.id: chat for chat in sent}
         order: dict[str, list[int]] = {}
         for answer in recorder.sent_by("coder", "chat"):

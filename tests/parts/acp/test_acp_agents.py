@@ -155,6 +155,20 @@ async def test_a_permission_without_a_decision_is_rejected_at_the_deadline(start
         assert len(s.recorder.sent_by("codex", "mcp/withdraw")) == 1
 
 
+async def test_a_chat_of_the_asker_waits_for_the_end_of_the_turn(start: Start) -> None:
+    async with start() as s:
+        asked = await s.ada.chat("wait for me", to="codex")
+        await s.recorder.first("codex", "reasoning/start", about=asked)
+        more = await s.ada.chat("hello", to="codex")
+        other = await s.bob.chat("hello", to="codex")
+        queued = await s.recorder.first("codex", "chat/acknowledge", about=more, status="queued")
+        assert queued.body["reason"] == "the agent reads no message during a turn"
+        assert "reason" not in (await s.recorder.first("codex", "chat/acknowledge", about=other, status="queued")).body
+        await s.ada.send("chat/cancel", {}, to="codex", correlation_id=(asked.id,))
+        answer = await s.recorder.first("codex", "chat", about=more)
+        assert answer.body["text"] == "You wrote: ada: hello"
+
+
 async def test_a_cancelled_turn_ends_and_the_next_chat_is_answered(start: Start) -> None:
     async with start() as s:
         asked = await s.ada.chat("wait for me", to="codex")
