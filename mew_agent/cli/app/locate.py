@@ -2,12 +2,15 @@
 
 import os
 import sys
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlsplit
 
 from mew_protocol.setting_problems import did_you_mean
 from mew_spaces.gateway import auth
+from mew_spaces.launch.processes import is_running
 from mew_spaces.launch.run_file import LastRun, RunFile, find_run_file, read_last_run, read_run_file, run_file_path
 
 from mew_agent.errors import ConfigError, listed
@@ -60,6 +63,26 @@ def find_last_run(folder: Path | None) -> LastRun | None:
     here = Path.cwd() if folder is None else folder.resolve()
     folders = (here, *here.parents) if folder is None else (here,)
     return next((last for one in folders if (last := read_last_run(one / auth.STATE_NAME)) is not None), None)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedGateway:
+    """A running gateway of `mew gateway start` in this folder. `mark` tells its process from a later one."""
+
+    pid: int
+    mark: str
+    url: str | None = None
+
+
+def recorded_gateways(state: Path) -> dict[int, RecordedGateway]:
+    """Return the running gateways of a state folder by port, without the one of `mew up`."""
+    found: dict[int, RecordedGateway] = {}
+    for path in sorted((state / "gateways").glob("*.pid")):
+        with suppress(OSError, ValueError):
+            pid, mark, *url = path.read_text(encoding="utf-8").split()
+            if is_running(int(pid), mark):
+                found[int(path.stem)] = RecordedGateway(int(pid), mark, url[0] if url else None)
+    return found
 
 
 def is_same_gateway(one: str, other: str) -> bool:

@@ -19,7 +19,13 @@ from mew_spaces.gateway.gateway import RunningGateway as RunningGateway
 from mew_spaces.launch.processes import is_running, started_mark
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.locate import REFERENCE_NOTICE, in_mode, on_backplane, space_config_path
+from mew_agent.cli.app.locate import (
+    REFERENCE_NOTICE,
+    in_mode,
+    on_backplane,
+    recorded_gateways,
+    space_config_path,
+)
 from mew_agent.cli.app.options import (
     DEFAULT_HOST,
     DEFAULT_PORT,
@@ -93,7 +99,7 @@ def start(
         terminal.print_line(f"gateway of {names} listens at {gateway.url} (dashboard: {dashboard})")
 
         for state in states:
-            running.enter_context(_recorded(state, gateway.port))
+            running.enter_context(_recorded(state, gateway))
 
     with ExitStack() as running:
         run_gateway(
@@ -119,10 +125,7 @@ def drain(
 
     The gateway runs on this machine, and other gateways serve its space. Returns when it has ended.
     """
-    gateways = {
-        int(path.stem): path for path in (state_dir(space_config_path(None, folder)) / "gateways").glob("*.pid")
-    }
-    running = {number: one for number, path in gateways.items() if (one := _process_in(path)) is not None}
+    running = recorded_gateways(state_dir(space_config_path(None, folder)))
     chosen = next(iter(running)) if port is None and len(running) == 1 else port
     if chosen not in running:
         problem = (
@@ -131,7 +134,7 @@ def drain(
         if not running:
             problem = "no gateway of `mew gateway start` runs in this folder"
         raise ConfigError("--port", problem, ", ".join(map(str, sorted(running))) or None)
-    pid, mark = running[chosen]
+    pid, mark = running[chosen].pid, running[chosen].mark
     os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + STOP_SECONDS
     while is_running(pid, mark):
@@ -144,24 +147,15 @@ def drain(
 
 
 @contextmanager
-def _recorded(state: Path, port: int) -> Iterator[None]:
-    """Let `mew gateway drain` find this process while the block runs."""
-    path = state / "gateways" / f"{port}.pid"
+def _recorded(state: Path, gateway: RunningGateway) -> Iterator[None]:
+    """Let commands in the folder of the space find this process and its address while the block runs."""
+    path = state / "gateways" / f"{gateway.port}.pid"
     make_private_folder(path.parent)
-    replace_private_file(path, f"{os.getpid()} {started_mark(os.getpid())}\n")
+    replace_private_file(path, f"{os.getpid()} {started_mark(os.getpid())} {gateway.url}\n")
     try:
         yield
     finally:
         path.unlink(missing_ok=True)
-
-
-def _process_in(path: Path) -> tuple[int, str] | None:
-    """The process that a file names, if it still runs."""
-    try:
-        pid, mark = path.read_text().split()
-        return (int(pid), mark) if is_running(int(pid), mark) else None
-    except (OSError, ValueError):
-        return None
 
 
 def serve_for_tests(space: str | Path) -> AbstractAsyncContextManager[RunningGateway]:

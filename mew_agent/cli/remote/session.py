@@ -5,19 +5,31 @@ Owns the order in which they are looked up. Reads the run file and a token file;
 
 import os
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from mew_board.words import parse_time, span
 from mew_spaces.config.loading import SpaceConfig, load_space
 from mew_spaces.errors import SpacesError
-from mew_spaces.gateway.auth import read_token
+from mew_spaces.gateway.auth import read_token, state_dir
 from mew_spaces.launch.program_logs import last_write, log_folder
-from mew_spaces.launch.run_file import RunFile, read_run_file
+from mew_spaces.launch.run_file import RunFile, read_run_file, run_file_path
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.locate import find_last_run, find_run, is_same_gateway, not_in_space, people_of, which_person
+from mew_agent.cli.app.locate import (
+    default_person,
+    find_last_run,
+    find_run,
+    is_same_gateway,
+    not_in_space,
+    people_of,
+    recorded_gateways,
+    space_config_path,
+    which_person,
+)
 from mew_agent.cli.app.options import ConnectionOptions
 from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.errors import ConfigError, NotConnected
@@ -78,21 +90,45 @@ def find_identity(
     connection: ConnectionOptions, *, participant: str | None = None, token: str | None = None
 ) -> Identity:
     """Find gateway, space, participant and token, the last two with defaults. Raises `ConfigError`, `NotConnected`."""
-    path, run = find_run(connection.folder) or (None, None)
-    gateway = connection.gateway or os.environ.get("MEW_GATEWAY") or _running_gateway(path, run, connection.folder)
-    if run is not None and not is_same_gateway(gateway, run.gateway):
-        path, run = None, None
-    of_run = (None, None) if run is None else (run.space, run.person)
-    space = connection.space or os.environ.get("MEW_SPACE") or of_run[0]
+    place = _find_place(connection)
+    space = connection.space or os.environ.get("MEW_SPACE") or place.space
     if space is None:
         raise ConfigError("--space", "is missing", "the space's id, as in space.yaml")
-    chosen = connection.participant or os.environ.get("MEW_PARTICIPANT_ID") or participant or of_run[1]
+    chosen = connection.participant or os.environ.get("MEW_PARTICIPANT_ID") or participant or place.person
     if chosen is None:
-        raise ConfigError("--participant", which_person(configuration_at(path)))
-    known = connection.token or _stored_token(chosen, path) or token
+        raise ConfigError("--participant", which_person(configuration_at(place.run_path)))
+    known = connection.token or _stored_token(chosen, place.run_path) or token
     if known is None:
-        raise _no_token(chosen, space, path)
-    return Identity(gateway, space, chosen, known, path)
+        raise _no_token(chosen, space, place.run_path)
+    return Identity(place.gateway, space, chosen, known, place.run_path)
+
+
+class _Place(NamedTuple):
+    """A gateway, and its space if its files are here."""
+
+    gateway: str
+    run_path: Path | None = None
+    space: str | None = None
+    person: str | None = None
+
+
+def _find_place(connection: ConnectionOptions) -> _Place:
+    """Find the gateway: the given one, the one of `mew up`, or those of `mew gateway start` in this folder.
+
+    A token of the folder goes to a gateway of the folder only.
+    """
+    path, run = find_run(connection.folder) or (None, None)
+    given = connection.gateway or os.environ.get("MEW_GATEWAY")
+    if run is not None and (given is None or is_same_gateway(given, run.gateway)):
+        return _Place(given or _running_gateway(path, run, connection.folder), path, run.space, run.person)
+    with suppress(ConfigError):
+        file = Path(run.config) if run is not None and run.config else space_config_path(None, connection.folder)
+        state = state_dir(file.resolve())
+        urls = [one.url for one in recorded_gateways(state).values() if one.url is not None]
+        if urls and (given is None or is_same_gateway(given, ",".join(urls))):
+            config = load_space(file)
+            return _Place(given or ",".join(urls), run_file_path(state), config.space.id, default_person(config))
+    return _Place(given or _running_gateway(path, run, connection.folder))
 
 
 def _no_token(participant: str, space: str, run_path: Path | None) -> ConfigError:
@@ -114,11 +150,15 @@ def require_person(who: Identity, config: SpaceConfig | None = None) -> None:
 
 def configuration_at(run_path: Path | None) -> SpaceConfig | None:
     """The space.yaml of the space with this run file. If it cannot be read, warns and returns None."""
-    run = read_run_file(run_path) if run_path is not None else None
-    if run is None or not run.config:
+    if run_path is None:
         return None
+    run = read_run_file(run_path)
     try:
-        return load_space(run.config)
+        # Without `mew up` the space.yaml is in the folder itself.
+        file = run.config if run is not None else space_config_path(None, run_path.parent.parent)
+        return load_space(file) if file else None
+    except ConfigError:
+        return None
     except SpacesError as error:
         terminal.warn(str(error))
         return None

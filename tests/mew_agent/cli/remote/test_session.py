@@ -11,7 +11,7 @@ from mew_spaces.launch.run_file import RunFile, end_run, read_run_file, run_file
 
 from mew_agent.cli.app.locate import find_run
 from mew_agent.cli.app.options import ConnectionOptions
-from mew_agent.cli.remote.session import find_gateway
+from mew_agent.cli.remote.session import find_gateway, find_identity
 from mew_agent.errors import ConfigError, NotConnected
 
 ALL = ConnectionOptions(participant="bob", token="t-bob", gateway="ws://host:1", space="other")
@@ -86,6 +86,27 @@ def test_folder_token_is_not_sent_to_another_gateway(tmp_path: Path) -> None:
     for gateway in ("ws://127.0.0.1:8080/", "ws://localhost:8080", "http://LOCALHOST:8080", "ws://[::1]:8080"):
         same = find_gateway(ConnectionOptions(gateway=gateway, participant="ada"))
         assert token_in(same) == "file-token-of-ada"
+
+
+def test_every_gateway_of_the_folder_is_known(tmp_path: Path) -> None:
+    running_space(tmp_path)
+    (tmp_path / "space.yaml").write_text("space: {id: review}\nparticipants: {ada: {}}\n")
+    folder = tmp_path / ".mew" / "gateways"
+    folder.mkdir()
+    mark = started_mark(os.getpid())
+    (folder / "8099.pid").write_text(f"{os.getpid()} {mark} http://127.0.0.1:8099\n")
+    (folder / "8098.pid").write_text("4194303 0 http://127.0.0.1:8098\n")
+    found = find_identity(ConnectionOptions(gateway="localhost:8099"))
+    assert (found.gateway, found.space, found.participant, found.token) == (
+        "localhost:8099",
+        "review",
+        "ada",
+        "file-token-of-ada",
+    )
+    with pytest.raises(ConfigError, match="--space"):
+        find_identity(ConnectionOptions(gateway="localhost:8098"))
+    run_file_path(tmp_path / ".mew").unlink()
+    assert find_identity(ConnectionOptions()).gateway == "http://127.0.0.1:8099"
 
 
 def test_another_folder_can_be_given(tmp_path: Path) -> None:
