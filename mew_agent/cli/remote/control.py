@@ -235,7 +235,10 @@ def shutdown(reason: ReasonOption = None, *, request: TargetedRequest) -> int:
                 if refusal_in(status.status) is not None:
                     return _print_status(request, status)
         except ParticipantOffline:
-            request.print("shut down", {"shut_down": True})
+            run = sent.api.run()
+            is_ours = run is not None and request.target in {*run.pids.participants, *run.exits}
+            again = f"; `mew restart {request.target}` starts it again" if is_ours else ""
+            request.print(f"shut down{again}", {"shut_down": True})
             return ExitCode.DONE
 
 

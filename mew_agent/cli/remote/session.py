@@ -103,7 +103,7 @@ def find_identity(
     return Identity(place.gateway, space, chosen, known, place.run_path)
 
 
-class _Place(NamedTuple):
+class _LocatedSpace(NamedTuple):
     """A gateway, and its space if its files are here."""
 
     gateway: str
@@ -112,7 +112,7 @@ class _Place(NamedTuple):
     person: str | None = None
 
 
-def _find_place(connection: ConnectionOptions) -> _Place:
+def _find_place(connection: ConnectionOptions) -> _LocatedSpace:
     """Find the gateway: the given one, the one of `mew up`, or those of `mew gateway start` in this folder.
 
     A token of the folder goes to a gateway of the folder only.
@@ -120,15 +120,15 @@ def _find_place(connection: ConnectionOptions) -> _Place:
     path, run = find_run(connection.folder) or (None, None)
     given = connection.gateway or os.environ.get("MEW_GATEWAY")
     if run is not None and (given is None or is_same_gateway(given, run.gateway)):
-        return _Place(given or _running_gateway(path, run, connection.folder), path, run.space, run.person)
+        return _LocatedSpace(given or _running_gateway(path, run, connection.folder), path, run.space, run.person)
     with suppress(ConfigError):
         file = Path(run.config) if run is not None and run.config else space_config_path(None, connection.folder)
         state = state_dir(file.resolve())
         urls = [one.url for one in recorded_gateways(state).values() if one.url is not None]
         if urls and (given is None or is_same_gateway(given, ",".join(urls))):
             config = load_space(file)
-            return _Place(given or ",".join(urls), run_file_path(state), config.space.id, default_person(config))
-    return _Place(given or _running_gateway(path, run, connection.folder))
+            return _LocatedSpace(given or ",".join(urls), run_file_path(state), config.space.id, default_person(config))
+    return _LocatedSpace(given or _running_gateway(path, run, connection.folder))
 
 
 def _no_token(participant: str, space: str, run_path: Path | None) -> ConfigError:

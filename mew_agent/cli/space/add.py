@@ -160,6 +160,8 @@ def _add(newcomer: NewParticipant, place: SpaceFileOptions) -> AddOutcome:
         return AddOutcome(f"added to {path}; `mew up` starts the space")
     state = running.run_path.parent
     if not starts:
+        if config.is_person(newcomer.name):
+            return AddOutcome(f"added; `mew dashboard --participant {newcomer.name}` prints the address that signs in")
         return AddOutcome(f"added; its token is in {state / 'tokens'}")
     done = _start(newcomer.name, running)
     if not done.is_added:

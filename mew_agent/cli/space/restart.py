@@ -114,17 +114,20 @@ def start_program(name: str, path: Path, run: RunFile, supervisor: int, api: Gat
     os.kill(supervisor, RELOAD_SIGNAL)
     until = time.monotonic() + JOIN_SECONDS
     entry: BoardEntry | None = None
-    while time.monotonic() < until:
-        newest = read_run_file(path)
-        if newest is None or supervisor_of(newest) is None:
-            return "the space has ended; `mew up` starts it again"
-        if _program(newest, name) != _program(run, name):
-            if (ended := newest.exits.get(name)) is not None:  # the supervisor records each end with its reason
-                return ended.words
-            entry = _entry(api, name)
-            if entry.connected and (known is None or entry.status_id != known):
-                return None
-        time.sleep(_POLL_SECONDS)
+    with terminal.ProgressLine() as progress:
+        while time.monotonic() < until:
+            newest = read_run_file(path)
+            if newest is None or supervisor_of(newest) is None:
+                return "the space has ended; `mew up` starts it again"
+            is_new = _program(newest, name) != _program(run, name)
+            progress.show(f"{name}: {'waiting until it has joined' if is_new else 'starting'}")
+            if is_new:
+                if (ended := newest.exits.get(name)) is not None:  # the supervisor records each end with its reason
+                    return ended.words
+                entry = _entry(api, name)
+                if entry.connected and (known is None or entry.status_id != known):
+                    return None
+            time.sleep(_POLL_SECONDS)
     if entry is not None and entry.connected:  # it sends no status any more
         return None
     raise TimeoutError(f"has not joined within {JOIN_SECONDS:g} seconds")

@@ -50,7 +50,7 @@ async def test_gateway_admits_the_participant_before_the_file_changes(config: Pa
     async with serve_gateway(load_space(config), state=tmp_path / ".mew") as gateway:
         as_running(gateway, tmp_path, config)
         outcome = await mew("agent", "add", "bob", "--person")
-        assert outcome.out == f"bob: added; its token is in {tmp_path / '.mew' / 'tokens'}\n"
+        assert outcome.out == "bob: added; `mew dashboard --participant bob` prints the address that signs in\n"
         token = token_path(tmp_path / ".mew", "bob").read_text().strip()
         assert gateway.tokens.identify(token) == "bob"
         assert "bob" in load_space(config).participants
