@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Literal
 
 from mew_protocol import kinds
+from mew_protocol.changes import Change
 from mew_protocol.context_report import AgentMode, ContextReport, Waiting
 from mew_protocol.envelope import unix_seconds, wire_timestamp
 from mew_protocol.json_values import value_at
@@ -88,7 +89,8 @@ class AttentionItem(Payload):
     """One thing that needs a person. `reason` is a sentence; `id` stays the same as long as the cause does.
 
     Without `participant`, it is about the space, or it is a group of the items in `items`. `rejected_by` are the
-    participants that have rejected a proposal which others may still approve.
+    participants that have rejected a proposal which others may still approve. `changes` are what a proposed call would
+    change in texts, by their place in its arguments.
     """
 
     id: str
@@ -99,6 +101,7 @@ class AttentionItem(Payload):
     since: str | None = None
     actions: tuple[AttentionAction, ...] = ()
     rejected_by: tuple[str, ...] = ()
+    changes: dict[str, Change] | None = None
     items: tuple["AttentionItem", ...] = ()
 
 

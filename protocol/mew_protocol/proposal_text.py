@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from mew_protocol import kinds
 from mew_protocol.capability import OWN_CALLS_ONLY, may_approve
+from mew_protocol.changes import Change, changes_in
 from mew_protocol.containment import is_literal
 from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import object_at, value_at
@@ -37,23 +38,47 @@ def call_text(proposal: Envelope) -> str:
 
 
 def argument_lines(body: Mapping[str, Any]) -> list[str]:
-    """Return the arguments of a proposed call, all of them: JSON in one line, then each text of several lines.
+    """Return the arguments of a proposed call, all of them.
 
-    `body` is the payload. For a method other than a tool call, they are its parameters. Tabs become four spaces.
+    First JSON in one line, then each text of several lines, then changes as diffs. `body` is the payload. For a method
+    other than a tool call, they are its parameters. Tabs become four spaces.
     """
     given = arguments_of(body)
-    lines: list[str] = []
-    if given is not None and not isinstance(given, Mapping):
-        lines.append(_json(given))
-    else:
-        given = given or {}
-        texts = {name: text for name, text in given.items() if isinstance(text, str) and "\n" in text.strip()}
-        rest = {name: value for name, value in given.items() if name not in texts}
-        lines += [_json(rest)] if rest or not texts else []
-        for name, text in texts.items():
-            lines += [f"{visible(name)}:", *(f"  {_line(line)}" for line in text.split("\n"))]
+    changes = changes_in(given)
     further = further_params(body)
-    return [*lines, f"further parameters: {_json(further)}"] if further else lines
+    more = [f"further parameters: {_json(further)}"] if further else []
+    if given is not None and not isinstance(given, Mapping):
+        return [_json(given), *more]
+    return [*_record_lines(given or {}, "", changes), *more]
+
+
+def _record_lines(record: Mapping[str, Any], place: str, changes: Mapping[str, Change]) -> list[str]:
+    """Return a record with its changes; `place` is that of `changes_in`."""
+    change = changes.get(place)
+    rest = {name: value for name, value in record.items() if change is None or name not in change.keys}
+    lists = {name: value for name, value in rest.items() if _has_changes(name, value, place, changes)}
+    texts = {name: text for name, text in rest.items() if isinstance(text, str) and "\n" in text.strip()}
+    plain = {name: value for name, value in rest.items() if name not in texts and name not in lists}
+    lines = [_json(plain)] if plain or not (texts or lists or change) else []
+    for name, text in texts.items():
+        lines += [f"{visible(name)}:", *(f"  {_line(line)}" for line in text.split("\n"))]
+    for name, values in lists.items():
+        for at, one in enumerate(values):
+            inner = _record_lines(one, f"{name}/{at}", changes) if isinstance(one, Mapping) else [_json(one)]
+            lines += [f"{visible(name)}[{at}]:", *(f"  {line}" for line in inner)]
+    return [*lines, *_change_lines(change)] if change is not None else lines
+
+
+def _has_changes(name: str, value: object, place: str, changes: Mapping[str, Change]) -> bool:
+    return not place and isinstance(value, list | tuple) and any(f"{name}/{at}" in changes for at in range(len(value)))
+
+
+def _change_lines(change: Change) -> list[str]:
+    before, after = change.keys
+    if not change.rows:
+        return [f"{before} and {after} are the same text"]
+    rows = (line if mark == "@" else f"{mark}{_line(line)}" for mark, line in change.rows)
+    return [f"{before} -> {after}, {change.title}:", *(f"  {row}" for row in rows)]
 
 
 def further_params(body: Mapping[str, Any]) -> dict[str, Any]:

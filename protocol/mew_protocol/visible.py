@@ -1,11 +1,13 @@
-"""[pure] Text of others as a person can check it: characters that cannot be seen are shown by their number.
+"""[pure] Text of others as a person can check it: what cannot be seen, or looks like something else, is marked.
 
-Owns which characters count as invisible, and how a cut is marked. Used where a person decides about a text, so nothing
-is removed and nothing is left out silently.
+Owns which characters are marked, and how a cut is marked. Used where a person decides about a text, so nothing is
+removed and nothing is left out silently. The dashboard does the same with `visible.js`.
 """
 
 import re
 import unicodedata
+from collections.abc import Iterator
+from functools import cache
 from typing import Final
 
 _INVISIBLE: Final = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp", "Zs"})
@@ -16,19 +18,109 @@ _BLANK: Final = frozenset(
 """Letters and marks without a shape of their own: fillers, joiners and variation selectors."""
 
 _LAST_SPACE: Final = re.compile(r" (?=\n|\Z)")
+_MANY_SPACES: Final = re.compile(r" {9,}")
+
+_MOST_SPACES: Final = 8
+"""So many between two words are shown as they are; more push the rest out of sight."""
+_MOST_INDENT: Final = 80
+_MOST_MARKS: Final = 2
+"""So many marks may be on one letter, as in Vietnamese."""
+
+_ALIKE: Final = frozenset("АВЕЗІЈКМНОРСТУХЅԌԚԜҮаеіјорсухѕһԁԛԝҽѵӀӏꙇΑΒΕΖΗΙΚΜΝΟΡΤΥΧανορυιϲϳօսհոցՕՍՏ")
+"""Letters of other scripts that look like ASCII ones."""
+_ALIKE_SCRIPTS: Final = ("CHEROKEE ", "LISU ", "COPTIC ", "DESERET ")
+_ALIKE_LATIN: Final = frozenset("ıȷɑɡɩɪɴʀʏʙʜʟǀǁǂǃꞁꞌꟾ") | frozenset(map(chr, range(0x1D00, 0x1D23)))
+_ALIKE_SIGNS: Final = frozenset("‐‑‒–−⁄∕⧸⟋∖⧵։׃∶꞉‚‘’‛ʹʺʻʼʽ′″“”‟∣❘⎜∗⁎⋅‹›˂˃٫‗ˍ˗ꓸꓹꓺ")
 
 
 def visible(text: str, *, lines: bool = False) -> str:
     """Return a text with invisible characters, direction marks and unusual spaces as `<U+202E>`.
 
-    So is the last space of a line, which nobody sees. With `lines`, line feeds stay as they are.
+    A character that looks like another one has its number behind it: `а<U+0430>dmin`. The last space of a line is
+    marked, and of many spaces the number is given. With `lines`, line feeds stay as they are.
     """
-    if text.isascii() and text.isprintable() and not text.endswith(" "):
+    if text.isascii() and text.isprintable() and "  " not in text and not text.endswith(" "):
         return text
-    shown = "".join(
-        one if one == " " or (lines and one == "\n") or not is_invisible(one) else _code(one) for one in text
-    )
+    shown = "".join(_words(_counted(text), lines=lines))
     return _LAST_SPACE.sub(_code(" "), shown)
+
+
+def _counted(text: str) -> str:
+    """Return a text with the number of spaces in place of very many."""
+    if "  " not in text:
+        return text
+    pieces: list[str] = []
+    at = 0
+    for found in _MANY_SPACES.finditer(text):
+        is_indent = found.start() == 0 or text[found.start() - 1] == "\n"
+        if len(found[0]) > (_MOST_INDENT if is_indent else _MOST_SPACES):
+            pieces += [text[at : found.start()], f"<{len(found[0])} spaces>"]
+            at = found.end()
+    return "".join((*pieces, text[at:]))
+
+
+def _words(text: str, *, lines: bool) -> Iterator[str]:
+    """Yield a text in pieces: characters of words together, since their company says whether one is misleading."""
+    if text.isascii() and text.isprintable():
+        yield text
+        return
+    word: list[str] = []
+    for one in text:
+        if one not in _BLANK and (one.isalnum() or (not one.isascii() and unicodedata.category(one)[0] == "M")):
+            word.append(one)
+            continue
+        yield _word(word)
+        word.clear()
+        if one == " " or (lines and one == "\n") or not is_invisible(one):
+            yield f"{one}{_code(one)}" if is_misleading(one) else one
+        else:
+            yield _code(one)
+    yield _word(word)
+
+
+def _word(characters: list[str]) -> str:
+    """Return a word in which each misleading letter, and each mark that no letter bears, is shown by its number."""
+    text = "".join(characters)
+    if text.isascii():
+        return text
+    has_ascii = any(one.isascii() and one.isalpha() for one in characters)
+    letters = [one for one in characters if unicodedata.category(one)[0] == "L"]
+    is_alike = bool(letters) and all(_looks_ascii(one) for one in letters)
+    shown: list[str] = []
+    marks = _MOST_MARKS  # of the letter before; without a letter none fits
+    for one in characters:
+        is_mark = not one.isascii() and unicodedata.category(one)[0] == "M"
+        is_odd = _misleads(one, has_ascii=has_ascii, is_alike=is_alike)
+        marks = marks + 1 if is_mark else _MOST_MARKS if is_odd else 0
+        shown.append(_code(one) if marks > _MOST_MARKS else f"{one}{_code(one)}" if is_odd else one)
+    return "".join(shown)
+
+
+def _misleads(one: str, *, has_ascii: bool, is_alike: bool) -> bool:
+    if one.isascii():
+        return False
+    if is_misleading(one) or (is_alike and _looks_ascii(one)):
+        return True
+    return has_ascii and unicodedata.category(one)[0] == "L" and not _is_latin(one)
+
+
+@cache
+def _looks_ascii(one: str) -> bool:
+    return one in _ALIKE or one in _ALIKE_LATIN or unicodedata.name(one, "").startswith(_ALIKE_SCRIPTS)
+
+
+@cache
+def _is_latin(one: str) -> bool:
+    return unicodedata.name(one, "").startswith("LATIN ")
+
+
+@cache
+def is_misleading(one: str) -> bool:
+    """Return True for a character that looks like an ASCII one wherever it stands, such as a minus sign."""
+    if one.isascii():
+        return False
+    usual = unicodedata.normalize("NFKC", one)
+    return one in _ALIKE_LATIN or one in _ALIKE_SIGNS or (len(usual) == 1 and usual.isascii())
 
 
 def is_invisible(character: str) -> bool:

@@ -101,6 +101,7 @@
     savings: [text], progress: { text, done: 1, total: 2 }, compaction: { at: text, trigger: text, reason: text, text, freed_tokens: 5 }, pins: [{ hash: text, id: text, tokens: 1, origin: text, text }], ...more,
   });
   const call = (text) => ({ to: [text], payload: { method: "tools/call", params: { name: text, arguments: { [text]: text }, _meta: text } } });
+  const changes = (text) => ({ "": { keys: ["old", "new"], rows: [["@", text], ["-", text], ["+", text]], added: 1, removed: 1 }, "edits/0": { keys: ["before", "after"], rows: [[" ", text]], added: 0, removed: 0 } });
   let ids = 0;
   const envelope = (kind, payload, more = {}) => ({ id: `measured-${(ids += 1)}`, ts: "2026-01-01T10:00:00Z", from: "coder", to: ["ada"], kind, payload, ...more });
   const talk = async () => {
@@ -152,8 +153,7 @@
     "actions.js:isStatus": (m, t) => m.isStatus({ kind: t, payload: { status: t } }),
     "actions.js:availableActions": (m, t) => m.availableActions({ id: t, me: "ada", isReporting: true, isConnected: true, word: t, hasTurn: true, programs: {} }, () => true),
     "arguments.js:Room": (m, t) => new m.Room({ isWhole: true }).take(t),
-    "arguments.js:diffLines": (m, t) => m.diffLines(`${t}a`, `${t}b${t}`),
-    "arguments.js:renderArguments": (m, t) => [{ a: t, [t]: 1, list: [t, { b: t }] }, { old: t, new: `x${t}` }, { edits: [{ before: t, after: "y", more: t }] }, { diff: `@@ @@\n-a\n${t}` }].forEach((one) => laidOut(m.renderArguments(one, new m.Room({ isWhole: true })))),
+    "arguments.js:renderArguments": (m, t) => [{ a: t, [t]: 1, list: [t, { b: t }] }, { old: t, new: `x${t}` }, { edits: [{ before: t, after: "y", more: t }] }, { diff: `@@ @@\n-a\n${t}` }].forEach((one) => laidOut(m.renderArguments(one, new m.Room({ isWhole: true }), changes(t)))),
     "arguments.js:renderResult": (m, t) => [{ content: [{ type: "text", text: t }, { type: t }] }, { code: 1, message: t }, t].forEach((one) => laidOut(m.renderResult(one, new m.Room({ isWhole: true })))),
     "arguments.js:renderCall": (m, t) => laidOut(m.renderCall(t, call(t), new m.Room({ isWhole: true }))),
     "arguments.js:renderProposal": (m, t) => laidOut(m.renderProposal("x", call(t), new Set(), {}).nodes),
@@ -183,6 +183,7 @@
         if (!(error instanceof m.InvalidCommand)) throw error;
       }
     }),
+    "commands.js:addressee": (m, t) => [t, `@${t}`, `@coder${t} x`].forEach((one) => m.addressee(one, ["coder", "a"])),
     "commands.js:complete": (m, t) => [t, `@${t}`, `/${t}`].forEach((one) => m.complete(one, one.length, { known: ["coder", "a"], patterns: [{ kind: "*" }], target: "coder" })),
     "composition.js:Composition": (m, t) => {
       const one = new m.Composition({ askPrefix: async () => [], mayAsk: () => true });
@@ -229,7 +230,7 @@
       const root = box();
       root.style.height = "300px";
       const list = new m.ParticipantList(root, { age: () => 1 });
-      list.show([view(t)], undefined, "ada");
+      list.show([[t, [view(t)]]], undefined, "ada");
       root.getBoundingClientRect();
       list.close();
       root.remove();
@@ -337,7 +338,9 @@
       const { Room, renderArguments } = await load("arguments.js");
       const args = Object.fromEntries(numbers(count, (index) => [`key${index}`, { list: numbers(10, String) }]));
       laidOut(renderArguments(args, new Room({ isWhole: true })));
-      laidOut(renderArguments({ edits: numbers(count, () => ({ old: "a", new: "b", path: "c" })) }, new Room({ isWhole: true })));
+      const one = { keys: ["old", "new"], rows: [["-", "a"], ["+", "b"]], added: 1, removed: 1 };
+      const all = Object.fromEntries(numbers(count, (index) => [`edits/${index}`, one]));
+      laidOut(renderArguments({ edits: numbers(count, () => ({ old: "a", new: "b", path: "c" })) }, new Room({ isWhole: true }), all));
     },
     "compactions of a participant": async (count) => {
       const { FigureHistory } = await load("figures.js");

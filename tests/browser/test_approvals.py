@@ -1,9 +1,11 @@
 """A person approves on the page what the page shows: nothing is cut without a mark, and nothing is invisible."""
 
+import re
 from typing import Any
 
 import pytest
 from mew_protocol import kinds
+from mew_protocol.visible import visible
 from playwright.async_api import Locator, Page, expect
 
 from tests.browser.conftest import Join, OpenDashboard, Tab
@@ -136,4 +138,40 @@ async def test_many_marks_take_no_long_time_and_stay_visible(open_dashboard: Ope
         await shown.locator(".cut-mark").click()
         await expect(shown).to_contain_text("<U+200B>a<U+200B>")
         assert await shown.locator(".odd").count() == 1_000
+        await expect(approve(shown)).to_be_enabled()
+
+
+async def test_page_and_terminal_mark_the_same_characters(open_dashboard: OpenDashboard) -> None:
+    page = await open_dashboard()
+    texts = [
+        "аdmin раypal",
+        "Привет, größer 数",
+        "a – b ‘c’",
+        "ok\u200bay\u202e",
+        "=\u0338 ｒm ѕсоре",
+        "e\u0323\u0302",
+    ]
+    script = """async (texts) => {
+        const { visiblePieces } = await import("/dashboard/visible.js");
+        const odd = (text) => visiblePieces(text).filter((one) => one.kind && one.kind !== "blank");
+        return texts.map((text) => odd(text).flatMap((one) => one.codes.split(" ")));
+    }"""
+    assert await page.evaluate(script, texts) == [re.findall(r"<(U\+[0-9A-F]+)>", visible(one)) for one in texts]
+
+
+@pytest.mark.parametrize("place", PLACES)
+async def test_an_edit_is_a_diff_by_line(open_dashboard: OpenDashboard, join: Join, place: str) -> None:
+    page = await open_dashboard()
+    async with join("coder") as coder:
+        before = [f"line {number}" for number in range(450)]
+        after = ["new" if at in (3, 200, 201, 440) else line for at, line in enumerate(before)]
+        texts = {"old_string": "\n".join(before), "new_string": "\n".join(after)}
+        await coder.send_envelope(kinds.MCP_PROPOSAL, call("edit", path="a.py", **texts), to=["writer"])
+        shown = page.locator(place)
+        await expect(shown.locator(".diff-title")).to_have_text("+4 −4")
+        if await shown.locator(".cut-mark").count():
+            await shown.locator(".cut-mark").click()
+        removed = await shown.locator(".diff-line[data-mark='-']").all_inner_texts()
+        assert "".join(removed).split("\n")[:4] == ["- line 3", "- line 200", "- line 201", "- line 440"]
+        await expect(shown.locator(".diff-line[data-mark='@']")).to_have_count(3)
         await expect(approve(shown)).to_be_enabled()

@@ -18,6 +18,14 @@ from mew_protocol.visible import shortened, visible
         ("end  ", "end <U+0020>"),
         ("a \nb", "a <U+000A>b"),
         ("a\u2028b\x85", "a<U+2028>b<U+0085>"),
+        ("аdmin", "а<U+0430>dmin"),
+        ("раураӏ", "р<U+0440>а<U+0430>у<U+0443>р<U+0440>а<U+0430>ӏ<U+04CF>"),
+        ("Привет мир", "Привет мир"),
+        ("a – b ｒ", "a –<U+2013> b ｒ<U+FF52>"),
+        ("о\u0338 =\u0338", "о<U+043E><U+0338> =<U+0338>"),
+        ("e\u0323\u0302", "e\u0323\u0302"),
+        (f"import os{' ' * 500}; x", "import os<500 spaces>; x"),
+        (f"{' ' * 40}indented", f"{' ' * 40}indented"),
     ],
 )
 def test_invisible_characters_are_shown_by_their_number(text: str, shown: str) -> None:

@@ -60,7 +60,7 @@ export const ACTIONS = {
     payload: ({ number }) => (number === "" ? {} : { number: Number(number) }),
     isAnswer: (envelope) => envelope.kind === "participant/undo-done",
   },
-  restart: { label: "Restart", kind: "participant/restart", confirm: (id) => `Restart ${id}? Its history is deleted.`, payload: withReason, fields: [REASON], isAnswer: isStatus },
+  reset: { label: "Reset", kind: "participant/restart", confirm: (id) => `Reset ${id}? It starts again with an empty history.`, payload: withReason, fields: [REASON], isAnswer: isStatus },
   start_program: { label: "Start program", kind: "program/restart", isMain: true, isProgram: true },
   restart_program: {
     label: "Restart program",
@@ -95,10 +95,10 @@ export const ACTIONS = {
 };
 
 /** Actions on a participant without a context: only those that concern its program and its membership. */
-const FOR_ALL = new Set(["pause", "resume", "restart", "start_program", "restart_program", "shutdown", "grant", "revoke", "remove"]);
+const FOR_ALL = new Set(["pause", "resume", "reset", "start_program", "restart_program", "shutdown", "grant", "revoke", "remove"]);
 
 /** Kinds that the gateway itself carries out: no participant has to be connected. */
-export const MEMBERSHIP = new Set(["capability/grant", "capability/revoke", "space/kick"]);
+export const MEMBERSHIP = new Set(["capability/grant", "capability/revoke", "space/invite", "space/kick"]);
 
 /** The names of the actions that make sense now. `maySend(kind, to)` tells what the user may send. */
 export function availableActions({ id, me, isReporting, isConnected, word, hasTurn, programs }, maySend) {

@@ -1,9 +1,9 @@
 // The page: signing in, following the event feed, and which pane shows what. Owns the order of things in a frame.
 
-import { FILTERS, selectLines } from "./attention.js";
+import { FILTERS, groupLines, GROUPS, selectLines } from "./attention.js";
 import { Board } from "./board.js";
 import { Composer } from "./composer.js";
-import { ACTIONS, isStatus } from "./actions.js";
+import { ACTIONS, isStatus, MEMBERSHIP } from "./actions.js";
 import { COMMANDS } from "./commands.js";
 import { Conversation } from "./conversation.js";
 import { ConversationView } from "./conversation_view.js";
@@ -17,13 +17,15 @@ import { ParticipantList } from "./participant_list.js";
 import { maySend } from "./permissions.js";
 import { Queue } from "./queue.js";
 import { Requests } from "./requests.js";
-import { gatewayUrl, isWhole, store, stored, takeFragment } from "./session.js";
+import { gatewayUrl, isWhole, putInAddress, shownInAddress, store, stored, takeFragment } from "./session.js";
+import { SeriesColours } from "./series.js";
 import * as settings from "./settings.js";
 import * as text from "./text.js";
 
 const TICK_MS = 1_000;
 const SOON_MS = 250;
 const MAX_LOG = 60;
+const MAX_CHANGES = 500; // of proposed calls
 const CHANGES_PERMISSIONS = /^(capability\/|space\/|system\/presence)/;
 
 /** One signed-in session, until the user signs out or the token is refused. */
@@ -38,6 +40,7 @@ class SpaceView {
     this._dirty = new Map(); // changed participants, with their line when it was last drawn
     this._logs = new Map();
     this._items = [];
+    this._changes = new Map(); // of proposed calls, by their item
     this._opened = new Set(); // proposed calls that the user opened, here or there
     this._patterns = [];
     this._capabilities = new Map(); // of each participant
@@ -88,6 +91,8 @@ class SpaceView {
       now: () => this._board.nowMs(Date.now()),
       runningTurn: (id) => this._conversation.runningTurn(id),
       range: { seconds: 0 },
+      colours: new SeriesColours(),
+      totals: () => this._board.totals,
       log: (id) => this._logs.get(id) ?? [],
       select: (id) => this._choose(id),
     };
@@ -103,6 +108,7 @@ class SpaceView {
       onSelect: (id) => this._choose(id),
       opened: this._opened,
       onOpen: () => this._queue.redraw(),
+      changesOf: ({ from, id }) => this._changes.get(`approval:${from}:${id}`),
     });
     this._earlier = new EarlierMessages(byId("messages"), {
       read: (query) => this._requests.read(`participants/${encodeURIComponent(me)}/messages`, { space: this._session.space, ...query }),
@@ -133,9 +139,11 @@ class SpaceView {
 
   _listen(signal) {
     byId("retry").addEventListener("click", () => this._feed.retryNow(), { signal });
+    window.addEventListener("popstate", () => this._followAddress(), { signal });
     window.addEventListener("online", () => this._feed.retryNow(), { signal });
     byId("search").addEventListener("input", () => this._order(), { signal });
     byId("filter").addEventListener("change", () => this._order(), { signal });
+    byId("group").addEventListener("change", () => (store({ by: byId("group").value }, "mew.group", "localStorage"), this._order()), { signal });
     byId("only").addEventListener("change", () => this._showOnly(), { signal });
     byId("overview").addEventListener("click", () => this._choose(undefined), { signal });
     document.addEventListener("keydown", (event) => this._key(event), { signal });
@@ -233,6 +241,9 @@ class SpaceView {
   _needs(items) {
     const before = new Set(this._items.map((item) => item.id));
     this._items = items;
+    for (const item of items.flatMap((one) => (one.items?.length ? one.items : [one]))) if (item.changes) this._changes.set(item.id, item.changes);
+    while (this._changes.size > MAX_CHANGES) this._changes.delete(this._changes.keys().next().value);
+    this._view.redrawProposals();
     settings.notify(items.filter((item) => item.level !== "notice" && !before.has(item.id)));
     this._queue.show(items);
     this._showTitle();
@@ -254,10 +265,17 @@ class SpaceView {
     if (this._selected === id && this._hasChosen) return;
     this._selected = id;
     this._hasChosen = true;
+    putInAddress(id);
     this._composer.choose(id === this._session.participant ? undefined : id);
     this._showDetail();
     this._order();
     this._showOnly();
+  }
+
+  /** Show the participant that the address names, after Back or a changed address. */
+  _followAddress() {
+    const id = shownInAddress();
+    this._choose(id !== undefined && this._board.lines.has(id) ? id : undefined);
   }
 
   /** Select a participant that was named elsewhere, and bring it into view. */
@@ -283,6 +301,7 @@ class SpaceView {
   }
 
   async _say(line, onAccepted) {
+    if (this._connection.state === "waiting") throw new Error("Offline: your message stays here. Send it when the connection is back.");
     const { command, kind, payload, to } = line;
     const envelope = { kind, payload, ...(to.length ? { to } : {}) };
     if (!command) {
@@ -290,6 +309,11 @@ class SpaceView {
       onAccepted();
       this._view.toEnd();
       return undefined;
+    }
+    if (MEMBERSHIP.has(kind)) {
+      const receipt = await this._requests.send(envelope);
+      onAccepted();
+      return receipt.token ? `${line.about} was added. Its token, shown only once: ${receipt.token}` : text.membershipAnswer(kind, receipt);
     }
     if (COMMANDS[command].needsTurn) {
       const turn = this._conversation.runningTurn(to[0]);
@@ -303,7 +327,8 @@ class SpaceView {
       return "Accepted by the gateway.";
     }
     const answered = await this._requests.ask(envelope, isAnswer, { onAccepted });
-    return `${to[0]}: ${answerOf(command, answered.payload ?? {}, payload)}`;
+    const renamed = line.was === command ? "" : `/${line.was} is now called /${command}. `;
+    return `${renamed}${to[0]}: ${answerOf(command, answered.payload ?? {}, payload)}`;
   }
 
   async _decide(entry, decision) {
@@ -385,6 +410,8 @@ class SpaceView {
 
   /** Without a choice of the user, a single agent is selected; else the whole space is shown. */
   _selectFirst() {
+    const named = shownInAddress();
+    if (named !== undefined && this._board.lines.has(named)) return this._select(named);
     const agents = [...this._board.lines.values()].filter((line) => !line.is_quiet);
     const id = agents.length === 1 ? agents[0].id : undefined;
     if (this._detail && id === this._selected) return;
@@ -400,7 +427,7 @@ class SpaceView {
     if (this._selected !== undefined && !this._board.lines.has(this._selected)) return this._select(undefined);
     const all = [...this._board.lines.values()];
     const lines = selectLines(all, byId("filter").value, byId("search").value);
-    this._list.show(lines, this._selected, this._session.participant);
+    this._list.show(groupLines(lines, byId("group").value), this._selected, this._session.participant);
     const hidden = all.length - lines.length;
     setTextOrHide(byId("no-participants"), lines.length ? "" : hidden ? "Nothing matches the filter." : "No participants yet.");
     setText(byId("glance"), this._board.totals.text ?? "");
@@ -444,7 +471,16 @@ function showConnection({ state, untilMs, behind }) {
   if (before !== state && (state === "waiting" || (before === "waiting" && state === "live"))) {
     announce(state === "live" ? "Reconnected." : "Connection to the gateway lost. Figures may be outdated.");
   }
-  if (state !== "connecting") document.body.dataset.connection = state;
+  if (state !== "connecting") showOffline(state);
+}
+
+/** Without the gateway nothing on the page is live, for anybody, and nothing can be sent. */
+function showOffline(state) {
+  if (document.body.dataset.connection === state) return;
+  document.body.dataset.connection = state;
+  const isOffline = state === "waiting";
+  for (const id of ["queue-items", "detail"]) for (const node of byId(id).querySelectorAll("button")) node.inert = isOffline;
+  setTextOrHide(byId("offline"), isOffline ? `Offline since ${text.clock(Date.now())}. Everything below is as it was then.` : "");
 }
 
 /** On a narrow screen one pane is in view. */
@@ -503,6 +539,8 @@ byId("tabs").addEventListener("click", (event) => {
 });
 
 byId("help-button").addEventListener("click", () => byId("help").showModal());
+byId("group").append(...Object.entries(GROUPS).map(([value, [label]]) => makeOption([value, label])));
+byId("group").value = stored("mew.group", "localStorage")?.by ?? "none";
 byId("filter").append(...Object.entries(FILTERS).map(([value, [label]]) => makeOption([value, label])));
 byId("commands").append(...Object.entries(COMMANDS).map(([name, { words, help }]) => make("div", "", make("dt", "", make("code", "", `/${name} ${words}`.trim())), make("dd", "", help))));
 settings.start();

@@ -1,12 +1,11 @@
-// Arguments and results of tools as readable nodes: a change as a diff, a text as text, the rest as indented JSON. What
-// does not fit is cut with a mark that says how much is missing; nothing else is left out or invisible.
+// Arguments and results of tools as readable nodes: a change as the diff that the gateway made, a text as text, the rest
+// as indented JSON. What does not fit is cut with a mark that says how much is missing; nothing else is left out or invisible.
 
 import { make } from "./dom.js";
 import { counted, grouped } from "./text.js";
 import { visible } from "./visible.js";
 
 const MOST_SHOWN = 100_000; // characters of one call; the gateway keeps less
-const PAIRS = [["old_string", "new_string"], ["oldText", "newText"], ["old_text", "new_text"], ["old_str", "new_str"], ["before", "after"], ["old", "new"]];
 
 /** How much of a call may still be shown, and how many characters were left out. `isWhole` shows all that a page can. */
 export class Room {
@@ -56,47 +55,26 @@ function cut(rest, room) {
   return node;
 }
 
-/** A change in a record: its keys, the texts before and after. [pure] */
-function changeIn(record) {
-  const pair = PAIRS.find(([before, after]) => typeof record?.[before] === "string" && typeof record?.[after] === "string");
-  return pair && { pair, before: record[pair[0]], after: record[pair[1]] };
-}
-
 const isUnifiedDiff = (text) => /^@@ .*@@/m.test(text) && /^[-+]/m.test(text);
 
-/** The lines of a change as [mark, line], with "-", "+" or " ". What both texts begin and end with is common. [pure] */
-export function diffLines(before, after) {
-  const [a, b] = [before.split("\n"), after.split("\n")];
-  let start = 0;
-  while (start < Math.min(a.length, b.length) && a[start] === b[start]) start += 1;
-  let end = 0;
-  while (end < Math.min(a.length, b.length) - start && a[a.length - 1 - end] === b[b.length - 1 - end]) end += 1;
-  const common = (lines) => lines.map((line) => [" ", line]);
-  return [
-    ...common(a.slice(0, start)),
-    ...a.slice(start, a.length - end).map((line) => ["-", line]),
-    ...b.slice(start, b.length - end).map((line) => ["+", line]),
-    ...common(a.slice(a.length - end)),
-  ];
-}
-
-function renderDiff(lines, room) {
+function renderDiff(rows, room, title) {
   const box = make("pre", "diff");
+  if (title) box.append(make("span", "diff-title", title));
   let node;
-  for (const [index, [sign, line]] of lines.entries()) {
+  for (const [index, [sign, line]] of rows.entries()) {
     const shown = room.take(line);
-    if (node?.dataset.mark !== sign) {
+    if (node?.dataset.mark !== sign || sign === "@") {
       node = make("span", "diff-line");
       node.dataset.mark = sign;
       box.append(node);
     }
-    node.append(`${sign} `, visible(shown, room));
-    const isCut = shown.length < line.length || (room.isFull && index < lines.length - 1);
+    node.append(sign === "@" ? "" : `${sign} `, visible(shown, room));
+    const isCut = shown.length < line.length || (room.isFull && index < rows.length - 1);
     if (!isCut) {
       node.append("\n");
       continue;
     }
-    const later = lines.slice(index + 1).map((one) => one[1]);
+    const later = rows.slice(index + 1).map((one) => one[1]);
     const rest = [line.slice(shown.length), ...later].join("\n");
     room.missing += rest.length - (line.length - shown.length);
     box.append(cut(rest, room));
@@ -105,18 +83,24 @@ function renderDiff(lines, room) {
   return box;
 }
 
-const unified = (text) => text.split("\n").map((line) => (/^[-+]/.test(line) && !/^(---|\+\+\+)/.test(line) ? [line[0], line.slice(1)] : [" ", line]));
-
-/** The nodes of a tool's arguments. */
-export function renderArguments(args, room = new Room()) {
-  if (args === undefined || args === null) return [];
-  if (typeof args !== "object" || Array.isArray(args)) return [renderValue(args, room)];
-  return renderRecord(args, room);
+/** A change that the gateway found: its lines in hunks, below what it adds up to. */
+function renderChange({ keys: [before, after], rows, added, removed }, room) {
+  if (!rows.length) return make("p", "soft", `${before} and ${after} are the same text`);
+  return renderDiff(rows, room, `+${grouped(added)} −${grouped(removed)}`);
 }
 
-function renderRecord(record, room) {
-  const change = changeIn(record);
-  const rest = Object.entries(record).filter(([key]) => !change?.pair.includes(key));
+const unified = (text) => text.split("\n").map((line) => (/^[-+]/.test(line) && !/^(---|\+\+\+)/.test(line) ? [line[0], line.slice(1)] : [" ", line]));
+
+/** The nodes of a tool's arguments. `changes` are those that the gateway found in them, by their place. */
+export function renderArguments(args, room = new Room(), changes = {}) {
+  if (args === undefined || args === null) return [];
+  if (typeof args !== "object" || Array.isArray(args)) return [renderValue(args, room)];
+  return renderRecord(args, room, changes, "");
+}
+
+function renderRecord(record, room, changes = {}, place = undefined) {
+  const change = changes[place];
+  const rest = Object.entries(record).filter(([key]) => !change?.keys.includes(key));
   const list = make("dl", "arguments");
   const nodes = rest.length ? [list] : [];
   for (const [index, [key, value]] of rest.entries()) {
@@ -124,9 +108,9 @@ function renderRecord(record, room) {
       nodes.push(missing(Object.fromEntries(rest.slice(index)), room));
       break;
     }
-    list.append(make("dt", "", fitted(key, room)), make("dd", "", ...renderMember(value, room)));
+    list.append(make("dt", "", fitted(key, room)), make("dd", "", ...renderMember(value, room, changes, key)));
   }
-  if (change) nodes.push(renderDiff(diffLines(change.before, change.after), room));
+  if (change) nodes.push(renderChange(change, room));
   return nodes;
 }
 
@@ -137,12 +121,12 @@ function missing(members, room) {
   return make("p", "", cut(text, room));
 }
 
-function renderMember(value, room) {
-  if (!Array.isArray(value) || !value.length || !value.every(changeIn)) return [renderValue(value, room)];
+function renderMember(value, room, changes, key) {
+  if (!Array.isArray(value) || !value.some((_, index) => changes[`${key}/${index}`])) return [renderValue(value, room)];
   const nodes = [];
   for (const [index, one] of value.entries()) {
     if (room.isFull) return [...nodes, missing(value.slice(index), room)];
-    nodes.push(...renderRecord(one, room));
+    nodes.push(...(changes[`${key}/${index}`] ? renderRecord(one, room, changes, `${key}/${index}`) : [renderValue(one, room)]));
   }
   return nodes;
 }
@@ -165,25 +149,25 @@ export function renderResult(result, room = new Room()) {
  * The nodes of a proposed call {to, payload}: what would run, on whom, and all that it gets. `lead` are the words before
  * it. A tool call has its arguments; another method its parameters.
  */
-export function renderCall(lead, { to, payload }, room) {
+export function renderCall(lead, { to, payload }, room, changes) {
   const { method, params } = payload ?? {};
   const isTool = method === "tools/call" && typeof params?.name === "string";
   const { name, arguments: args, ...others } = isTool ? params : { name: String(method), arguments: params };
   const call = make("p", "call", `${lead} `, make("code", "", fitted(name, room)), isTool ? "" : " (a method, not a tool)");
   for (const [index, peer] of [to ?? []].flat().entries()) call.append(index ? ", " : " on ", make("code", "", fitted(String(peer), room)));
-  const nodes = [call, ...renderArguments(args, room)];
+  const nodes = [call, ...renderArguments(args, room, changes)];
   if (Object.keys(others).length) nodes.push(make("p", "soft", "With it goes:"), ...renderRecord(others, room));
   return nodes;
 }
 
 /**
  * A proposed call of which nothing may be hidden when it is approved: {nodes, isShown, note}. `opened` is a set of the
- * calls that the user opened; `key` is this one in it.
+ * calls that the user opened; `key` is this one in it. `changes` as for `renderArguments`.
  */
-export function renderProposal(lead, call, opened, limits) {
+export function renderProposal(lead, call, opened, limits, changes) {
   const key = JSON.stringify([call.to, call.payload?.method, call.payload?.params]);
   const room = new Room({ ...limits, isWhole: opened.has(key) });
-  const nodes = renderCall(lead, call, room);
+  const nodes = renderCall(lead, call, room, changes);
   const note = room.isWhole ? "Too long to approve on this page; decide in a terminal." : "Approve after you have opened all of it.";
   return { nodes, key, isShown: !room.missing, note: room.missing ? note : "" };
 }

@@ -58,7 +58,7 @@ export function runsOf(samples, toMs, valueOf) {
 }
 
 /**
- * Draw series [{id, samples: [{ms, tokens, max_tokens, basis}], compactions: [{ms, ...}]}] between two times.
+ * Draw series [{id, samples: [{ms, tokens, max_tokens, basis}], compactions: [{ms, ...}], place: {colour, dash}}] between two times.
  * One series is drawn in tokens, several in percent of each window.
  */
 export class Chart {
@@ -107,7 +107,7 @@ export class Chart {
       svg.append(makeSvg("text", { class: "tick", x: Math.min(this._x(ms), width - LABEL_WIDTH / 2), y: HEIGHT - 5, "text-anchor": "middle" }, label));
     }
     if (series.length === 1) this._limit(svg, series[0], width, top);
-    series.forEach((one, index) => this._series(svg, one, index, toMs));
+    series.forEach((one) => this._series(svg, one, toMs));
     this._cursor = makeSvg("line", { class: "cursor", y1: MARGIN.top - 6, y2: HEIGHT - MARGIN.bottom });
     svg.append(this._cursor);
     this._plot.replaceChildren(svg);
@@ -120,18 +120,18 @@ export class Chart {
     svg.append(makeSvg("line", { class: "limit", x1: MARGIN.left, x2: width - MARGIN.right, y1: this._y(compactAt), y2: this._y(compactAt) }, makeSvg("title", {}, `compacts at ${grouped(compactAt)}`)));
   }
 
-  _series(svg, one, index, toMs) {
+  _series(svg, one, toMs) {
     const valueOf = (sample) => (this._isPercent ? percent(sample) : sample.tokens);
     for (const run of runsOf(one.samples, toMs, valueOf)) {
       const points = run.map(([ms, value]) => `${this._x(ms).toFixed(1)},${this._y(value).toFixed(1)}`).join(" ");
       const line = makeSvg("polyline", { class: "line", points });
-      line.dataset.series = String(index);
+      Object.assign(line.dataset, { series: one.place?.colour ?? 0, dash: one.place?.dash ?? 0 });
       svg.append(line);
     }
     for (const cut of one.compactions) {
       const at = this._x(cut.ms);
       const mark = makeSvg("g", { class: "cut" }, makeSvg("line", { x1: at, x2: at, y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom }), makeSvg("path", { d: `M${at - 5} ${MARGIN.top - 9}h10l-5 8z` }), makeSvg("title", {}, `${one.id}: ${cut.title}`));
-      mark.dataset.series = String(index);
+      mark.dataset.series = String(one.place?.colour ?? 0);
       svg.append(mark);
     }
   }

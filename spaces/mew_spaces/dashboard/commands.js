@@ -1,6 +1,7 @@
 // Slash commands: what each sends, who may use it, and completion. Pure. The grammar is that of the terminal's chat,
 // except that a command acts on the target of the composer unless it starts with a participant's name.
 
+import { ACTIONS, invitation, MEMBERSHIP, ROLES } from "./actions.js";
 import { maySend } from "./permissions.js";
 
 const reason = (words) => (words.length ? { reason: words.join(" ") } : {});
@@ -10,7 +11,7 @@ const numberAndReason = (key) => (words) => (isCount(words[0]) ? { [key]: Number
 /** Words that cannot be read; the message says what is expected. */
 export class InvalidCommand extends Error {}
 
-/** By name: the kind it sends, what it does, its words, and how they become a payload. */
+/** By name: the kind it sends, what it does, its words, and how they and the participant it acts on become a payload. */
 export const COMMANDS = {
   compact: { kind: "participant/compact", help: "Compact the context, to a number of tokens if given", words: "[TOKENS] [REASON]", payload: numberAndReason("target_tokens") },
   pin: { kind: "participant/pin", help: "Keep a text in every prompt", words: "TEXT", payload: (words) => ({ text: needed(words, "a text") }) },
@@ -32,7 +33,10 @@ export const COMMANDS = {
   cancel: { kind: "reasoning/cancel", help: "Cancel the running turn", words: "[REASON]", payload: reason, needsTurn: true },
   status: { kind: "participant/request-status", help: "Request a new status", words: "", payload: () => ({}) },
   recall: { kind: "participant/recall", help: "Search what left the context", words: "WORDS", payload: (words) => ({ words: needed(words, "words to search for") }) },
-  restart: { kind: "participant/restart", help: "Restart with an empty history", words: "[REASON]", payload: reason },
+  reset: { kind: "participant/restart", help: "Start again with an empty history", words: "[REASON]", payload: reason },
+  grant: { kind: "capability/grant", help: "Let it send a kind; with mcp/request also one tool only", words: "KIND [TOOL]", payload: ([kind = "", tool = ""], id) => ACTIONS.grant.payload({ kind: needed(kind ? [kind] : [], "a kind such as chat"), to: "", tool }, id) },
+  revoke: { kind: "capability/revoke", help: "Take a kind away", words: "KIND", payload: ([kind = ""], id) => ACTIONS.revoke.payload({ kind: needed(kind ? [kind] : [], "a kind such as chat"), others: "" }, id) },
+  invite: { kind: "space/invite", help: "Add a participant; its token is shown once", words: "[person|agent|tool]", isNew: true, payload: ([role = "person"], id) => invitation(id, known(role)).payload },
   shutdown: { kind: "participant/shutdown", help: "Stop the program", words: "[REASON]", payload: reason },
   call: {
     kind: "mcp/request",
@@ -44,6 +48,14 @@ export const COMMANDS = {
     },
   },
 };
+
+/** Names of commands from before, and what they are called now. */
+const RENAMED = { restart: "reset" };
+
+function known(role) {
+  if (Object.hasOwn(ROLES, role)) return role;
+  throw new InvalidCommand(`'${role}' is not one of ${Object.keys(ROLES).join(", ")}`);
+}
 
 function needed(words, what) {
   if (!words.length) throw new InvalidCommand(`${what} is missing`);
@@ -73,22 +85,31 @@ export function permitted(patterns, target) {
 export function readLine(line, targets, known) {
   const match = /^\/([a-z]+)(?:\s+([\s\S]*))?$/.exec(line.trim());
   if (!match) return { kind: "chat", payload: { text: line }, to: recipients(line, targets, known) };
-  const command = COMMANDS[match[1]];
-  if (!command) throw new InvalidCommand(`Unknown command /${match[1]}. Type / to see the commands.`);
+  const name = RENAMED[match[1]] ?? match[1];
+  const command = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined;
+  if (!command) throw new InvalidCommand(`Unknown command /${name}. Type / to see the commands.`);
   let words = (match[2] ?? "").trim().split(/\s+/).filter(Boolean);
   let to = targets;
   const named = words[0]?.replace(/^@/, "");
-  if (named !== undefined && known.includes(named)) {
+  if (named !== undefined && (command.isNew || known.includes(named))) {
     to = [named];
     words = words.slice(1);
-  }
-  if (!to.length) throw new InvalidCommand(`/${match[1]} needs a participant: choose a target or type its name.`);
-  if (to.length > 1) throw new InvalidCommand(`/${match[1]} acts on one participant; ${to.length} are chosen.`);
+  } else if (command.isNew) to = [];
+  if (!to.length) throw new InvalidCommand(`/${name} needs a participant: ${command.isNew ? "type a new name" : "choose a target or type its name"}.`);
+  if (to.length > 1) throw new InvalidCommand(`/${name} acts on one participant; ${to.length} are chosen.`);
   try {
-    return { command: match[1], kind: command.kind, payload: command.payload(words), to };
+    // The gateway carries out what concerns membership; nobody is addressed.
+    const isMembership = MEMBERSHIP.has(command.kind);
+    return { command: name, was: match[1], kind: command.kind, payload: command.payload(words, to[0]), to: isMembership ? [] : to, about: to[0] };
   } catch (error) {
-    throw error instanceof InvalidCommand ? new InvalidCommand(`/${match[1]} ${command.words}: ${error.message}.`) : error;
+    throw error instanceof InvalidCommand ? new InvalidCommand(`/${name} ${command.words}: ${error.message}.`) : error;
   }
+}
+
+/** The participant that a line begins with, as in "@coder please"; undefined without one. */
+export function addressee(line, known) {
+  const name = /^@(\S+)\s/.exec(line)?.[1];
+  return known.find((one) => one === name || one === name?.replace(/[,:]$/, ""));
 }
 
 /** The chosen recipients and those that the text mentions. */

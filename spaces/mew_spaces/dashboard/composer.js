@@ -1,7 +1,7 @@
 // The composer: text, target, completion and history. Owns the input; what a line means is in `commands`, and who sends
 // it is up to the page.
 
-import { complete, InvalidCommand, readLine } from "./commands.js";
+import { addressee, complete, InvalidCommand, readLine } from "./commands.js";
 import { byId, make, makeOption, makeText, setText, setTextOrHide } from "./dom.js";
 import { store, stored } from "./session.js";
 
@@ -27,7 +27,8 @@ export class Composer {
     const { signal } = this._events;
     this._form.addEventListener("submit", (event) => (event.preventDefault(), void this._submit()), { signal });
     this._input.addEventListener("keydown", (event) => this._key(event), { signal });
-    this._input.addEventListener("input", () => this._typed(), { signal });
+    this._input.addEventListener("input", () => (this._forgetProblem(), this._typed()), { signal });
+    this._target.addEventListener("change", () => this._forgetProblem(), { signal });
     this._input.addEventListener("blur", () => this._close(), { signal });
     this._options.addEventListener("pointerdown", (event) => this._pick(event), { signal });
     this._typed();
@@ -70,6 +71,11 @@ export class Composer {
     line.dataset.problem = String(isProblem);
   }
 
+  /** What was wrong with the line before is no longer true of this one. */
+  _forgetProblem() {
+    if (byId("composer-answer").dataset.problem === "true") this.say(undefined);
+  }
+
   async _submit() {
     const typed = this._input.value;
     if (!typed.trim() || this._isSending) return;
@@ -82,7 +88,7 @@ export class Composer {
       return this.say(error.message, true);
     }
     this._setSending(true);
-    this.say(line.command ? `Waiting for ${line.to[0]} …` : undefined);
+    this.say(line.command ? `Waiting for ${line.to[0] ?? "the gateway"} …` : undefined);
     try {
       const sent = this._send(line, () => this._sent(typed));
       this.say(await sent);
@@ -113,6 +119,8 @@ export class Composer {
     this._input.style.height = "auto";
     this._input.style.height = `${Math.min(this._input.scrollHeight + 2, 220)}px`;
     const { known, patterns } = this._context();
+    const named = addressee(this._input.value, known);
+    if (named !== undefined) this.choose(named);
     const found = document.activeElement === this._input ? complete(this._input.value, this._input.selectionStart, { known, patterns, target: this.target }) : undefined;
     if (found) this._open(found);
     else this._close();

@@ -8,6 +8,7 @@ import { render } from "./markdown.js";
 import * as text from "./text.js";
 
 const MAX_TEXT_CHARS = 10_000;
+const MAX_NAMES = 6;
 const MAX_ROWS = 50; // of the calls of a turn
 const SLOWER = 10; // an entry is drawn again after ten times what drawing it took
 const SOON_MS = 50;
@@ -16,7 +17,7 @@ const FOLLOW_PIXELS = 60;
 
 export class ConversationView {
   /** `list` scrolls; `onDecide(entry, decision)` is called for proposals with "approve", "reject". */
-  constructor({ list, empty, newest }, conversation, { me, mayDecide, onDecide, onSelect, opened = new Set(), onOpen }) {
+  constructor({ list, empty, newest }, conversation, { me, mayDecide, onDecide, onSelect, opened = new Set(), onOpen, changesOf = () => undefined }) {
     this._list = list;
     this._empty = empty;
     this._newest = newest;
@@ -27,6 +28,7 @@ export class ConversationView {
     this._onSelect = onSelect;
     this._opened = opened;
     this._onOpen = onOpen; // a proposed call was opened
+    this._changesOf = changesOf; // what a proposed call would change
     this._nodes = new Map();
     this._whole = new Set(); // entries of which the user wants to see everything
     this._notBeforeMs = new Map();
@@ -259,7 +261,7 @@ export class ConversationView {
     const ended = { approved: `approved by ${entry.by}`, rejected: `rejected by ${entry.by}${entry.reason ? `: ${entry.reason}` : ""}`, withdrawn: "withdrawn" }[entry.state];
     const node = make("article", "entry proposal", this._head(entry, makeText("span", "state", ended ?? "waits for approval")));
     node.dataset.state = entry.state;
-    const { nodes: [call, ...args], key, isShown, note } = renderProposal("wants to call", entry, this._opened, entry.state === "open" ? { chars: 4_000, lines: 60 } : {});
+    const { nodes: [call, ...args], key, isShown, note } = renderProposal("wants to call", entry, this._opened, entry.state === "open" ? { chars: 4_000, lines: 60 } : {}, this._changesOf(entry));
     const result = renderResult(entry.row.result, this._room(entry));
     node.append(call);
     if (entry.state === "open") node.append(...args);
@@ -294,9 +296,15 @@ export class ConversationView {
   }
 
   _note(entry) {
-    const words = entry.type === "presence" ? `${entry.about.join(", ")} ${entry.verb}` : entry.words;
+    const words = entry.type === "presence" ? `${inFew(entry.about)} ${entry.verb}` : entry.words;
     return make("article", "entry note", make("p", "", timeOf(entry.ts), makeText("span", "", words)));
   }
+}
+
+/** Names in one line; of many the first, and how many more. */
+function inFew(names) {
+  const more = names.length - MAX_NAMES;
+  return more > 1 ? `${names.slice(0, MAX_NAMES).join(", ")} and ${text.grouped(more)} more` : names.join(", ");
 }
 
 /** The nodes of a text: Markdown, and for a very long one its beginning and a button. */

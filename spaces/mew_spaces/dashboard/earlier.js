@@ -38,12 +38,24 @@ export class EarlierMessages {
   begin(id) {
     if (this._place !== undefined || id === undefined) return;
     this._place = id;
-    this._hasMore = true;
+    void this._lookForOlder();
+  }
+
+  /** Offer older messages only if there are any. */
+  async _lookForOlder() {
+    try {
+      const { messages = [], more } = await this._read({ before: this._place, limit: 1 });
+      this._hasMore = messages.length > 0 || more === true;
+    } catch {
+      this._hasMore = true; // pressing the button says what is wrong
+    }
+    this.show(this._hasEntries);
   }
 
   /** Show the button once there is something below it. */
   show(hasEntries) {
-    this.node.hidden = !hasEntries || this._place === undefined;
+    this._hasEntries = hasEntries;
+    this.node.hidden = !hasEntries || !(this._hasMore || this._end);
   }
 
   async load() {

@@ -4,8 +4,10 @@ import { AddForm } from "./add.js";
 import { Chart } from "./chart.js";
 import { rangeChoice } from "./detail.js";
 import { make, makeText, setText } from "./dom.js";
+import { drawGauge, makeGauge } from "./participant_list.js";
 
 const MAX_SERIES = 6;
+const MAX_TILES = 200;
 const LEGEND = [
   [{ pattern: "solid", tone: "fine" }, "reported by the provider, or counted by its server"],
   [{ pattern: "hatched", tone: "fine" }, "an estimate, marked with ~"],
@@ -28,7 +30,11 @@ export class Overview {
     const history = make("section", "section", make("h3", "", "The fullest windows"), make("p", "ranges", rangeChoice(services.range, () => void this._load()), this._problem), this._chartBox, this._names);
     this._history = history;
     this._adding = new AddForm(services, () => this._agents ?? []);
-    root.replaceChildren(make("header", "detail-head", title), history, legend(), this._adding.node);
+    this._tiles = make("ul", "tiles");
+    this._totals = make("p", "known");
+    this._everyone = make("section", "section everyone", make("h3", "", "Everyone"), this._totals, this._tiles);
+    this._tiles.addEventListener("click", (event) => event.target.closest("button")?.dataset.id !== undefined && services.select(event.target.closest("button").dataset.id));
+    root.replaceChildren(make("header", "detail-head", title), this._everyone, history, legend(), this._adding.node);
     void this._load();
   }
 
@@ -43,7 +49,21 @@ export class Overview {
     this._ids = fullest.slice(0, MAX_SERIES).map((line) => line.id);
     this._agents = lines.filter((line) => !line.is_quiet && this._services.programs().includes(line.id)).map((line) => line.id).sort();
     this._adding.show();
+    this._showEveryone(lines);
     this._draw();
+  }
+
+  /** A tile for each agent, the most urgent first: a team in one look. */
+  _showEveryone(lines) {
+    const agents = lines.filter((line) => !line.is_quiet).sort((a, b) => (a.order < b.order ? -1 : 1));
+    this._everyone.hidden = agents.length < 2;
+    const totals = this._services.totals();
+    setText(this._totals, totals.text ?? "");
+    const key = JSON.stringify(agents.map((line) => [line.order, line.word, line.share, line.gauge]));
+    if (this._everyone.hidden || this._tiled === key) return;
+    this._tiled = key;
+    this._tiles.replaceChildren(...agents.slice(0, MAX_TILES).map(tile));
+    if (agents.length > MAX_TILES) this._tiles.append(make("li", "soft", `${agents.length - MAX_TILES} more in the list`));
   }
 
   async _load() {
@@ -61,19 +81,29 @@ export class Overview {
     const toMs = this._services.now();
     const fromMs = toMs - 1000 * this._services.figures.shownSeconds(this._services.range.seconds, this._ids, toMs);
     this._chart ??= new Chart(this._chartBox);
-    this._chart.show(this._ids.map((id) => this._services.figures.since(id, fromMs)), fromMs, toMs);
+    const places = this._services.colours.of(this._ids);
+    this._chart.show(this._ids.map((id, index) => ({ ...this._services.figures.since(id, fromMs), place: places[index] })), fromMs, toMs);
     const names = this._ids.join("\n");
     if (this._shown === names) return;
     this._shown = names;
     const rows = this._ids.map((id, index) => {
       const swatch = make("span", "swatch line");
-      swatch.dataset.series = String(index);
+      Object.assign(swatch.dataset, { series: places[index].colour, dash: places[index].dash });
       const button = makeText("button", "name", id);
       button.addEventListener("click", () => this._services.select(id));
       return make("li", "", swatch, button);
     });
     this._names.replaceChildren(...rows);
   }
+}
+
+function tile(line) {
+  const gauge = makeGauge();
+  drawGauge(gauge, line.gauge);
+  const button = make("button", "tile", makeText("span", "tile-name", line.id), make("span", "tile-share", line.share), gauge.gauge, makeText("span", "tile-word", line.word));
+  Object.assign(button.dataset, { id: line.id, tone: line.tone });
+  button.setAttribute("aria-label", `${line.id}, ${line.word}, ${line.share === "?" ? "size unknown" : line.share}`);
+  return make("li", "", button);
 }
 
 function legend() {

@@ -3,12 +3,14 @@
 
 import { aged } from "./board.js";
 import { make, makeText, setText } from "./dom.js";
+import { grouped } from "./text.js";
 
 const ROW_HEIGHT = 62;
 const PLAIN_HEIGHT = 40; // without a context
+const COMPACT_HEIGHT = 34; // one line each
+const HEADING_HEIGHT = 30;
+const COMPACT_ABOVE = 12; // more agents, as in the terminal
 const OVERSCAN = 4;
-
-const heightOf = (line) => (line.is_quiet ? PLAIN_HEIGHT : ROW_HEIGHT);
 
 export class ParticipantList {
   /** Fills `box`, a scrolling element with the role listbox. Calls `onSelect(id)`, and `onOpen(id)` on Enter or a click. */
@@ -25,6 +27,7 @@ export class ParticipantList {
     this._index = new Map();
     this._rows = new Map(); // by participant
     this._free = [];
+    this._headings = [];
     this._selected = undefined;
     this._me = undefined;
     this._events = new AbortController();
@@ -43,20 +46,37 @@ export class ParticipantList {
     this._space.replaceChildren();
   }
 
-  /** Show these lines in this order. `selected` is the id of one of them or undefined, `me` the signed-in participant. */
-  show(lines, selected, me) {
+  /** Show groups [name, lines] in this order. `selected` is the id of one line or undefined, `me` the signed-in participant. */
+  show(groups, selected, me) {
+    const lines = groups.flatMap(([, own]) => own);
     this._lines = lines;
     this._selected = selected;
     this._me = me;
+    this._isCompact = lines.filter((line) => !line.is_quiet).length > COMPACT_ABOVE;
+    this._box.dataset.compact = String(this._isCompact);
     let top = 0;
-    this._tops = lines.map((line) => {
-      const at = top;
-      top += heightOf(line);
-      return at;
-    });
+    this._tops = [];
+    const headings = [];
+    for (const [name, own] of groups) {
+      if (name) {
+        headings.push(heading(name, own, top));
+        top += HEADING_HEIGHT;
+      }
+      for (const line of own) {
+        this._tops.push(top);
+        top += this._heightOf(line);
+      }
+    }
+    for (const node of this._headings) node.remove();
+    this._headings = headings;
+    this._space.prepend(...headings);
     this._index = new Map(lines.map((line, index) => [line.id, index]));
     this._space.style.height = `${top}px`;
     this._draw();
+  }
+
+  _heightOf(line) {
+    return this._isCompact ? COMPACT_HEIGHT : line.is_quiet ? PLAIN_HEIGHT : ROW_HEIGHT;
   }
 
   /** Show a new line of a participant at its present place; redraws one row, if it is in view. */
@@ -73,7 +93,7 @@ export class ParticipantList {
     const index = this._index.get(id);
     if (index === undefined) return;
     const box = this._box;
-    const [top, height] = [this._tops[index], heightOf(this._lines[index])];
+    const [top, height] = [this._tops[index], this._heightOf(this._lines[index])];
     if (top < box.scrollTop) box.scrollTop = top;
     else if (top + height > box.scrollTop + box.clientHeight) box.scrollTop = top + height - box.clientHeight;
     this._draw();
@@ -167,7 +187,7 @@ export class ParticipantList {
     const last = this._lines.length - 1;
     if (last < 0 || event.altKey || event.ctrlKey || event.metaKey) return;
     const at = this._index.get(this._selected) ?? -1;
-    const page = Math.max(1, Math.floor(this._box.clientHeight / ROW_HEIGHT) - 1);
+    const page = Math.max(1, Math.floor(this._box.clientHeight / (this._isCompact ? COMPACT_HEIGHT : ROW_HEIGHT)) - 1);
     const next = { ArrowDown: at + 1, ArrowUp: at < 0 ? last : at - 1, Home: 0, End: last, PageDown: at + page, PageUp: at - page }[event.key];
     if (next !== undefined) {
       event.preventDefault();
@@ -200,6 +220,18 @@ export function drawGauge({ gauge, fill, mark }, { pattern, tone, fill: share, p
   mark.hidden = (at ?? undefined) === undefined;
   if (!mark.hidden) mark.style.left = `${100 * at}%`;
 }
+
+/** The heading of a group: its name, how many are in it, and how full they are together. */
+function heading(name, lines, top) {
+  const known = lines.filter((line) => Number.isFinite(line.tokens) && Number.isFinite(line.max_tokens));
+  const share = known.length ? ` · ${Math.round((100 * sum(known, "tokens")) / sum(known, "max_tokens"))}% full` : "";
+  const node = make("p", "group-name", makeText("b", "", name), make("span", "soft", `${grouped(lines.length)}${share}`));
+  node.role = "presentation";
+  node.style.transform = `translateY(${top}px)`;
+  return node;
+}
+
+const sum = (lines, name) => lines.reduce((total, line) => total + line[name], 0);
 
 let rows = 0;
 

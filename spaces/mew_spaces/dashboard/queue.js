@@ -41,7 +41,10 @@ export class Queue {
 
   /** Show the items of the gateway, in its order. */
   show(items) {
-    this._items = items;
+    const isApproval = (item) => item.kind === "approval";
+    this._items = [...items.filter(isApproval), ...items.filter((item) => !isApproval(item))];
+    if (items.some(isApproval) && !this._hadApproval) this._fold(false); // what waits for a decision is in view
+    this._hadApproval = items.some(isApproval);
     const ids = new Set(flat(items).map((item) => item.id));
     for (const id of this._answers.keys()) if (!ids.has(id)) this._answers.delete(id);
     this._draw();
@@ -94,7 +97,7 @@ export class Queue {
     node.dataset.item = item.id;
     const proposal = proposalOf(item);
     // What would run is shown from the call itself: the gateway's sentence has the beginning of it only.
-    const shown = proposal && renderProposal(`${item.participant} waits for approval of`, proposal, this._opened, { chars: 800, lines: 16 });
+    const shown = proposal && renderProposal(`${item.participant} waits for approval of`, proposal, this._opened, { chars: 1_200, lines: 24 }, item.changes);
     const head = make("p", "item-head", make("span", "item-kind", titleOf(item)), ...(shown ? [] : [makeText("span", "item-reason", item.reason)]));
     if (item.since) {
       const age = make("span", "item-age", this._age(item.since));

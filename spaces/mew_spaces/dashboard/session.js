@@ -8,8 +8,18 @@ export function takeFragment() {
   const given = new URLSearchParams(location.hash.slice(1));
   const session = {};
   for (const name of NAMES) if (given.get(name)) session[name] = given.get(name);
-  if (location.hash) history.replaceState(null, "", location.pathname + location.search);
+  if (Object.keys(session).length) history.replaceState(null, "", location.pathname + location.search);
   return session;
+}
+
+/** The participant that the address names as shown, undefined for the whole space. */
+export const shownInAddress = () => new URLSearchParams(location.hash.slice(1)).get("show") ?? undefined;
+
+/** Put the shown participant into the address, as a step that Back undoes. */
+export function putInAddress(id) {
+  if (shownInAddress() === id) return;
+  const hash = id === undefined ? "" : `#${new URLSearchParams({ show: id })}`;
+  history.pushState(null, "", location.pathname + location.search + hash);
 }
 
 /** A value stored in this tab, or with "localStorage" in this browser; undefined without one. */

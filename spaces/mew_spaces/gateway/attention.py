@@ -23,9 +23,10 @@ from mew_protocol.attention import (
     not_stored_item,
     sort_items,
 )
+from mew_protocol.changes import Change, changes_in
 from mew_protocol.envelope import Draft, wire_timestamp
 from mew_protocol.json_values import value_at
-from mew_protocol.payloads.mcp import UndecidedProposal
+from mew_protocol.payloads.mcp import UndecidedProposal, arguments_of
 
 from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.space import Space
@@ -71,6 +72,8 @@ class AttentionWatch:
     views: BoardViews = field(init=False)
     _is_behind: bool = False
     """Whether views are to be computed as soon as possible."""
+    _changes: dict[str, dict[str, Change]] = field(default_factory=dict)
+    """What proposed calls would change, by the item that asks for their approval."""
     _absent: dict[str, datetime] = field(default_factory=dict)
     _known: dict[str, tuple[tuple[object, ...], _Items]] = field(default_factory=dict)
     _since: dict[str, str] = field(default_factory=dict)
@@ -121,13 +124,24 @@ class AttentionWatch:
 
     def _find(self, now: datetime) -> list[AttentionItem]:
         found = [] if self.storage.is_storing else [not_stored_item()]
-        proposals = (one.describe(now) for one in self.space.membership.undecided_proposals)
-        found += [approval_item(UndecidedProposal.model_validate(one), now=now) for one in proposals]
+        found += self._find_approvals(now)
         names = self.space.names
         for name in names:
             found += self._items_of(name, now)
         for gone in self._known.keys() - set(names):
             del self._known[gone]
+        return found
+
+    def _find_approvals(self, now: datetime) -> list[AttentionItem]:
+        """Return the items of proposals; what a proposed call would change is computed once."""
+        known, self._changes = self._changes, {}
+        found: list[AttentionItem] = []
+        for one in self.space.membership.undecided_proposals:
+            proposal = UndecidedProposal.model_validate(one.describe(now))
+            item = approval_item(proposal, now=now)
+            changes = known[item.id] if item.id in known else changes_in(arguments_of(proposal.body))
+            self._changes[item.id] = changes
+            found.append(item)
         return found
 
     def _find_outdated(self, now: datetime) -> dict[str, dict[str, str]]:
@@ -175,8 +189,12 @@ class AttentionWatch:
 
     def _for_reader(self, item: AttentionItem, reader: str | None) -> AttentionItem:
         actions = tuple(self._action_for(one, reader) for one in item.actions)
-        held = {"items": tuple(self._for_reader(one, reader) for one in item.items)} if item.items else {}
-        return item.model_copy(update={"actions": actions, **held})
+        more: dict[str, object] = (
+            {"items": tuple(self._for_reader(one, reader) for one in item.items)} if item.items else {}
+        )
+        if changes := self._changes.get(item.id):
+            more["changes"] = changes
+        return item.model_copy(update={"actions": actions, **more})
 
     def _action_for(self, action: AttentionAction, reader: str | None) -> AttentionAction:
         if action.envelope is None:
