@@ -114,7 +114,7 @@ export class ConversationView {
 
   /** Draw open proposals again: what the user may decide has changed. */
   redrawProposals() {
-    for (const [id, entry] of this._conversation.entries) if (entry.type === "proposal" && entry.state === "open") this._late.add(id);
+    for (const [id, entry] of this._conversation.entries) if (entry.type === "proposal" && entry.state === "open" && this._nodes.has(id)) this._late.add(id);
   }
 
   toEnd() {
