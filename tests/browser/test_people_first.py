@@ -189,7 +189,7 @@ async def test_a_team_of_sixty_is_read_in_one_look(
             status = {"messages_in_context": 3, "tokens": 1_000 * (number + 1), **WINDOW, "context": context}
             await members.enter_async_context(join(name))
             draft = read_draft({"kind": kinds.PARTICIPANT_STATUS, "payload": status})
-            assert gateway.service.receive(None, ParticipantId(name), draft).refused is None
+            assert gateway.service.receive(None, ParticipantId(name), draft).receipt.refused is None
         await tab.page.set_viewport_size({"width": 1920, "height": 1080})
         await _read_team(await open_dashboard())
 
