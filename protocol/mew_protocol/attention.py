@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Literal
 
 from mew_protocol import kinds
-from mew_protocol.changes import Change
+from mew_protocol.changes import TextChange
 from mew_protocol.context_report import AgentMode, ContextReport, Waiting
 from mew_protocol.envelope import unix_seconds, wire_timestamp
 from mew_protocol.json_values import value_at
@@ -101,7 +101,7 @@ class AttentionItem(Payload):
     since: str | None = None
     actions: tuple[AttentionAction, ...] = ()
     rejected_by: tuple[str, ...] = ()
-    changes: dict[str, Change] | None = None
+    changes: dict[str, TextChange] | None = None
     items: tuple["AttentionItem", ...] = ()
 
 

@@ -41,7 +41,7 @@ Mark = Literal[" ", "-", "+", "@"]
 Row = tuple[Mark, str]
 
 
-class Change(Payload):
+class TextChange(Payload):
     """A change of a text: its lines in hunks. `keys` are the arguments with the text before and after.
 
     Unchanged lines far from a change are in no row; a row `@` says which lines follow.
@@ -58,10 +58,10 @@ class Change(Payload):
         return f"+{self.added:,} -{self.removed:,}"
 
 
-def changes_in(arguments: object) -> dict[str, Change]:
+def changes_in(arguments: object) -> dict[str, TextChange]:
     """Return the changes in the arguments of a call by their place: empty for the arguments, `edits/0` in a list."""
     room = _MOST_IN_A_CALL
-    found: dict[str, Change] = {}
+    found: dict[str, TextChange] = {}
     for place, record in _records(arguments):
         keys = keys_of(record)
         if keys is None or len(found) == _MOST_CHANGES:
@@ -100,7 +100,7 @@ def _same(before: Sequence[str], after: Sequence[str]) -> tuple[int, int]:
 
 def _change(
     keys: tuple[str, str], before: list[str], after: list[str], same: tuple[int, int], *, is_compared: bool
-) -> Change:
+) -> TextChange:
     first, last = max(0, same[0] - _CONTEXT), max(0, same[1] - _CONTEXT)
     a, b = before[first : len(before) - last], after[first : len(after) - last]
     rows: list[Row] = []
@@ -113,7 +113,7 @@ def _change(
             rows += [("-", line) for line in a[a1:a2]]
             rows += [("+", line) for line in b[b1:b2]]
     added, removed = (sum(mark == wanted for mark, _ in rows) for wanted in ("+", "-"))
-    return Change.model_construct(keys=keys, rows=tuple(rows), added=added, removed=removed)
+    return TextChange.model_construct(keys=keys, rows=tuple(rows), added=added, removed=removed)
 
 
 _Opcode = tuple[str, int, int, int, int]

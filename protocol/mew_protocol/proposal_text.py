@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from mew_protocol import kinds
 from mew_protocol.capability import OWN_CALLS_ONLY, may_approve
-from mew_protocol.changes import Change, changes_in
+from mew_protocol.changes import TextChange, changes_in
 from mew_protocol.containment import is_literal
 from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import object_at, value_at
@@ -52,7 +52,7 @@ def argument_lines(body: Mapping[str, Any]) -> list[str]:
     return [*_record_lines(given or {}, "", changes), *more]
 
 
-def _record_lines(record: Mapping[str, Any], place: str, changes: Mapping[str, Change]) -> list[str]:
+def _record_lines(record: Mapping[str, Any], place: str, changes: Mapping[str, TextChange]) -> list[str]:
     """Return a record with its changes; `place` is that of `changes_in`."""
     change = changes.get(place)
     rest = {name: value for name, value in record.items() if change is None or name not in change.keys}
@@ -69,11 +69,11 @@ def _record_lines(record: Mapping[str, Any], place: str, changes: Mapping[str, C
     return [*lines, *_change_lines(change)] if change is not None else lines
 
 
-def _has_changes(name: str, value: object, place: str, changes: Mapping[str, Change]) -> bool:
+def _has_changes(name: str, value: object, place: str, changes: Mapping[str, TextChange]) -> bool:
     return not place and isinstance(value, list | tuple) and any(f"{name}/{at}" in changes for at in range(len(value)))
 
 
-def _change_lines(change: Change) -> list[str]:
+def _change_lines(change: TextChange) -> list[str]:
     before, after = change.keys
     if not change.rows:
         return [f"{before} and {after} are the same text"]

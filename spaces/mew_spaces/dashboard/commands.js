@@ -36,7 +36,7 @@ export const COMMANDS = {
   reset: { kind: "participant/restart", help: "Start again with an empty history", words: "[REASON]", payload: reason },
   grant: { kind: "capability/grant", help: "Let it send a kind; with mcp/request also one tool only", words: "KIND [TOOL]", payload: ([kind = "", tool = ""], id) => ACTIONS.grant.payload({ kind: needed(kind ? [kind] : [], "a kind such as chat"), to: "", tool }, id) },
   revoke: { kind: "capability/revoke", help: "Take a kind away", words: "KIND", payload: ([kind = ""], id) => ACTIONS.revoke.payload({ kind: needed(kind ? [kind] : [], "a kind such as chat"), others: "" }, id) },
-  invite: { kind: "space/invite", help: "Add a participant; its token is shown once", words: "[person|agent|tool]", isNew: true, payload: ([role = "person"], id) => invitation(id, known(role)).payload },
+  invite: { kind: "space/invite", help: "Invite somebody new; the token is shown once", words: "[person|agent|tool]", isNew: true, payload: ([role = "person"], id) => invitation(id, known(role)).payload },
   shutdown: { kind: "participant/shutdown", help: "Stop the program", words: "[REASON]", payload: reason },
   call: {
     kind: "mcp/request",

@@ -23,7 +23,7 @@ from mew_protocol.attention import (
     not_stored_item,
     sort_items,
 )
-from mew_protocol.changes import Change, changes_in
+from mew_protocol.changes import TextChange, changes_in
 from mew_protocol.envelope import Draft, wire_timestamp
 from mew_protocol.json_values import value_at
 from mew_protocol.payloads.mcp import UndecidedProposal, arguments_of
@@ -72,7 +72,7 @@ class AttentionWatch:
     views: BoardViews = field(init=False)
     _is_behind: bool = False
     """Whether views are to be computed as soon as possible."""
-    _changes: dict[str, dict[str, Change]] = field(default_factory=dict)
+    _changes: dict[str, dict[str, TextChange]] = field(default_factory=dict)
     """What proposed calls would change, by the item that asks for their approval."""
     _absent: dict[str, datetime] = field(default_factory=dict)
     _known: dict[str, tuple[tuple[object, ...], _Items]] = field(default_factory=dict)
