@@ -119,8 +119,8 @@ def is_misleading(one: str) -> bool:
     """Return True for a character that looks like an ASCII one wherever it stands, such as a minus sign."""
     if one.isascii():
         return False
-    usual = unicodedata.normalize("NFKC", one)
-    return one in _ALIKE_LATIN or one in _ALIKE_SIGNS or (len(usual) == 1 and usual.isascii())
+    usual = [part for part in unicodedata.decomposition(one).split() if not part.startswith("<")]
+    return one in _ALIKE_LATIN or one in _ALIKE_SIGNS or (len(usual) == 1 and int(usual[0], 16) < 128)
 
 
 def is_invisible(character: str) -> bool:

@@ -12,6 +12,7 @@ from mew_protocol.envelope import Envelope
 from mew_protocol.line_reader import LineReader
 from mew_protocol.patterns import BudgetExceeded, Steps, compile_text
 from mew_protocol.payloads.participant import Board, BoardEntry, Status
+from mew_protocol.proposal_text import argument_lines
 from mew_protocol.setting_problems import did_you_mean
 from mew_spaces.launch.launch import substitute
 from mew_spaces.parts.jetstream.jetstream import _sequences, _split
@@ -141,7 +142,14 @@ _TEMPLATE: Final = Resource.from_function(lambda name, part: name + part, "notes
 _POLICY: Final = FulfillerPolicy(allow=("*/a*b",), deny=("*/*x*y",))
 _GLOB, _REGEX = compile_text("*a*b"), compile_text("/a[^b]*b/")
 
+
+def _proposed(text: str) -> None:
+    arguments = {text: text, "old": text, "new": f"x{text}", "edits": [{"before": text, "after": "x"}, text]}
+    argument_lines({"method": "tools/call", "params": {"name": text, "arguments": arguments}})
+
+
 EXAMPLES: Final[Mapping[str, Callable[[str], object]]] = {
+    "mew_protocol.proposal_text._record_lines": _proposed,
     "mew_agent.cli.app.failures._one_line": _one_line,
     "mew_agent.cli.app.terminal._printable": lambda text: _printable(text, StringIO()),
     "mew_agent.cli.demo.story.split_text": lambda text: split_text(PurePath("a.md"), text),
@@ -270,6 +278,9 @@ EXCUSED: Final[Mapping[str, str]] = {
     "mew_agent.templates.note-taker.agents.notes.Notes.save_note": _TEMPLATES,
     "mew_agent.tools.resources.Resource.from_function": _OPERATOR,
     "mew_agent.tools.resources.Resources.read": _PART,
+    "mew_protocol.changes: difflib": "compares at most 1,000 lines of a change, and 2,000 of a call",
+    "mew_protocol.changes: difflib.SequenceMatcher": "compares at most 1,000 lines of a change, and 2,000 of a call",
+    "mew_protocol.changes._groups": "compares at most 1,000 lines of a change, and 2,000 of a call",
     "mew_protocol.line_reader.LineReader.feed": _READER,
     "mew_protocol.patterns._GlobAutomaton.matches": _PART,
     "mew_protocol.patterns._RegexScan.__init__": "reads patterns, which have at most 1,000 characters",
