@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 import anyio
 from mew_protocol.context_report import QueuedMessages, SenderSpending, Waiting
 from mew_protocol.envelope import Envelope
-from mew_protocol.payloads.fit import Delivery, Fit, fit_in
+from mew_protocol.payloads.fit import Delivery, Fit, answer_reserve_tokens, fit_in
 from mew_protocol.payloads.participant import Compact
 from mew_protocol.payloads.receipts import ReceiptBasis, ReceiptEvent
 from mew_protocol.payloads.system import SpaceFacts
@@ -250,10 +250,11 @@ class Engine(ABC):
         """Return whether a text of this size fits, with everything that is queued."""
         tokens = self.calibration.wrap(size.tokens(self.calibration))
         fit = fit_in(self.external.status(), tokens, basis_of((size,), self.calibration))
-        if fit.fits is False and fit.max_tokens is not None:
-            fits_alone = tokens + (fit.reserve_tokens or 0) <= fit.max_tokens
-            fit = fit.model_copy(update={"fits_after_compaction": fits_alone})
-        return fit
+        if fit.max_tokens is None:
+            return fit
+        largest = fit.max_tokens - answer_reserve_tokens(fit.max_tokens)
+        is_possible = None if fit.fits is not False else tokens <= largest
+        return fit.model_copy(update={"largest_tokens": largest, "fits_after_compaction": is_possible})
 
     def has_read(self, chat: StoredChat) -> bool:
         """Return whether the chat that is being answered is in the context already."""

@@ -30,6 +30,10 @@ CHOICES: Final[Mapping[Delivery, str]] = {
     "anyway": "`anyway` (I try to read all of it)",
     "cancel": "`cancel`",
 }
+TOO_LARGE: Final = (
+    "it can never fit into my context: {tokens:,} tokens ({basis}), and at most {largest:,} of the window of {window:,}"
+    " fit, even after a compaction. Send it in parts of fewer tokens, or name a file that I can read in parts"
+)
 HELD: Final = "a message of {tokens:,} tokens ({basis}) has no room; its sender decides, or a compaction frees enough"
 
 
@@ -58,9 +62,17 @@ class HeadroomCheck:
             return None
         size = await self._engine.sizes.measure(str(chat.body.get("text")))
         fit = await self._fit_of(size)
-        if fit.fits is not False or (not is_busy and not self._inbox.in_state(*QUEUED) and fit.fits_after_compaction):
+        if fit.can_never_fit:
+            return fit
+        is_free = not is_busy and not self._inbox.in_state(*QUEUED)
+        return None if fit.fits is not False or (is_free and fit.fits_after_compaction) else fit
+
+    def refusal(self, fit: Fit | None) -> str | None:
+        """Return why a chat with these figures is refused: it can never fit, and no sender is asked about it."""
+        if fit is None or self.mode != "warn" or not fit.can_never_fit:
             return None
-        return fit
+        basis = fit.tokens_basis.replace("_", " ")
+        return TOO_LARGE.format(tokens=fit.tokens, basis=basis, largest=fit.largest_tokens, window=fit.max_tokens)
 
     async def _fit_of(self, size: Size) -> Fit:
         """Return whether a text of this size fits together with everything that is queued, as projected now."""

@@ -18,6 +18,7 @@ from mew_protocol.envelope import Envelope
 from mew_protocol.join import DeliveryRequest
 from mew_protocol.json_values import objects_at, value_at
 from mew_protocol.payloads.chat import ChatFailure
+from mew_protocol.payloads.fit import WOULD_OVERFLOW, Fit
 from mew_protocol.payloads.mcp import proposals_in
 from mew_protocol.payloads.system import SpaceFacts
 from mew_protocol.status_word import status_word
@@ -486,10 +487,7 @@ class AgentRuntime(Hooks):
             return
         is_for_us = False if is_read else self._filter.check_rules(chat)
         fit = await self.headroom.overflow_of(chat, is_busy=is_busy) if is_for_us else None
-        verdict, problem = self._decide(chat, is_for_us=is_for_us, is_past=is_past)
-        is_answered = verdict == "answer"
-        if is_answered and fit is not None and self.headroom.mode == "hold":
-            verdict = "no_room"
+        verdict, problem = self._decide(chat, fit, is_for_us=is_for_us, is_past=is_past)
         arrived = self._me.session.client.arrived
         admission = await self.inbox.add(
             chat,
@@ -507,26 +505,31 @@ class AgentRuntime(Hooks):
         if admission.outcome in ("queued", "held") and self._me.messenger.is_paused:
             self._me.start_soon(self._me.control.announce)  # no call of a paused agent would tell the board
         # What follows is sent by tasks: while the gateway is away, sending waits, and nothing else would be received.
-        if fit is not None and is_answered and admission.outcome != "refused":
+        if fit is not None and verdict in ("answer", "no_room") and admission.outcome != "refused":
             warn = partial(self.headroom.warn, chat, fit, is_held=admission.outcome == "held")
             self._me.start_soon(warn)
         if admission.outcome in ("queued", "refused"):
-            self._me.start_soon(self._acknowledge, chat, admission)
+            self._me.start_soon(self._acknowledge, chat, admission, fit)
         if self._loops.stopped.keys() - stopped:
             self.waits_changed()
             self._me.start_soon(self._announce_loop, chat)
 
-    def _decide(self, chat: Envelope, *, is_for_us: bool | None, is_past: bool) -> tuple[Verdict, str | None]:
-        """Return the verdict on a chat, and the reason for a refusal if the budget of its sender is spent."""
+    def _decide(
+        self, chat: Envelope, fit: Fit | None, *, is_for_us: bool | None, is_past: bool
+    ) -> tuple[Verdict, str | None]:
+        """Return the verdict on a chat that overflows with the figures `fit`, and why it is refused."""
         if is_for_us is False:
             return "context", None
-        if (problem := self._budgets.refusal(chat.sender)) is not None:
+        if (problem := self._budgets.refusal(chat.sender) or self.headroom.refusal(fit)) is not None:
             return "context", problem
-        return self._loops.decide(chat, at_seconds=None if is_past else anyio.current_time()), None
+        verdict = self._loops.decide(chat, at_seconds=None if is_past else anyio.current_time())
+        return "no_room" if verdict == "answer" and fit is not None and self.headroom.mode == "hold" else verdict, None
 
-    async def _acknowledge(self, chat: Envelope, admission: Admission) -> None:
+    async def _acknowledge(self, chat: Envelope, admission: Admission, fit: Fit | None) -> None:
         if admission.outcome == "refused":
-            await self._me.messenger.refuse_chat(chat, admission.problem)
+            is_too_large = admission.problem == self.headroom.refusal(fit)
+            about = (WOULD_OVERFLOW, fit) if is_too_large else (None, None)
+            await self._me.messenger.refuse_chat(chat, admission.problem, *about)
         elif self._me.may_send(kinds.CHAT_ACKNOWLEDGE) and chat.body.get("receipts") is not True:
             payload = {"status": "queued"}
             if self._waits_for_turn(chat):

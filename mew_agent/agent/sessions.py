@@ -331,15 +331,19 @@ class ConversationEngine(Engine):
                 as_of=tracker.measurement.measured_at,
             )
         )
-        if fit.fits is not False or window_tokens is None:
+        if window_tokens is None:
             return fit
-        rules = tracker.policy.rule_index.interventions.get("pre_request", ())
-        if tracker.is_stalled or not any(isinstance(rule, CompactRule) for rule in rules):
-            return fit.model_copy(update={"fits_after_compaction": False})
         # What a compaction cannot remove: the prefix, pins, and a summary of its largest size.
         parts = tracker.ledger.parts
         summary = max(parts.summary, summary_budget_tokens(window_tokens, window_tokens))
         fixed = parts.prefix + parts.pins + summary + (fit.reserve_tokens or 0)
+        now = (fit.headroom_tokens or 0) + (fit.queued_tokens or 0)
+        fit = fit.model_copy(update={"largest_tokens": max(0, now, window_tokens - fixed)})
+        if fit.fits is not False:
+            return fit
+        rules = tracker.policy.rule_index.interventions.get("pre_request", ())
+        if tracker.is_stalled or not any(isinstance(rule, CompactRule) for rule in rules):
+            return fit.model_copy(update={"fits_after_compaction": False})
         after = fixed + fit.tokens + calibration.spread(size.units) <= window_tokens
         return fit.model_copy(update={"fits_after_compaction": after})
 

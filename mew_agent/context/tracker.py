@@ -346,10 +346,14 @@ class Tracker:
         self.policy_state = policies.after_clear(self.policy_state)
         self.suggestions = ()
 
+    def forget_stalls(self) -> None:
+        """Forget compactions that did not help, because their reason is gone."""
+        self.policy_state = replace(self.policy_state, stalls=0)
+
     def window_changed(self, window: Window) -> None:
         """Set another size of the window. Levels follow at once; the measured tokens stay."""
         if window.max_tokens > self.window.max_tokens:
-            self.policy_state = replace(self.policy_state, stalls=0)
+            self.forget_stalls()
         self.window = window
 
     def restored(self, saved: SavedContext, counted: Mapping[int, int]) -> None:

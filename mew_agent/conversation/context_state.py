@@ -337,8 +337,7 @@ class ContextState:
         if summary is not None:
             outcome = replace(outcome, summary_by=summary.written_by, summary_problem=summary.problem)
         result = replace(result, outcome=outcome)
-        threshold = policies.compact_at_tokens(tracker.policy, tracker.window.max_tokens) or tracker.window.max_tokens
-        progressed = outcome.freed_tokens > 0 and tracker.ledger.next_prompt_tokens < threshold
+        progressed = outcome.freed_tokens > 0 and self._is_below_threshold
         at = timestamp()
         tracker.compacted(outcome, at=at, at_seconds=time.time(), progressed=progressed)
         compaction = leaving.archived(outcome.as_last_compaction(at), self.history.summary, origin)
@@ -346,6 +345,13 @@ class ContextState:
         await self.save(SessionChange(evicted=evicted, replaced=result.stubs, compaction=compaction))
         await self._announce_change()
         return result
+
+    @property
+    def _is_below_threshold(self) -> bool:
+        """Whether the next request is smaller than the size at which the policy compacts."""
+        window_tokens = self.tracker.window.max_tokens
+        threshold = policies.compact_at_tokens(self.tracker.policy, window_tokens) or window_tokens
+        return self.tracker.ledger.next_prompt_tokens < threshold
 
     async def record_failed_compaction(self) -> None:
         """Record that a compaction changed nothing; the policy stops after several of them."""
@@ -377,6 +383,13 @@ class ContextState:
         await self.save(SessionChange(evicted=[item.seq for item in result.evicted], compaction=compaction))
         await self._announce_change()
         return len(result.evicted)
+
+    async def remove_turn(self, turn: int) -> None:
+        """Remove a turn that never fits. Compactions that could not make room for it do not count as stalls."""
+        await self.remove(self.span_of_turn(turn))
+        if self._is_below_threshold:
+            self.tracker.forget_stalls()
+        await self.save_decisions()
 
     def span_of_turn(self, turn: int) -> tuple[int, int] | None:
         """Return the first and the last seq of a turn's items; None if there are none."""

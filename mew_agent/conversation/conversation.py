@@ -441,7 +441,7 @@ class Conversation:
         """Remove a whole turn, so that a message that never fits does not fail all later requests."""
         if self.state.span_of_turn(turn) is not None:
             async with self.calls.between_calls():
-                await self.state.remove(self.state.span_of_turn(turn))
+                await self.state.remove_turn(turn)
 
     async def needs_maintenance(self) -> bool:
         """Return whether a prompt is due in a turn that answers no message. If so, it enters with the next call."""

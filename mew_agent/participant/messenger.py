@@ -27,6 +27,7 @@ from mew_protocol.payloads import read_payload
 from mew_protocol.payloads.base import Payload
 from mew_protocol.payloads.capability import Ended, EndedRights
 from mew_protocol.payloads.chat import Acknowledge, chat_refusal_in
+from mew_protocol.payloads.fit import Fit
 from mew_protocol.payloads.participant import CompactDone, Status, refusal_in
 from mew_protocol.status_word import status_word
 from pydantic import BaseModel
@@ -434,13 +435,13 @@ class Messenger:
         client = self.session.client
         await (client.send if confirm else client.send_unconfirmed)(envelope, wait_seconds=wait_seconds)
 
-    async def refuse_chat(self, chat: Envelope, problem: str, code: str | None = None) -> None:
-        """Tell the sender of a chat that no answer follows, and why; `code` as in `Acknowledge`."""
+    async def refuse_chat(self, chat: Envelope, problem: str, code: str | None = None, fit: Fit | None = None) -> None:
+        """Tell the sender of a chat that no answer follows, and why; `code` and `fit` as in `Acknowledge`."""
         about: dict[str, Any] = {"to": (chat.sender,), "correlation_id": (chat.id,)}
         if self.may_send(kinds.CHAT_ACKNOWLEDGE):
             await self.send(
                 kinds.CHAT_ACKNOWLEDGE,
-                Acknowledge(status=str(status_word("refused", f" {problem}")), code=code),
+                Acknowledge(status=str(status_word("refused", f" {problem}")), code=code, fit=fit),
                 **about,
             )
         elif self.may_send(kinds.CHAT):  # its sender must not wait for an answer

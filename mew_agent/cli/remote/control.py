@@ -4,6 +4,7 @@ Owns what counts as the answer to each, and how it is printed. What a control do
 """
 
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Annotated, Any, Final
 
@@ -12,6 +13,7 @@ from mew_board import words
 from mew_protocol import kinds
 from mew_protocol.context_report import pin_hash
 from mew_protocol.payloads.chat import Acknowledge, Chat, ChatCancel
+from mew_protocol.payloads.fit import WOULD_OVERFLOW
 from mew_protocol.payloads.participant import (
     Clear,
     Compact,
@@ -27,6 +29,7 @@ from mew_protocol.payloads.participant import (
     UnpinRequest,
     refusal_in,
 )
+from mew_protocol.payloads.receipts import ReadReceipt
 from pydantic import BaseModel
 
 from mew_agent.cli.app import terminal
@@ -76,11 +79,7 @@ def chat(
         if sent.is_paused:
             terminal.warn(f"'{request.target}' is paused and answers later; {sent.resume_hint}")
         announce_approvals(sent)
-        receipt = None
-        for kind, body in sent.answers(kinds.CHAT, kinds.CHAT_ACKNOWLEDGE, accept_uncorrelated=True):
-            if kind == kinds.CHAT:
-                break
-            receipt = parse_answer(Acknowledge, body, request.target).receipt or receipt
+        body, receipt = _answer(sent)
         outcome = {"participant": request.target, **body}
         if receipt is not None:
             outcome["receipt"] = receipt.model_dump(mode="json", exclude_none=True)
@@ -128,6 +127,23 @@ def compact(
                 # A participant without the capability `participant/compact-done` reports the outcome here.
                 progress.clear()
                 return _print_compaction(request, sent, CompactDone.from_status(status), target_tokens, status)
+    raise AssertionError("`answers` ends by raising only")
+
+
+def _answer(sent: SentRequest) -> tuple[Mapping[str, Any], ReadReceipt | None]:
+    """Return the payload of the answer to a chat, and the newest receipt of the chat.
+
+    Print a warning if the chat does not fit into the context now.
+    """
+    receipt: ReadReceipt | None = None
+    for kind, body in sent.answers(kinds.CHAT, kinds.CHAT_ACKNOWLEDGE, accept_uncorrelated=True):
+        if kind == kinds.CHAT:
+            return body, receipt
+        known = parse_answer(Acknowledge, body, sent.participant)
+        receipt = known.receipt or receipt
+        if known.status == WOULD_OVERFLOW and known.fit is not None:
+            what = "the agent holds it until there is room" if known.held else "the agent makes room first, or fails"
+            terminal.warn(f"the message does not fit into the context of '{sent.participant}': {known.fit}; {what}")
     raise AssertionError("`answers` ends by raising only")
 
 

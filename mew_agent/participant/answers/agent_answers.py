@@ -318,7 +318,8 @@ class AnswerRouter(Subscriber):
             if not envelope.refers_to(exchange.chat_id):
                 continue
             if (why := chat_refusal_in(envelope)) is not None:
-                code = "program_failed" if envelope.body.get("code") == "program_failed" else "agent_busy"
+                code = envelope.body.get("code")
+                code = code if code in ("program_failed", WOULD_OVERFLOW) else "agent_busy"
                 exchange.fail(code, f"'{exchange.agent}' refused the question: {why}")
             elif status == WOULD_OVERFLOW and _needs_choice(envelope):
                 exchange.fail(WOULD_OVERFLOW, TOO_LONG.format(agent=exchange.agent))

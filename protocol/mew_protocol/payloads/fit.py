@@ -33,7 +33,8 @@ class Fit(Payload):
 
     `headroom_tokens` are what is free: `max_tokens` minus `context_tokens` (the next request), `queued_tokens` (chats
     that wait at the agent) and `reserve_tokens` (room for the answer); negative if these are more than the window.
-    `fits_after_compaction` is the agent's own answer. `as_of` is when the figures were reported.
+    `fits_after_compaction` is the agent's own answer, and so is `largest_tokens`: the largest text that its window can
+    take, after a compaction and with an empty queue. `as_of` is when the figures were reported.
     """
 
     fits: bool | None = None
@@ -49,8 +50,15 @@ class Fit(Payload):
     max_tokens_basis: LimitBasis | None = None
     compact_at_tokens: int | None = None
     fits_after_compaction: bool | None = None
+    largest_tokens: int | None = Field(default=None, ge=0)
     reason: UnknownReason | Literal["no_report", "queue_unknown", "outdated"] | None = None
     as_of: str | None = None
+
+    @property
+    def can_never_fit(self) -> bool:
+        """Whether no compaction makes enough room for the text in a window of known size."""
+        is_known = self.max_tokens is not None and self.max_tokens_basis != "assumed"
+        return is_known and self.largest_tokens is not None and self.tokens > self.largest_tokens
 
     def __str__(self) -> str:
         """For people: `~4,000 tokens (projected); free: ~1,200 of 8,192 (projected), 2 chats wait`."""

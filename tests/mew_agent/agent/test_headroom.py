@@ -147,15 +147,62 @@ async def test_a_question_of_a_program_ends_with_would_overflow(start_agent: Sta
 
 
 @pytest.mark.parametrize("mode", ["warn"])
-async def test_a_warned_sender_still_gets_its_message_delivered(start_agent: StartAgent, mode: str) -> None:
-    async with start_agent(window_tokens=WINDOW) as driver:
-        chat = await driver.send_chat(LONG)
-        said = await acknowledged(driver, chat)
+async def test_a_warned_sender_still_gets_its_message_delivered(
+    start_agent: StartAgent, mode: str, text: Callable[[int], str]
+) -> None:
+    async with start_agent(window_tokens=WINDOW, chunk_delay_seconds=0.004) as driver:
+        chats = [await driver.send_chat(text(900)) for _ in range(6)]
+        said = await acknowledged(driver, chats[-1])
         assert said["held"] is False
         assert "choices" not in said
-        answer = await driver.recorder.first("coder", "chat", about=chat)
-        assert "does not fit" in answer.body["text"]
+        for chat in chats:
+            await driver.recorder.first("coder", "chat", about=chat)
+
+
+@pytest.mark.parametrize("mode", ["warn"])
+async def test_a_message_that_can_never_fit_is_refused_before_any_call(start_agent: StartAgent, mode: str) -> None:
+    async with start_agent(window_tokens=WINDOW) as driver:
+        await driver.ask("Are you there?")
+        before, history = len(driver.server.requests), [*driver.agent.conversation.history.items]
+        chat = await driver.send_chat(LONG)
+        said = await driver.recorder.first("coder", "chat/acknowledge", about=chat, code="would_overflow")
+        fit = said.body["fit"]
+        assert fit["tokens"] > fit["largest_tokens"] > WINDOW // 2
+        assert f"at most {fit['largest_tokens']:,} of the window of {WINDOW:,} fit" in said.body["status"]
+        with pytest.raises(NoAnswer, match="never fit") as failed:
+            await driver.ada.ask_agent("coder", LONG)
+        assert failed.value.code == "would_overflow"
+        assert len(driver.server.requests) == before, "nothing was spent"
+        assert driver.agent.conversation.history.items == history
+        assert driver.agent.conversation.tracker.compactions == 0
+        assert await driver.ask("Are you still there?")
+
+
+@pytest.mark.parametrize("mode", ["warn"])
+async def test_the_largest_message_that_is_named_is_answered(start_agent: StartAgent, mode: str) -> None:
+    async with start_agent(window_tokens=WINDOW) as driver:
+        chat = await driver.send_chat(LONG)
+        said = await driver.recorder.first("coder", "chat/acknowledge", about=chat, code="would_overflow")
+        lines, fit = LONG.splitlines(), said.body["fit"]
+        # The size of the text is a heuristic, which is a fifth too small for lines of numbers.
+        part = "\n".join(lines[: len(lines) * fit["largest_tokens"] * 3 // (fit["tokens"] * 4)])
+        assert await driver.ask(part)
+        assert not overflows(driver)
+
+
+@pytest.mark.parametrize("mode", ["off"])
+async def test_compactions_for_a_message_that_never_fits_are_no_stall(
+    start_agent: StartAgent, mode: str, tmp_path: Path, text: Callable[[int], str]
+) -> None:
+    async with start_agent(window_tokens=WINDOW, store=SqliteStore(tmp_path / "s.sqlite")) as driver:
+        for _ in range(3):
+            await driver.ask(text(400))
+        assert "does not fit" in await driver.ask(LONG)
         assert overflows(driver)
+        assert not driver.agent.conversation.tracker.is_stalled
+    async with start_agent(window_tokens=WINDOW, store=SqliteStore(tmp_path / "s.sqlite")) as driver:
+        assert not driver.agent.conversation.tracker.is_stalled
+        assert not (await driver.status())["status"].startswith("compaction_stalled")
 
 
 @pytest.mark.parametrize(("mode", "refused"), [("off", True), ("hold", False)])
