@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mew_listener.websocket import WebSocketConnection
-from mew_spaces.core.space import Space
+from mew_spaces.core.space import SpaceCore
 from mew_spaces.gateway import connection
 from mew_spaces.gateway.audit import AuditLog
 from mew_spaces.gateway.outbound import Fanout
@@ -36,10 +36,10 @@ PARTS: tuple[tuple[str, object, str], ...] = (
     ("phase of the connection", connection.Connection, "receive"),
     ("decode and encode", connection, "decode_complete"),
     ("clock, duplicates, receipt", SpaceService, "receive"),
-    ("rules and permissions", Space, "decide"),
+    ("rules and permissions", SpaceCore, "decide"),
     ("queue for the logs", AuditLog, "log_accepted"),
     ("order of events", LocalStorage, "submit"),
-    ("apply", Space, "apply"),
+    ("apply", SpaceCore, "apply"),
     ("complete", SpaceService, "complete"),
     ("history", SpaceLog, "append"),
     ("frame and collect", EffectPerformer, "write_broadcast"),

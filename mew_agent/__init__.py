@@ -61,6 +61,7 @@ if TYPE_CHECKING:  # `X as X` makes a name public for type checkers
 
     from mew_agent.agent.agent import Agent as Agent
     from mew_agent.agent.agent import run_agent as run_agent
+    from mew_agent.cli.programs.space import Space as Space
     from mew_agent.config.agent_config import AgentConfig as AgentConfig
     from mew_agent.context.policy.actions import Suggestion as Suggestion
     from mew_agent.context.sqlite_store import MemoryStore as MemoryStore
@@ -168,6 +169,7 @@ _NAMES_OF = {
     "mew_agent.tools.peer_offers": "PeerPrompt PeerResource PeerTool",
     "mew_agent.tools.results": "ToolResult",
     "mew_agent.participant.mcp_client": "Timeouts",
+    "mew_agent.cli.programs.space": "Space",
     "mew_agent.config.agent_config": "AgentConfig",
     "mew_agent.context.window": "Compression Occupancy",
     "mew_agent.errors": (

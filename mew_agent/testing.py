@@ -20,7 +20,7 @@ from mew_agent.participant.participant import Participant
 
 require_extra("space", "`mew_agent.testing`")
 
-from mew_agent.cli.programs.gateway import RunningGateway, serve_for_tests  # noqa: E402
+from mew_agent.cli.programs.gateway import RunningGateway, serve_in_process  # noqa: E402
 
 if TYPE_CHECKING:
     from mew_agent.parts.rehearsal import RehearsalServer
@@ -57,7 +57,7 @@ def mew_gateway(mew_space: str | Path, mew_thread: BlockingPortal) -> Iterator[R
 
     `ws_url` and `token_of(participant)` are what clients need; `board()` is what `mew status` shows.
     """
-    with mew_thread.wrap_async_context_manager(serve_for_tests(mew_space)) as gateway:
+    with mew_thread.wrap_async_context_manager(serve_in_process(mew_space)) as gateway:
         yield gateway
 
 

@@ -7,14 +7,14 @@ chats, `ConversationEngine` answers them.
 import logging
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Self
+from typing import Any, Final, Self, overload
 
 from mew_protocol.payloads.fit import WOULD_OVERFLOW
 from mew_protocol.status_word import status_word
 
 from mew_agent.agent.inbox import AddressFilter
 from mew_agent.agent.runtime import AgentRuntime
-from mew_agent.agent.sessions import ConversationEngine, ModelParts, open_resources, store_limits
+from mew_agent.agent.sessions import AgentResources, ConversationEngine, ModelParts, open_resources, store_limits
 from mew_agent.agent.space_tools import BoardTools, ResourceTools
 from mew_agent.config.agent_config import (
     AgentConfig,
@@ -48,6 +48,10 @@ logger = logging.getLogger("mew_agent.agent.agent")
 
 CUT: Final = "{tool}: about {tokens:,} tokens (projected) of its result stay outside the context"
 
+_UNPLACED: Final = "unplaced"
+_WITHOUT_PLACE: Final = {"gateway": "ws://unplaced", "space": _UNPLACED, "token": _UNPLACED}
+"""In the place of settings that an agent gets when it is added to a space."""
+
 ContextEventHandler = Callable[[ContextEvent], object]
 
 
@@ -56,6 +60,7 @@ class Agent(Participant):
 
     handlers_answer_chats = False
 
+    @overload
     def __init__(
         self,
         config: AgentConfig,
@@ -66,18 +71,45 @@ class Agent(Participant):
         first_connect_seconds: float = 10.0,
         summariser: Model | None = None,
         counter: TextCounter | None = None,
-    ) -> None:
-        """Create an agent from parts; see `from_config`.
+    ) -> None: ...
 
-        `call_bound_seconds` is how long a control waits for a running model call before it interrupts the call.
-        `summariser` writes the summaries; None: the model itself. `counter` counts the model's tokens; None: the
-        configured tokenizer. Raises `ConfigError` if the policy is invalid.
+    @overload
+    def __init__(self, config: str, model: str | Model | None = None, **settings: Any) -> None: ...
+
+    def __init__(
+        self,
+        config: AgentConfig | str,
+        model: Model | str | None = None,
+        store: Store | None = None,
+        *,
+        call_bound_seconds: float = CALL_BOUND_SECONDS,
+        first_connect_seconds: float = 10.0,
+        summariser: Model | None = None,
+        counter: TextCounter | None = None,
+        **settings: Any,
+    ) -> None:
+        """Create an agent by its id, for `Space.add`: `Agent("coder", "gpt-5.2", system_prompt="You write code.")`.
+
+        `settings` are keys of `AgentConfig`, and the model's variables of the environment count, too; see
+        `from_environment`. Raises `ConfigError`.
+
+        Or create it from parts; see `from_config`. `call_bound_seconds` is how long a control waits for a running model
+        call before it interrupts the call. `summariser` writes the summaries; None: the model itself. `counter` counts
+        the model's tokens; None: the configured tokenizer. Raises `ConfigError` if the policy is invalid.
         """
+        resources: AgentResources | None = None
+        if isinstance(config, str):
+            given = {"store": store, "summariser": summariser, **settings}
+            config, resources = _opened({"id": config, **_WITHOUT_PLACE, **given}, model, os.environ)
+            model, store, summariser = resources.model, resources.store, resources.summariser
+        assert model is not None
+        assert not isinstance(model, str)
+        place = None if config.token == _UNPLACED else config
         super().__init__(
-            config.gateway,
-            space=config.space,
+            None if place is None else place.gateway,
+            space=None if place is None else place.space,
             id=config.id,
-            token=config.token,
+            token=None if place is None else place.token,
             first_connect_seconds=first_connect_seconds,
             discover=config.discover_tools,
             timeouts=Timeouts(config.peer_timeout_seconds, config.proposal_timeout_seconds),
@@ -94,6 +126,8 @@ class Agent(Participant):
             ResourceTools(self),
             on_tools_left_out=self.show_tools_left_out,
         )
+        if resources is not None:
+            engine.resources = resources
         self.discovery.on_tools_changed = self._tools_changed
         self.conversation, self.tools = engine.main.conversation, engine.main.tools
         self.control.conversation = self.conversation
@@ -130,9 +164,7 @@ class Agent(Participant):
 
         Entering it loads the session; leaving it closes store and model. Raises `ConfigError` if the policy is invalid.
         """
-        resources = open_resources(config, model)
-        if model is None and is_builtin(config.base_url):
-            config = config.model_copy(update={"model": resources.model.identity.model})
+        config, resources = _with_resources(config, model)
         agent = cls(config, resources.model, resources.store, summariser=resources.summariser)
         agent._sessions.resources = resources
         return agent
@@ -148,15 +180,7 @@ class Agent(Participant):
         a name, or a `Model` of your own, which leaving the agent closes. `base_url="rehearsal"` and
         `base_url="local"` need no provider. Raises `ConfigError` that names what is missing, wrong or unknown.
         """
-        own = None if isinstance(model, str) else model
-        settings["model"] = own.identity.model if own is not None else model
-        environ = os.environ if environ is None else environ
-        refuse_misspelled_variables(environ, settings)
-        config, notices = load_agent_config(flags=settings, environ=environ)
-        for notice in notices:
-            logger.warning("%s", notice)
-        if own is None:
-            check_model_source(config, where="environment")
+        config, own = _configured(settings, model, os.environ if environ is None else environ)
         return cls.from_config(config, own)
 
     def on_context_event(self, handler: ContextEventHandler) -> ContextEventHandler:
@@ -206,3 +230,32 @@ class Agent(Participant):
 async def run_agent(config: AgentConfig) -> None:
     """Run an agent until it is shut down. Raises a `GatewayError` if the gateway refuses it or it is superseded."""
     await Agent.from_config(config).take_part()
+
+
+def _configured(
+    settings: Mapping[str, Any], model: str | Model | None, environ: Mapping[str, str]
+) -> tuple[AgentConfig, Model | None]:
+    """Return the configuration of these settings and the environment, and the model if it is the program's own."""
+    own = None if isinstance(model, str) else model
+    settings = {**settings, "model": own.identity.model if own is not None else model}
+    refuse_misspelled_variables(environ, settings)
+    config, notices = load_agent_config(flags=settings, environ=environ)
+    for notice in notices:
+        logger.warning("%s", notice)
+    if own is None:
+        check_model_source(config, where="environment")
+    return config, own
+
+
+def _with_resources(config: AgentConfig, model: Model | None) -> tuple[AgentConfig, AgentResources]:
+    """Open the model and the store, and return them with the configuration, which names a built-in model."""
+    resources = open_resources(config, model)
+    if model is None and is_builtin(config.base_url):
+        config = config.model_copy(update={"model": resources.model.identity.model})
+    return config, resources
+
+
+def _opened(
+    settings: Mapping[str, Any], model: str | Model | None, environ: Mapping[str, str]
+) -> tuple[AgentConfig, AgentResources]:
+    return _with_resources(*_configured(settings, model, environ))

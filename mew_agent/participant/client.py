@@ -145,11 +145,14 @@ class Client:
     before the first welcome, or no first connection within `first_connect_seconds`.
     """
 
-    def __init__(self, credentials: Credentials, *, first_connect_seconds: float = 10.0) -> None:
-        self.credentials = credentials
-        self._gateways = deque(addresses(credentials.gateway))
-        self._gateways.rotate(random.randrange(len(self._gateways)))  # noqa: S311 - no secret
-        self.delivery = Delivery(credentials.participant)
+    credentials: Credentials
+    delivery: Delivery
+
+    def __init__(self, credentials: Credentials | None, *, first_connect_seconds: float = 10.0) -> None:
+        """Without `credentials`, `use` has to set them before `run`."""
+        self.has_credentials = False
+        if credentials is not None:
+            self.use(credentials)
         self.first_delivery = DeliveryRequest(batches_presence=True)
         """Which past envelopes the first connection brings; set it before `run`. Later ones bring what was missed."""
         self.arrived = Arrived()
@@ -170,6 +173,13 @@ class Client:
         self.catching_up: int | None = None
         """How many missed envelopes a welcomed connection has brought so far, if more follow; None otherwise."""
         self._last_cause = "not joined yet"
+
+    def use(self, credentials: Credentials) -> None:
+        """Join with these credentials; call it before `run`."""
+        self.credentials, self.has_credentials = credentials, True
+        self._gateways = deque(addresses(credentials.gateway))
+        self._gateways.rotate(random.randrange(len(self._gateways)))  # noqa: S311 - no secret
+        self.delivery = Delivery(credentials.participant)
 
     @property
     def is_joined(self) -> bool:

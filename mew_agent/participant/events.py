@@ -205,7 +205,7 @@ class OpenProposals:
     """The proposals of other participants that `me` may still decide."""
 
     def __init__(self, me: str) -> None:
-        self._me = me
+        self.me = me
         self._by_id: FairDict[str, ProposalMade] = FairDict(
             MAX_OPEN_PROPOSALS,
             lambda _, one: one.sender,
@@ -236,7 +236,7 @@ class OpenProposals:
             if how == "fulfilled" and not fulfils(envelope, proposal.envelope):
                 continue
             by, reason = envelope.sender, str(envelope.body.get("reason") or "")
-            if how == "rejected" and by != self._me and proposal.peers != (proposal.sender,):
+            if how == "rejected" and by != self.me and proposal.peers != (proposal.sender,):
                 yield ProposalRejected(proposal, by, reason)
             else:
                 yield ProposalClosed(self._by_id.pop(name), how, by, reason)
@@ -352,7 +352,7 @@ class EventEmitter(Subscriber):
     def __init__(self, messenger: Messenger, listeners: Listeners) -> None:
         self._messenger = messenger
         self.listeners = listeners
-        self._proposals = OpenProposals(messenger.id)
+        self.proposals = OpenProposals(messenger.id)
 
     def receive(self, envelope: Envelope, changes: PeerChanges) -> None:
         """See `Subscriber.receive`."""
@@ -367,14 +367,14 @@ class EventEmitter(Subscriber):
         """Yield the events in one envelope. Must be called for every envelope, in order."""
         for peer in changes.left:
             yield PeerLeft(peer)
-            yield from self._proposals.closed_by_leaving(peer.id)
+            yield from self.proposals.closed_by_leaving(peer.id)
         yield from (PeerJoined(peer) for peer in changes.joined)
         if changes.reported is not None:
             yield ContextReported(changes.reported, changes.context_before)
             if changes.reported.context.level != changes.context_before.level:
                 yield PeerLevelChanged(changes.reported, changes.context_before)
         if (how := _CLOSING_KINDS.get(envelope.kind)) is not None:
-            yield from self._proposals.decided_by(envelope, how)
+            yield from self.proposals.decided_by(envelope, how)
         if changes.gap is not None:
             yield changes.gap
         if (envelope.sender, envelope.kind) == (GATEWAY, kinds.SYSTEM_WELCOME) and envelope.is_for(self._messenger.id):
@@ -389,7 +389,7 @@ class EventEmitter(Subscriber):
 
     def _proposed(self, envelope: Envelope) -> Iterator[ProposalMade]:
         """Yield a proposal of another participant, once: a welcome lists it, and missed envelopes bring it again."""
-        if envelope.sender == self._messenger.id or self._proposals.is_same(envelope):
+        if envelope.sender == self._messenger.id or self.proposals.is_same(envelope):
             return
         arguments = arguments_of(envelope.body)
         proposal = ProposalMade(
@@ -400,7 +400,7 @@ class EventEmitter(Subscriber):
             arguments=arguments if isinstance(arguments, dict) else {},
             envelope=envelope,
             _messenger=self._messenger,
-            _open=self._proposals,
+            _open=self.proposals,
         )
-        self._proposals.add(proposal)
+        self.proposals.add(proposal)
         yield proposal

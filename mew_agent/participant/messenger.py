@@ -137,8 +137,10 @@ class ControlRequest(PendingRequest):
     """A control; a peer that does not carry it out refuses it in a status."""
 
     def receive(self, envelope: Envelope) -> str | None:
-        """See `PendingRequest.receive`."""
+        """See `PendingRequest.receive`. A status that says that the work has begun is no answer."""
         is_status = envelope.kind == kinds.PARTICIPANT_STATUS and envelope.sender == self.peer
+        if is_status and envelope.body.get("status") in ("compacting", "forgetting"):
+            return None
         if is_status and (problem := refusal_in(envelope.body.get("status"))) is not None:
             self._complete(failure=ControlRefused(self.peer, self.sent.kind, problem))
         return super().receive(envelope)
@@ -167,7 +169,7 @@ class PendingRequests:
     """All pending requests of one participant, by the ids of their envelopes."""
 
     def __init__(self, me: str) -> None:
-        self._me = me
+        self.me = me
         self._by_id: dict[str, PendingRequest] = {}
 
     @contextmanager
@@ -184,7 +186,7 @@ class PendingRequests:
         """Match an envelope with the requests that it refers to. A peer that leaves will not answer."""
         if not self._by_id:
             return
-        if envelope.sender == self._me and envelope.id in self._by_id:
+        if envelope.sender == self.me and envelope.id in self._by_id:
             self._by_id[envelope.id].relayed(envelope)
         for name in envelope.correlation_ids:
             waiting = self._by_id.get(name)
@@ -212,7 +214,7 @@ class PendingRequests:
 
     def to_peers(self) -> tuple[PendingRequest, ...]:
         """Return the open requests that a peer, not the gateway, has to answer."""
-        return tuple(one for one in self._open() if one.peer not in GATEWAY_IDS and one.peer != self._me)
+        return tuple(one for one in self._open() if one.peer not in GATEWAY_IDS and one.peer != self.me)
 
     def _open(self) -> tuple[PendingRequest, ...]:
         return tuple(dict.fromkeys(self._by_id.values()))

@@ -18,7 +18,6 @@ from mew_protocol import kinds
 from mew_protocol.capability import CapabilitySet
 from mew_protocol.context_report import UnknownReason, Waiting
 from mew_protocol.envelope import Envelope
-from mew_protocol.payloads.capability import EndedRights, Revoke
 from mew_protocol.payloads.participant import Pause, Resume, is_control_for, read_control
 from mew_protocol.status_word import StatusWord, status_word
 from pydantic import BaseModel
@@ -51,7 +50,11 @@ from mew_agent.participant.external_context import (
 from mew_agent.participant.gaps import ConnectionLost
 from mew_agent.participant.mcp_client import McpClient, PeerCall, Timeouts
 from mew_agent.participant.mcp_server import McpServer
-from mew_agent.participant.messenger import Messenger, RevocationRequest, SpaceSession, timestamp
+from mew_agent.participant.messenger import (
+    Messenger,
+    SpaceSession,
+    timestamp,
+)
 from mew_agent.participant.peer_controls import PeerControls
 from mew_agent.participant.peers import Peer, PeerContext, Peers
 from mew_agent.participant.receipts import SentChat, SentReceipts
@@ -263,11 +266,11 @@ class Participant(PeerControls, Subscriptions, Hooks):
 
     def __init__(
         self,
-        gateway: str,
+        gateway: str | None = None,
         *,
-        space: str,
+        space: str | None = None,
         id: str,  # noqa: A002 - the wire's word
-        token: str,
+        token: str | None = None,
         conversation: Controllable | None = None,
         offers: Offers | None = None,
         first_connect_seconds: float = 10.0,
@@ -278,17 +281,20 @@ class Participant(PeerControls, Subscriptions, Hooks):
     ) -> None:
         """`gateway` is a ws://, wss://, http:// or https:// URL; raises `ConfigError` for anything else.
 
+        Without `gateway`, `space` and `token` it joins the space that it is added to; see `Space.add`.
         `conversation` is what controls act on. `offers` replaces our own tools and resources. `discover` asks every
         peer automatically for its tools; `timeouts` apply to MCP requests. `ca_file` names a PEM file of certificates
         to trust in addition to those of the system (default: the file in `MEW_CA_FILE`). A program that acts for a
         person has no context: with `reports_context` False, it never replaces the report of another program.
         """
         self.id = id
-        self.space = space
+        self.space = space or ""
+        self._is_from_environment = False
         own = LocalOffers()
         self.toolbox, self.resources = own.toolbox, own.resources
         self.listeners = Listeners()
-        client = Client(Credentials(gateway, space, id, token, ca_file), first_connect_seconds=first_connect_seconds)
+        credentials = _credentials(gateway, space, id, token, ca_file)
+        client = Client(credentials, first_connect_seconds=first_connect_seconds)
         client.on_lost = lambda cause: self.listeners.emit(None, ConnectionLost(cause))
         self.session = SpaceSession(client)
         super().__init__(Messenger(id, self.session))
@@ -318,21 +324,40 @@ class Participant(PeerControls, Subscriptions, Hooks):
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> Self:
         """Make the participant that `MEW_GATEWAY`, `MEW_SPACE`, `MEW_PARTICIPANT_ID` and `MEW_TOKEN` describe.
 
-        `mew up` sets them for each program that it starts, `mew run` for one that you start. `environ` defaults to the
-        process environment. Raises `ConfigError` naming the variables that are missing or misspelled.
+        `mew up` sets them for each program that it starts, `mew run` for one that you start. The process environment is
+        read on entering, so that tests can import your module without it; `id` and `space` are empty until then unless
+        the variables are set. `environ` replaces it and is read at once. Reading raises `ConfigError` that names the
+        missing or misspelled variables.
         """
-        values = os.environ if environ is None else environ
-        missing = [name for name in ENVIRONMENT if not values.get(name)]
-        refuse_misspelled(values, (*ENVIRONMENT, "MEW_CA_FILE"))
-        if missing:
-            expected = "`mew up` sets them for its programs, `mew run COMMAND` for yours"
-            raise ConfigError("environment", f"{', '.join(missing)} not set", expected)
-        gateway, space, name, token = (values[variable] for variable in ENVIRONMENT)
-        return cls(gateway, space=space, id=name, token=token)
+        if environ is not None:
+            place = _place_in(environ)
+            return cls(place.gateway, space=place.space, id=place.participant, token=place.token)
+        me = cls(id=os.environ.get("MEW_PARTICIPANT_ID", ""))
+        me.space = os.environ.get("MEW_SPACE", "")
+        me._is_from_environment = True
+        return me
+
+    def use(self, place: Credentials) -> None:
+        """Join with these credentials; call it before entering."""
+        name = place.participant
+        self.id = self.messenger.id = self.messenger.pending.me = self.answers.router.me = name
+        self.events.proposals.me = name
+        self.space = place.space
+        self.session.client.use(place)
+
+    @property
+    def has_place(self) -> bool:
+        """Whether it is known which space we join, or will be on entering."""
+        return self._is_from_environment or self.session.client.has_credentials
 
     # -- lifetime ----------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
+        if self._is_from_environment:
+            self.use(_place_in(os.environ))
+        elif not self.has_place:
+            problem, expected = "no space to join", "gateway, space and token, or `await space.add(...)`"
+            raise ConfigError(f"participant '{self.id}'", problem, expected)
         try:
             await self.hooks.before_join()
             await self.session.open(self.dispatcher.dispatch, self.listeners.run)
@@ -621,38 +646,38 @@ class Participant(PeerControls, Subscriptions, Hooks):
         params = {"name": name, "arguments": dict(arguments or {})}
         return ToolResult.from_peer(await self.request(peer, "tools/call", params, timeouts=timeouts))
 
-    async def revoke(
-        self,
-        recipient: str,
-        *capabilities: Mapping[str, Any],
-        grant_id: str | None = None,
-        keep_passed_on: bool = False,
-        reason: str | None = None,
-        timeout_seconds: float = 30.0,
-    ) -> tuple[EndedRights, ...]:
-        """Revoke granted capabilities of a participant, and return which rights of others ended with them.
-
-        What the recipient has passed on ends. With `keep_passed_on`, the others keep it, but cannot give it back to the
-        recipient. `grant_id` revokes one grant. Raises what `ask` raises.
-        """
-        payload = Revoke(
-            recipient=recipient,
-            grant_id=grant_id,
-            capabilities=tuple(map(dict, capabilities)) or None,
-            keep_passed_on=keep_passed_on or None,
-            reason=reason,
-        )
-        request = RevocationRequest(self.messenger.draft(kinds.CAPABILITY_REVOKE, payload))
-        await self.messenger.send_and_wait(request, timeout_seconds)
-        request.reply_or_raise(timeout_seconds)
-        return request.ended
-
     async def discover(self, peer: str) -> Peer:
         """Ask a peer for its offers, and return it with its `tools`, `resources` and `prompts`.
 
         Raises what `request` raises if it does not list its tools.
         """
         return await self.discovery.discover(peer)
+
+
+def _credentials(
+    gateway: str | None, space: str | None, name: str, token: str | None, ca_file: str | Path | None
+) -> Credentials | None:
+    """Return the credentials; None if none of them is given. Raises `ConfigError` if some are missing."""
+    if gateway is not None and space is not None and token is not None:
+        return Credentials(gateway, space, name, token, ca_file)
+    given = {"gateway": gateway, "space": space, "token": token}
+    missing = [key for key, value in given.items() if value is None]
+    if len(missing) < len(given):
+        raise ConfigError(
+            f"participant '{name}'", f"{' and '.join(missing)} missing", "all of gateway, space and token"
+        )
+    return None
+
+
+def _place_in(environ: Mapping[str, str]) -> Credentials:
+    """Return the credentials in environment variables. Raises `ConfigError` if some are missing or misspelled."""
+    missing = [name for name in ENVIRONMENT if not environ.get(name)]
+    refuse_misspelled(environ, (*ENVIRONMENT, "MEW_CA_FILE"))
+    if missing:
+        expected = "`mew up` sets them for its programs, `mew run COMMAND` for yours"
+        raise ConfigError("environment", f"{', '.join(missing)} not set", expected)
+    gateway, space, name, token = (environ[variable] for variable in ENVIRONMENT)
+    return Credentials(gateway, space, name, token)
 
 
 def _tool_wait(peer: str, why: str) -> Waiting:

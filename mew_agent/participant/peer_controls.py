@@ -1,28 +1,48 @@
-"""Asks peers to change or report their context: compactions and their history, pins, status; and whether a text fits.
+"""Asks peers to change or report their context, or to pause; invites, removes, grants and revokes.
 
-Owns how the answer to each control is read. Participants inherit these methods.
+Owns how the answer to each is read. Participants inherit these methods.
 """
+
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from mew_protocol import kinds
 from mew_protocol.context_report import PinReport, pin_hash
 from mew_protocol.envelope import Envelope
+from mew_protocol.ids import GATEWAY
 from mew_protocol.payloads import compactions
+from mew_protocol.payloads.capability import EndedRights, Grant, Revoke
+from mew_protocol.payloads.chat import ChatCancel
 from mew_protocol.payloads.fit import Delivery, Fit, TextBasis, fit_in
 from mew_protocol.payloads.participant import (
     CONTROL_ANSWERS,
+    Clear,
     Compact,
     CompactDone,
+    Forget,
+    Pause,
     PinnedText,
     PinRequest,
     RequestStatus,
+    Restart,
+    Resume,
     Status,
     UnpinRequest,
 )
 from mew_protocol.payloads.receipts import ReadReceipt, ReadReceipts, RequestReceipts
+from mew_protocol.payloads.space import Invite, InviteAck, Kick
 from pydantic import BaseModel
 
-from mew_agent.errors import BadAnswer, ControlRefused, PeerAbsent
-from mew_agent.participant.messenger import Answer, CompactionRequest, ControlRequest, Messenger, read_answer
+from mew_agent.errors import BadAnswer, ControlRefused, PeerAbsent, Refused
+from mew_agent.participant.messenger import (
+    Answer,
+    CompactionRequest,
+    ControlRequest,
+    Messenger,
+    PendingRequest,
+    RevocationRequest,
+    read_answer,
+)
 from mew_agent.tokens.projection import Calibration
 from mew_agent.tokens.sizes import Sizes
 
@@ -105,6 +125,37 @@ class PeerControls:
         """
         return await self.messenger.send(kinds.CHAT, {"text": how, "deliver": how}, to=peer, correlation_id=(chat_id,))
 
+    # -- what a peer does --------------------------------------------------------------------------------
+
+    async def pause(
+        self, peer: str, *, seconds: float | None = None, reason: str | None = None, timeout_seconds: float = 30.0
+    ) -> Status:
+        """Pause a peer, for `seconds` or until `resume`. Returns its status. Raises the errors of `pin`."""
+        payload = Pause(timeout_seconds=seconds, reason=reason)
+        return await self._ask(peer, kinds.PARTICIPANT_PAUSE, payload, Status, timeout_seconds)
+
+    async def resume(self, peer: str, *, reason: str | None = None, timeout_seconds: float = 30.0) -> Status:
+        """Resume a paused peer. Returns its status. Raises the errors of `pin`."""
+        return await self._ask(peer, kinds.PARTICIPANT_RESUME, Resume(reason=reason), Status, timeout_seconds)
+
+    async def forget(
+        self, peer: str, entries: int | None = None, *, newest: bool = False, timeout_seconds: float = 30.0
+    ) -> Status:
+        """Drop the oldest (or `newest`) messages of a peer's history (default: half of them). Returns its status.
+
+        Raises the errors of `pin`.
+        """
+        payload = Forget(direction="newest" if newest else "oldest", entries=entries)
+        return await self._ask(peer, kinds.PARTICIPANT_FORGET, payload, Status, timeout_seconds)
+
+    async def clear(self, peer: str, *, reason: str | None = None, timeout_seconds: float = 30.0) -> Status:
+        """Clear a peer's history. Returns its status. Raises the errors of `pin`."""
+        return await self._ask(peer, kinds.PARTICIPANT_CLEAR, Clear(reason=reason), Status, timeout_seconds)
+
+    async def reset(self, peer: str, *, reason: str | None = None, timeout_seconds: float = 30.0) -> Status:
+        """Clear a peer's history and close its streams. Returns its status. Raises the errors of `pin`."""
+        return await self._ask(peer, kinds.PARTICIPANT_RESTART, Restart(reason=reason), Status, timeout_seconds)
+
     async def request_status(self, peer: str, *, timeout_seconds: float = 30.0) -> Status:
         """Ask a peer for its current status. Raises the errors of `ask`, and `BadAnswer`."""
         return await self._ask(peer, kinds.PARTICIPANT_REQUEST_STATUS, RequestStatus(), Status, timeout_seconds)
@@ -173,6 +224,77 @@ class PeerControls:
             raise ControlRefused(peer, kinds.PARTICIPANT_RECALL, done.error)
         return done.found
 
+    # -- membership and capabilities ---------------------------------------------------------------------
+
+    async def cancel(self, chat: Envelope, *, reason: str | None = None) -> Envelope:
+        """Cancel a chat of ours: its addressees stop working on it. Raises the errors of `send`."""
+        payload = ChatCancel(reason=reason)
+        return await self.messenger.send(kinds.CHAT_CANCEL, payload, to=chat.addressees, correlation_id=(chat.id,))
+
+    async def invite(
+        self,
+        participant: str,
+        *capabilities: Mapping[str, Any] | str,
+        several_sockets: bool = False,
+        reason: str | None = None,
+        timeout_seconds: float = 30.0,
+    ) -> InviteAck:
+        """Admit a participant to the space; its `token` and `connection_url` are in the answer.
+
+        A capability is a pattern, or a kind alone. Raises `Refused` if it cannot be invited, and what `ask` raises.
+        """
+        payload = Invite(
+            participant_id=participant,
+            initial_capabilities=_patterns(capabilities),
+            several_sockets=several_sockets or None,
+            reason=reason,
+        )
+        draft = self.messenger.draft(kinds.SPACE_INVITE, payload)
+        request = PendingRequest(draft, GATEWAY, kinds.SPACE_INVITE_ACK)
+        await self.messenger.send_and_wait(request, timeout_seconds)
+        ack = read_answer(request.reply_or_raise(timeout_seconds), InviteAck)
+        if ack.token is None:
+            raise Refused(GATEWAY, kinds.SPACE_INVITE, ack.status, ack.error or "")
+        return ack
+
+    async def kick(self, participant: str, *, reason: str | None = None) -> None:
+        """Remove a participant from the space until it is invited again. Raises the errors of `send`."""
+        await self.messenger.send(kinds.SPACE_KICK, Kick(participant_id=participant, reason=reason))
+
+    async def grant(self, recipient: str, *capabilities: Mapping[str, Any] | str, reason: str | None = None) -> str:
+        """Grant capabilities to a participant, and return the id of the grant, for `revoke`.
+
+        A capability is a pattern, or a kind alone. The grant ends when the recipient leaves. Raises what `send` raises.
+        """
+        payload = Grant(recipient=recipient, capabilities=_patterns(capabilities), reason=reason)
+        return (await self.messenger.send(kinds.CAPABILITY_GRANT, payload)).id
+
+    async def revoke(
+        self,
+        recipient: str,
+        *capabilities: Mapping[str, Any] | str,
+        grant_id: str | None = None,
+        keep_passed_on: bool = False,
+        reason: str | None = None,
+        timeout_seconds: float = 30.0,
+    ) -> tuple[EndedRights, ...]:
+        """Revoke granted capabilities of a participant, and return which rights of others ended with them.
+
+        What the recipient has passed on ends. With `keep_passed_on`, the others keep it, but cannot give it back to the
+        recipient. `grant_id` revokes one grant. Raises what `ask` raises.
+        """
+        payload = Revoke(
+            recipient=recipient,
+            grant_id=grant_id,
+            capabilities=_patterns(capabilities) or None,
+            keep_passed_on=keep_passed_on or None,
+            reason=reason,
+        )
+        request = RevocationRequest(self.messenger.draft(kinds.CAPABILITY_REVOKE, payload))
+        await self.messenger.send_and_wait(request, timeout_seconds)
+        request.reply_or_raise(timeout_seconds)
+        return request.ended
+
     async def _page(
         self, peer: str, request: compactions.RequestHistory, timeout_seconds: float
     ) -> compactions.CompactionHistory:
@@ -190,3 +312,7 @@ class PeerControls:
         request = ControlRequest(self.messenger.draft(kind, payload, to=(peer,)), peer, answer)
         await self.messenger.send_and_wait(request, timeout_seconds)
         return read_answer(request.reply_or_raise(timeout_seconds), model)
+
+
+def _patterns(capabilities: Iterable[Mapping[str, Any] | str]) -> tuple[dict[str, Any], ...]:
+    return tuple({"kind": one} if isinstance(one, str) else dict(one) for one in capabilities)

@@ -189,6 +189,12 @@ EXPECTED = {
         ("python ask.py", r"(?m)^prompt: \d+$"),
         ("python ask.py", r"(?m)^context: \d+ of 8192 reported$"),
     ],
+    "how-to/launch.md": [
+        ("python team.py", r"(?s)planner: .*coder: .*critic: .* tokens \(reported\)"),
+        ("python tools.py", r"^3\n$"),
+        ("python controls.py", r"(?m)^0 messages$"),
+        ("python open_space.py", r"(?m)^http://127.0.0.1:\d+/dashboard$"),
+    ],
     "how-to/mcp.md": [("mew up", r"clock: joined"), ("mew chat coder", r"UTC")],
     "how-to/meter.md": [("mew status", r"opencode .* provisional ")],
     "how-to/participants.md": [("mew run who.py", r"^I am ada$"), ("mew run env", r"MEW_TOKEN=")],

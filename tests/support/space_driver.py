@@ -32,7 +32,7 @@ from mew_spaces.core.events import (
     SpaceEvent,
     TimePasses,
 )
-from mew_spaces.core.space import Space
+from mew_spaces.core.space import SpaceCore
 from mew_spaces.core.state import Change, SpaceState
 from mew_spaces.core.system_messages import DerivedIds
 
@@ -48,7 +48,7 @@ class SpaceDriver:
     def __init__(self, config: SpaceConfig, state: SpaceState | None = None) -> None:
         numbers = itertools.count(1)
         self.stored = SpaceState() if state is None else state.model_copy(deep=True)
-        self.space = Space(
+        self.space = SpaceCore(
             config,
             DerivedIds(new_id=lambda: f"id-{next(numbers)}", new_token=lambda: f"token-{next(numbers)}"),
             clock=lambda: self.waited_seconds,

@@ -1,4 +1,4 @@
-"""`mew gateway`: runs the gateway of one or more spaces in the foreground, and drains it; and the gateway of a test."""
+"""`mew gateway`: runs the gateway of one or more spaces, and drains it; and a gateway inside a Python program."""
 
 import os
 import signal
@@ -158,9 +158,14 @@ def _recorded(state: Path, gateway: RunningGateway) -> Iterator[None]:
         path.unlink(missing_ok=True)
 
 
-def serve_for_tests(space: str | Path) -> AbstractAsyncContextManager[RunningGateway]:
-    """The gateway of a space, given as the text or the path of its space.yaml, on a free port; it writes no files."""
-    return serve_gateway(load_space(space) if isinstance(space, Path) else parse_space(space))
+def serve_in_process(
+    space: str | Path, *, host: str = DEFAULT_HOST, port: int = 0
+) -> AbstractAsyncContextManager[RunningGateway]:
+    """The gateway of a space, given as the text or the path of its space.yaml; it writes no files.
+
+    Port 0 picks a free port.
+    """
+    return serve_gateway(load_space(space) if isinstance(space, Path) else parse_space(space), host=host, port=port)
 
 
 def _check_proxies(networks: Sequence[str]) -> None:

@@ -186,7 +186,7 @@ class AnswerRouter(Subscriber):
     reads_frames = True
 
     def __init__(self, me: str, peers: Peers, cancel: Callable[[str, str], object]) -> None:
-        self._me = me
+        self.me = me
         self._peers = peers
         self._cancel_reasoning = cancel
         self.exchanges: dict[str, Exchange] = {}
@@ -270,7 +270,7 @@ class AnswerRouter(Subscriber):
             if context.status == "restarted" and status.refers_to(exchange.chat_id):
                 exchange.agent_restarted()
             if exchange.has_own_session:
-                exchange.update_session(context.in_session(self._me, exchange.session))
+                exchange.update_session(context.in_session(self.me, exchange.session))
             else:
                 exchange.update_agent(context, note)
                 is_missed = False
@@ -331,7 +331,7 @@ class AnswerRouter(Subscriber):
 
     def _receive_answer(self, chat: Envelope) -> None:
         text = chat.body.get("text")
-        if not isinstance(text, str) or not (chat.correlation_ids or chat.names(self._me)):
+        if not isinstance(text, str) or not (chat.correlation_ids or chat.names(self.me)):
             return
         for exchange in self._open_with(chat.sender):
             if chat.refers_to(exchange.chat_id) or not chat.correlation_ids:

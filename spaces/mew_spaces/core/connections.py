@@ -34,7 +34,7 @@ from mew_spaces.core.membership import MemberConnections, Permissions
 from mew_spaces.core.state import Changes
 
 if TYPE_CHECKING:
-    from mew_spaces.core.space import Space
+    from mew_spaces.core.space import SpaceCore
 
 OWNER_GRACE = timedelta(seconds=5)
 """How long the streams and grants of a participant that left wait for it to come back."""
@@ -48,7 +48,7 @@ REFUSED_TOKEN = "the gateway refused this token"  # noqa: S105 - a sentence
 class ConnectionRules:
     """The rules of joining and leaving one space."""
 
-    def __init__(self, space: "Space", config: SpaceConfig) -> None:
+    def __init__(self, space: "SpaceCore", config: SpaceConfig) -> None:
         self._space = space
         self._membership = space.membership
         self._members = space.members

@@ -42,13 +42,13 @@ from mew_spaces.core.events import ConnectionId
 from mew_spaces.core.state import CapabilityGrant, Changes, Invitation
 
 if TYPE_CHECKING:
-    from mew_spaces.core.space import Space
+    from mew_spaces.core.space import SpaceCore
 
 
 class MembershipRules:
     """The membership rules of one space."""
 
-    def __init__(self, space: "Space", config: SpaceConfig) -> None:
+    def __init__(self, space: "SpaceCore", config: SpaceConfig) -> None:
         self._space = space
         self._membership = space.membership
         self._messages = space.messages

@@ -148,7 +148,7 @@ class ReplicaSnapshot(BaseModel):
     joined: dict[ParticipantId, int] = Field(default_factory=dict)
 
 
-class Space:
+class SpaceCore:
     """The state of one space and the rules that change it."""
 
     def __init__(

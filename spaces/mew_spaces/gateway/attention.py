@@ -29,7 +29,7 @@ from mew_protocol.json_values import value_at
 from mew_protocol.payloads.mcp import UndecidedProposal, arguments_of
 
 from mew_spaces.config.settings import SpaceConfig
-from mew_spaces.core.space import Space
+from mew_spaces.core.space import SpaceCore
 from mew_spaces.gateway.board_views import BoardViews
 from mew_spaces.gateway.storage import Storage
 from mew_spaces.gateway.webhook import AttentionWebhook
@@ -56,7 +56,7 @@ _Items = tuple[AttentionItem, ...]
 class AttentionWatch:
     """The attention items of one space. `refresh` brings them up to date; a changed list is a new tuple."""
 
-    space: Space
+    space: SpaceCore
     config: SpaceConfig
     log: SpaceLog
     clock: Callable[[], datetime]

@@ -15,7 +15,7 @@ from mew_protocol.attention import AttentionItem
 from mew_protocol.envelope import wire_timestamp
 
 from mew_spaces.config.settings import SpaceConfig
-from mew_spaces.core.space import Space
+from mew_spaces.core.space import SpaceCore
 
 AT_ONCE: Final = 100
 """How many views are computed before others get their turn."""
@@ -41,7 +41,7 @@ class _KnownView:
 class BoardViews:
     """The views of one space. `number` counts changes, so that each reader gets only newer ones."""
 
-    space: Space
+    space: SpaceCore
     config: SpaceConfig
     followers: int = 0
     """How many readers follow the views."""

@@ -30,7 +30,7 @@ from mew_spaces.core.effects import (
     StateChanged,
 )
 from mew_spaces.core.events import ConnectionId
-from mew_spaces.core.space import Space
+from mew_spaces.core.space import SpaceCore
 from mew_spaces.core.state import ReportedStatus
 from mew_spaces.gateway.audit import AuditLog
 from mew_spaces.gateway.delivery import DeliverySessions, numbered
@@ -49,7 +49,7 @@ FrameReader = Callable[[StreamFrame, AbstractSet[ParticipantId] | None], None]
 class EffectPerformer:
     """Performs effects in order. `audit` None: nothing is logged."""
 
-    space: Space
+    space: SpaceCore
     log: SpaceLog
     fanout: Fanout
     sessions: DeliverySessions

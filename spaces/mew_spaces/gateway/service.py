@@ -46,7 +46,7 @@ from mew_spaces.core.events import (
     gateway_of,
 )
 from mew_spaces.core.membership import PermissionDecision
-from mew_spaces.core.space import REMEMBERED_ENVELOPES, Decided, Space
+from mew_spaces.core.space import REMEMBERED_ENVELOPES, Decided, SpaceCore
 from mew_spaces.core.system_messages import DerivedIds, NewId
 from mew_spaces.errors import SpacesError
 from mew_spaces.gateway.attention import AttentionWatch
@@ -156,7 +156,7 @@ class SpaceService:
         self.log = space_log or SpaceLog(epoch=secrets.token_hex(4), bounds=history_bounds(config))
         self.started_position = self.log.position
         self.store = MembershipStore(config, tokens, state, self.log if open_storage is None else None)
-        self.space = Space(
+        self.space = SpaceCore(
             config,
             DerivedIds(new_id=new_id, new_token=new_token),
             clock=steady_seconds,

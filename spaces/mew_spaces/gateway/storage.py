@@ -25,7 +25,7 @@ from mew_protocol import kinds
 
 from mew_spaces.core.effects import Broadcast, Effect, Receipt, StateChanged
 from mew_spaces.core.events import EnvelopeArrives, FrameArrives, SpaceEvent
-from mew_spaces.core.space import ONLY_PASSED_ON, Decided, Space
+from mew_spaces.core.space import ONLY_PASSED_ON, Decided, SpaceCore
 from mew_spaces.gateway.membership_store import MembershipStore
 from mew_spaces.log.memory import Batch, NotStored, SpaceLog
 
@@ -66,7 +66,7 @@ class Submission:
 class Host(Protocol):
     """The space, as its storage sees it."""
 
-    space: Space
+    space: SpaceCore
     log: SpaceLog
     store: MembershipStore
 

@@ -323,3 +323,38 @@ async def test_from_environment_reads_the_variables_or_names_the_missing() -> No
         Participant.from_environment({**place, "MEW_GATEWAY": "", "MEW_GATEWAY_URL": "ws://127.0.0.1:1"})
     mine = {"MEW_MODE": "fast", "MEW_SPACES": "two", "MEW_TOKEN_BOB": "t"}  # close, but what they resemble is set
     assert Participant.from_environment({**place, **mine}).id == "bob"
+
+
+async def test_the_environment_is_read_on_entering(gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MEW_GATEWAY", "MEW_SPACE", "MEW_PARTICIPANT_ID", "MEW_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    me = Participant.from_environment()  # a test imports the module of a program
+
+    @me.tool
+    def add(one: int, other: int) -> int:
+        """Add two numbers."""
+        return one + other
+
+    with pytest.raises(ConfigError, match="MEW_GATEWAY, MEW_SPACE, MEW_PARTICIPANT_ID, MEW_TOKEN not set"):
+        async with me:
+            pass
+    ada = {"MEW_GATEWAY": gateway.ws_url, "MEW_SPACE": "demo", "MEW_PARTICIPANT_ID": "ada"}
+    for name, value in {**ada, "MEW_TOKEN": gateway.token_of("ada")}.items():
+        monkeypatch.setenv(name, value)
+    async with me:
+        assert (me.id, me.space) == ("ada", "demo")
+        bob = Participant(gateway.ws_url, space="demo", id="bob", token=gateway.token_of("bob"))
+        async with bob:
+            result = await bob.call_tool("ada", "add", {"one": 2, "other": 3})
+        assert result.text == "5"
+
+
+def test_a_place_is_given_as_a_whole() -> None:
+    with pytest.raises(ConfigError, match="space and token missing"):
+        Participant("ws://h", id="ada")
+
+
+async def test_a_participant_without_a_place_cannot_join() -> None:
+    with pytest.raises(ConfigError, match="no space to join"):
+        async with Participant(id="ada"):
+            pass

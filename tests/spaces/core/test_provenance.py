@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from mew_protocol.containment import covers
 from mew_spaces.config.loading import SpaceConfig, parse_space
-from mew_spaces.core.space import Space
+from mew_spaces.core.space import SpaceCore
 from mew_spaces.core.state import CapabilityGrant, Invitation, SpaceState
 
 from tests.support.live_membership import LiveMembership
@@ -335,7 +335,7 @@ class ChainMachine(RuleBasedStateMachine):
         assert LiveMembership(self.config, state).end_unfounded()[1] == ()
 
     @property
-    def space(self) -> Space:
+    def space(self) -> SpaceCore:
         return self.driver.space
 
     def check_revoked(self, recipient: str, pattern: Any) -> None:

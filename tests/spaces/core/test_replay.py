@@ -28,7 +28,7 @@ from mew_spaces.core.events import (
     encode_event,
     first_connection,
 )
-from mew_spaces.core.space import Decided, ReplicaSnapshot, Space
+from mew_spaces.core.space import Decided, ReplicaSnapshot, SpaceCore
 from mew_spaces.core.system_messages import DerivedIds
 from pydantic_core import to_json
 
@@ -132,9 +132,9 @@ STEPS = st.lists(
 )
 
 
-def new_space() -> Space:
+def new_space() -> SpaceCore:
     ids = DerivedIds(new_id=lambda: "local", new_token=lambda: "local")
-    return Space(parse_space(SPACE), ids, clock=lambda: 0.0, epoch="epoch")
+    return SpaceCore(parse_space(SPACE), ids, clock=lambda: 0.0, epoch="epoch")
 
 
 def outcome(applied: Decided) -> tuple[Any, ...]:
@@ -151,13 +151,13 @@ def as_read(event: SpaceEvent) -> SpaceEvent:
     return event._replace(draft=complete[0])
 
 
-def restored(space: Space) -> Space:
+def restored(space: SpaceCore) -> SpaceCore:
     fresh = new_space()
     fresh.restore(ReplicaSnapshot.model_validate_json(space.snapshot().model_dump_json()))
     return fresh
 
 
-def run(space: Space, place: int, batch: bytes) -> list[tuple[Any, ...]]:
+def run(space: SpaceCore, place: int, batch: bytes) -> list[tuple[Any, ...]]:
     return [outcome(one) for one in space.replay(place, *decode_batch(batch))]
 
 
@@ -189,7 +189,7 @@ def test_equal_events_have_equal_effects_on_a_restored_space(steps: list[Step], 
     check_cut(steps, cut)
 
 
-def picture(space: Space) -> dict[str, Any]:
+def picture(space: SpaceCore) -> dict[str, Any]:
     """All that an envelope may change in a space."""
     wanted = set(ReplicaSnapshot.model_fields)
     shown = space.snapshot().model_dump(include=wanted)

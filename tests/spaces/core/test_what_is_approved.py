@@ -20,7 +20,7 @@ from mew_spaces.core.events import (
     SpaceEvent,
     first_connection,
 )
-from mew_spaces.core.space import ReplicaSnapshot, Space
+from mew_spaces.core.space import ReplicaSnapshot, SpaceCore
 from mew_spaces.core.system_messages import DerivedIds
 from pydantic_core import to_json
 
@@ -133,9 +133,9 @@ class World:
         self.gateways[2] = fresh
 
 
-def new_space() -> Space:
+def new_space() -> SpaceCore:
     ids = DerivedIds(new_id=lambda: "local", new_token=lambda: "local")
-    return Space(parse_space(SPACE), ids, clock=lambda: 0.0, epoch="epoch")
+    return SpaceCore(parse_space(SPACE), ids, clock=lambda: 0.0, epoch="epoch")
 
 
 def connection(who: str) -> ConnectionId:

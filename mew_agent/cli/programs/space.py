@@ -1,0 +1,144 @@
+"""A space that a Python program runs or joins, and the agents and participants that it adds: `mew_agent.Space`.
+
+Owns how participants of one process get their place: an invitation by the program's own participant, the credentials of
+its answer, and a task each. What they may send is that of their role, as in space.yaml. Starts no other programs.
+"""
+
+import json
+import logging
+from collections.abc import Iterable, Mapping
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+import anyio
+import anyio.abc
+from mew_settings.participant_types import Role
+
+from mew_agent.agent.agent import Agent
+from mew_agent.errors import ConfigError, GatewayError
+from mew_agent.extras import require_extra
+from mew_agent.participant.client import Credentials
+from mew_agent.participant.participant import Participant
+
+logger = logging.getLogger("mew_agent.space")
+
+OWNER: Final = "program"
+"""Id of the program's own participant."""
+
+P = TypeVar("P", bound=Participant)
+
+
+class Space:
+    """A space for the agents of a program: `async with Space("review") as space: await space.add(Agent("coder"))`.
+
+    Runs a gateway in this process while the block runs, and writes no files. `me` is the program's own participant,
+    which may send everything. Leaving the block lets all participants leave and stops the gateway.
+    """
+
+    me: Participant
+    """The program's own participant."""
+
+    def __init__(
+        self, name: str = "space", *, host: str = "127.0.0.1", port: int = 0, me: Participant | None = None
+    ) -> None:
+        """Run the space `name` at `host` and `port` (default: a free port).
+
+        With `me`, add participants to the space that this joined participant takes part in; it needs the capability
+        `space/invite`, and no gateway is started. Raises `MissingExtra` without the extra `space`.
+        """
+        require_extra("space", "`mew_agent.Space`")
+        self.name = name if me is None else me.space
+        self._host, self._port, self._given = host, port, me
+        self._stack = AsyncExitStack()
+        self._tasks: anyio.abc.TaskGroup
+        self._scopes: dict[str, anyio.CancelScope] = {}
+
+    async def __aenter__(self) -> Self:
+        try:
+            self.me = await self._open() if self._given is None else self._given
+            self._tasks = await self._stack.enter_async_context(anyio.create_task_group())
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        self._tasks.cancel_scope.cancel()
+        if isinstance(error, Exception):
+            # A task group would wrap the error; the author of the block wants to catch what was raised.
+            await self._stack.aclose()
+            return None
+        return await self._stack.__aexit__(kind, error, trace)
+
+    async def _open(self) -> Participant:
+        """Start the gateway, and join as the program's participant."""
+        from mew_agent.cli.programs.gateway import serve_in_process
+
+        members = {OWNER: {"capabilities": [{"kind": "*"}]}}
+        space = json.dumps({"space": {"id": self.name}, "participants": members})
+        gateway = await self._stack.enter_async_context(serve_in_process(space, host=self._host, port=self._port))
+        token = gateway.token_of(OWNER)
+        me = Participant(gateway.ws_url, space=self.name, id=OWNER, token=token, reports_context=False)
+        return await self._stack.enter_async_context(me)
+
+    @property
+    def url(self) -> str:
+        """The HTTP address of the gateway; `{url}/dashboard` is the dashboard."""
+        return "http" + self.gateway.removeprefix("ws")
+
+    @property
+    def gateway(self) -> str:
+        """The WebSocket address of the gateway."""
+        return self.me.session.client.credentials.gateway.partition(",")[0]
+
+    async def add(
+        self,
+        participant: P,
+        *,
+        role: Role | None = None,
+        capabilities: Iterable[Mapping[str, Any] | str] = (),
+    ) -> P:
+        """Let a participant join, and return it when it has. It stays until `remove`, or the end of the block.
+
+        It may send what its `role` may (default: agent for an `Agent`, tool otherwise), and `capabilities`, which are
+        patterns, or kinds alone. Raises what `invite` and entering the participant raise.
+        """
+        if participant.has_place:
+            raise ConfigError(f"participant '{participant.id}'", "has a place already", "one made by its id alone")
+        role = role or ("agent" if isinstance(participant, Agent) else "tool")
+        invited = await self.me.invite(participant.id, *patterns_of_role(role), *capabilities)
+        assert invited.token is not None
+        participant.use(Credentials(self.gateway, self.name, participant.id, invited.token))
+        try:
+            self._scopes[participant.id] = await self._tasks.start(self._stay, participant)
+        except BaseException:
+            with anyio.CancelScope(shield=True), anyio.move_on_after(5):
+                await self.me.kick(participant.id, reason="it failed to start")
+            raise
+        return participant
+
+    async def remove(self, participant: Participant) -> None:
+        """Let a participant that was added leave, and remove it from the space. Raises the errors of `send`."""
+        self._scopes.pop(participant.id).cancel()
+        await self.me.kick(participant.id)
+
+    async def _stay(self, participant: Participant, *, task_status: anyio.abc.TaskStatus[anyio.CancelScope]) -> None:
+        with anyio.CancelScope() as scope:
+            try:
+                async with participant:
+                    task_status.started(scope)
+                    await participant.run_forever()
+            except GatewayError as error:
+                if participant.id not in self._scopes:
+                    raise
+                logger.warning("'%s' has left the space: %s", participant.id, error)
+
+
+def patterns_of_role(role: Role) -> tuple[dict[str, Any], ...]:
+    """Return what a role may send."""
+    from mew_spaces.config.settings import ROLE_PATTERNS
+
+    return ROLE_PATTERNS[role]

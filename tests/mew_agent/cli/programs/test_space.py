@@ -1,0 +1,114 @@
+"""A Python program that launches agents: `Space`, `Agent` by its id, and the verbs of its participant."""
+
+import anyio
+import httpx2
+import pytest
+
+from mew_agent.agent.agent import Agent
+from mew_agent.cli.programs.space import OWNER, Space
+from mew_agent.errors import ConfigError, NotPermitted, Refused
+from mew_agent.participant.participant import Participant
+from tests.support.waiting import PATIENCE_SECONDS, until
+
+
+def agent(name: str) -> Agent:
+    return Agent(name, base_url="rehearsal", context_token_limit=8192, system_prompt=f"You are {name}.")
+
+
+async def test_agents_of_a_program_answer_and_report_their_contexts() -> None:
+    with anyio.fail_after(PATIENCE_SECONDS):
+        async with Space("review") as space:
+            for name in ("planner", "coder"):
+                await space.add(agent(name))
+            answer = await space.me.ask_agent("planner", "Hello?")
+            assert "Hello?" in answer.text
+            assert answer.context.max_tokens == 8192
+            assert space.me.peers["coder"].may_send("chat", {}, "planner")
+            assert not space.me.peers["coder"].may_send("participant/compact", {}, "planner")
+            async with httpx2.AsyncClient() as http:
+                assert (await http.get(f"{space.url}/health")).status_code == 200
+
+
+async def test_a_program_with_tools_joins_beside_the_agents() -> None:
+    tools = Participant(id="tools")
+
+    @tools.tool
+    def double(number: int) -> int:
+        """Double a number."""
+        return 2 * number
+
+    with anyio.fail_after(PATIENCE_SECONDS):
+        async with Space() as space:
+            await space.add(tools)
+            coder = await space.add(agent("coder"), capabilities=[{"kind": "mcp/request", "to": ["tools"]}])
+            assert (await coder.call_tool("tools", "double", {"number": 21})).text == "42"
+            await space.remove(tools)
+            await until(lambda: "tools" not in coder.peers)
+            with pytest.raises(KeyError):
+                await space.remove(tools)
+
+
+async def test_errors_of_the_block_are_raised_as_they_are() -> None:
+    with anyio.fail_after(PATIENCE_SECONDS):
+        coder = agent("coder")
+
+        async def fail() -> None:
+            async with Space() as space:
+                await space.add(coder)
+                with pytest.raises(ConfigError, match="has a place already"):
+                    await space.add(coder)
+                with pytest.raises(Refused, match="already"):
+                    await space.add(Participant(id="coder"))
+                assert coder.is_joined
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            await fail()
+        assert not coder.is_joined
+
+
+async def test_a_program_adds_agents_to_a_space_that_runs() -> None:
+    with anyio.fail_after(PATIENCE_SECONDS):
+        async with Space("first") as running:
+            async with Space(me=running.me) as space:
+                await space.add(agent("coder"))
+                assert space.name == "first"
+                assert (await running.me.ask_agent("coder", "Hello?")).text
+            await until(lambda: "coder" not in running.me.peers)
+
+
+async def test_the_verbs_of_the_command_line_are_methods() -> None:
+    with anyio.fail_after(PATIENCE_SECONDS):
+        async with Space() as space:
+            me = space.me
+            coder = await space.add(agent("coder"))
+            await me.ask_agent("coder", "One?")
+            assert (await me.pause("coder")).status == "paused"
+            assert (await me.resume("coder")).status != "paused"
+            assert (await me.forget("coder", 1)).messages_in_context < 2
+            assert (await me.clear("coder")).messages_in_context == 0
+            assert (await me.reset("coder")).messages_in_context == 0
+            grant = await me.grant("coder", "participant/compact")
+            await until(lambda: coder.may_send("participant/compact", to=(OWNER,)))
+            await me.revoke("coder", grant_id=grant)
+            with pytest.raises(NotPermitted):
+                await coder.compact(OWNER)
+            invited = await me.invite("bob", "chat")
+            bob = Participant(space.gateway, space=space.name, id="bob", token=str(invited.token))
+            async with bob:
+                await me.kick("bob")
+                await bob.until_ended()
+
+
+async def test_a_cancelled_chat_gets_no_answer() -> None:
+    slow = Agent("slow", base_url="rehearsal")
+    with anyio.fail_after(PATIENCE_SECONDS):
+        async with Space() as space:
+            await space.add(slow)
+            await space.me.pause("slow")
+            sent = await space.me.chat("Hello?", to="slow")
+            await space.me.cancel(sent, reason="too late")
+            await space.me.resume("slow")
+            assert "Again?" in (await space.me.ask_agent("slow", "Again?")).text
+            texts = [item.content for item in slow.conversation.history.items]
+            assert "Hello?" not in texts
