@@ -179,6 +179,11 @@ class ParticipantView:
         return words.percent(self.status)
 
     @property
+    def last_percent(self) -> int | None:
+        """The fill at the last report, if the present one is unknown."""
+        return words.last_percent(self.status)
+
+    @property
     def share(self) -> str:
         """The fill, with `~` if it is an estimate."""
         return "?" if self.percent is None else f"{'' if self.is_counted else '~'}{self.percent}%"

@@ -203,9 +203,27 @@ def pattern(status: Status | None) -> Pattern:
 
 def percent(status: Status | None) -> int | None:
     """Return the fill in whole percent, rounded half up; None if either figure is unknown."""
-    if status is None or status.tokens is None or status.max_tokens is None:
+    return None if status is None else _percent_of(status.tokens, status.max_tokens)
+
+
+def last_tokens(status: Status | None) -> int | None:
+    """Return the tokens of the last report if the present figure is unknown, for instance after a restart.
+
+    Return None after a clear: the context is empty then.
+    """
+    report = None if status is None or status.tokens is not None else status.context
+    if report is None or report.last_reported is None or report.reason == "cleared":
         return None
-    return (200 * status.tokens + status.max_tokens) // (2 * status.max_tokens)
+    return report.last_reported.tokens
+
+
+def last_percent(status: Status | None) -> int | None:
+    """Return the fill at the last report if the present figure is unknown; see `percent`."""
+    return None if status is None else _percent_of(last_tokens(status), status.max_tokens)
+
+
+def _percent_of(tokens: int | None, max_tokens: int | None) -> int | None:
+    return None if tokens is None or max_tokens is None else (200 * tokens + max_tokens) // (2 * max_tokens)
 
 
 def old_figure(entry: BoardEntry, now: datetime | None) -> str:

@@ -205,19 +205,27 @@ def paint(text: str, code: str, style: TerminalStyle) -> str:
 
 
 def _bar(row: ParticipantView, style: TerminalStyle, size: int) -> str:
+    if row.status is not None and row.last_percent is not None:
+        return f"{gauge(row.status, size, style)} {row.reason}"
     if row.percent is None or row.status is None:
         return row.reason
     return f"{gauge(row.status, size, style)} {row.percent:>3}%"
 
 
 def gauge(status: Status, size: int, style: TerminalStyle, *, with_limit: bool = False) -> str:
-    """How full the window is, in `size` cells; `with_limit` marks where the agent compacts. Needs both figures."""
-    assert status.tokens is not None
+    """How full the window is, in `size` cells; `with_limit` marks where the agent compacts.
+
+    Needs the size of the window, and a present or a last figure.
+    """
+    last = words.last_tokens(status)
+    tokens = status.tokens if last is None else last
+    assert tokens is not None
     assert status.max_tokens is not None
-    # Solid for a reported figure, hatched for an estimate, as on the dashboard.
-    solid, hatched, empty, mark = ("█", "▒", "░", "┃") if style.unicode else ("#", "+", ".", "|")
-    full = min(size, size * status.tokens // status.max_tokens)
-    drawn = (solid if words.pattern(status) == "solid" else hatched) * full + empty * (size - full)
+    # Solid for a reported figure, hatched for an estimate, as on the dashboard; a line for one from before a restart.
+    solid, hatched, past, empty, mark = ("█", "▒", "┄", "░", "┃") if style.unicode else ("#", "+", "-", ".", "|")
+    full = min(size, size * tokens // status.max_tokens)
+    filled = past if last is not None else solid if words.pattern(status) == "solid" else hatched
+    drawn = filled * full + empty * (size - full)
     limit = status.context.compact_at_tokens if with_limit and status.context is not None else None
     if limit is None or limit >= status.max_tokens:
         return drawn

@@ -74,9 +74,12 @@ def row(
     mark = "  " if level is None else _MARKS[level]
     name = words.clip(view.name, _NAME_CELLS - 1).ljust(_NAME_CELLS)
     begin: Line = ((mark, style_word), (name, name_style))
-    if view.status is None or view.percent is None:
+    if view.status is not None and view.last_percent is not None:
+        drawn = gauge(view.status, room, style, with_limit=True)
+        first: Line = (*begin, (drawn, "dim"), (f"{view.last_percent}%?".rjust(5), "dim"))
+    elif view.status is None or view.percent is None:
         why = view.reason if view.has_context else "" if entry.connected else "not connected"
-        first: Line = (*begin, (words.clip(why, room + 5), "dim"))
+        first = (*begin, (words.clip(why, room + 5), "dim"))
     elif view.old and not is_tall:
         first = (*begin, (words.clip(f"{view.percent}%, {view.old}", room + 5), "dim"))
     else:
@@ -85,7 +88,7 @@ def row(
     if not is_tall or not view.has_context:
         return [first]
     dot = "·" if style.unicode else "-"
-    figure = f"{view.figure} {view.source}"
+    figure = f"{view.figure} {view.source}" if view.last_percent is None else view.reason
     is_at_work = view.report is not None and view.report.progress is not None
     parts = (view.doing, figure) if is_at_work else (view.old, figure, view.doing)
     second = f" {dot} ".join(one for one in parts if one)
@@ -145,9 +148,10 @@ def _heading(view: ParticipantView, width: int, style: TerminalStyle) -> Iterato
     severity = fill_style(view)
     yield ((f"{view.figure} tokens", severity),)
     yield ((view.known, "dim"),)
-    if view.percent is not None:
-        drawn = gauge(view.status, max(4, width - 5), style, with_limit=True)
-        yield ((f"{drawn} {view.percent:>3}%", severity),)
+    share, mark = (view.percent, "%") if view.last_percent is None else (view.last_percent, "%?")
+    if share is not None:
+        drawn = gauge(view.status, max(4, width - 4 - len(mark)), style, with_limit=True)
+        yield ((f"{drawn} {share:>3}{mark}", severity),)
 
 
 def _facts(view: ParticipantView, width: int) -> Iterator[Line]:

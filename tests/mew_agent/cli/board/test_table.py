@@ -116,6 +116,17 @@ def test_last_report_stays_visible_while_the_figure_is_unknown() -> None:
     assert "? of ?" in line
 
 
+def test_a_gauge_of_the_last_report_is_drawn_as_a_line() -> None:
+    last = {"tokens": 4_096, "measured_at": "2026-01-01T13:00:00Z", "call_id": "c1"}
+    known = {"basis": "unknown", "reason": "restarted", "last_reported": last, "next_prompt_tokens": 4_100}
+    known |= {"next_prompt_basis": "projected", "max_tokens_basis": "loaded"}
+    line = row("x", shown(entry("x", max_tokens=8_192, context=known)))
+    assert re.search(r"\? of 8,192 +┄{10}░{10} restarted, was 4,096 .*unknown +~4,100", line)
+    assert "%" not in line
+    cleared = row("x", shown(entry("x", max_tokens=8_192, context={**known, "reason": "cleared"})))
+    assert "┄" not in cleared
+
+
 def test_assumed_window_is_shown_as_an_estimate() -> None:
     text = shown(entry("x", tokens=10, max_tokens=128_000, context=report(max_tokens_basis="assumed")))
     assert "10 of ~128,000" in text
