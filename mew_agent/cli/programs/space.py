@@ -19,12 +19,16 @@ from mew_agent.agent.agent import Agent
 from mew_agent.errors import ConfigError, GatewayError
 from mew_agent.extras import require_extra
 from mew_agent.participant.client import Credentials
+from mew_agent.participant.events import PeerJoined, PeerLeft
 from mew_agent.participant.participant import Participant
 
 logger = logging.getLogger("mew_agent.space")
 
 OWNER: Final = "program"
 """Id of the program's own participant."""
+
+PRESENCE_SECONDS: Final = 10.0
+"""How long the news of a join or a leave may take."""
 
 P = TypeVar("P", bound=Participant)
 
@@ -52,11 +56,15 @@ class Space:
         self._host, self._port, self._given = host, port, me
         self._stack = AsyncExitStack()
         self._tasks: anyio.abc.TaskGroup
+        self._presence: anyio.Event
         self._scopes: dict[str, anyio.CancelScope] = {}
 
     async def __aenter__(self) -> Self:
         try:
             self.me = await self._open() if self._given is None else self._given
+            self._presence = anyio.Event()
+            self.me.on(PeerJoined)(self._notice)
+            self.me.on(PeerLeft)(self._notice)
             self._tasks = await self._stack.enter_async_context(anyio.create_task_group())
         except BaseException:
             await self._stack.aclose()
@@ -118,12 +126,25 @@ class Space:
             with anyio.CancelScope(shield=True), anyio.move_on_after(5):
                 await self.me.kick(participant.id, reason="it failed to start")
             raise
+        await self._until(participant.id, is_here=True)
         return participant
 
     async def remove(self, participant: Participant) -> None:
         """Let a participant that was added leave, and remove it from the space. Raises the errors of `send`."""
         self._scopes.pop(participant.id).cancel()
         await self.me.kick(participant.id)
+        await self._until(participant.id, is_here=False)
+
+    async def _until(self, name: str, *, is_here: bool) -> None:
+        """Wait until `me` has heard that a participant joined or left: the gateway may tell it a little later."""
+        with anyio.move_on_after(PRESENCE_SECONDS):
+            while (name in self.me.peers) is not is_here:
+                await self._presence.wait()
+
+    async def _notice(self, _: object) -> None:
+        """Wake the tasks that wait for a join or a leave."""
+        noticed, self._presence = self._presence, anyio.Event()
+        noticed.set()
 
     async def _stay(self, participant: Participant, *, task_status: anyio.abc.TaskStatus[anyio.CancelScope]) -> None:
         with anyio.CancelScope() as scope:

@@ -1,5 +1,7 @@
 """A Python program that launches agents: `Space`, `Agent` by its id, and the verbs of its participant."""
 
+from pathlib import Path
+
 import anyio
 import httpx2
 import pytest
@@ -46,6 +48,25 @@ async def test_a_program_with_tools_joins_beside_the_agents() -> None:
             await until(lambda: "tools" not in coder.peers)
             with pytest.raises(KeyError):
                 await space.remove(tools)
+
+
+async def test_an_agent_that_comes_back_has_its_conversation(tmp_path: Path) -> None:
+    def coder() -> Agent:
+        return Agent("coder", base_url="rehearsal", context_token_limit=8192, store=tmp_path / "coder.sqlite")
+
+    with anyio.fail_after(PATIENCE_SECONDS):
+        async with Space() as space:
+            first = await space.add(coder())
+            await space.me.ask_agent("coder", "One?")
+            await space.remove(first)
+            assert "coder" not in space.me.peers
+            await space.add(coder())
+            status = await space.me.request_status("coder")
+            assert status.tokens is None
+            assert status.context is not None
+            assert status.context.reason == "restarted"
+            assert status.context.last_reported is not None
+            assert status.context.next_prompt_tokens, "the estimate comes back from what is stored"
 
 
 async def test_errors_of_the_block_are_raised_as_they_are() -> None:
