@@ -237,6 +237,8 @@ class ParticipantView:
         """When it compacts by itself, or is full; empty if that is not known."""
         at = self.report.compact_at_tokens if self.report is not None else None
         limit = "" if at is None else f"{at:,}"
+        if self.report is not None and self.report.turns_to_compaction == 0 and not self.is_compacting:
+            return f"compacts in its next turn{f' (at {limit})' if limit else ''}"
         match self.compacts_in:
             case "-":
                 return f"compacts at {limit}" if limit and self.entry.outdated is None else ""

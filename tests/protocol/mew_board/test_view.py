@@ -119,6 +119,8 @@ def test_a_page_gets_times_where_others_get_ages() -> None:
     line = shown(view(now=None, context=context))
     assert line.origin == f"reported {words.AGE_MARK}{BEFORE}{words.AGE_MARK} ago"
     assert line.due == "compacts in ~5 turns (at 90,000)"
+    next_turn = {**context, "turns_to_compaction": 0}
+    assert view(context=next_turn).due == "compacts in its next turn (at 90,000)"
     assert (line.amount, line.window, line.share) == ("50,000", "100,000", "50%")
 
 
