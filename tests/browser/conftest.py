@@ -21,16 +21,16 @@ from tests.support.waiting import PATIENCE_SECONDS
 expect.set_options(timeout=PATIENCE_SECONDS * 1000)
 
 HOSTILE = "<img src=x onerror=document.title='owned'>"
-"""HTML that would run if the page parsed it. It is also a valid participant id."""
+"""HTML that would run if the page parsed it. Also the id of a participant, as the wire allows; space.yaml does not."""
 
-SPACE = f"""
-space: {{id: review, name: Review room}}
+SPACE = """
+space: {id: review, name: Review room}
 participants:
-  ada: {{capabilities: [{{kind: "*"}}, {{kind: "participant/*"}}]}}
-  eve: {{capabilities: [{{kind: chat}}]}}
-  coder: {{command: "true", capabilities: [{{kind: "*"}}, {{kind: "participant/*"}}]}}
-  writer: {{command: "true", capabilities: [{{kind: "*"}}, {{kind: "participant/*"}}]}}
-  "{HOSTILE}": {{command: "true", capabilities: [{{kind: "*"}}, {{kind: "participant/*"}}]}}
+  ada: {capabilities: [{kind: "*"}, {kind: "participant/*"}]}
+  eve: {capabilities: [{kind: chat}]}
+  coder: {command: "true", capabilities: [{kind: "*"}, {kind: "participant/*"}]}
+  writer: {command: "true", capabilities: [{kind: "*"}, {kind: "participant/*"}]}
+  hostile: {command: "true", capabilities: [{kind: "*"}, {kind: "participant/*"}]}
 """
 
 CHROMIUM_ARGS = (
@@ -152,7 +152,9 @@ async def running_chromium(*more: str) -> AsyncIterator[BrowserContext]:
 @pytest.fixture(scope="session")
 def config() -> SpaceConfig:
     """The space of these tests."""
-    return parse_space(SPACE)
+    config = parse_space(SPACE)
+    named = {HOSTILE if name == "hostile" else name: one for name, one in config.participants.items()}
+    return config.model_copy(update={"participants": named})
 
 
 @pytest.fixture
