@@ -110,13 +110,16 @@ async def test_a_text_fits_or_not_into_an_acp_agent(start: Start) -> None:
         assert (unknown.fits, unknown.reason) == (None, "compacted")
 
 
-async def test_the_sender_of_a_chat_larger_than_the_window_is_warned(start: Start) -> None:
+async def test_a_chat_larger_than_the_window_never_reaches_the_program(start: Start) -> None:
     async with start() as s:
         await s.ask("hello")
         await s.until_status(lambda body: body.get("tokens") == 1500)
         long = await s.ada.chat("word " * 40_000, to="codex")
-        warning = await s.recorder.first("codex", "chat/acknowledge", about=long, status="would_overflow")
-        assert (warning.body["held"], warning.body["fit"]["fits_after_compaction"]) == (False, False)
+        refused = await s.recorder.first("codex", "chat/acknowledge", about=long, code="would_overflow")
+        fit = refused.body["fit"]
+        assert fit["tokens"] > fit["largest_tokens"]
+        assert "can never fit" in refused.body["status"]
+        assert await s.ask("hello")
 
 
 async def test_a_queued_chat_takes_room_until_the_turn_that_reads_it(start: Start) -> None:
