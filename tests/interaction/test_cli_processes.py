@@ -135,7 +135,7 @@ async def test_background_space_with_tls_is_started_used_and_stopped(
 
 async def test_restart_replaces_a_program_or_the_whole_space(shared: Folder) -> None:
     before = shared.run
-    assert await shared.mew("shutdown", "coder") == "coder: shut down\n"
+    assert await shared.mew("shutdown", "coder") == "coder: shut down; `mew restart coder` starts it again\n"
     await until(lambda: "coder" in shared.run.exits)
     shown = await shared.mew("status")
     assert "exited with code 0" in shown

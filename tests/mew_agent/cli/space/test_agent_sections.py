@@ -68,6 +68,8 @@ EVERY_SETTING = """
   conversation_history_length: 40
   auto_respond: false
   answer_broadcasts: never
+  between_steps: asker
+  together: 3
   loop_limits: {hops: 4, exchanges_per_minute: 6}
   max_iterations: 3
   max_turn_seconds: 4
