@@ -118,7 +118,7 @@ export const ROLES = {
     label: "agent",
     several: false,
     capabilities: [
-      ...["chat", "chat/*", "reasoning/*", "stream/*", "participant/status", "participant/compact-done", "participant/history", "participant/undo-done", "participant/recall-done"].map((kind) => ({ kind })),
+      ...["chat", "chat/*", "reasoning/*", "stream/*", "participant/status", "participant/compact-done", "participant/history", "participant/undo-done", "participant/recall-done", "participant/receipts"].map((kind) => ({ kind })),
       { kind: "mcp/request", payload: { method: "*/list" } },
       { kind: "mcp/proposal" },
       { kind: "mcp/withdraw" },

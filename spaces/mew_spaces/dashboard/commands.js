@@ -84,7 +84,7 @@ export function permitted(patterns, target) {
  */
 export function readLine(line, targets, known) {
   const match = /^\/([a-z]+)(?:\s+([\s\S]*))?$/.exec(line.trim());
-  if (!match) return { kind: "chat", payload: { text: line }, to: recipients(line, targets, known) };
+  if (!match) return { kind: "chat", payload: { text: line, receipts: true }, to: recipients(line, targets, known) };
   const name = RENAMED[match[1]] ?? match[1];
   const command = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined;
   if (!command) throw new InvalidCommand(`Unknown command /${name}. Type / to see the commands.`);

@@ -152,7 +152,7 @@ export class Conversation {
     if (typeof payload.text !== "string") return;
     const about = idsOf(envelope);
     const asked = this._found(about, "chat");
-    if (asked) this._touch(asked, { acknowledged: asked.acknowledged.filter((one) => one.by !== envelope.from) }); // it is answered
+    if (asked) this._touch(asked, { acknowledged: asked.acknowledged.filter((one) => one.by !== envelope.from || one.call) }); // it is answered
     const turn = [...this.entries.values()].reverse().find((one) => one.type === "turn" && one.from === envelope.from && about.includes(one.question));
     const chat = { id: envelope.id, type: "chat", ts: envelope.ts, from: String(envelope.from), to: names(envelope), text: payload.text };
     if (turn && turn.answer === undefined && turn.state !== "cancelled") {
@@ -165,7 +165,9 @@ export class Conversation {
 
   _acknowledge(envelope, payload) {
     const chat = this._found(idsOf(envelope), "chat");
-    if (chat) this._touch(chat, { acknowledged: [...chat.acknowledged.slice(-9), { by: String(envelope.from), status: text(payload.status) ?? "received" }] });
+    const { call, in_context: form } = payload.receipt ?? {};
+    const mark = { by: String(envelope.from), status: text(payload.status) ?? "received", call: Number.isInteger(call?.number) ? call.number : undefined, form: text(form) };
+    if (chat) this._touch(chat, { acknowledged: [...chat.acknowledged.slice(-9), mark] });
   }
 
   _chatCancel(envelope) {

@@ -15,6 +15,14 @@ const SOON_MS = 50;
 const SLICE_MS = 40; // of drawing; then the page answers the user before it goes on
 const FOLLOW_PIXELS = 60;
 
+const FORMS = { shortened: "shortened", reference: "as a reference", summary: "now in its summary", recoverable: "found by recall", gone: "no longer in its context" };
+
+/** What a receiver said of a chat: that its model read it, in which call and what is left of it, or its status. */
+function receiptMark({ by, status, call, form }) {
+  if (call === undefined) return `${by}: ${text.plain(status)}`;
+  return `✓ read by ${by} in call ${call}${Object.hasOwn(FORMS, form) ? `, ${FORMS[form]}` : ""}`;
+}
+
 export class ConversationView {
   /** `list` scrolls; `onDecide(entry, decision)` is called for proposals with "approve", "reject". */
   constructor({ list, empty, newest }, conversation, { me, mayDecide, onDecide, onSelect, opened = new Set(), onOpen, changesOf = () => undefined }) {
@@ -224,7 +232,7 @@ export class ConversationView {
   _chat(entry) {
     const node = make("article", "entry chat", this._head(entry), ...this._question(entry.question), ...body(entry.text, this._whole.has(entry.id)));
     node.dataset.mine = String(entry.from === this._me);
-    const marks = [...new Map(entry.acknowledged.map((one) => [one.by, one])).values()].map((one) => `${one.by}: ${text.plain(one.status)}`);
+    const marks = [...new Map(entry.acknowledged.map((one) => [one.by, one])).values()].map(receiptMark);
     if (entry.isCancelled) marks.push("cancelled");
     if (marks.length) node.append(makeText("p", "marks", marks.join(" · ")));
     return node;
