@@ -74,6 +74,14 @@ async def test_an_approval_is_in_view_whatever_else_needs_somebody(
         await expect(item).to_contain_text("coder waits for approval of edit on writer")
         await expect(item.locator(".call")).to_be_in_viewport()
         await expect(item.get_by_role("button", name="Approve")).to_be_in_viewport()
+        composer, tabs = await page.locator("#composer").bounding_box(), await page.locator("#tabs").bounding_box()
+        assert composer is not None
+        if tabs is not None:  # neither covers the other once it is scrolled to
+            await page.locator("#composer").evaluate("one => one.scrollIntoView({ block: 'end' })")
+            await page.evaluate("window.scrollTo(0, document.body.scrollHeight)")
+            composer = await page.locator("#composer").bounding_box()
+            assert composer is not None
+            assert composer["y"] + composer["height"] <= tabs["y"] + 1
 
 
 async def test_offline_is_offline_for_everybody(config: SpaceConfig, tab: Tab) -> None:
