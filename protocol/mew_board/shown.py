@@ -101,11 +101,14 @@ class ShownParticipant(Payload):
 
 
 class ShownTotals(Payload):
-    """The space in figures. `tokens` and `max_tokens` add up contexts of known size; `unknown` agents have none."""
+    """The space in figures. `tokens` and `max_tokens` add up contexts of known size; `unknown` agents have none.
+
+    They are absent if no size is known.
+    """
 
     agents: int = 0
-    tokens: int = 0
-    max_tokens: int = 0
+    tokens: int | None = None
+    max_tokens: int | None = None
     is_estimate: bool = False
     unknown: int = 0
     spent_tokens: int | None = None
@@ -189,13 +192,12 @@ def gauge(view: ParticipantView) -> ShownGauge:
     status, report = view.status, view.report
     size = status.max_tokens if status is not None else None
     tokens = status.tokens if status is not None else None
-    last = report.last_reported.tokens if report is not None and report.last_reported is not None else None
     limit = report.compact_at_tokens if report is not None else None
     return ShownGauge(
         pattern=words.pattern(status),
         tone=view.fill_tone,
         fill=_share(tokens, size),
-        past=_share(last, size) if tokens is None else None,
+        past=_share(words.last_tokens(status), size),
         mark=_share(limit, size) if limit is not None and size is not None and limit <= size else None,
         is_compacting=view.is_compacting,
     )
@@ -246,8 +248,8 @@ def totals(views: Iterable[ParticipantView]) -> ShownTotals:
     ]
     found = ShownTotals(
         agents=len(agents),
-        tokens=sum(one.status.tokens or 0 for one in known if one.status is not None),
-        max_tokens=sum(one.status.max_tokens or 0 for one in known if one.status is not None),
+        tokens=sum(one.status.tokens or 0 for one in known if one.status is not None) if known else None,
+        max_tokens=sum(one.status.max_tokens or 0 for one in known if one.status is not None) if known else None,
         is_estimate=not all(one.is_counted for one in known),
         unknown=len(agents) - len(known),
         spent_tokens=sum(spent) if spent else None,

@@ -42,8 +42,9 @@ AGE_MARK: Final = "\x1f"
 NO_CONTEXT: Final = "reports no context"
 """Said of a participant without a context window, such as a tool or a bridge."""
 
-Pattern = Literal["solid", "hatched", "dotted"]
-"""`solid`: reported or counted; `hatched`: an estimate, which `~` marks in figures; `dotted`: unknown."""
+Pattern = Literal["solid", "hatched", "past", "dotted"]
+"""`solid`: reported or counted; `hatched`: an estimate, which `~` marks in figures; `past`: unknown, the gauge shows
+what was reported last; `dotted`: unknown."""
 
 WINDOW_SOURCES: Final[Mapping[LimitBasis, str]] = {
     "configured": "configured",
@@ -198,7 +199,9 @@ def is_nearly_full(status: Status) -> bool:
 def pattern(status: Status | None) -> Pattern:
     """Return how a gauge is drawn: by how its figure is known."""
     known = basis(status)
-    return "dotted" if known == "unknown" else "solid" if known in COUNTED else "hatched"
+    if known == "unknown":
+        return "dotted" if last_tokens(status) is None else "past"
+    return "solid" if known in COUNTED else "hatched"
 
 
 def percent(status: Status | None) -> int | None:

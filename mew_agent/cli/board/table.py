@@ -224,7 +224,7 @@ def gauge(status: Status, size: int, style: TerminalStyle, *, with_limit: bool =
     # Solid for a reported figure, hatched for an estimate, as on the dashboard; a line for one from before a restart.
     solid, hatched, past, empty, mark = ("█", "▒", "┄", "░", "┃") if style.unicode else ("#", "+", "-", ".", "|")
     full = min(size, size * tokens // status.max_tokens)
-    filled = past if last is not None else solid if words.pattern(status) == "solid" else hatched
+    filled = {"solid": solid, "past": past}.get(words.pattern(status), hatched)
     drawn = filled * full + empty * (size - full)
     limit = status.context.compact_at_tokens if with_limit and status.context is not None else None
     if limit is None or limit >= status.max_tokens:

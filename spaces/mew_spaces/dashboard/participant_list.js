@@ -214,8 +214,7 @@ export function makeGauge() {
 
 /** Draw the gauge of a view. A figure from before is drawn as an outline. */
 export function drawGauge({ gauge, fill, mark }, { pattern, tone, fill: share, past, mark: at, is_compacting: isCompacting }) {
-  const isPast = (share ?? undefined) === undefined && (past ?? undefined) !== undefined;
-  Object.assign(gauge.dataset, { pattern: isPast ? "past" : pattern, tone, compacting: isCompacting === true });
+  Object.assign(gauge.dataset, { pattern, tone, compacting: isCompacting === true });
   fill.style.width = `${100 * (share ?? past ?? 0)}%`;
   mark.hidden = (at ?? undefined) === undefined;
   if (!mark.hidden) mark.style.left = `${100 * at}%`;

@@ -128,7 +128,10 @@ def test_the_last_reported_figure_is_shown_as_past() -> None:
     last = {"tokens": 40_000, "measured_at": BEFORE}
     line = shown(view(now=None, tokens=None, context={**UNKNOWN, "reason": "restarted", "last_reported": last}))
     assert line.gauge is not None
-    assert (line.gauge.fill, line.gauge.past, line.amount) == (None, 0.4, "?")
+    assert (line.gauge.pattern, line.gauge.fill, line.gauge.past, line.amount) == ("past", None, 0.4, "?")
+    cleared = shown(view(now=None, tokens=None, context={**UNKNOWN, "reason": "cleared", "last_reported": last}))
+    assert cleared.gauge is not None
+    assert (cleared.gauge.pattern, cleared.gauge.past) == ("dotted", None)
     assert line.known.startswith("unknown: restarted, was 40,000 ")
 
 
@@ -150,6 +153,7 @@ def test_totals_count_what_is_known_and_what_waits() -> None:
     assert found.text == (
         "3 agents · ~100,000 of 200,000 tokens in use · 1 unknown · 1,000 spent · 1 waits for you · 1 compacting"
     )
+    assert totals(views[1:2]).text == "1 agent · ? tokens in use · 1 unknown · 1 waits for you"
     assert totals(views[3:]).text == "No agent has reported a context yet."
 
 
