@@ -16,6 +16,7 @@ Import everything on this page from `mew_agent`. For programs to start from, see
 HEADINGS = {
     "Participants": ("mew_agent.participant.participant", "mew_agent.participant.peers", "mew_agent.program"),
     "Tools and resources": ("mew_agent.tools", "mew_agent.participant"),
+    "Spaces": ("mew_agent.cli.programs.space",),
     "Agents": ("mew_agent.agent", "mew_agent.config", "mew_agent.conversation", "mew_agent.settings", "mew_settings"),
     "Events of a space": ("mew_agent.participant.events", "mew_agent.participant.proposals"),
     "Parts of an answer": ("mew_agent.participant.answers",),
