@@ -19,6 +19,7 @@ from mew_spaces.parts.jetstream.jetstream import _sequences, _split
 
 from mew_agent.agent.inbox import AddressFilter
 from mew_agent.agent.loop_guard import asks_something
+from mew_agent.agent.shared_turn import divided
 from mew_agent.cli.app.failures import _one_line
 from mew_agent.cli.app.terminal import _printable
 from mew_agent.cli.board import table
@@ -171,6 +172,7 @@ EXAMPLES: Final[Mapping[str, Callable[[str], object]]] = {
     "mew_agent.serving.relay._readable": lambda text: _readable(
         b"accept-encoding", text.encode("utf-8", "replace"), ("gzip",)
     ),
+    "mew_agent.agent.shared_turn.divided": lambda text: divided(text, ("a-1", "a-2")),
     "mew_agent.parts.rehearsal.tool_requests.requested_calls": lambda text: requested_calls(
         f"read_file {text}", _TOOLS
     ),
@@ -207,10 +209,12 @@ _OPERATOR: Final = "reads what the operator or the code wrote"
 _ONE_READ: Final = "gets the bytes of one read, which are bounded"
 
 EXCUSED: Final[Mapping[str, str]] = {
+    "mew_agent.agent.inbox.Inbox.mark_cancelled": _WHOLE,
+    "mew_agent.cli.space.init._person": _OPERATOR,
+    "mew_agent.parts.rehearsal.summaries._written": _PART,
     "mew_agent.cli.remote.receipt._find": _OPERATOR,
     "mew_agent.agent.space_tools._within": _LIST,
     "mew_agent.agent.inbox.Inbox.senders_of": _WHOLE,
-    "mew_agent.agent.receipts.AgentReceipts.of": _LIST,
     "mew_agent.participant.receipts.ReceiptSource.note_read": _LIST,
     "mew_agent.participant.receipts.ReceiptSource.of": _LIST,
     "mew_agent.parts.acp.agent.AcpEngine._prompt_turn": _WHOLE,
@@ -249,7 +253,6 @@ EXCUSED: Final[Mapping[str, str]] = {
     "mew_agent.compaction.completion._is_outdated": _PART,
     "mew_agent.compaction.completion._is_said": _PART,
     "mew_agent.compaction.completion._lines_of": _PART,
-    "mew_agent.compaction.completion.completed_summary": _PART,
     "mew_agent.config.agent_config._canonical": _OPERATOR,
     "mew_agent.config.agent_config._positions": _OPERATOR,
     "mew_agent.context.history.History.request_messages": _LIST,

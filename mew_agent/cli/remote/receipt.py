@@ -122,7 +122,7 @@ def _lines(message: dict[str, Any], receipts: list[ReadReceipt]) -> Iterator[str
         yield words.clean(f"  {one}; {_form(one)}" if one.state != "stored" else f"  {one}")
         for step in one.history:
             at = words.clock(step.at, terminal.now()) if step.at is not None else "?"
-            what = step.what.replace("_", " ")
+            what = words.words(step.what)
             call = f" {step.call}" if step.call is not None else ""
             change = f" ({step.trigger} {step.compaction})" if step.compaction is not None else ""
             yield words.clean(f"    {at}  {what}{call}{change}")

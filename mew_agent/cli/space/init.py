@@ -216,7 +216,7 @@ def _is_reference() -> bool:
 
 def _person(user: str, template: Template) -> str:
     """Return the id of the person: the user's name, or `human` if that cannot be an id in this template."""
-    is_taken = re.search(rf"^  {re.escape(user)}:", template.text(), re.MULTILINE) is not None
+    is_taken = f"\n  {user}:" in f"\n{template.text()}"
     is_plain = _PLAIN_NAME.fullmatch(user) is not None and user not in _YAML_WORDS
     return user if is_plain and not is_taken and not _is_reference() else "human"
 
