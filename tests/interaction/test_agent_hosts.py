@@ -126,7 +126,7 @@ async def test_commands_act_on_one_agent_of_a_process(folder: Folder) -> None:
     await folder.mew("up", "--detach", "--port", "0")
     pid = folder.run.pids.participants["coder"]
     assert await folder.mew("restart", "coder") == "coder: restarted\n"
-    assert await folder.mew("shutdown", "writer") == "writer: shut down\n"
+    assert await folder.mew("shutdown", "writer") == "writer: shut down; `mew restart writer` starts it again\n"
     await until(lambda: "writer" in folder.run.exits)
     assert await folder.mew("agent", "add", "late", "--base-url", "rehearsal") != ""
     run = folder.run

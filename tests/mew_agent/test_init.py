@@ -23,7 +23,7 @@ STORES = {"MemoryStore", "SqliteStore", "Store"}
 
 INTERNAL = {
     *("AgentAnswers", "Draft", "ExternalContext", "Fraction", "Hooks", "Listeners", "Messenger", "PeerChanges"),
-    "TokenizerSettings",
+    *("Credentials", "SentChat", "TokenizerSettings"),
 }
 """Classes in members that only the package itself uses."""
 

@@ -116,7 +116,7 @@ async def test_tasks_and_queued_chats_continue_after_compactions_whatever_the_su
 
     rounds = (*[ScriptedReply(tool_calls=(ScriptedToolCall(name="survey"),))] * 4, ScriptedReply(text="Surveyed."))
     async with start_agent(
-        agent={"summary_timeout_seconds": 0.2, "board_tools": False},
+        agent={"summary_timeout_seconds": 0.2, "board_tools": False, "between_steps": "never"},
         tools=[survey],
         script=rounds * 3,
         window_tokens=3000,
