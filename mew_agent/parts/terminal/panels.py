@@ -88,7 +88,7 @@ def row(
     if not is_tall or not view.has_context:
         return [first]
     dot = "·" if style.unicode else "-"
-    figure = f"{view.figure} {view.source}" if view.last_percent is None else view.reason
+    figure = f"{view.figure} {view.source}" + ("" if view.last_percent is None else f", {view.reason}")
     is_at_work = view.report is not None and view.report.progress is not None
     parts = (view.doing, figure) if is_at_work else (view.old, figure, view.doing)
     second = f" {dot} ".join(one for one in parts if one)
