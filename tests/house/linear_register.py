@@ -209,6 +209,8 @@ _OPERATOR: Final = "reads what the operator or the code wrote"
 _ONE_READ: Final = "gets the bytes of one read, which are bounded"
 
 EXCUSED: Final[Mapping[str, str]] = {
+    "mew_agent.parts.rehearsal.summaries._without_blocks": _PART,
+    "mew_protocol.visible._word": _PART,
     "mew_agent.agent.inbox.Inbox.mark_cancelled": _WHOLE,
     "mew_agent.cli.space.init._person": _OPERATOR,
     "mew_agent.parts.rehearsal.summaries._written": _PART,
