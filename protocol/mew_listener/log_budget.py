@@ -14,7 +14,9 @@ LINES_PER_WINDOW = 5
 """How many different warnings or errors of one kind are logged. One that says the same is logged once."""
 
 INFORMATION_FACTOR = 4
-"""How many times more lines of information are logged, such as who granted what to whom."""
+"""How many times more lines of information are logged, such as who granted what to whom or that a server is ready.
+
+They may say the same: a server that is ready again is news."""
 
 ALL_LINES_PER_WINDOW = 100
 """How many lines of all kinds are logged: a library may write each line without a template."""
@@ -37,6 +39,7 @@ UNBOUNDED: Final = {"is_unbounded": True}
 @dataclass(slots=True)
 class _Kind:
     shown: set[str] = field(default_factory=set)
+    logged: int = 0
     left_out: int = 0
 
 
@@ -88,15 +91,17 @@ class LogBudget(logging.Filter):
         self._kinds = {name: _Kind(left_out=left_out) for name, left_out in incomplete[-MAX_KINDS:]}
 
     def _log_one(self, record: logging.LogRecord, kind: _Kind) -> bool:
-        most = self._lines if record.levelno >= logging.WARNING else INFORMATION_FACTOR * self._lines
+        is_problem = record.levelno >= logging.WARNING
+        most = self._lines if is_problem else INFORMATION_FACTOR * self._lines
         most = 1 if record.exc_info else most  # a traceback is long
-        has_room = self._logged < self._all_lines and len(kind.shown) < most
+        has_room = self._logged < self._all_lines and kind.logged < most
         text = _short(record.getMessage()) if has_room else ""
-        if not text or text in kind.shown:
+        if not text or (is_problem and text in kind.shown):
             kind.left_out += 1
             return False
         notes = self._notes(kind)
         kind.shown.add(text)
+        kind.logged += 1
         self._logged += 1
         record.msg, record.args = text + notes, ()
         record.is_unbounded = True  # so that a second budget, of a handler, does not count it again
@@ -105,7 +110,7 @@ class LogBudget(logging.Filter):
     def _notes(self, kind: _Kind) -> str:
         """Return what was left out in windows before, if this is the first line of this one."""
         notes = ""
-        if kind.left_out and not kind.shown:
+        if kind.left_out and not kind.logged:
             notes, kind.left_out = f" ({kind.left_out} more like this were left out)", 0
         if self._unnamed and not self._logged:
             notes, self._unnamed = f"{notes} ({self._unnamed} lines of other kinds were left out)", 0

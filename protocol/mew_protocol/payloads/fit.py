@@ -58,14 +58,15 @@ class Fit(Payload):
     def can_never_fit(self) -> bool:
         """Whether no compaction makes enough room for the text in a window of known size.
 
-        A size that nobody counted may be too high by a third, and a text below half of the window is not the cause.
+        A size that nobody counted may be too high by a third, a text below half of the window is not the cause, and
+        an answer may be short: a text that needs the room kept free for it is tried.
         """
         window, largest = self.max_tokens, self.largest_tokens
         if window is None or largest is None or self.max_tokens_basis == "assumed":
             return False
         is_counted = self.tokens_basis in ("given", "tokenizer")
         least = self.tokens if is_counted else self.tokens * 3 // 4
-        return least > largest and self.tokens * 2 > window
+        return least > largest + (self.reserve_tokens or 0) and self.tokens * 2 > window
 
     def __str__(self) -> str:
         """For people: `~4,000 tokens (projected); free: ~1,200 of 8,192 (projected), 2 chats wait`."""

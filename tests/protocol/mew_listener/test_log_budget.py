@@ -30,6 +30,11 @@ def test_a_repeated_line_is_logged_once() -> None:
     assert [budget.filter(record("the same")) for _ in range(5)] == [True] + [False] * 4
 
 
+def test_information_may_repeat_itself() -> None:
+    budget = LogBudget(lines=1)
+    assert [budget.filter(record("it is ready", level=logging.INFO)) for _ in range(6)] == [True] * 4 + [False] * 2
+
+
 def test_all_kinds_together_are_bounded() -> None:
     now = [0.0]
     budget = LogBudget(all_lines=5, clock=lambda: now[0])
