@@ -55,6 +55,9 @@ if TYPE_CHECKING:  # `X as X` makes a name public for type checkers
     from mew_protocol.payloads.participant import PinnedText as PinnedText
     from mew_protocol.payloads.participant import PrefixPart as PrefixPart
     from mew_protocol.payloads.participant import Status as Status
+    from mew_protocol.payloads.receipts import PromptCall as PromptCall
+    from mew_protocol.payloads.receipts import ReadReceipt as ReadReceipt
+    from mew_protocol.payloads.receipts import ReceiptEvent as ReceiptEvent
     from mew_protocol.status_word import StatusWord as StatusWord
     from mew_settings.model_facts import ModelFacts as ModelFacts
     from mew_settings.model_facts import ModelPrice as ModelPrice
@@ -135,6 +138,7 @@ if TYPE_CHECKING:  # `X as X` makes a name public for type checkers
     from mew_agent.participant.answers.builder import Thinking as Thinking
     from mew_agent.participant.answers.builder import ToolCalled as ToolCalled
     from mew_agent.participant.answers.builder import Writing as Writing
+    from mew_agent.participant.client import Credentials as Credentials
     from mew_agent.participant.events import ChatReceived as ChatReceived
     from mew_agent.participant.events import ContextReported as ContextReported
     from mew_agent.participant.events import PeerJoined as PeerJoined
@@ -152,6 +156,7 @@ if TYPE_CHECKING:  # `X as X` makes a name public for type checkers
     from mew_agent.participant.peers import Peer as Peer
     from mew_agent.participant.peers import PeerContext as PeerContext
     from mew_agent.participant.peers import Peers as Peers
+    from mew_agent.participant.receipts import SentChat as SentChat
     from mew_agent.program import run as run
     from mew_agent.settings import CompactionSettings as CompactionSettings
     from mew_agent.settings import LoopLimits as LoopLimits
@@ -195,7 +200,9 @@ _NAMES_OF = {
     "mew_agent.model.openai_client": "OpenAIModel",
     "mew_agent.tools.resources": "Resource",
     "mew_agent.tools.functions": "Tool",
+    "mew_agent.participant.client": "Credentials",
     "mew_agent.participant.participant": "Participant",
+    "mew_agent.participant.receipts": "SentChat",
     "mew_agent.participant.peers": "Peer PeerContext Peers",
     "mew_agent.program": "run",
     "mew_agent.conversation.events": (
@@ -219,6 +226,7 @@ _NAMES_OF = {
     "mew_protocol.payloads.fit": "Fit",
     "mew_protocol.status_word": "StatusWord",
     "mew_protocol.payloads.participant": "CompactDone PinnedText PrefixPart Status",
+    "mew_protocol.payloads.receipts": "PromptCall ReadReceipt ReceiptEvent",
 }
 _HOMES = {name: home for home, names in _NAMES_OF.items() for name in names.split()}
 

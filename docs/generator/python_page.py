@@ -14,7 +14,10 @@ Import everything on this page from `mew_agent`. For programs to start from, see
 """
 
 HEADINGS = {
-    "Participants": ("mew_agent.participant.participant", "mew_agent.participant.peers", "mew_agent.program"),
+    "Participants": (
+        *("mew_agent.participant.participant", "mew_agent.participant.peers", "mew_agent.program"),
+        *("mew_agent.participant.client", "mew_agent.participant.receipts", "mew_protocol.payloads.receipts"),
+    ),
     "Tools and resources": ("mew_agent.tools", "mew_agent.participant"),
     "Spaces": ("mew_agent.cli.programs.space",),
     "Agents": ("mew_agent.agent", "mew_agent.config", "mew_agent.conversation", "mew_agent.settings", "mew_settings"),

@@ -58,7 +58,8 @@ class AgentReceipts(ReceiptSource):
         except StoreUnusable as error:
             logger.warning("followers of receipts not loaded: %s", error)
             return
-        self._follows.update({(one.key, one.follower): one.told for one in stored})
+        for one in stored:
+            self._follows.put(one)
 
     async def receipt(self, key: MessageKey) -> ReadReceipt:
         """See `ReceiptSource`."""

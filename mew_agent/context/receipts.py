@@ -4,9 +4,10 @@ Owns what is kept of each message: when it entered the history, the first prompt
 ended. Does not know history, summaries or time.
 """
 
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from mew_protocol.payloads.receipts import InContext, PromptCall
 
@@ -95,6 +96,64 @@ class Follow:
     key: MessageKey
     follower: str
     told: str = ""
+
+    @property
+    def waits_for(self) -> "Cause | None":
+        """What else than news of its message changes the receipt: a prompt until it is read, then the context."""
+        if " " in self.told:
+            return "context"
+        return None if self.told in FINAL_STATES else "read"
+
+
+Cause = Literal["read", "context"] | MessageKey
+"""What changed: a model read a prompt, the context was cut or restored, or one message."""
+
+FINAL_STATES: Final = ("refused", "cancelled")
+"""The states of a message that no prompt will hold."""
+
+
+class Follows:
+    """The newest followers of messages, found by message and by what they wait for."""
+
+    def __init__(self, limit: int = MAX_FOLLOWS) -> None:
+        self._limit = limit
+        self._all: OrderedDict[tuple[MessageKey, str], Follow] = OrderedDict()
+        self._of: dict[Cause, dict[tuple[MessageKey, str], None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def put(self, follow: Follow) -> None:
+        """Add a follower as the newest, or replace what it was told. Above the limit the oldest goes."""
+        place = (follow.key, follow.follower)
+        self._drop(place)
+        self._all[place] = follow
+        for cause in _causes_of(follow):
+            self._of.setdefault(cause, {})[place] = None
+        if len(self._all) > self._limit:
+            self._drop(next(iter(self._all)))
+
+    def due(self, causes: Iterable[Cause]) -> list[Follow]:
+        """Return the followers that one of these causes may concern, each once."""
+        places = dict.fromkeys(place for cause in causes for place in self._of.get(cause, ()))
+        return [self._all[place] for place in places]
+
+    def find(self, key: MessageKey, follower: str) -> Follow | None:
+        """Return what a follower of a message was told; None if it does not follow it."""
+        return self._all.get((key, follower))
+
+    def _drop(self, place: tuple[MessageKey, str]) -> None:
+        known = self._all.pop(place, None)
+        for cause in () if known is None else _causes_of(known):
+            del self._of[cause][place]
+            if not self._of[cause]:
+                del self._of[cause]
+
+
+def _causes_of(follow: Follow) -> Iterator[Cause]:
+    yield follow.key
+    if (cause := follow.waits_for) is not None:
+        yield cause
 
 
 @dataclass(frozen=True, slots=True)

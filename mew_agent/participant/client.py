@@ -26,7 +26,7 @@ from mew_protocol.errors import (
     UNAUTHORIZED,
     DecodeError,
 )
-from mew_protocol.ids import GATEWAY
+from mew_protocol.ids import GATEWAY, Position
 from mew_protocol.join import JOIN_BY_FRAME, JOIN_HEADER, DeliveryRequest, join_frame
 from mew_protocol.kinds import SYSTEM_ERROR, SYSTEM_PRESENCE_BATCH, SYSTEM_WELCOME
 from pydantic_core import to_json
@@ -226,9 +226,10 @@ class Client:
         if failures:
             raise failures[0]
 
-    async def send(self, envelope: Envelope, *, wait_seconds: float = SEND_TIMEOUT_SECONDS) -> None:
+    async def send(self, envelope: Envelope, *, wait_seconds: float = SEND_TIMEOUT_SECONDS) -> Position | None:
         """Send an envelope and wait until the gateway has accepted it.
 
+        Returns the position at which the gateway stored it; None if the gateway numbers nothing, or not this envelope.
         It is sent again under the same id after a lost connection, and members get it once. Raises `NotConnected` if it
         was never written within `wait_seconds`, `NotConfirmed` if the gateway may or may not have it, `NotAccepted` if
         the gateway refused it, and `TooLarge` if it exceeds the protocol's or the gateway's limit.
@@ -242,7 +243,7 @@ class Client:
                 attempt = 0
                 while await self._write(sent):
                     if self.delivery.position is None or envelope.kind in UNCONFIRMED_KINDS:
-                        return
+                        return None
                     await sent.done.wait()
                     if not isinstance(sent.error, NotAccepted) or sent.error.error != NOT_STORED:
                         break
@@ -253,7 +254,7 @@ class Client:
                 if sent.error is not None:
                     raise sent.error
                 if sent.is_accepted:
-                    return
+                    return sent.position
             if sent.is_written:
                 raise NotConfirmed(envelope, self._last_cause)
             raise NotConnected(self.credentials.gateway, self._last_cause)

@@ -44,6 +44,8 @@ class OutgoingEnvelope:
     done: anyio.Event = field(default_factory=anyio.Event)
     is_accepted: bool = False
     error: MewAgentError | None = None
+    position: Position | None = None
+    """Where the gateway stored it; None while that is not known."""
     is_written: bool = False
     """Whether it was handed to a connection, so that the gateway may have it."""
     refusals_for_size: int = 0
@@ -232,7 +234,7 @@ class Delivery:
                 return Arrival.SKIP
             self.position = Position(reached.epoch, number)
         if envelope.sender == self._participant:
-            self._decide(envelope.id, None)
+            self._decide(envelope.id, None, self.position if isinstance(number, int) else None)
         if envelope.kind == STREAM_CLOSE:
             self.frames.close(str(envelope.body.get("stream_id")))
         past = self._past_ends
@@ -259,7 +261,7 @@ class Delivery:
         if envelope.kind != SYSTEM_RECEIPT:
             return Arrival.PASS_ON
         for envelope_id in envelope.correlation_ids:
-            self._decide(envelope_id, None)
+            self._decide(envelope_id, None, Position.parse(str(envelope.body.get("position"))))
         match envelope.body.get("status"):
             case "gap":
                 return Arrival.PASS_ON
@@ -269,8 +271,8 @@ class Delivery:
             case _:
                 return Arrival.SKIP
 
-    def _decide(self, envelope_id: str, error: MewAgentError | None) -> None:
+    def _decide(self, envelope_id: str, error: MewAgentError | None, position: Position | None = None) -> None:
         sent = self._outgoing.get(envelope_id)
         if sent is not None:
-            sent.error, sent.is_accepted = error, error is None
+            sent.error, sent.is_accepted, sent.position = error, error is None, position
             sent.done.set()

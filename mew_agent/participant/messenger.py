@@ -22,7 +22,7 @@ from mew_protocol.bounded_dict import BoundedDict
 from mew_protocol.capability import CapabilitySet
 from mew_protocol.envelope import Draft, Envelope, wire_timestamp
 from mew_protocol.errors import PayloadError
-from mew_protocol.ids import GATEWAY, GATEWAY_IDS
+from mew_protocol.ids import GATEWAY, GATEWAY_IDS, Position
 from mew_protocol.payloads import read_payload
 from mew_protocol.payloads.base import Payload
 from mew_protocol.payloads.capability import Ended, EndedRights
@@ -426,8 +426,11 @@ class Messenger:
 
     async def send_envelope(
         self, envelope: Envelope, *, wait_seconds: float = SEND_TIMEOUT_SECONDS, confirm: bool = True
-    ) -> None:
-        """Send an envelope made by `draft`. Raises the errors of `Participant.send`."""
+    ) -> Position | None:
+        """Send an envelope made by `draft`. Raises the errors of `Participant.send`.
+
+        Returns the position at which the gateway stored it; None if the gateway did not name one.
+        """
         if not self.capabilities.allows(envelope):
             raise NotPermitted(self.id, envelope.kind)
         if envelope.kind not in kinds.ALLOWED_WHILE_PAUSED:
@@ -435,7 +438,10 @@ class Messenger:
         if envelope.kind == kinds.CHAT:
             self.answered_chats.update(dict.fromkeys(envelope.correlation_ids))
         client = self.session.client
-        await (client.send if confirm else client.send_unconfirmed)(envelope, wait_seconds=wait_seconds)
+        if confirm:
+            return await client.send(envelope, wait_seconds=wait_seconds)
+        await client.send_unconfirmed(envelope, wait_seconds=wait_seconds)
+        return None
 
     async def refuse_chat(self, chat: Envelope, problem: str, code: str | None = None, fit: Fit | None = None) -> None:
         """Tell the sender of a chat that no answer follows, and why; `code` and `fit` as in `Acknowledge`."""

@@ -579,10 +579,12 @@ class Participant(PeerControls, Subscriptions, Hooks):
         `urgent` asks an agent to read it before the next step of the answer that it works on, if its settings allow
         that. `await sent.read()` waits until the model of every addressee has read it.
         """
-        sent = await self.send(
-            kinds.CHAT, {"text": text, **({"urgent": True} if urgent else {})}, to=to, correlation_id=correlation_id
-        )
-        return SentChat.tracked(sent, self.sent_receipts.track(sent.id), partial(self.receipts, follow=True))
+        payload = {"text": text, **({"urgent": True} if urgent else {})}
+        addressees = (to,) if isinstance(to, str) else tuple(to)
+        envelope = self.messenger.draft(kinds.CHAT, payload, to=addressees, correlation_id=correlation_id)
+        state = self.sent_receipts.track(envelope.id)  # a receipt may arrive before the echo
+        position = await self.messenger.send_envelope(envelope)
+        return SentChat.tracked(envelope, position, state, partial(self.receipts, follow=True))
 
     async def ask(
         self,

@@ -7,17 +7,18 @@ which messages its model has read, and the tracking of our own messages. Does no
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import anyio
 from mew_protocol import kinds
 from mew_protocol.bounded_dict import BoundedDict
 from mew_protocol.envelope import Envelope
+from mew_protocol.ids import Position
 from mew_protocol.payloads.chat import Acknowledge, chat_refusal_in
 from mew_protocol.payloads.receipts import InContext, PromptCall, ReadReceipt, ReadReceipts, RequestReceipts
 from pydantic import PrivateAttr, ValidationError
 
-from mew_agent.context.receipts import MAX_FOLLOWS, MessageKey
+from mew_agent.context.receipts import Cause, Follow, Follows, MessageKey
 from mew_agent.errors import ChatRefused, GatewayError, NotPermitted, PeerTimeout
 from mew_agent.participant.dispatcher import Subscriber
 from mew_agent.participant.messenger import Messenger
@@ -30,10 +31,6 @@ MAX_TRACKED: Final = 1_000
 """How many of our own messages are tracked."""
 
 
-Cause = Literal["read", "context"] | MessageKey
-"""What changed: a model read a prompt, the context was cut or restored, or one message."""
-
-
 class ReceiptSource:
     """Answers for the messages that a participant received, and tells followers of changes.
 
@@ -43,8 +40,7 @@ class ReceiptSource:
 
     def __init__(self, messenger: Messenger) -> None:
         self._messenger = messenger
-        self._follows: BoundedDict[tuple[MessageKey, str], str] = BoundedDict(MAX_FOLLOWS)
-        """What each follower of a message was told last."""
+        self._follows = Follows()
         self._causes: set[Cause] = set()
         self._is_telling = False
         self._read: BoundedDict[str, PromptCall] = BoundedDict(MAX_REPORTED)
@@ -113,21 +109,21 @@ class ReceiptSource:
 
     async def keep_told(self, key: MessageKey, follower: str, told: str) -> None:
         """Remember what a follower was told."""
-        self._follows[key, follower] = told
+        self._follows.put(Follow(key, follower, told))
 
     async def _tell(self) -> None:
         """Send what changed until nothing more does."""
         try:
             while self._causes:
                 causes, self._causes = self._causes, set()
-                for (key, follower), told in tuple(self._follows.items()):
-                    is_due = key in causes or ("context" if _is_read(told) else "read") in causes
-                    if is_due and (key, follower) in self._follows:
-                        await self._tell_one(key, follower, told)
+                for due in self._follows.due(causes):
+                    if (follow := self._follows.find(due.key, due.follower)) is not None:
+                        await self._tell_one(follow)
         finally:
             self._is_telling = False
 
-    async def _tell_one(self, key: MessageKey, follower: str, told: str) -> None:
+    async def _tell_one(self, follow: Follow) -> None:
+        key, follower, told = follow.key, follow.follower, follow.told
         receipt = await self.receipt(key)
         if (now := _told(receipt)) == told:
             return
@@ -146,10 +142,6 @@ class ReceiptSource:
 def _told(receipt: ReadReceipt) -> str:
     """Return what a follower knows with this receipt: its state, and the form in context if a model has read it."""
     return receipt.state if receipt.call is None else f"{receipt.state} {receipt.in_context}"
-
-
-def _is_read(told: str) -> bool:
-    return " " in told
 
 
 def _status(receipt: ReadReceipt, told: str) -> str:
@@ -196,27 +188,40 @@ class SentChat(Envelope):
     """A chat that we sent, and what became of it.
 
     `await sent.read()` waits until every addressee has read it; `receipt` and `receipts` are the newest receipts.
+    Until an addressee has said anything its state is `stored`: the gateway has the chat.
     """
 
     _state: _Sent = PrivateAttr(default_factory=_Sent)
     _ask: Any = PrivateAttr(default=None)
+    _position: Position | None = PrivateAttr(default=None)
 
     @classmethod
-    def tracked(cls, envelope: Envelope, state: _Sent, ask: Any) -> "SentChat":
-        """Return a sent envelope with its receipts. `ask` requests them from a participant and follows them."""
+    def tracked(cls, envelope: Envelope, position: Position | None, state: _Sent, ask: Any) -> "SentChat":
+        """Return a sent envelope with its position and its receipts.
+
+        `ask` requests them from a participant and follows them.
+        """
         sent = cls.model_validate(envelope.as_dict(), by_alias=True, by_name=False)
-        sent._state, sent._ask = state, ask
+        sent._state, sent._ask, sent._position = state, ask, position
         return sent
 
     @property
+    def position(self) -> str | None:
+        """Where the gateway stored it in the space, as `EPOCH-SEQUENCE`; None if the gateway numbers nothing."""
+        return None if self._position is None else str(self._position)
+
+    @property
     def receipts(self) -> Mapping[str, ReadReceipt]:
-        """The newest receipt of each addressee that has sent one."""
-        return self._state.receipts
+        """The newest receipt of each addressee: its own, or that the gateway has stored the chat."""
+        return {**{name: self._stored(name) for name in self.addressees}, **self._state.receipts}
 
     @property
     def receipt(self) -> ReadReceipt | None:
-        """The newest receipt of the only addressee; None before `read`, or with several addressees."""
-        return self._state.receipts.get(self.addressees[0]) if len(self.addressees) == 1 else None
+        """The newest receipt of the only addressee; None if there are several, or none."""
+        return self.receipts[self.addressees[0]] if len(self.addressees) == 1 else None
+
+    def _stored(self, participant: str) -> ReadReceipt:
+        return stored_receipt(self, participant, self.position)
 
     async def read(self, *, timeout_seconds: float = 300.0) -> Mapping[str, ReadReceipt]:
         """Wait until a model of every addressee has read the chat. Returns the receipts by participant.
@@ -232,7 +237,7 @@ class SentChat(Envelope):
             while (waiting := self._unread()) is not None:
                 self._state.changed = anyio.Event()
                 await self._state.changed.wait()
-            return self._state.receipts
+            return self.receipts
         assert waiting is not None
         known = self._state.receipts.get(waiting)
         raise PeerTimeout(waiting, self.kind, timeout_seconds, "" if known is None else str(known))
@@ -249,6 +254,21 @@ class SentChat(Envelope):
             if known is None or not (known.is_read or known.state == "answered"):
                 return peer
         return None
+
+
+def stored_receipt(message: Envelope, participant: str, position: str | None, reason: str | None = None) -> ReadReceipt:
+    """Return what the gateway alone knows of a message for a participant. `reason`: why nothing else is known."""
+    return ReadReceipt(
+        id=message.id,
+        participant=participant,
+        sender=message.sender,
+        state="stored",
+        in_context="unknown",
+        basis="gateway",
+        position=position,
+        at=message.ts,
+        reason=reason,
+    )
 
 
 def _receipts_in(envelope: Envelope) -> tuple[ReadReceipt, ...]:

@@ -23,7 +23,7 @@ STORES = {"MemoryStore", "SqliteStore", "Store"}
 
 INTERNAL = {
     *("AgentAnswers", "Draft", "ExternalContext", "Fraction", "Hooks", "Listeners", "Messenger", "PeerChanges"),
-    *("Credentials", "SentChat", "TokenizerSettings"),
+    "TokenizerSettings",
 }
 """Classes in members that only the package itself uses."""
 
@@ -77,7 +77,8 @@ def test_every_class_that_a_public_class_uses_is_public() -> None:
 def internal_classes(found: type) -> set[str]:
     """The classes of ours that a public class uses and that are not public."""
     methods = [value.fget if isinstance(value, property) else value for value in vars(found).values()]
-    hints = [get_type_hints(one) for one in methods if inspect.isfunction(one) and not one.__name__.startswith("_")]
+    ours = [one for one in methods if inspect.isfunction(one) and one.__module__.startswith("mew_")]
+    hints = [get_type_hints(one) for one in ours if not one.__name__.startswith("_")]
     fields = {key: value for key, value in get_type_hints(found).items() if not key.startswith("_")}
     named = {one for hint in (fields, *hints) for value in hint.values() for one in classes_in(value)}
     return {one.__name__ for one in named if one.__module__.startswith("mew_")} - set(NAMES) - INTERNAL

@@ -236,7 +236,9 @@ class GatewayApi:
 
     def messages(self, since: str | None = None) -> dict[str, Any]:
         """Return a page of messages after `since`, the last page's `next`: `messages`, `next`, `complete`, `more`."""
-        place = f"&since={_quoted(since)}" if since is not None else ""
+        return self._page("" if since is None else f"&since={_quoted(since)}")
+
+    def _page(self, place: str) -> dict[str, Any]:
         return self._object("GET", f"{self._messages}&limit={PAGE_MESSAGES}{place}")
 
     def pages(self, since: str | None = None) -> Iterator[dict[str, Any]]:
@@ -245,6 +247,16 @@ class GatewayApi:
             page = self.messages(since)
             yield page
             since = str(page["next"])
+            if not page.get("more"):
+                return
+
+    def pages_back(self) -> Iterator[dict[str, Any]]:
+        """Yield the pages of stored messages without statuses, the newest page first; each page is oldest first."""
+        before = "newest"
+        while True:
+            page = self._page(f"&before={_quoted(before)}")
+            yield page
+            before = str(page["next"])
             if not page.get("more"):
                 return
 

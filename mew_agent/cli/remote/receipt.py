@@ -5,11 +5,13 @@ Owns how a message is found in the space's history, which participants are asked
 
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import repeat
 from typing import Annotated, Any, Final
 
 import typer
 from mew_board import words
 from mew_protocol import kinds
+from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.participant import Board
 from mew_protocol.payloads.receipts import ReadReceipt, ReadReceipts, RequestReceipts
 
@@ -21,6 +23,7 @@ from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.cli.remote.request import STATUS_SECONDS, ParticipantOffline, RequestRefused, TargetedRequest
 from mew_agent.cli.remote.session import find_gateway
 from mew_agent.errors import ConfigError, PeerError
+from mew_agent.participant.receipts import stored_receipt
 
 MIN_ID_CHARS: Final = 4
 """How much of an id is enough to name a message."""
@@ -53,32 +56,31 @@ def receipt(
     read it.
     """
     api = find_gateway(connection)
-    found = _find(api, message)
+    found, position = _find(api, message)
     receipts = []
     for name in _receivers(api.board(), found):
         request = TargetedRequest(target=name, timeout=timeout, as_json=as_json, connection=connection)
-        receipts.append(_receipt_of(request, found))
+        receipts.append(_receipt_of(request, found, position))
     if as_json:
         terminal.print_json([one.model_dump(mode="json", exclude_none=True) for one in receipts])
     else:
-        terminal.print_lines(_lines(found, receipts))
+        terminal.print_lines(_lines(found, position, receipts))
     return ExitCode.DONE if any(one.is_read for one in receipts) else ExitCode.SKIPPED
 
 
-def _find(api: GatewayApi, message: str) -> dict[str, Any]:
-    """Return the newest stored message whose id begins like this. Raises `ConfigError`."""
+def _find(api: GatewayApi, message: str) -> tuple[dict[str, Any], str | None]:
+    """Return the newest stored message whose id begins like this, and its position. Raises `ConfigError`.
+
+    Reads the history from its end, and no further than the page that has the message.
+    """
     if len(message) < MIN_ID_CHARS:
         raise ConfigError("ID", f"'{message}' is too short", f"at least {MIN_ID_CHARS} characters of an id")
-    found: dict[str, dict[str, Any]] = {}
-    for page in api.pages():
-        found |= {str(one.get("id")): one for one in page["messages"] if str(one.get("id")).startswith(message)}
-    if message in found:
-        return found[message]
-    if len(found) > 1:
-        raise ConfigError("ID", f"'{message}' is the beginning of {len(found)} ids", "more characters of one of them")
-    if not found:
-        raise ConfigError("ID", f"no message '{message}' in the history", "an id that `mew history --json` prints")
-    return next(iter(found.values()))
+    for page in api.pages_back():
+        places = page.get("positions") or repeat(None)
+        for found, place in reversed(list(zip(page["messages"], places, strict=False))):
+            if str(found.get("id")).startswith(message):
+                return found, place
+    raise ConfigError("ID", f"no message '{message}' in the history", "an id that `mew history --json` prints")
 
 
 def _receivers(board: Board, message: dict[str, Any]) -> tuple[str, ...]:
@@ -89,33 +91,26 @@ def _receivers(board: Board, message: dict[str, Any]) -> tuple[str, ...]:
     return tuple(name for name in reporting if name != message.get("from"))
 
 
-def _receipt_of(request: TargetedRequest, message: dict[str, Any]) -> ReadReceipt:
+def _receipt_of(request: TargetedRequest, message: dict[str, Any], position: str | None) -> ReadReceipt:
     """Ask one participant. Without an answer, the receipt says what the gateway knows: the message is stored."""
     payload = RequestReceipts(ids=(str(message["id"]),), sender=str(message.get("from")))
     problem = "it sent no receipt"
     try:
         answer = ask(request, payload, kinds.PARTICIPANT_REQUEST_RECEIPTS, ReadReceipts)
         with suppress(IndexError):
-            return answer.receipts[0]
+            return answer.receipts[0].model_copy(update={"position": position})
     except (ParticipantOffline, RequestRefused, PeerError) as error:
         problem = str(error)
-    return ReadReceipt(
-        id=str(message["id"]),
-        participant=request.target,
-        sender=message.get("from"),
-        state="stored",
-        in_context="unknown",
-        basis="gateway",
-        at=message.get("ts"),
-        reason=problem,
-    )
+    return stored_receipt(Envelope.model_validate(message), request.target, position, problem)
 
 
-def _lines(message: dict[str, Any], receipts: list[ReadReceipt]) -> Iterator[str]:
+def _lines(message: dict[str, Any], position: str | None, receipts: list[ReadReceipt]) -> Iterator[str]:
     body = message.get("payload") or {}
     text = " ".join(str(body.get("text") or body.get("method") or message.get("kind")).split())
     shown = text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}..."
     yield words.clean(f"{message['id']}  {message.get('from')}: {shown}")
+    if position is not None:
+        yield f"  stored at {position}"
     if not receipts:
         yield "  it is for no agent of this space"
     for one in receipts:

@@ -278,7 +278,7 @@ class HttpApi:
         parameters=(
             _SPACE,
             Parameter("since", "The `next` of an earlier answer"),
-            Parameter("before", "Instead of `since`: the newest messages before this position, without statuses"),
+            Parameter("before", "Instead of `since`: the last messages before this position, or `newest`; no statuses"),
             Parameter("limit", "How many messages to return at most", maximum=1_000, default=100),
         ),
         is_for_owner=True,
@@ -287,7 +287,8 @@ class HttpApi:
         """Read the messages after or before a position, as the participant that the token belongs to."""
         history, limit = call.space.log, call.number("limit")
         if (before := call.text("before")) is not None:
-            place = Position.parse(before)
+            is_newest, end = before == "newest", history.position
+            place = Position(end.epoch, end.sequence + 1) if is_newest else Position.parse(before)
             if place is None or place.epoch != history.epoch or place.sequence > history.position.sequence + 1:
                 return _message_page((), history.start, is_complete=False, has_more=False)
             earlier = newest_before(history, place.sequence, limit, max_bytes=PAGE_BYTES)
@@ -495,8 +496,9 @@ class HttpApi:
 
 def _message_page(entries: Sequence[Entry], place: Position, *, is_complete: bool, has_more: bool) -> bytes:
     # Stored envelopes are JSON already: joining them costs nothing, parsing a thousand would block the loop.
-    return b'{"messages":[%s],"next":"%s","complete":%s,"more":%s}' % (
+    return b'{"messages":[%s],"positions":[%s],"next":"%s","complete":%s,"more":%s}' % (
         b",".join(entry.data for entry in entries),
+        b",".join(b'"%s"' % str(Position(place.epoch, entry.sequence)).encode() for entry in entries),
         str(place).encode(),
         b"true" if is_complete else b"false",
         b"true" if has_more else b"false",

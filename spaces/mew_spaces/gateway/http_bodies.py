@@ -68,6 +68,7 @@ class AcceptedEnvelope(BaseModel):
     id: str
     status: str
     timestamp: str
+    position: str | None = Field(default=None, description="where it is stored in the space; absent if it is not")
 
 
 class MessagePage(BaseModel):
@@ -76,6 +77,7 @@ class MessagePage(BaseModel):
     model_config = ConfigDict(title="Messages")
 
     messages: list[Envelope]
+    positions: list[str] = Field(description="where each of them is stored in the space")
     next: str = Field(description="pass it as `since`, or as `before`, to continue")
     complete: bool = Field(description="false when some of the messages are no longer stored")
     more: bool = Field(description="whether more messages are available now")

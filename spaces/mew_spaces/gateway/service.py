@@ -336,7 +336,10 @@ class SpaceService:
     # Envelopes and stream frames
 
     async def post(self, sender: ParticipantId, draft: Draft) -> Receipt:
-        """Handle an envelope from HTTP, and wait for its receipt. Raises `OutcomeUnknown` if it takes too long."""
+        """Handle an envelope from HTTP, and wait for its receipt. Raises `OutcomeUnknown` if it takes too long.
+
+        The answer in the receipt names the position of an envelope that is stored.
+        """
         self.connect_virtual(sender)
         answer: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
         submission = self.receive(None, sender, draft, answer=answer)
@@ -346,7 +349,10 @@ class SpaceService:
                 raise OutcomeUnknown(
                     "the gateway does not know yet whether this envelope is stored; send it again with the same id"
                 )
-        return submission.receipt
+        receipt, sequence = submission.receipt, submission.sequence
+        if sequence is None:
+            return receipt
+        return receipt._replace(answer={"position": str(Position(self.log.epoch, sequence)), **receipt.answer})
 
     def receive(
         self,

@@ -56,6 +56,13 @@ class Submission:
     numbered: tuple[tuple[bytes, int | None], ...] = ()
     """The bytes and the number of each broadcast, in order; None is one that could not be stored."""
 
+    @property
+    def sequence(self) -> int | None:
+        """The number of the accepted envelope itself; None if it is not broadcast, or is not stored."""
+        sent = (one.envelope for one in self.receipt.effects if isinstance(one, Broadcast))
+        numbers = zip(sent, self.numbered, strict=False)
+        return next((number for one, (_, number) in numbers if one is self.receipt.accepted), None)
+
     def resolve(self, receipt: Receipt) -> None:
         """Set the receipt."""
         self.receipt = receipt

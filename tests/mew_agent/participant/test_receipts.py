@@ -5,6 +5,7 @@ from collections.abc import Callable
 import anyio
 
 from mew_agent import Participant
+from mew_agent.context.receipts import Follow, Follows, MessageKey
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 Joined = Callable[..., Participant]
@@ -29,3 +30,20 @@ async def test_a_program_reports_the_messages_that_it_read(joined: Joined) -> No
         await ada.send("participant/clear", {}, to="bob")
         await until(lambda: sent.receipts["bob"].in_context == "gone")
         assert sent.receipts["bob"].state == "in_prompt"
+
+
+def test_a_change_looks_only_at_the_followers_that_it_may_concern() -> None:
+    follows = Follows()
+    for number in range(1_000):
+        follows.put(Follow(MessageKey("ada", f"m{number}"), "ada", "answered whole"))
+    unread = Follow(MessageKey("ada", "m1000"), "bob", "queued")
+    follows.put(unread)
+    follows.put(Follow(MessageKey("ada", "m1001"), "bob", "refused"))
+    assert len(follows) == 1_000
+    assert follows.due(["read"]) == [unread]
+    assert follows.due([unread.key, "read"]) == [unread]
+    assert len(follows.due(["context"])) == 998
+    assert follows.find(MessageKey("ada", "m0"), "ada") is None
+    assert follows.due([MessageKey("ada", "m0")]) == []
+    follows.put(Follow(unread.key, "bob", "in_prompt whole"))
+    assert follows.due(["read"]) == []

@@ -76,8 +76,10 @@ async def test_a_posted_message_reaches_every_member(gateway: RunningGateway, ht
             json={"kind": "chat", "payload": {"text": "hi"}, "correlation_id": "7"},
         )
         received = await ada.next()
+        position = str(gateway.service.log.position)
     assert answer.status_code == 200
-    assert answer.json() == {"id": received["id"], "status": "accepted", "timestamp": received["ts"]}
+    expected = {"id": received["id"], "status": "accepted", "timestamp": received["ts"], "position": position}
+    assert answer.json() == expected
     assert (received["from"], received["payload"], received["correlation_id"]) == ("bob", {"text": "hi"}, ["7"])
 
 
@@ -308,10 +310,13 @@ async def test_messages_can_be_polled_from_a_position(gateway: RunningGateway, h
     assert (first["messages"], first["complete"], first["more"]) == (["one", "two"], True, True)
     rest = await poll(since=first["next"])
     assert (rest["messages"], rest["complete"], rest["more"]) == (["three"], True, False)
-    assert await poll(since=rest["next"]) == {**rest, "messages": []}
+    assert rest["positions"] == [rest["next"]]
+    assert await poll(since=rest["next"]) == {**rest, "messages": [], "positions": []}
     for since in ("other-1", "garbage", f"{start.split('-')[0]}-999"):
         gone = await poll(since=since)
         assert (gone["messages"], gone["complete"]) == (["one", "two", "three"], False)
+    last = await poll(before="newest", limit=1)
+    assert (last["messages"], last["positions"]) == (["three"], rest["positions"])
     newest = await poll(before=rest["next"], limit=1)
     assert (newest["messages"], newest["complete"], newest["more"]) == (["two"], True, True)
     oldest = await poll(before=newest["next"])
