@@ -13,10 +13,14 @@ Import everything on this page from `mew_agent`. For programs to start from, see
 [Write a participant in Python](../how-to/python.md).
 """
 
-HEADINGS = {
+HEADINGS: dict[str, tuple[str, ...]] = {
     "Participants": (
-        *("mew_agent.participant.participant", "mew_agent.participant.peers", "mew_agent.program"),
-        *("mew_agent.participant.client", "mew_agent.participant.receipts", "mew_protocol.payloads.receipts"),
+        "mew_agent.participant.participant",
+        "mew_agent.participant.peers",
+        "mew_agent.participant.client",
+        "mew_agent.participant.receipts",
+        "mew_protocol.payloads.receipts",
+        "mew_agent.program",
     ),
     "Tools and resources": ("mew_agent.tools", "mew_agent.participant"),
     "Spaces": ("mew_agent.cli.programs.space",),
@@ -48,7 +52,7 @@ def python_page() -> str:
 
 def _placed() -> Iterator[tuple[str, str]]:
     """Each public name with its heading. Raises `LookupError` for a name without one."""
-    for name in mew_agent.__all__:
+    for name in dir(mew_agent):
         if name.startswith("_"):
             continue
         home = _home(name)

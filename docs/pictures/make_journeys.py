@@ -93,7 +93,7 @@ def draw(title: str, columns: tuple[str, ...], steps: tuple[Step, ...]) -> str:
         here, there = at[source], at[target]
         if source == target:
             parts.append(f"<rect x='{here - 5}' y='{y - 13}' width='10' height='22' rx='3' fill='#f3c9a5'/>")
-            middle, anchor = here + 12, "start"
+            middle, anchor = here + 12.0, "start"
         else:
             end = there - 4 if there > here else there + 4
             parts.append(f"<line x1='{here}' y1='{y}' x2='{end}' y2='{y}' stroke='#44525f' marker-end='url(#head)'/>")
