@@ -23,10 +23,11 @@ from mew_listener.freed_memory import PAUSE_SECONDS
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
 
+from mew_agent.errors import MewAgentError, NotAccepted, NotConnected
 from mew_agent.participant.participant import Participant
 from tests.faults.fuzz_attack import AttackPlan, run_attack
 from tests.faults.fuzz_inputs import SPACE_ID, token_of
-from tests.faults.fuzz_servers import FuzzedSpace, Server, run_command
+from tests.faults.fuzz_servers import AGENT, FuzzedSpace, Server, run_command
 from tests.faults.processes import ProgramProcess
 from tests.support.ports import unused_ports
 from tests.support.waiting import PATIENCE_SECONDS
@@ -89,6 +90,8 @@ class FuzzReport:
     """How many honest proposals were listed unchanged until they were withdrawn."""
     posts: int = 0
     tool_pages: int = 0
+    absences: int = 0
+    """How often an agent could not be asked for receipts, because it or the asker joined again."""
     reconnects: int = 0
     """How often the two members joined again: their connection was lost, or this process was too late."""
     lag_seconds: float = 0.0
@@ -118,7 +121,7 @@ class FuzzReport:
         lines.append(
             f"  {self.witnessed:,} chats of the witness arrived, {self.proposals:,} proposals stayed as they were, "
             f"{self.posts:,} posts reached the webhook, {self.tool_pages:,} pages of tools were offered, "
-            f"members reconnected {self.reconnects} times"
+            f"{self.absences} requests for receipts found nobody, members reconnected {self.reconnects} times"
         )
         return "\n".join(lines)
 
@@ -188,7 +191,14 @@ class FuzzRun:
                 async with self._people(witness, usual):
                     await self._attack()
                     with anyio.fail_after(PATIENCE_SECONDS):
-                        while not (report.posts and report.proposals and report.reads["mew"]):
+                        while not all(
+                            (
+                                report.posts,
+                                report.proposals,
+                                report.reads["mew"],
+                                report.reads[AGENT] or not self._plan.whole,
+                            )
+                        ):
                             await anyio.sleep(0.01)
                 report.seconds = anyio.current_time() - started
                 await witness.chat("the last one")
@@ -295,6 +305,8 @@ class FuzzRun:
                 tasks.start_soon(self._read, server)
             tasks.start_soon(self._talk, witness)
             tasks.start_soon(self._propose, witness)
+            if self._plan.whole:
+                tasks.start_soon(self._ask_for_receipts, witness)
             tasks.start_soon(self._run_commands, usual)
             tasks.start_soon(self._note_own_lag)
             yield
@@ -324,6 +336,24 @@ class FuzzRun:
                     await anyio.sleep(0.1)
                 await witness.send(kinds.MCP_WITHDRAW, {"reason": "no longer"}, correlation_id=(proposal.id,))
                 self.report.proposals += 1
+
+    async def _ask_for_receipts(self, witness: Participant) -> None:
+        """Ask an agent for the receipt of a chat, as the sender of the chat does."""
+        sent = await witness.chat("How high is the tide?", to=AGENT)
+        while True:
+            lag, begun = self.report.lag_seconds, anyio.current_time()
+            try:
+                found = await witness.receipts(AGENT, sent.id)
+            except (NotConnected, NotAccepted):  # it or we join again
+                self.report.absences += 1
+            except MewAgentError as error:
+                self._check(False, f"{AGENT} gave no receipt: {error!r:.300}")
+            else:
+                shown = [(one.id, one.participant, one.sender) for one in found]
+                self._check(shown == [(sent.id, AGENT, "witness")], f"{AGENT} gave other receipts", f"{found}")
+                seconds = anyio.current_time() - begun - (self.report.lag_seconds - lag)
+                self._note_read(AGENT, seconds, kinds.PARTICIPANT_REQUEST_RECEIPTS)
+            await anyio.sleep(READ_PAUSE_SECONDS)
 
     async def _list_proposals(self, http: httpx2.AsyncClient) -> list[dict[str, Any]]:
         """Read the proposals; again on another connection if the first was just closed, as browsers do."""

@@ -110,6 +110,17 @@ ENVELOPES: tuple[dict[str, Any], ...] = (
     {"kind": "participant/compact", "to": ["nobody"], "payload": {"target_tokens": 5}},
     {"kind": "participant/compact-done", "to": ["nobody"], "correlation_id": ["1"], "payload": {"freed_tokens": 5}},
     {"kind": "participant/forget", "to": ["nobody"], "payload": {"direction": "oldest", "entries": 1}},
+    {"kind": "participant/request-receipts", "to": ["coder"], "payload": {"ids": ["1", "e-1"], "follow": True}},
+    {
+        "kind": "participant/receipts",
+        "to": ["nobody"],
+        "correlation_id": ["1"],
+        "payload": {
+            "receipts": [
+                {"id": "1", "participant": "coder", "state": "answered", "in_context": "whole", "basis": "prompt"}
+            ]
+        },
+    },
     {"kind": "system/join", "payload": {"space": "fuzz", "token": TOKEN, "participant_id": FUZZER}},
     {"kind": "system/heartbeat"},
     {

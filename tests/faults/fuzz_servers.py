@@ -39,13 +39,15 @@ _MODEL_BODIES: Final[tuple[dict[str, Any], ...]] = (
     {"model": "coder", "max_tokens": 5, "messages": [{"role": "user", "content": [{"type": "text", "text": "x"}]}]},
 )
 _PEOPLE: Final = ("witness", "listener", "server", "mcp")
-_AGENTS: Final = ("coder", "acp")
+AGENT: Final = "coder"
+_AGENTS: Final = (AGENT, "acp")
+_WAITING: Final = ("attention", "proposals")
 
 
 def space_yaml(webhook: str) -> str:
     """The space of a run: people, agents, and participants that send what they should not."""
     kinds = ("chat", "mcp/*", "reasoning/*", "stream/*", "capability/*", "space/invite", "space/kick", "system/*")
-    controls = ("status", "request-status", "compact", "compact-done", "forget")
+    controls = ("status", "request-status", "compact", "compact-done", "forget", "request-receipts", "receipts")
     fuzzed = [{"kind": kind} for kind in (*kinds, *(f"participant/{one}" for one in controls))]
     everything = [{"kind": "*"}]
     return json.dumps(
@@ -133,7 +135,7 @@ class FuzzedSpace:
     async def start(self) -> None:
         """Start them all, and wait until each answers a person."""
         await self.gateway.start()
-        reads = ("participants", "spaces/fuzz/context", "spaces/fuzz/attention", "spaces/fuzz/proposals", "metrics")
+        reads = ("participants", "metrics", *(f"spaces/fuzz/{one}" for one in ("context", "view", *_WAITING)))
         more = ("participants/witness/messages?space=fuzz&limit=1000", "health", "dashboard")
         self.servers.append(
             Server(
@@ -145,7 +147,8 @@ class FuzzedSpace:
                     (
                         *(f"/participants/{FUZZERS[0]}/messages?space=fuzz", "/spaces/fuzz/context", "/health"),
                         *(f"/participants/{FUZZERS[0]}/messages?limit=-1&since=x", "/spaces/fuzz/events?since=%00"),
-                        *("/openapi.json", "/metrics", "/spaces/fuzz/attention", "/spaces/fuzz/proposals", "/"),
+                        *("/openapi.json", "/metrics", "/spaces/fuzz/view", "/"),
+                        *(f"/spaces/fuzz/{one}" for one in _WAITING),
                     ),
                 ),
                 [("GET", f"/{path}", None) for path in (*reads, *more)],
@@ -171,12 +174,12 @@ class FuzzedSpace:
         self._mew("a2a", *("serve", "a2a", "--port", str(a2a), "--api-key", "k-a2a"), joins_as="server")
         self._mew("mcp", *("serve", "mcp", "--http", str(mcp)), joins_as="mcp")
         agent = {
-            **self._place("coder"),
+            **self._place(AGENT),
             "OPENAI_BASE_URL": model_url,
             "OPENAI_MODEL": "rehearsal",
             "OPENAI_API_KEY": "-",
         }
-        self._start("coder", [sys.executable, str(PROGRAMS), "agent"], agent)
+        self._start(AGENT, [sys.executable, str(PROGRAMS), "agent"], agent)
         found = self._folder / "acp.json"
         words = [one for word in (sys.executable, str(PROGRAMS), "acp", str(found)) for one in ("--command", word)]
         self._mew("acp", "acp", "start", *words, joins_as="acp")

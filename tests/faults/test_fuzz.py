@@ -28,6 +28,7 @@ async def test_every_server_serves_on_under_invalid_input(tmp_path: Path) -> Non
     assert {name for name in servers if report.arrived[name] and report.reads[name]} == servers
     assert report.proposals > 0
     assert report.tool_pages > 0
+    assert report.reads["coder"] > 0, "receipts"
 
 
 async def test_a_gateway_serves_on_under_malformed_messages_of_nats(tmp_path: Path) -> None:

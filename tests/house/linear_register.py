@@ -39,7 +39,7 @@ from mew_agent.model.reply_events import Event, EventDecoder, ReplyAssembly
 from mew_agent.participant.answers.builder import AnswerBuilder
 from mew_agent.parts.meter.replies import ReplyReader
 from mew_agent.parts.openai_api.request import answer_in_background
-from mew_agent.parts.rehearsal.summaries import summarise
+from mew_agent.parts.rehearsal.summaries import _without_blocks, summarise
 from mew_agent.parts.rehearsal.tool_requests import requested_calls
 from mew_agent.parts.simple_agents.fulfiller_policy import FulfillerPolicy
 from mew_agent.parts.terminal.widgets import _CONSOLE, _MARKDOWN_CHARS, _Markdown
@@ -173,6 +173,7 @@ EXAMPLES: Final[Mapping[str, Callable[[str], object]]] = {
         b"accept-encoding", text.encode("utf-8", "replace"), ("gzip",)
     ),
     "mew_agent.agent.shared_turn.divided": lambda text: divided(text, ("a-1", "a-2")),
+    "mew_agent.parts.rehearsal.summaries._without_blocks": lambda text: _without_blocks(text, "\n"),
     "mew_agent.parts.rehearsal.tool_requests.requested_calls": lambda text: requested_calls(
         f"read_file {text}", _TOOLS
     ),
@@ -209,7 +210,6 @@ _OPERATOR: Final = "reads what the operator or the code wrote"
 _ONE_READ: Final = "gets the bytes of one read, which are bounded"
 
 EXCUSED: Final[Mapping[str, str]] = {
-    "mew_agent.parts.rehearsal.summaries._without_blocks": _PART,
     "mew_protocol.visible._word": _PART,
     "mew_agent.agent.inbox.Inbox.mark_cancelled": _WHOLE,
     "mew_agent.cli.space.init._person": _OPERATOR,

@@ -13,7 +13,6 @@ import sqlite3
 import struct
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from glob import escape
 from itertools import chain, count
 from os import write
 from pathlib import Path
@@ -94,15 +93,22 @@ class SqliteLog(SpaceLog):
         self._stored_through = opened.entries[-1].sequence if opened.entries else 0
         self._tail_lock = Lock()  # held while a tail file is written or changed, never during a transaction
         self._tail: TailFile | None = None
-        self._moving = sorted(path.parent.glob(f"{escape(self._tail_name)}*"), key=_number_of)
-        self._tails = _number_of(self._moving[-1]) if self._moving else 0
+        self._moving: list[Path] = []
         self._unmoved: list[Batch] = []
         try:
+            self._moving = self._earlier_tails()
+            self._tails = _number_of(self._moving[-1]) if self._moving else 0
             self._restore_all(opened)
             self._move()
         except (sqlite3.Error, OSError) as error:
             self._release()
             raise NotStored(f"{path}: {error}") from error
+
+    def _earlier_tails(self) -> list[Path]:
+        """Return the tail files of an earlier run, oldest first. Raises `OSError`."""
+        # `glob` finds nothing in a folder that cannot be read: the newest entries would be missing without a word.
+        tails = (one for one in self.path.parent.iterdir() if one.name.startswith(self._tail_name))
+        return sorted((one for one in tails if one.suffix[1:].isdecimal()), key=_number_of)
 
     def _restore_all(self, opened: "_OpenedFile") -> None:
         """Begin with the database and the tail files of an earlier run."""

@@ -1,5 +1,6 @@
 """The contract of a space's log, held by each implementation, and what only the stored one promises."""
 
+import errno
 import os
 import signal
 import sqlite3
@@ -311,6 +312,39 @@ def test_a_tail_is_read_up_to_its_first_damaged_record(tmp_path: Path, damage: b
     again = SqliteLog(tmp_path / "other", bounds=ROOMY)
     assert texts(again.last(9)) == ["a", "b", "c"]
     again.close()
+
+
+def test_a_folder_that_cannot_be_listed_opens_no_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = SqliteLog(tmp_path / "log", bounds=ROOMY)
+    append_chats(log, "a")
+    tail = next(tmp_path.glob("*-tail-*"))
+    content = tail.read_bytes()
+    log.close()
+    tail.write_bytes(content)
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    with monkeypatch.context() as patch:  # a file mode would not stop the superuser
+        patch.setattr(os, "listdir", refuse)
+        patch.setattr(os, "scandir", refuse)
+        with pytest.raises(NotStored, match=os.strerror(errno.EACCES)):
+            SqliteLog(tmp_path / "log", bounds=ROOMY)
+    again = SqliteLog(tmp_path / "log", bounds=ROOMY)  # the failed start holds no lock
+    assert texts(again.last(9)) == ["a"]
+    again.close()
+
+
+def test_a_file_named_like_a_tail_without_a_number_is_left_alone(tmp_path: Path) -> None:
+    log = SqliteLog(tmp_path / "log", bounds=ROOMY)
+    append_chats(log, "a")
+    tail = next(tmp_path.glob("*-tail-*"))
+    log.close()
+    (copy := tail.with_suffix(".backup")).write_bytes(b"x")
+    again = SqliteLog(tmp_path / "log", bounds=ROOMY)
+    assert append_chats(again, "b") == [2]
+    again.close()
+    assert copy.read_bytes() == b"x"
 
 
 def test_a_history_without_our_tables_is_set_aside(tmp_path: Path) -> None:
