@@ -1,12 +1,19 @@
 """[pure] Ids that look like another id: `аda` with a Cyrillic letter and `ada`.
 
-Owns the comparison of two ids, by the confusable characters of Unicode (UTS 39). Ids of ASCII characters are never
-compared by it: `a1` and `al` differ.
+Owns the comparison of two ids, by the confusable characters of Unicode (UTS 39), without characters that have no shape
+of their own, such as variation selectors. Ids of ASCII characters are never compared by it: `a1` and `al` differ.
 """
 
 from collections.abc import Iterable
 from functools import lru_cache
+from typing import Final
+from unicodedata import name as name_of
 from unicodedata import normalize
+
+from mew_protocol.visible import is_invisible
+
+_SMALL_CAPITAL: Final = "LATIN LETTER SMALL CAPITAL "
+"""UTS 39 does not list most of these letters. Ids that differ in case alone look alike, and so do they."""
 
 
 def alike(name: str, others: Iterable[str]) -> str | None:
@@ -34,6 +41,11 @@ def _folded(name: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _prototype(character: str) -> str:
+    if is_invisible(character):
+        return ""
+    unicode_name = name_of(character, "")
+    if unicode_name.startswith(_SMALL_CAPITAL) and len(letter := unicode_name.removeprefix(_SMALL_CAPITAL)) == 1:
+        return letter
     from confusable_homoglyphs.confusables import confusables_data  # 1 MB; most spaces never need it
 
     alternatives: list[str] = [one["c"] for one in confusables_data.get(character, ())]
