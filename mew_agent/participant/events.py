@@ -21,6 +21,7 @@ from mew_protocol.payloads.mcp import CallSubject, approval_of, arguments_of, fu
 from mew_protocol.proposal_text import arguments_in_short
 from mew_protocol.visible import visible
 
+from mew_agent.errors import ConfigError
 from mew_agent.participant.dispatcher import Subscriber
 from mew_agent.participant.gaps import HistoryGap, SpaceEvent, StreamGap
 from mew_agent.participant.messenger import Messenger
@@ -214,6 +215,17 @@ class OpenProposals:
 
     def __contains__(self, proposal: object) -> bool:
         return isinstance(proposal, ProposalMade) and self._by_id.get(proposal.envelope.id) is proposal
+
+    def __iter__(self) -> Iterator[ProposalMade]:
+        return iter(tuple(self._by_id.values()))
+
+    def find(self, proposal: ProposalMade | str) -> ProposalMade:
+        """Return a proposal, given itself or by its id. Raises `ConfigError` if no open one has this id."""
+        found = self._by_id.get(proposal) if isinstance(proposal, str) else proposal
+        if found is None:
+            listed = ", ".join(self._by_id) or "none"
+            raise ConfigError(f"proposal '{proposal}'", "is not open", f"an id of an open proposal: {listed}")
+        return found
 
     def is_same(self, envelope: Envelope) -> bool:
         """Return whether an envelope is a proposal that is followed already; ids alone may repeat."""

@@ -27,7 +27,7 @@ from mew_agent.participant.answers.agent_answers import INACTIVITY_SECONDS, Agen
 from mew_agent.participant.client import SEND_TIMEOUT_SECONDS, Client, Credentials
 from mew_agent.participant.controls import Control, Controllable
 from mew_agent.participant.discovery import Discovery
-from mew_agent.participant.dispatcher import Dispatcher, Hooks
+from mew_agent.participant.dispatcher import Dispatcher, Hooks, Subscriber
 from mew_agent.participant.events import (
     ChatReceived,
     ContextReported,
@@ -56,8 +56,9 @@ from mew_agent.participant.messenger import (
     timestamp,
 )
 from mew_agent.participant.peer_controls import PeerControls
-from mew_agent.participant.peers import Peer, PeerContext, Peers
+from mew_agent.participant.peers import Peer, PeerChanges, PeerContext, Peers
 from mew_agent.participant.receipts import SentChat, SentReceipts
+from mew_agent.participant.unfinished import FOLLOWED, Unfinished
 from mew_agent.tools.catalog import LocalOffers, Offers
 from mew_agent.tools.functions import Tool
 from mew_agent.tools.resources import Resource, ResourceFunction
@@ -246,6 +247,19 @@ def _in_short(error: BaseException) -> str:
     return line if len(line) <= MAX_REASON_CHARS else f"{line[:MAX_REASON_CHARS]}..."
 
 
+class _WorkFollower(Subscriber):
+    """Follows what peers work on."""
+
+    follows = FOLLOWED
+
+    def __init__(self, unfinished: Unfinished) -> None:
+        self.unfinished = unfinished
+
+    def receive(self, envelope: Envelope, changes: PeerChanges) -> None:
+        """See `Subscriber.receive`."""
+        self.unfinished.receive(envelope)
+
+
 ENVIRONMENT = ("MEW_GATEWAY", "MEW_SPACE", "MEW_PARTICIPANT_ID", "MEW_TOKEN")
 
 MAX_TOOL_WAITS = 20
@@ -317,7 +331,8 @@ class Participant(PeerControls, Subscriptions, Hooks):
         """The peers whose tools a model of ours does not get, as reports show them."""
         failures = HandlerFailures(self.messenger, self.control, self.external_context, self.handlers_answer_chats)
         self.listeners.on_handled = failures.handled
-        parts = (self.control, self.mcp_server, self.discovery, self.answers.router, self.sent_receipts)
+        followers = (self.answers.router, self.sent_receipts, _WorkFollower(self.unfinished))
+        parts = (self.control, self.mcp_server, self.discovery, *followers)
         self.dispatcher = Dispatcher(self.messenger, parts, hooks=self, events=self.events)
 
     @classmethod
@@ -339,7 +354,7 @@ class Participant(PeerControls, Subscriptions, Hooks):
 
     def use(self, place: Credentials) -> None:
         """Join with these credentials; call it before entering."""
-        name = place.participant
+        name = self.unfinished.me = place.participant
         self.id = self.messenger.id = self.messenger.pending.me = self.answers.router.me = name
         self.events.proposals.me = name
         self.space = place.space
@@ -647,6 +662,35 @@ class Participant(PeerControls, Subscriptions, Hooks):
         """
         params = {"name": name, "arguments": dict(arguments or {})}
         return ToolResult.from_peer(await self.request(peer, "tools/call", params, timeouts=timeouts))
+
+    # -- deciding and reading back -----------------------------------------------------------------------
+
+    @property
+    def proposals(self) -> tuple[ProposalMade, ...]:
+        """The open proposals of other participants, oldest first."""
+        return tuple(self.events.proposals)
+
+    async def approve(self, proposal: ProposalMade | str, arguments: Mapping[str, Any] | None = None) -> Envelope:
+        """Make the request of a proposal, given itself or by its id; `arguments` replace those that were proposed.
+
+        Raises `ConfigError` if no open proposal has this id, and the errors of `send`.
+        """
+        return await self.events.proposals.find(proposal).fulfil(arguments)
+
+    async def reject(self, proposal: ProposalMade | str, reason: str = "disagree") -> Envelope:
+        """Reject a proposal. Raises the errors of `approve`."""
+        return await self.events.proposals.find(proposal).reject(reason)
+
+    async def history(
+        self, peer: str | None = None, *, last: int = 20, kinds_like: Collection[str] = (kinds.CHAT,)
+    ) -> list[Envelope]:
+        """Return the newest envelopes that the gateway keeps, oldest first: chats, or of `kinds_like` such as `mcp/*`.
+
+        With `peer`, those that it sent and those to it. Raises `GatewayError` if the gateway does not list them.
+        """
+        from mew_agent.participant.stored_messages import stored_messages  # its HTTP client takes a while to import
+
+        return await stored_messages(self.session.client.credentials, kinds_like, peer, last)
 
     async def discover(self, peer: str) -> Peer:
         """Ask a peer for its offers, and return it with its `tools`, `resources` and `prompts`.

@@ -1,9 +1,10 @@
-"""Asks peers to change or report their context, or to pause; invites, removes, grants and revokes.
+"""Asks peers to change or report their context, to pause, or to leave; invites, removes, grants and revokes.
 
 Owns how the answer to each is read. Participants inherit these methods.
 """
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from mew_protocol import kinds
@@ -26,11 +27,13 @@ from mew_protocol.payloads.participant import (
     RequestStatus,
     Restart,
     Resume,
+    Shutdown,
     Status,
     UnpinRequest,
 )
 from mew_protocol.payloads.receipts import ReadReceipt, ReadReceipts, RequestReceipts
 from mew_protocol.payloads.space import Invite, InviteAck, Kick
+from mew_settings.roles import invitation
 from pydantic import BaseModel
 
 from mew_agent.errors import BadAnswer, ControlRefused, PeerAbsent, Refused
@@ -43,6 +46,7 @@ from mew_agent.participant.messenger import (
     RevocationRequest,
     read_answer,
 )
+from mew_agent.participant.unfinished import Unfinished
 from mew_agent.tokens.projection import Calibration
 from mew_agent.tokens.sizes import Sizes
 
@@ -59,6 +63,8 @@ class PeerControls:
 
     def __init__(self, messenger: Messenger) -> None:
         self.messenger = messenger
+        self.unfinished = Unfinished(messenger.id)
+        """What peers work on."""
 
     async def compact(
         self,
@@ -156,6 +162,31 @@ class PeerControls:
         """Clear a peer's history and close its streams. Returns its status. Raises the errors of `pin`."""
         return await self._ask(peer, kinds.PARTICIPANT_RESTART, Restart(reason=reason), Status, timeout_seconds)
 
+    async def shutdown(self, peer: str, *, reason: str | None = None, timeout_seconds: float = 30.0) -> None:
+        """Shut a peer down, and wait until it has left the space. Raises the errors of `pin`."""
+        if peer not in self.messenger.peers:
+            raise PeerAbsent(peer)
+        draft = self.messenger.draft(kinds.PARTICIPANT_SHUTDOWN, Shutdown(reason=reason), to=(peer,))
+        # Only a refusal is an answer: the gateway says that the peer has left.
+        request = ControlRequest(draft, peer, kinds.SYSTEM_PRESENCE)
+        with suppress(PeerAbsent):
+            await self.messenger.send_and_wait(request, timeout_seconds)
+            request.reply_or_raise(timeout_seconds)
+
+    async def cancel(self, work: Envelope | str, *, reason: str | None = None) -> tuple[Envelope, ...]:
+        """Cancel a chat of ours, or all that a peer works on: its running turn too, whoever asked for it.
+
+        Returns what was sent; nothing if the peer does not work. Raises the errors of `send`.
+        """
+        payload, send = ChatCancel(reason=reason), self.messenger.send
+        if isinstance(work, Envelope):
+            return (await send(kinds.CHAT_CANCEL, payload, to=work.addressees, correlation_id=(work.id,)),)
+        sent = []
+        for one in [*self.unfinished.cancellations(work)]:
+            to, about = one.agent, one.correlation_id
+            sent.append(await send(one.kind, payload, to=to, correlation_id=about, context=one.context))
+        return tuple(sent)
+
     async def request_status(self, peer: str, *, timeout_seconds: float = 30.0) -> Status:
         """Ask a peer for its current status. Raises the errors of `ask`, and `BadAnswer`."""
         return await self._ask(peer, kinds.PARTICIPANT_REQUEST_STATUS, RequestStatus(), Status, timeout_seconds)
@@ -226,29 +257,19 @@ class PeerControls:
 
     # -- membership and capabilities ---------------------------------------------------------------------
 
-    async def cancel(self, chat: Envelope, *, reason: str | None = None) -> Envelope:
-        """Cancel a chat of ours: its addressees stop working on it. Raises the errors of `send`."""
-        payload = ChatCancel(reason=reason)
-        return await self.messenger.send(kinds.CHAT_CANCEL, payload, to=chat.addressees, correlation_id=(chat.id,))
-
     async def invite(
         self,
         participant: str,
         *capabilities: Mapping[str, Any] | str,
-        several_sockets: bool = False,
         reason: str | None = None,
         timeout_seconds: float = 30.0,
     ) -> InviteAck:
         """Admit a participant to the space; its `token` and `connection_url` are in the answer.
 
-        A capability is a pattern, or a kind alone. Raises `Refused` if it cannot be invited, and what `ask` raises.
+        A capability is a pattern, a kind alone, or a role: person (the default), agent, tool or observer. Raises
+        `Refused` if it cannot be invited, and what `ask` raises.
         """
-        payload = Invite(
-            participant_id=participant,
-            initial_capabilities=_patterns(capabilities),
-            several_sockets=several_sockets or None,
-            reason=reason,
-        )
+        payload = Invite(**invitation(participant, capabilities), reason=reason)
         draft = self.messenger.draft(kinds.SPACE_INVITE, payload)
         request = PendingRequest(draft, GATEWAY, kinds.SPACE_INVITE_ACK)
         await self.messenger.send_and_wait(request, timeout_seconds)

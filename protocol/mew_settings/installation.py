@@ -1,4 +1,4 @@
-"""The command that adds an extra of mew-agent to this environment, as the program was installed into it."""
+"""The command that adds an extra or a package to this environment, as mew-agent was installed into it."""
 
 import json
 import sys
@@ -13,19 +13,40 @@ SPACE_PACKAGE: Final = "confusable_homoglyphs"
 def install_command(extra: str) -> str:
     """Return the command for uv, pipx, a clone, or else pip."""
     home, package = Path(sys.prefix), f"'mew-agent[{extra}]'"
-    if (home / "uv-receipt.toml").exists():
+    if _is_uv_tool(home):
         return f"uv tool install {package}"
-    if (home / "pipx_metadata.json").exists():
+    if _is_pipx(home):
         return f"pipx install --force {package}"
     if (clone := _clone()) is not None:
         package = f"-e '{clone}[{extra}]'"
+    return f"{_pip(home, names_python=clone is not None)} {package}"
+
+
+def package_command(package: str) -> str:
+    """Return the command that adds one package to this environment, without the packages that it depends on."""
+    home = Path(sys.prefix)
+    if _is_pipx(home):
+        return f"pipx runpip mew-agent install --no-deps {package}"
+    return f"{_pip(home, names_python=_clone() is not None)} --no-deps {package}"
+
+
+def _is_uv_tool(home: Path) -> bool:
+    return (home / "uv-receipt.toml").exists()
+
+
+def _is_pipx(home: Path) -> bool:
+    return (home / "pipx_metadata.json").exists()
+
+
+def _pip(home: Path, *, names_python: bool) -> str:
+    """Return how pip is called for this environment; environments that uv makes have none of their own."""
     try:
         made_by_uv = "uv = " in (home / "pyvenv.cfg").read_text(encoding="utf-8")
     except OSError:  # not a virtual environment
         made_by_uv = False
-    if made_by_uv:
-        return f"uv pip install --python {sys.executable} {package}"
-    return f"{sys.executable} -m pip install {package}" if clone is not None else f"pip install {package}"
+    if made_by_uv or _is_uv_tool(home):
+        return f"uv pip install --python {sys.executable}"
+    return f"{sys.executable} -m pip install" if names_python else "pip install"
 
 
 def _clone() -> Path | None:

@@ -9,15 +9,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 from pydantic import BaseModel
 
 from mew_settings.plugins import Finding, load_table
+from mew_settings.roles import Role
 
 GROUP: Final = "mew_agent.participants"
-
-Role = Literal["agent", "tool", "person", "observer"]
 
 Place = tuple[str, ...]
 """The path of keys to a value in space.yaml."""

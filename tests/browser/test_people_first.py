@@ -176,7 +176,13 @@ async def test_the_verbs_of_the_command_line_work_in_the_composer(open_dashboard
         await coder.report(status="restarted", to=["ada"])
         assert asked["to"] == ["coder"]
         await run("/invite x robot")
-        await expect(said).to_contain_text("'robot' is not one of person, agent, tool")
+        await expect(said).to_contain_text("'robot' is not one of person, agent, tool, or a kind")
+        await run("/invite x chat mcp/*")
+        await expect(said).to_contain_text("x was added.")
+        await run("/kick x")
+        await expect(said).to_contain_text("Accepted by the gateway.")
+        await run("/approve")
+        await expect(said).to_have_text("Nothing waits for approval.")
 
 
 TEAM = parse_space(

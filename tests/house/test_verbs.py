@@ -1,41 +1,76 @@
-"""The same verbs on every surface: the command line, the terminal application and Python."""
+"""The same verbs on every surface: the command line, the terminal application, the page and Python."""
+
+import re
+from dataclasses import dataclass
 
 import pytest
+from mew_settings.roles import ROLE_PATTERNS
 
 from mew_agent.cli.chat.slash import COMMANDS
 from mew_agent.cli.main import command_line
 from mew_agent.participant.participant import Participant
+from tests.house.conftest import ROOT
 
-VERBS = {
-    "cancel": ("cancel", None),
-    "chat": (None, "chat"),
-    "clear": ("clear", None),
-    "compact": ("compact", "compact"),
-    "forget": ("forget", None),
-    "grant": ("grant", None),
-    "pause": ("pause", None),
-    "pin": ("pin", "pin"),
-    "recall": ("recall", "recall"),
-    "reset": ("reset", None),
-    "resume": ("resume", None),
-    "revoke": ("revoke", "revoke"),
-    "shutdown": ("shutdown", None),
-    "undo": ("undo", "undo"),
-    "unpin": ("unpin", "unpin"),
-    "approve": ("approve", None),
-    "reject": ("reject", None),
-    "status": ("status", None),
-    "agent remove": ("remove", None),
-}
-"""Each command, with its slash command and its method. None: text does it, or Python has no method yet."""
+PAGE = (ROOT / "spaces/mew_spaces/dashboard/commands.js").read_text(encoding="utf-8")
+PAGE_COMMANDS = frozenset(re.findall(r"^  (\w+): \{", PAGE, re.MULTILINE))
 
 
-@pytest.mark.parametrize("command", VERBS)
-def test_verb_has_one_name_everywhere(command: str) -> None:
-    slash, method = VERBS[command]
+@dataclass(frozen=True)
+class Names:
+    """The names of a verb; None where something else does it, which `why` names."""
+
+    command: str | None
+    slash: str | None
+    page: str | None
+    method: str | None
+    why: str = ""
+
+
+def same(verb: str) -> Names:
+    """A verb with one name everywhere."""
+    return Names(verb, verb, verb, verb)
+
+
+VERBS = [
+    *map(same, ("approve", "cancel", "clear", "compact", "forget", "grant", "invite", "pause", "pin", "recall")),
+    *map(same, ("reject", "reset", "resume", "revoke", "shutdown", "undo", "unpin")),
+    Names("chat", None, None, "chat", why="a line without a slash is a chat"),
+    Names("agent remove", "remove", "remove", "kick", why="the command also edits space.yaml"),
+    Names("status", "status", "status", "request_status", why="in Python `peers` holds the last status"),
+    Names("history", None, None, "history", why="the conversation scrolls back"),
+    Names("proposals", None, None, "proposals", why="`Needs you` lists them"),
+    Names("fit", None, None, "would_fit", why="the agent answers whether a sent chat fits"),
+    Names("receipt", None, None, "receipts", why="a chat shows its receipt"),
+    Names(None, "call", "call", "call_tool", why="a call of a tool needs a participant that stays for its answer"),
+]
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: str(verb.command or verb.slash))
+def test_verb_has_one_name_everywhere(verb: Names) -> None:
     found = command_line()
-    for word in command.split():
+    for word in (verb.command or "").split():
         found = found.get_command(None, word)
     assert found is not None
-    assert slash is None or f"/{slash}" in COMMANDS
-    assert method is None or callable(getattr(Participant, method))
+    assert verb.slash is None or f"/{verb.slash}" in COMMANDS
+    assert verb.page is None or verb.page in PAGE_COMMANDS
+    assert verb.method is None or hasattr(Participant, verb.method)
+    assert verb.why or None not in (verb.command, verb.slash, verb.page, verb.method)
+
+
+def test_roles_mean_the_same_on_the_page() -> None:
+    text = (ROOT / "spaces/mew_spaces/dashboard/actions.js").read_text(encoding="utf-8")
+    table = text[text.index("export const ROLES") : text.index("/** The envelope that adds")]
+    blocks = dict(zip(*[iter(re.split(r"^  (\w+): ", table, flags=re.MULTILINE)[1:])] * 2, strict=True))
+    assert {*blocks} == {*ROLE_PATTERNS} - {"observer"}
+    for role, block in blocks.items():
+        values = [value for one in ROLE_PATTERNS[role] for value in (one["kind"], *one.get("payload", {}).values())]
+        assert sorted(re.findall(r'"([a-z*]+(?:/[a-z*-]+)?)"', block.partition("capabilities")[2])) == sorted(values)
+
+
+def test_table_holds_every_verb_of_the_page() -> None:
+    assert {verb.page for verb in VERBS if verb.page} == PAGE_COMMANDS
+
+
+def test_table_holds_every_slash_command_about_a_participant() -> None:
+    of_the_conversation = {"/ack", "/exit", "/help", "/stream", "/target", "/verbose", "/who"}
+    assert {f"/{verb.slash}" for verb in VERBS if verb.slash} == {*COMMANDS} - of_the_conversation

@@ -121,6 +121,9 @@ _CORE: Final[Sections] = {
         "pause": _command("Pause a participant.", "cli.remote.control:pause"),
         "resume": _command("Resume a paused participant.", "cli.remote.control:resume"),
         "shutdown": _command("Shut a participant down.", "cli.remote.control:shutdown"),
+        "invite": _rare(
+            "Invite a participant into the running space and print its token.", "cli.remote.inviting:invite"
+        ),
         "grant": _rare("Grant capabilities to a participant.", "cli.remote.permissions:grant"),
         "revoke": _rare("Revoke capabilities granted to a participant.", "cli.remote.permissions:revoke"),
         "token": GroupEntry(
@@ -175,6 +178,7 @@ _CORE: Final[Sections] = {
         "start": OtherName("up", "restart"),
         "stop": OtherName("down", "shutdown"),
         "top": OtherName("status --watch"),
+        "kick": OtherName("agent remove"),
         "unpause": OtherName("resume"),
         "version": OtherName("--version"),
     },

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from mew_protocol import kinds
+from mew_settings.roles import ROLE_PATTERNS, invitation
 
 HELP: Final = """\
 TEXT                                send to its @names, /target, or everyone
@@ -24,7 +25,8 @@ TEXT                                send to its @names, /target, or everyone
 /clear, /reset P [REASON]           clear a history; /reset closes streams too
 /pause P [SECONDS], /resume, /shutdown P [REASON]
 /grant, /revoke P KIND ...          grant capabilities, or revoke them
-/invite P [KIND ...], /remove P     add a guest, or end a membership
+/invite P [ROLE|KIND ...]           add a person, an agent or a tool
+/remove P [REASON]                  end a membership
 /approve [N], /reject [N] [REASON]  answer a proposal; N if several are open
 /call P TOOL [JSON]                 call a participant's tool
 /ack [all|P|ID] [STATUS]            acknowledge chats; alone: the newest
@@ -84,7 +86,7 @@ def control(command: str, parts: list[str]) -> TypedEnvelope:
     participant, *rest = parts
     participant = participant.removeprefix("@")
     if kind in _OF_GATEWAY:
-        return TypedEnvelope(kind, {_OF_GATEWAY[kind]: participant, **read_payload(rest)})
+        return TypedEnvelope(kind, {**read_payload(rest), _OF_GATEWAY[kind]: participant})
     return TypedEnvelope(kind, read_payload(rest), (participant,))
 
 
@@ -124,6 +126,13 @@ def _capabilities(words: list[str]) -> dict[str, Any]:
     return {"capabilities": [{"kind": word} for word in words]}
 
 
+def _right(word: str) -> str:
+    """Return a role or a kind; kinds have a slash or a star, except `chat`."""
+    if word not in (*ROLE_PATTERNS, kinds.CHAT) and not {"/", "*"} & {*word}:
+        raise InvalidLine(f"'{word}' is not one of {', '.join(ROLE_PATTERNS)}, or a kind such as mcp/proposal")
+    return word
+
+
 def _text(words: list[str]) -> str:
     if not words:
         raise InvalidLine("a text or the id of a pin is missing; see /help")
@@ -145,10 +154,7 @@ _CONTROLS: Final[Mapping[str, tuple[str, Callable[[list[str]], dict[str, Any]]]]
     "/recall": (kinds.PARTICIPANT_RECALL, lambda words: {"words": _text(words)}),
     "/grant": (kinds.CAPABILITY_GRANT, _capabilities),
     "/revoke": (kinds.CAPABILITY_REVOKE, _capabilities),
-    "/invite": (
-        kinds.SPACE_INVITE,
-        lambda words: {"initial_capabilities": [{"kind": word} for word in words or ("chat",)]},
-    ),
+    "/invite": (kinds.SPACE_INVITE, lambda words: invitation("", [_right(word) for word in words])),
     "/remove": (kinds.SPACE_KICK, _reason),
 }
 

@@ -33,8 +33,8 @@ from mew_agent.cli.chat.slash import (
     mentioned,
     stream,
 )
-from mew_agent.cli.remote.unfinished import Unfinished
 from mew_agent.errors import listed
+from mew_agent.participant.unfinished import Unfinished
 
 _REMEMBERED: Final = 200
 
@@ -220,7 +220,7 @@ class TerminalChat:
             case kinds.MCP_PROPOSAL | kinds.SYSTEM_WELCOME:
                 return self._new_proposals()
             case kinds.SPACE_INVITE_ACK:
-                return f"* invitation of {body.get('participant_id')}: {body.get('status')}"
+                return _invited(body)
             case _:
                 return self._answer_shown(envelope) if mine else None
 
@@ -296,6 +296,14 @@ def _closes(envelope: Envelope, proposal: Envelope, me: str) -> bool:
     if envelope.kind == kinds.MCP_REQUEST:
         return fulfils(envelope, proposal)
     return envelope.sender in (me, proposal.sender)
+
+
+def _invited(body: Mapping[str, Any]) -> str:
+    name = visible(str(body.get("participant_id")))
+    if body.get("token") is None:
+        return f"* invitation of {name}: {body.get('error') or body.get('status')}"
+    page = f"`mew dashboard --participant {name}` prints the address that signs in"
+    return f"* {name} was added. Its token, shown only once: {body['token']}\n  {page}"
 
 
 def _result(body: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Final, Self, TypeVar
 
 import anyio
 import anyio.abc
-from mew_settings.participant_types import Role
+from mew_settings.roles import Role
 
 from mew_agent.agent.agent import Agent
 from mew_agent.errors import ConfigError, GatewayError
@@ -117,7 +117,7 @@ class Space:
         if participant.has_place:
             raise ConfigError(f"participant '{participant.id}'", "has a place already", "one made by its id alone")
         role = role or ("agent" if isinstance(participant, Agent) else "tool")
-        invited = await self.me.invite(participant.id, *patterns_of_role(role), *capabilities)
+        invited = await self.me.invite(participant.id, role, *capabilities)
         assert invited.token is not None
         participant.use(Credentials(self.gateway, self.name, participant.id, invited.token))
         try:
@@ -156,10 +156,3 @@ class Space:
                 if participant.id not in self._scopes:
                     raise
                 logger.warning("'%s' has left the space: %s", participant.id, error)
-
-
-def patterns_of_role(role: Role) -> tuple[dict[str, Any], ...]:
-    """Return what a role may send."""
-    from mew_spaces.config.settings import ROLE_PATTERNS
-
-    return ROLE_PATTERNS[role]

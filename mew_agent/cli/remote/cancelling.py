@@ -25,8 +25,8 @@ from mew_agent.cli.app.options import (
 from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.cli.remote.request import check_name, new_envelope
 from mew_agent.cli.remote.session import configuration_at, find_gateway
-from mew_agent.cli.remote.unfinished import Unfinished
 from mew_agent.errors import NotPermitted
+from mew_agent.participant.unfinished import Unfinished
 
 _READ_ENVELOPES: Final = 1_000
 """How many of the newest envelopes are read; an older chat without an answer is not found."""

@@ -16,8 +16,9 @@ from mew_protocol import kinds
 from mew_protocol.capability import CapabilitySet
 from mew_protocol.envelope import Draft
 from mew_protocol.ids import new_id_problem
-from mew_settings.participant_types import Role, participant_types
+from mew_settings.participant_types import participant_types
 from mew_settings.private_files import replace_file
+from mew_settings.roles import Role, invitation
 from mew_spaces.config.loading import ParticipantConfig, SpaceConfig, parse_space, with_participant
 from mew_spaces.launch.program_logs import log_folder, log_path
 from mew_spaces.launch.run_file import RunFile
@@ -193,13 +194,10 @@ class RunningSpace:
     def invite(self, name: str, patterns: list[dict[str, Any]]) -> None:
         """Have the gateway admit a participant and store its token. Raises `GatewayError` and `NotPermitted`."""
         is_known = name in self.config.participants
-        payload = {
-            "participant_id": name,
-            "initial_capabilities": patterns,
-            "several_sockets": not is_known or self.config.is_person(name),
-            # After a restart space.yaml decides about its participants, so that removing one there is enough.
-            "until_restart": is_known,
-        }
+        payload = invitation(name, patterns)
+        payload["several_sockets"] = not is_known or self.config.is_person(name)
+        # After a restart space.yaml decides about its participants, so that removing one there is enough.
+        payload["until_restart"] = is_known
         self.access().send({"kind": kinds.SPACE_INVITE, "payload": payload})
 
 

@@ -104,14 +104,13 @@ def create(
     place: SpaceFileOptions,
     new: NewTokenOptions,
     capabilities: Annotated[
-        str | None, option("--capabilities, -c JSON", "Invite a new participant with this list of capabilities.")
+        str | None, option("--capabilities, -c JSON", "Invite a new participant: `mew invite`.", hidden=True)
     ] = None,
 ) -> None:
     """Print a participant's or observer's token; create it if needed.
 
     Tokens are stored in .mew/tokens, readable by you alone. A running space accepts a new token at once. With
-    --expires a new token replaces the old one. With --capabilities the participant need not be in space.yaml: it is
-    invited into the running space.
+    --expires a new token replaces the old one. `mew invite` invites a participant that is not in space.yaml.
     """
     path = space_config_path(place.config, place.folder)
     space, state, expires_at = load_space(path), state_dir(path), new.expires_at()
@@ -205,5 +204,7 @@ def _admit(space: SpaceConfig, participant: str, capabilities: str | None, path:
     running = running_space(path, space)
     if running is None and not known:
         raise ConfigError("--capabilities", "requires a running space; `mew up` starts it")
+    if capabilities is not None:
+        terminal.warn(f"`mew invite {participant}` does this, too")
     if running is not None and not running.has_member(participant):
         running.invite(participant, wanted)

@@ -5,7 +5,6 @@ Owns which keys and values are valid and what they mean. `loading` reads files a
 
 import ipaddress
 import re
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
 from mew_protocol.attention import AttentionKind
@@ -16,7 +15,8 @@ from mew_protocol.ids import MAX_ID_LENGTH, checked_id
 from mew_protocol.payloads.fit import WouldFit
 from mew_protocol.setting_problems import matching
 from mew_settings.model_facts import ModelFacts
-from mew_settings.participant_types import ParticipantType, Role, participant_types
+from mew_settings.participant_types import ParticipantType, participant_types
+from mew_settings.roles import ROLE_PATTERNS, Role
 from mew_settings.values import SettingsModel, Text, bare_off_as_text
 from pydantic import AfterValidator, BeforeValidator, Field, create_model, model_validator
 
@@ -27,37 +27,6 @@ Compat = Literal["reference"]
 
 COMPAT_HINT: Final = "`compat: reference` in space.yaml allows it"
 """How to get the TypeScript gateway's behaviour; part of each refusal that it would lift."""
-
-ROLE_PATTERNS: Final[Mapping[Role, tuple[dict[str, Any], ...]]] = {
-    "agent": (
-        {"kind": "chat"},
-        {"kind": "chat/*"},
-        {"kind": "reasoning/*"},
-        {"kind": "stream/*"},
-        {"kind": "participant/status"},
-        {"kind": "participant/compact-done"},
-        {"kind": "participant/history"},
-        {"kind": "participant/undo-done"},
-        {"kind": "participant/recall-done"},
-        {"kind": "participant/receipts"},
-        # It may see every tool and propose its calls; a person approves them.
-        {"kind": "mcp/request", "payload": {"method": "*/list"}},
-        {"kind": "mcp/proposal"},
-        {"kind": "mcp/withdraw"},
-    ),
-    "tool": ({"kind": "chat"}, {"kind": "mcp/response"}, {"kind": "mcp/notification"}, {"kind": "participant/status"}),
-    # A person may do everything but administer the space: no grants, no invitations.
-    "person": (
-        {"kind": "chat"},
-        {"kind": "chat/*"},
-        {"kind": "mcp/*"},
-        {"kind": "participant/*"},
-        {"kind": "reasoning/cancel"},
-        {"kind": "stream/*"},
-    ),
-    "observer": (),
-}
-"""What each role may send. Every participant receives all envelopes, so an observer needs no capability."""
 
 _GUEST_PATTERNS: tuple[dict[str, Any], ...] = ({"kind": "chat"},)
 """What a participant may send that space.yaml does not name."""

@@ -127,8 +127,11 @@ export const ROLES = {
   tool: { label: "tool server", several: false, capabilities: ["chat", "mcp/response", "mcp/notification", "participant/status"].map((kind) => ({ kind })) },
 };
 
-/** The envelope that adds a participant. */
-export function invitation(id, role) {
-  const { several, capabilities } = ROLES[role];
+/** The envelope that adds a participant. `words` are roles and kinds that it may send (default: a person). */
+export function invitation(id, words) {
+  const roles = words.length ? words.filter((word) => Object.hasOwn(ROLES, word)) : ["person"];
+  const patterns = words.filter((word) => !roles.includes(word)).map((kind) => ({ kind }));
+  const capabilities = [...roles.flatMap((role) => ROLES[role].capabilities), ...patterns];
+  const several = roles.every((role) => ROLES[role].several);
   return { kind: "space/invite", payload: { participant_id: id, initial_capabilities: capabilities, several_sockets: several, reason: "added on the dashboard" } };
 }

@@ -99,7 +99,7 @@ export class AddForm {
   }
 
   async _invite(id) {
-    const { token } = await this._services.requests.send(invitation(id, this._role.value));
+    const { token } = await this._services.requests.send(invitation(id, [this._role.value]));
     if (!token) return this._say(`${id} was added.`);
     const link = gatewayUrl("dashboard");
     link.hash = new URLSearchParams({ token, space: this._services.space, participant: id });

@@ -303,6 +303,10 @@ class SpaceView {
   async _say(line, onAccepted) {
     if (this._connection.state === "waiting") throw new Error("Offline: your message stays here. Send it when the connection is back.");
     const { command, kind, payload, to } = line;
+    if (command && COMMANDS[command].isDecision) {
+      onAccepted();
+      return this._queue.goTo(command, line.about) ? undefined : `Nothing${line.about ? ` of ${line.about}` : ""} waits for approval.`;
+    }
     const envelope = { kind, payload, ...(to.length ? { to } : {}) };
     if (!command) {
       await this._requests.send(envelope);

@@ -36,7 +36,10 @@ export const COMMANDS = {
   reset: { kind: "participant/restart", help: "Start again with an empty history", words: "[REASON]", payload: reason },
   grant: { kind: "capability/grant", help: "Let it send a kind; with mcp/request also one tool only", words: "KIND [TOOL]", payload: ([kind = "", tool = ""], id) => ACTIONS.grant.payload({ kind: needed(kind ? [kind] : [], "a kind such as chat"), to: "", tool }, id) },
   revoke: { kind: "capability/revoke", help: "Take a kind away", words: "KIND", payload: ([kind = ""], id) => ACTIONS.revoke.payload({ kind: needed(kind ? [kind] : [], "a kind such as chat"), others: "" }, id) },
-  invite: { kind: "space/invite", help: "Invite somebody new; the token is shown once", words: "[person|agent|tool]", isNew: true, payload: ([role = "person"], id) => invitation(id, known(role)).payload },
+  approve: { kind: "mcp/request", help: "Go to the oldest proposal, to approve it", words: "", isDecision: true },
+  reject: { kind: "mcp/reject", help: "Go to the oldest proposal, to reject it", words: "", isDecision: true },
+  invite: { kind: "space/invite", help: "Invite somebody new; the token is shown once", words: "[person|agent|tool|KIND ...]", isNew: true, payload: (words, id) => invitation(id, words.map(known)).payload },
+  remove: { kind: "space/kick", help: "End its membership; its token becomes invalid", words: "[REASON]", payload: (words, id) => ({ participant_id: id, ...reason(words) }) },
   shutdown: { kind: "participant/shutdown", help: "Stop the program", words: "[REASON]", payload: reason },
   call: {
     kind: "mcp/request",
@@ -50,11 +53,12 @@ export const COMMANDS = {
 };
 
 /** Names of commands from before, and what they are called now. */
-const RENAMED = { restart: "reset" };
+const RENAMED = { restart: "reset", kick: "remove", stop: "shutdown" };
 
-function known(role) {
-  if (Object.hasOwn(ROLES, role)) return role;
-  throw new InvalidCommand(`'${role}' is not one of ${Object.keys(ROLES).join(", ")}`);
+/** A role, or a kind; kinds have a slash or a star, except `chat`. */
+function known(word) {
+  if (Object.hasOwn(ROLES, word) || word === "chat" || /[/*]/.test(word)) return word;
+  throw new InvalidCommand(`'${word}' is not one of ${Object.keys(ROLES).join(", ")}, or a kind such as mcp/proposal`);
 }
 
 function needed(words, what) {
@@ -95,6 +99,7 @@ export function readLine(line, targets, known) {
     to = [named];
     words = words.slice(1);
   } else if (command.isNew) to = [];
+  if (command.isDecision) return { command: name, was: match[1], kind: command.kind, to: [], about: known.includes(named) ? named : undefined };
   if (!to.length) throw new InvalidCommand(`/${name} needs a participant: ${command.isNew ? "type a new name" : "choose a target or type its name"}.`);
   if (to.length > 1) throw new InvalidCommand(`/${name} acts on one participant; ${to.length} are chosen.`);
   try {

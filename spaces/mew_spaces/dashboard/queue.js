@@ -56,6 +56,22 @@ export class Queue {
     this._draw();
   }
 
+  /** Go to the button that decides about the first proposal (of a participant, if given); false if there is none. */
+  goTo(decision, participant) {
+    const item = flat(this._items).find((one) => one.kind === "approval" && (participant === undefined || one.participant === participant));
+    if (!item) return false;
+    const group = this._items.find((one) => one.items?.includes(item));
+    if (group) this._open.add(group.id);
+    this._isWhole = true;
+    if (decision === "reject") this._rejecting = item.id;
+    this._fold(false);
+    this._draw();
+    const node = [...byId("queue-items").children].find((one) => one.dataset.item === item.id);
+    // What has to be opened before it can be approved comes first.
+    (decision === "reject" ? node.querySelector("input") : (node.querySelector("[data-approves]:enabled") ?? node.querySelector("button"))).focus();
+    return true;
+  }
+
   _fold(isFolded) {
     this._isFolded = isFolded;
     byId("queue").dataset.folded = String(isFolded);

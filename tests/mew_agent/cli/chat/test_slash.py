@@ -1,6 +1,7 @@
 """Slash commands that stand for one envelope."""
 
 import pytest
+from mew_settings.roles import invitation
 
 from mew_agent.cli.chat.slash import InvalidLine, TypedEnvelope, as_typed, call, control, stream
 
@@ -42,7 +43,16 @@ def test_control_starts_with_the_participant(line: str, kind: str, payload: dict
             {"recipient": "bob", "capabilities": [{"kind": "mcp/proposal"}]},
         ),
         ("/revoke @bob chat", "capability/revoke", {"recipient": "bob", "capabilities": [{"kind": "chat"}]}),
-        ("/invite eve", "space/invite", {"participant_id": "eve", "initial_capabilities": [{"kind": "chat"}]}),
+        (
+            "/invite eve chat mcp/*",
+            "space/invite",
+            {
+                "participant_id": "eve",
+                "initial_capabilities": [{"kind": "chat"}, {"kind": "mcp/*"}],
+                "several_sockets": True,
+            },
+        ),
+        ("/invite eve agent", "space/invite", invitation("eve", ["agent"])),
         ("/remove eve", "space/kick", {"participant_id": "eve"}),
     ],
 )
@@ -58,6 +68,7 @@ def test_gateway_obeys_controls_of_membership(line: str, kind: str, payload: dic
         ("/pause", "/pause needs a participant"),
         ("/forget coder newest many", "'many' is not a number of messages"),
         ("/forget coder 0", "'0' is not a number"),
+        ("/invite eve robot", "'robot' is not one of agent, tool, person, observer, or a kind"),
     ],
 )
 def test_invalid_control_is_refused(line: str, said: str) -> None:

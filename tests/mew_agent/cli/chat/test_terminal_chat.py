@@ -226,3 +226,13 @@ def test_skipped_compaction_is_not_shown_as_compacted(talk: TerminalChat) -> Non
     assert talk.receive(skipped) == "* coder: skipped, nothing to compact yet"
     assert talk.receive(ended) is None
     assert talk.receive(ended) == "* coder: compacted"
+
+
+def test_invitation_shows_the_token_once() -> None:
+    body = {"status": "created", "participant_id": "eve", "token": "t-1", "connection_url": "ws://127.0.0.1:1/"}
+    shown = TerminalChat("ada").receive(received("space/invite-ack", body, sender="system:gateway"))
+    assert shown is not None
+    assert shown.startswith("* eve was added. Its token, shown only once: t-1\n")
+    refused = {"status": "already_exists", "participant_id": "eve", "error": "'eve' is here"}
+    again = TerminalChat("ada").receive(received("space/invite-ack", refused, sender="system:gateway"))
+    assert again == "* invitation of eve: 'eve' is here"

