@@ -94,6 +94,7 @@ async def write_summary(
     )
     first, last = plan.evict
     items = [item for item in history.items if first <= item.seq <= last]
+    writer.staying = [item for item in history.items if item.seq > last and item.seq not in plan.stub_seqs]
     previous, revision = history.summary, history.revision
     replaced_tokens = plan.evicted_tokens + tracker.ledger.preamble.summary_tokens
     bound = timeout_seconds + replaced_tokens / TOKENS_PER_SECOND
@@ -195,6 +196,8 @@ class _SummaryWriter:
     _budget_tokens: int
     _piece_started: PieceStarted | None
     _may_recall: bool
+    staying: Sequence[Item] = ()
+    """The messages behind those that leave."""
 
     async def close(
         self, conversation: ModelRequest, items: Sequence[Item], previous: Summary | None
@@ -276,6 +279,7 @@ class _SummaryWriter:
             lambda line: self._project(line, messages=0),
             items=items,
             previous=previous,
+            staying=self.staying,
             may_recall=self._may_recall,
         )
 

@@ -20,7 +20,7 @@ RECALL_NOTE: Final = "(Left out, found by the tool recall: "
 
 _LEGEND: Final = "(Lines with > quote "
 
-_OWN_LINES: Final = (RECALL_NOTE, _LEGEND)
+_OWN_LINES: Final = (RECALL_NOTE, _LEGEND, EXTRACT_LABEL.rstrip(")"))
 
 _SECTION_OF: Final[dict[FactKind, str]] = {
     "goal": SECTIONS[0],
@@ -51,18 +51,20 @@ def completed_summary(
     *,
     items: Sequence[Item],
     previous: Summary | None,
+    staying: Sequence[Item] = (),
     may_recall: bool = True,
 ) -> Summary:
     """Complete a model's text from the extract; an empty text gives the extract alone, labelled so.
 
     Rules and preferences come first, word for word; then the model's own lines without values that have changed; then
     the other facts by their worth. Strong facts may take up to half of the room of the model's lines. All within the
-    budget; `size` projects the tokens of a text. With `may_recall`, the last line names words by which the tool
-    `recall` finds the facts that had no room.
+    budget; `size` projects the tokens of a text. Facts that their author states word for word in the messages that
+    stay, `staying`, need no line. With `may_recall`, the last line names words by which the tool `recall` finds the
+    facts that had no room.
     """
     binding, strong, weak = _ranked(found.facts)
     before = previous.left_out if previous else ()
-    draft = _Draft(budget_tokens, size, binding + strong, is_short=bool(before))
+    draft = _Draft(budget_tokens, size, binding + strong, staying, is_short=bool(before))
     if not text:
         draft.room -= size(EXTRACT_LABEL)
     draft.add_facts(binding)
@@ -126,11 +128,18 @@ class _Draft:
     """The lines of a summary by section, within a budget."""
 
     def __init__(
-        self, budget_tokens: int, size: Callable[[str], int], facts: Sequence[Fact], *, is_short: bool
+        self,
+        budget_tokens: int,
+        size: Callable[[str], int],
+        facts: Sequence[Fact],
+        staying: Sequence[Item],
+        *,
+        is_short: bool,
     ) -> None:
         self.room = budget_tokens
         self.kept: list[Fact] = []
         self._size = size
+        self._staying = _texts_by_author(staying)
         self._style = self._style_for(facts, is_short=is_short)
         self.room -= self._size(self._style.legend) + 1 if self._style.legend else 0
         self._left: list[Fact] = []
@@ -167,12 +176,16 @@ class _Draft:
         return True
 
     def add_facts(self, facts: Iterable[Fact]) -> None:
-        """Add the facts that no line states yet."""
+        """Add the facts that no line and no message that stays states yet."""
         stated = self.text
         lines = stated.splitlines()
         for fact in facts:
             is_stated = fact.kind not in BINDING and _is_said(fact, stated, lines, self._own_words)
-            if is_stated or self.add(_SECTION_OF[fact.kind], self._style.line(fact)):
+            if (
+                is_stated
+                or fact.text in self._staying.get(fact.by, "")
+                or self.add(_SECTION_OF[fact.kind], self._style.line(fact))
+            ):
                 self.kept.append(fact)
             elif is_strong(fact):
                 self._left.append(fact)
@@ -230,6 +243,16 @@ def _names_of(fact: Fact) -> Sequence[str]:
         language.identifiers(fact.text)
         or sorted(language.content_words(fact.text), key=lambda one: (-len(one), one))[:1]
     )
+
+
+def _texts_by_author(items: Iterable[Item]) -> dict[str | None, str]:
+    """Return what each person wrote; None stands for the agent. Results of tools have no author."""
+    texts: dict[str | None, str] = {}
+    for item in items:
+        if item.role != "tool":
+            author = item.name if item.role == "user" else None
+            texts[author] = f"{texts.get(author, '')}\n{item.content}"
+    return texts
 
 
 def _cited_ids(text: str, citable: set[str]) -> tuple[str, ...]:

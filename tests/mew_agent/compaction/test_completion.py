@@ -88,6 +88,21 @@ def test_names_of_one_person_give_way_to_facts() -> None:
     assert "- ada: " in both
 
 
+def test_what_its_author_says_in_a_message_that_stays_needs_no_line() -> None:
+    rule, tail = "Never open port 8080.", talk("Never open port 8080.", "Go on.")
+    found = extract(talk(rule, PORT, "Go on."))
+
+    def text(staying: list[Item]) -> Summary:
+        return completed_summary("", found, 200, len, items=(), previous=None, staying=staying)
+
+    assert rule in text([]).text
+    assert rule not in text(tail).text
+    assert rule in {fact.text for fact in text(tail).facts}, "the next compaction states it again"
+    assert rule in text(talk(rule, name="bob")).text
+    tool = Item(9, "tool", rule, 4, "t9", "t", tool_call_id="c")
+    assert rule in text([tool]).text
+
+
 def test_a_label_counts_for_the_rest_of_its_line() -> None:
     said = talk("HARD CONSTRAINT: Budget is 500 EUR. External calls stay in the sandbox.\nIt rains.", "Go.", "Go.")
     kinds = {fact.text: fact.kind for fact in extract(said).facts}
