@@ -16,6 +16,11 @@ class MewAgentError(Exception):
     """Base of all errors of this package."""
 
 
+def problem_of(error: Exception) -> str:
+    """Return what others may read of an error: the text of one of ours, else only its type."""
+    return str(error) if isinstance(error, MewAgentError) else type(error).__name__
+
+
 @dataclass(eq=False)
 class ConfigError(MewAgentError):
     """A setting is missing or wrong.

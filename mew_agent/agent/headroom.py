@@ -6,14 +6,13 @@ only chats for the agent's own conversation; an unknown figure holds nothing.
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Final
 
 import anyio
 from mew_protocol import kinds
 from mew_protocol.context_report import QueuedMessages, Waiting
-from mew_protocol.envelope import Envelope, wire_timestamp
-from mew_protocol.payloads.chat import MAIN_SESSION, Acknowledge
+from mew_protocol.envelope import Envelope
+from mew_protocol.payloads.chat import MAIN_SESSION, Acknowledge, chat_text
 from mew_protocol.payloads.fit import DELIVERIES, WOULD_OVERFLOW, Delivery, Fit, WouldFit
 
 from mew_agent.agent.engine import Engine
@@ -60,7 +59,7 @@ class HeadroomCheck:
         """
         if self.mode == "off" or chat.body.get("session") not in (None, MAIN_SESSION):
             return None
-        size = await self._engine.sizes.measure(str(chat.body.get("text")))
+        size = await self._engine.sizes.measure(chat_text(chat))
         fit = await self._fit_of(size)
         if fit.can_never_fit:
             return fit
@@ -99,23 +98,23 @@ class HeadroomCheck:
         """Count the chats outside the context, for this agent's reports."""
         inbox, calibration = self._inbox, self._engine.calibration
         unread = [chat for chat in inbox.unread if not self._engine.has_read(chat)]
-        sizes = {(chat.number, chat.form): await self._size_of(chat) for chat in unread}
-        kept = {(chat.number, chat.form) for chat in inbox.in_state("no_room")}
-        self._sizes = {key: size for key, size in self._sizes.items() if key in sizes or key in kept}
-        tokens = sum(calibration.wrap(size.tokens(calibration)) for size in sizes.values())
-        since = min((chat.sent_at for chat in unread if chat.sent_at is not None), default=None)
+        known, self._sizes = self._sizes, {}
+        for chat in (*unread, *inbox.in_state("no_room")):
+            if (size := known.get((chat.number, chat.form))) is not None:
+                self._sizes[chat.number, chat.form] = size
+        sizes = tuple([await self._size_of(chat) for chat in unread])
         self._engine.surroundings.queued = QueuedMessages(
             messages=len(sizes),
-            tokens=tokens,
-            basis=basis_of(tuple(sizes.values()), calibration),
-            oldest_at=None if since is None else wire_timestamp(datetime.fromtimestamp(since, UTC)),
+            tokens=sum(calibration.wrap(size.tokens(calibration)) for size in sizes),
+            basis=basis_of(sizes, calibration),
+            oldest_at=min((chat.queued_at for chat in unread if chat.queued_at is not None), default=None),
         )
 
     async def _size_of(self, chat: StoredChat) -> Size:
         """Return the size of a chat as the model reads it."""
         key = chat.number, chat.form
         if (size := self._sizes.get(key)) is None:
-            text = str(chat.envelope.body.get("text") or "")[: READ_CHARS[chat.form]]
+            text = chat_text(chat.envelope)[: READ_CHARS[chat.form]]
             size = self._sizes[key] = await self._engine.sizes.measure(text)
         return size
 
@@ -219,5 +218,5 @@ def choices_text(deliveries: Sequence[Delivery]) -> str:
 
 def delivery_in(chat: Envelope) -> Delivery | None:
     """Return how a chat wants an earlier one delivered: its `deliver`, or a text that is one of these words alone."""
-    word = chat.body.get("deliver") or str(chat.body.get("text") or "")[:20].strip(" \n`'\".!").lower()
+    word = chat.body.get("deliver") or chat_text(chat)[:20].strip(" \n`'\".!").lower()
     return next((one for one in DELIVERIES if one == word), None)

@@ -22,7 +22,7 @@ import anyio
 from mew_protocol.bounded_dict import BoundedDict, Shares, weight_of
 from mew_protocol.envelope import Envelope
 from mew_protocol.ids import Position
-from mew_protocol.payloads.chat import client_of
+from mew_protocol.payloads.chat import chat_text, client_of
 
 from mew_agent.agent.loop_guard import Verdict, asks_something
 from mew_agent.agent.shared_turn import Rank, SharedAnswer, answered_together, entering, ranks_of, replies
@@ -120,16 +120,17 @@ class AddressFilter:
         A chat is for the agent if `to` or the text names it. A chat to others is only with `@name`, and not if it is
         correlated: two agents that reply to each other's answers would never stop.
         """
-        text = chat.body.get("text")
-        if not self._answers or not isinstance(text, str) or not text:
+        text = chat_text(chat)
+        if not self._answers or not text:
             return False
         if chat.names(self._id):
             return True
-        is_mentioned = self._mention.search(text) is not None
         if chat.addressees:
             return not chat.correlation_id and self._at_mention.search(text) is not None
-        if is_mentioned:
-            return True
+        return True if self._mention.search(text) is not None else self._check_broadcast(chat, text)
+
+    def _check_broadcast(self, chat: Envelope, text: str) -> bool | None:
+        """Return whether to answer a chat that names no one; None: ask the model."""
         if self._mode == "never":
             return False
         return None if self._mode == "model" and not chat.correlation_id else _is_question(text)
@@ -140,7 +141,7 @@ class AddressFilter:
         return await self._ask_model(chat) if verdict is None else verdict
 
     async def _ask_model(self, chat: Envelope) -> bool:
-        text = str(chat.body.get("text") or "")
+        text = chat_text(chat)
         assert self._calls is not None
         try:
             with anyio.fail_after(self._ask_seconds):
@@ -323,16 +324,12 @@ class Inbox:
         long ago the gateway accepted it. `is_past`: it was sent before this process joined. `refusal` is why it is
         refused, whatever the limits say.
         """
-        text = chat.body.get("text")
-        if not isinstance(text, str) or not text:
+        is_for_us = self._is_for_us(chat, verdict, is_refused=refusal is not None)
+        if not chat_text(chat) or (is_for_us is False and not chat.is_for(self._agent_id)):
             return Admission("ignored")
-        is_for_us = False if verdict == "context" and refusal is None else self._filter.check_rules(chat)
-        if is_for_us is None and self._limit_reached(chat.sender, "answer") is not None:
-            is_for_us = False  # not addressed to us by name, so no sender waits for a refusal
-        if is_for_us is False and not chat.is_for(self._agent_id):
-            return Admission("ignored")
-        if is_for_us is not False:
-            refusal = self._limit_reached(chat.sender, verdict) or refusal
+        if is_for_us is False:
+            verdict = "context"
+        refusal = self._limit_reached(chat.sender, verdict) or refusal
         if refusal is not None:
             # The position moves on: after a restart, the chat would come again although its sender has the refusal.
             await self._change(position=position, ending=_ended(chat, "refused", refusal))
@@ -340,13 +337,22 @@ class Inbox:
         stored = self._stored(chat, position, age_seconds, is_past=is_past)
         if is_for_us is None:
             self._undecided.add(stored.number)
-        if is_for_us is False or verdict in ("no_room", "hold"):
-            return await self._put_aside(stored, "context" if is_for_us is False else verdict, position)
+        if verdict != "answer":
+            return await self._put_aside(stored, verdict, position)
         await self._change(stored, position=position)
         has_to_wait = is_busy or bool(self.in_state(*QUEUED))
         self._chats[stored.number] = stored
         self._arrived.set()
         return Admission("queued" if is_for_us and has_to_wait else "next")
+
+    def _is_for_us(self, chat: Envelope, verdict: Verdict, *, is_refused: bool) -> bool | None:
+        """Return whether a chat is for the agent, and not only context for it; None: its model decides."""
+        if verdict == "context" and not is_refused:
+            return False
+        is_for_us = self._filter.check_rules(chat)
+        if is_for_us is None and self._limit_reached(chat.sender, "answer") is not None:
+            return False  # not addressed to us by name, so no sender waits for a refusal
+        return is_for_us
 
     async def _put_aside(self, chat: StoredChat, verdict: Verdict, position: Position | None) -> Admission:
         """Keep a chat that is not answered now: as context, until there is room, or until a person speaks."""
@@ -389,17 +395,26 @@ class Inbox:
         """
         waiting = (*self.in_state("queued", "held", "no_room", "answering"), *self.joined)
         meant = [chat for chat in waiting if is_about(cancel, chat.envelope)]
-        begun = [replace(one, state="cancelled") for one in meant if one.state == "answering" and one.joined is None]
-        gone = {one.number: one for one in meant if one.number not in {chat.number for chat in begun}}
-        self.joined = tuple(one for one in self.joined if one.number not in gone)
-        self._chats = {number: chat for number, chat in self._chats.items() if number not in gone}
-        self._chats.update((one.number, one) for one in begun)  # an earlier process began them
+        begun = [chat for chat in meant if chat.state == "answering" and chat.joined is None]  # by an earlier process
+        gone = [chat for chat in meant if chat not in begun]
+        cancelled = [self._as_cancelled(chat) for chat in begun]
+        self._drop(gone)
         if self.current is not None and is_about(cancel, self.current.envelope):
             await self.mark_cancelled(position)
-        endings = [_ended(one.envelope, "cancelled", "by its sender") for one in gone.values()]
+        endings = [_ended(chat.envelope, "cancelled", "by its sender") for chat in gone]
         if meant:
-            await self._change(*begun, removed=tuple(gone), position=position, endings=endings)
-        return tuple(one.key for one in endings)
+            await self._change(*cancelled, removed=gone, position=position, endings=endings)
+        return tuple(ending.key for ending in endings)
+
+    def _as_cancelled(self, chat: StoredChat) -> StoredChat:
+        self._chats[chat.number] = cancelled = replace(chat, state="cancelled")
+        return cancelled
+
+    def _drop(self, chats: Collection[StoredChat]) -> None:
+        """Take chats out of the queue, or out of the turn that they joined."""
+        self.joined = tuple(chat for chat in self.joined if chat not in chats)
+        for chat in chats:
+            self._chats.pop(chat.number, None)
 
     async def release(self, senders: Collection[str]) -> None:
         """Queue the held chats of these senders that ask something; keep the others as context."""
@@ -426,7 +441,7 @@ class Inbox:
         if self._chats.get(chat.number) is chat:
             del self._chats[chat.number]
             ending = _ended(chat.envelope, "cancelled", "it did not fit, and its sender cancelled it")
-            await self._change(removed=(chat.number,), position=position, ending=ending)
+            await self._change(removed=(chat,), position=position, ending=ending)
 
     async def reached(self, position: Position | None) -> None:
         """Note that everything up to this position is handled. It is stored now and then, and with each chat."""
@@ -441,8 +456,7 @@ class Inbox:
         for chat in self.in_state(*QUEUED):
             if chat.joined is None and self.id_for(chat, "answer") == answer.id:
                 chats = (self._chats.pop(chat.number), *self._take_joined(chat))
-                endings = self._answered(chat, chats[1:])
-                await self._change(removed=[one.number for one in chats], endings=endings)
+                await self._change(removed=chats, endings=self._answered(chat, chats[1:]))
 
     # -- answering ---------------------------------------------------------------------------------------
 
@@ -519,15 +533,14 @@ class Inbox:
         ended, joined = self.current, self.joined
         self.current, self.joined = None, ()
         self._restored.difference_update(one.number for one in (ended, *joined))
-        is_answered = ended.answer is not None and ended.state == "answered"
-        has_rest = ended.state == "cancelled" or ended.state == "queued"
-        rest = tuple(one for one in joined if has_rest and one.state != "cancelled")
+        rest = _to_answer_next(ended, joined)
         over = [one for one in (ended, *joined) if one not in rest]
+        is_answered = ended.answer is not None and ended.state == "answered"
         endings = self._answered(ended, joined) if is_answered else [_ended(one.envelope, "cancelled") for one in over]
         kept = _continued(rest)
         self._chats = {**{one.number: one for one in kept}, **self._chats}
         self._arrived.set()
-        await self._change(*kept, removed=[one.number for one in over], endings=endings)
+        await self._change(*kept, removed=over, endings=endings)
         return tuple(one.key for one in endings)
 
     def put_back(self, chat: StoredChat) -> None:
@@ -606,7 +619,7 @@ class Inbox:
 
     async def forget_overheard(self, chat: StoredChat) -> None:
         """Remove a chat that `take_overheard` returned from the store, too."""
-        await self._change(removed=(chat.number,))
+        await self._change(removed=(chat,))
 
     async def remember(self, chat: StoredChat) -> None:
         """Keep a chat as context instead of answering it."""
@@ -642,14 +655,14 @@ class Inbox:
         await self._change(chat, position=position)
         for one in forgotten:
             ending = _ended(one.envelope, "refused", f"more than {MAX_OVERHEARD_CHATS} messages waited as context")
-            await self._change(removed=(one.number,), ending=ending)
+            await self._change(removed=(one,), ending=ending)
         if state == "queued":
             self._arrived.set()
 
     async def _change(
         self,
         *chats: StoredChat,
-        removed: Sequence[int] = (),
+        removed: Sequence[StoredChat] = (),
         position: Position | str | None = None,
         ending: MessageEnding | None = None,
         endings: Sequence[MessageEnding] = (),
@@ -663,7 +676,8 @@ class Inbox:
             place = None if position is None else str(position)
             endings = endings if ending is None else (*endings, ending)
             receipts = ReceiptChange(endings=endings) if endings else NO_RECEIPTS
-            await self._store.change_inbox(InboxChange(chats, tuple(removed), place, receipts))
+            numbers = tuple(chat.number for chat in removed)
+            await self._store.change_inbox(InboxChange(chats, numbers, place, receipts))
         except StoreUnusable as error:
             logger.warning("inbox not stored: %s", error)
             return
@@ -690,6 +704,13 @@ def _begun(chat: StoredChat, question: StoredChat) -> StoredChat:
 def _fresh(chat: StoredChat) -> StoredChat:
     """Return a chat that joined a turn, as it was before."""
     return replace(chat, state="queued", joined=None, section="", turn=-1, first_seq=-1)
+
+
+def _to_answer_next(question: StoredChat, joined: Sequence[StoredChat]) -> tuple[StoredChat, ...]:
+    """Return the chats that remain of an ended turn: those not cancelled, if only its question was, or never began."""
+    if question.state not in ("cancelled", "queued"):
+        return ()
+    return tuple(one for one in joined if one.state != "cancelled")
 
 
 def _continued(chats: Sequence[StoredChat]) -> tuple[StoredChat, ...]:

@@ -20,6 +20,7 @@ from mew_protocol.bounded_dict import FairDict
 from mew_protocol.context_report import Waiting
 from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import object_at, objects_at
+from mew_protocol.payloads.chat import chat_text
 
 from mew_agent.settings import LoopLimits
 
@@ -58,6 +59,10 @@ class _Chat:
 
     def is_for(self, participant: str) -> bool:
         return not self.to or participant in self.to
+
+
+_FORGOTTEN: Final = _Chat("", (), hops=0, origin=None, text=None)
+"""For a chat that is not remembered any more."""
 
 
 @dataclass(slots=True)
@@ -124,21 +129,27 @@ class LoopGuard:
                 self._agents.add(sender)
             case kinds.REASONING_START:
                 self._agents.add(sender)
-                if (about := self._subject_of(envelope)) is not None:
-                    silent = [item for item in self._reasonings.get(sender, {}).items() if not item[1].has_spoken]
-                    begun = (*silent, (envelope.id, _Reasoning(about)))
-                    self._reasonings[sender] = dict(begun[-MAX_OPEN_REASONINGS:])
+                self._begin_reasoning(envelope)
             case kinds.REASONING_CONCLUSION:
-                # An agent that reasons about two chats at once may name the newest reasoning, or none, in each
-                # conclusion: the reasoning that its last chat followed from has ended.
-                known = self._reasonings.get(sender, {})
-                spoken = (name for name, reasoning in known.items() if reasoning.has_spoken)
-                known.pop(next(spoken, str(envelope.context)), None)
+                self._end_reasoning(envelope)
             case kinds.SYSTEM_WELCOME:
                 on_board = objects_at(body, "board")
                 self._agents.update(str(one.get("id")) for one in on_board if object_at(one, "status", "context"))
             case _:
                 pass
+
+    def _begin_reasoning(self, start: Envelope) -> None:
+        if (about := self._subject_of(start)) is not None:
+            silent = [item for item in self._reasonings.get(start.sender, {}).items() if not item[1].has_spoken]
+            begun = (*silent, (start.id, _Reasoning(about)))
+            self._reasonings[start.sender] = dict(begun[-MAX_OPEN_REASONINGS:])
+
+    def _end_reasoning(self, conclusion: Envelope) -> None:
+        # An agent that reasons about two chats at once may name the newest reasoning, or none, in each conclusion: the
+        # reasoning that its last chat followed from has ended.
+        known = self._reasonings.get(conclusion.sender, {})
+        spoken = (name for name, reasoning in known.items() if reasoning.has_spoken)
+        known.pop(next(spoken, str(conclusion.context)), None)
 
     def release(self, chat: Envelope, *, at_seconds: float) -> tuple[str, ...]:
         """Return the peers that may be answered again because a person or a program sent this chat, or a resume.
@@ -175,17 +186,17 @@ class LoopGuard:
             return "context"
         if is_agent and sender in self.stopped:
             return "hold"
-        seen = self._chats.get(chat.id)
+        seen = self._chats.get(chat.id, _FORGOTTEN)
         if (reason := self._limit_reached(sender, seen, at_seconds)) is not None:
-            self.stopped.setdefault(sender, StoppedTalk(reason, chat.ts, seen.origin if seen is not None else None))
+            self.stopped.setdefault(sender, StoppedTalk(reason, chat.ts, seen.origin))
             return "hold"
         if at_seconds is not None:
             self._answered_at.setdefault(sender, deque()).append(at_seconds)
         return "answer"
 
-    def _limit_reached(self, sender: str, seen: _Chat | None, at_seconds: float | None) -> str | None:
+    def _limit_reached(self, sender: str, seen: _Chat, at_seconds: float | None) -> str | None:
         """Return the limit that a chat has reached; None if it may be answered."""
-        if sender in self._agents and seen is not None and seen.hops >= self.limits.hops:
+        if sender in self._agents and seen.hops >= self.limits.hops:
             return f"{seen.hops} messages between agents since a person spoke"
         if at_seconds is not None and self._is_rate_reached(sender, at_seconds):
             return f"{self.limits.exchanges_per_minute} exchanges within a minute"
@@ -270,5 +281,4 @@ def asks_something(chat: Envelope) -> bool:
     needs_reply: Any = chat.body.get("needs_reply")
     if isinstance(needs_reply, bool):
         return needs_reply
-    text = str(chat.body.get("text") or "")[-MAX_QUESTION_CHARS:]
-    return _QUESTION.search(_QUOTED.sub(" ", text)) is not None
+    return _QUESTION.search(_QUOTED.sub(" ", chat_text(chat)[-MAX_QUESTION_CHARS:])) is not None

@@ -6,11 +6,10 @@ Owns how inbox, conversation and store answer together, and what is stored of fo
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import uuid4
 
-from mew_protocol.envelope import Envelope, wire_timestamp
+from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.receipts import (
     InContext,
     PromptCall,
@@ -141,30 +140,35 @@ def _present(record: MessageRecord, chat: StoredChat | None) -> MessageRecord:
 
 def _receipt(chat: StoredChat | None, record: MessageRecord, holding: Holding, known: dict[str, Any]) -> ReadReceipt:
     """Return the receipt of a message: unfinished in the inbox, ended, in the history, or not known."""
-    ending, queued_at = record.ending, None
-    if chat is not None and chat.sent_at is not None:
-        queued_at = wire_timestamp(datetime.fromtimestamp(chat.sent_at, UTC))
-    events = [] if chat is None else [ReceiptEvent(what="queued", at=queued_at)]
+    ending = record.ending
+    events = [] if chat is None else [ReceiptEvent(what="queued", at=chat.queued_at)]
     events += holding.events
-    values: dict[str, Any] = {
+    if ending is not None and ending.what != "kept":
+        events.append(ReceiptEvent(what=ending.what, at=ending.at, reason=ending.reason))
+        events.sort(key=lambda one: one.at or "")
+    values = {
         "in_context": holding.in_context,
         "call": holding.call,
         "summary": holding.summary,
         "compaction": holding.compaction,
         "reason": holding.reason,
     }
+    state = _state_of(chat, record, holding)
+    return ReadReceipt.model_validate({**known, **values, **state, "history": tuple(events)})
+
+
+def _state_of(chat: StoredChat | None, record: MessageRecord, holding: Holding) -> dict[str, Any]:
+    """Return the `state` of a receipt, and the other keys that differ by it."""
+    ending = record.ending
     if ending is not None and ending.what != "kept":
-        events.append(ReceiptEvent(what=ending.what, at=ending.at, reason=ending.reason))
-        events.sort(key=lambda one: one.at or "")
-        values |= {"state": ending.what, "at": ending.at, "answer": ending.answer}
-        values["reason"] = ending.reason or holding.reason
-    elif chat is not None and chat.state in ("answered", "cancelled"):
-        values["state"] = chat.state
-    elif holding.call is not None:
-        values |= {"state": "in_prompt", "at": holding.call.at}
-    elif chat is not None or record.entries:
-        reason = None if chat is None else WAITS.get(chat.state)
-        values |= {"state": "queued", "at": queued_at, "reason": holding.reason or reason}
-    else:
-        values |= {"state": "unknown", "in_context": "unknown", "reason": NEVER_ARRIVED}
-    return ReadReceipt.model_validate({**known, **values, "history": tuple(events)})
+        reason = ending.reason or holding.reason
+        return {"state": ending.what, "at": ending.at, "answer": ending.answer, "reason": reason}
+    if chat is not None and chat.state in ("answered", "cancelled"):
+        return {"state": chat.state}
+    if holding.call is not None:
+        return {"state": "in_prompt", "at": holding.call.at}
+    if chat is not None:
+        return {"state": "queued", "at": chat.queued_at, "reason": holding.reason or WAITS.get(chat.state)}
+    if record.entries:
+        return {"state": "queued"}
+    return {"state": "unknown", "in_context": "unknown", "reason": NEVER_ARRIVED}

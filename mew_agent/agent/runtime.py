@@ -17,7 +17,7 @@ from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
 from mew_protocol.join import DeliveryRequest
 from mew_protocol.json_values import objects_at, value_at
-from mew_protocol.payloads.chat import ChatFailure
+from mew_protocol.payloads.chat import ChatFailure, chat_text
 from mew_protocol.payloads.fit import WOULD_OVERFLOW, Fit
 from mew_protocol.payloads.mcp import proposals_in
 from mew_protocol.payloads.system import SpaceFacts
@@ -36,7 +36,7 @@ from mew_agent.agent.staggering import StaggeredCompactions
 from mew_agent.context.receipts import MessageKey
 from mew_agent.context.store import InboxChange, Store, StoredChat
 from mew_agent.conversation.texts import GAVE_UP, TOO_OLD
-from mew_agent.errors import GatewayError, MewAgentError, NotConfirmed, NotConnected, NotPermitted
+from mew_agent.errors import GatewayError, NotConfirmed, NotConnected, NotPermitted, problem_of
 from mew_agent.participant.dispatcher import Hooks
 from mew_agent.participant.messenger import REFUSED_TEXT
 from mew_agent.participant.participant import Participant
@@ -177,7 +177,7 @@ class ChatTurn:
         begun = replace(self.question, state="answering", turn=turn, first_seq=first_seq, attempts=attempts)
         self.question = await self.inbox.update(begun)
         try:
-            await reasoning.start(str(chat.body.get("text") or ""), self.inbox.id_for(self.question, "reasoning"))
+            await reasoning.start(chat_text(chat), self.inbox.id_for(self.question, "reasoning"))
             self._scope.deadline = anyio.current_time() + answering.max_seconds
             with self._scope:
                 answer = await answering.make()
@@ -190,8 +190,7 @@ class ChatTurn:
             raise
         except Exception as error:  # the sender waits for an answer, whatever failed
             answer = await answering.failed(error)
-            problem = str(error) if isinstance(error, MewAgentError) else type(error).__name__
-            self.failure = ChatFailure(code="failed", problem=answering.problem or problem)
+            self.failure = ChatFailure(code="failed", problem=answering.problem or problem_of(error))
         finally:
             with anyio.CancelScope(shield=True):
                 await answering.end()
@@ -502,17 +501,22 @@ class AgentRuntime(Hooks):
             await self.headroom.count_queued()
         if admission.outcome != "ignored":
             await self.receipts.arrived(chat)
-        if admission.outcome in ("queued", "held") and self._me.messenger.is_paused:
-            self._me.start_soon(self._me.control.announce)  # no call of a paused agent would tell the board
-        # What follows is sent by tasks: while the gateway is away, sending waits, and nothing else would be received.
-        if fit is not None and verdict in ("answer", "no_room") and admission.outcome != "refused":
-            warn = partial(self.headroom.warn, chat, fit, is_held=admission.outcome == "held")
-            self._me.start_soon(warn)
-        if admission.outcome in ("queued", "refused"):
-            self._me.start_soon(self._acknowledge, chat, admission, fit)
+        self._report_admission(chat, admission, fit)
         if self._loops.stopped.keys() - stopped:
             self.waits_changed()
             self._me.start_soon(self._announce_loop, chat)
+
+    def _report_admission(self, chat: Envelope, admission: Admission, fit: Fit | None) -> None:
+        """Tell the sender of a chat, and the board, what became of it; `fit` has the figures of one that overflows.
+
+        Tasks do it: while the gateway is away, sending waits, and nothing else would be received.
+        """
+        if admission.outcome in ("queued", "held") and self._me.messenger.is_paused:
+            self._me.start_soon(self._me.control.announce)  # no call of a paused agent would tell the board
+        if fit is not None and admission.outcome in ("next", "queued", "held"):
+            self._me.start_soon(partial(self.headroom.warn, chat, fit, is_held=admission.outcome == "held"))
+        if admission.outcome in ("queued", "refused"):
+            self._me.start_soon(self._acknowledge, chat, admission, fit)
 
     def _decide(
         self, chat: Envelope, fit: Fit | None, *, is_for_us: bool | None, is_past: bool

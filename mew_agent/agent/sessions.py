@@ -316,8 +316,27 @@ class ConversationEngine(Engine):
         if not conversation.calls.lock.locked():
             conversation.calls.describe_prefix()
         tracker = conversation.tracker
+        fit, window_tokens = self._fit_now(size), tracker.shown_limit_tokens
+        if window_tokens is None:
+            return fit
+        # What a compaction cannot remove: the prefix, pins, and a summary of its largest size.
+        parts = tracker.ledger.parts
+        summary = max(parts.summary, summary_budget_tokens(window_tokens, window_tokens))
+        fixed = parts.prefix + parts.pins + summary + (fit.reserve_tokens or 0)
+        now = (fit.headroom_tokens or 0) + (fit.queued_tokens or 0)
+        fit = fit.model_copy(update={"largest_tokens": max(0, now, window_tokens - fixed)})
+        if fit.fits is not False:
+            return fit
+        rules = tracker.policy.rule_index.interventions.get("pre_request", ())
+        can_compact = not tracker.is_stalled and any(isinstance(rule, CompactRule) for rule in rules)
+        after = fixed + fit.tokens + calibration.spread(size.units)
+        return fit.model_copy(update={"fits_after_compaction": can_compact and after <= window_tokens})
+
+    def _fit_now(self, size: Size) -> Fit:
+        """Return whether a text of this size fits without a compaction."""
+        tracker, calibration = self.main.conversation.tracker, self.calibration
         queued, window_tokens = tracker.queued, tracker.shown_limit_tokens
-        fit = decided(
+        return decided(
             Fit(
                 fits=None,
                 tokens=calibration.wrap(size.tokens(calibration)),
@@ -331,21 +350,6 @@ class ConversationEngine(Engine):
                 as_of=tracker.measurement.measured_at,
             )
         )
-        if window_tokens is None:
-            return fit
-        # What a compaction cannot remove: the prefix, pins, and a summary of its largest size.
-        parts = tracker.ledger.parts
-        summary = max(parts.summary, summary_budget_tokens(window_tokens, window_tokens))
-        fixed = parts.prefix + parts.pins + summary + (fit.reserve_tokens or 0)
-        now = (fit.headroom_tokens or 0) + (fit.queued_tokens or 0)
-        fit = fit.model_copy(update={"largest_tokens": max(0, now, window_tokens - fixed)})
-        if fit.fits is not False:
-            return fit
-        rules = tracker.policy.rule_index.interventions.get("pre_request", ())
-        if tracker.is_stalled or not any(isinstance(rule, CompactRule) for rule in rules):
-            return fit.model_copy(update={"fits_after_compaction": False})
-        after = fixed + fit.tokens + calibration.spread(size.units) <= window_tokens
-        return fit.model_copy(update={"fits_after_compaction": after})
 
     def has_read(self, chat: StoredChat) -> bool:
         if chat.first_seq < 0:

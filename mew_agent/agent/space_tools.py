@@ -112,9 +112,8 @@ class PeerTools:
         me = self._me
         offers = tuple((name, me.peers[name].tools or (), me.peers[name].tools_left_out) for name in sorted(me.peers))
         reserved = frozenset(self._reserved())
-        window_tokens = (self._room.window_tokens() if any(tools for _, tools, _ in offers) else None) or (
-            DEFAULT_WINDOW_TOKENS
-        )
+        has_offers = any(tools for _, tools, _ in offers)
+        window_tokens = (has_offers and self._room.window_tokens()) or DEFAULT_WINDOW_TOKENS
         state = (me.messenger.capabilities, reserved, window_tokens, offers)
         if state != self._state or (self._left_out and self._room.revision() != self._revision):
             self._state, self._revision = state, self._room.revision()

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 
 import anyio
 from mew_protocol.envelope import Envelope
-from mew_protocol.payloads.chat import MAIN_SESSION, TokenUsage, TurnReport
+from mew_protocol.payloads.chat import MAIN_SESSION, TokenUsage, TurnReport, chat_text
 from mew_protocol.payloads.participant import Status
 from mew_protocol.status_word import status_word
 
@@ -41,7 +41,7 @@ from mew_agent.conversation.texts import (
     does_not_fit_text,
     failed_call_text,
 )
-from mew_agent.errors import ContextOverflow, MewAgentError, ModelError, PolicyStopped
+from mew_agent.errors import ContextOverflow, ModelError, PolicyStopped, problem_of
 from mew_agent.model.interface import ModelEvent, ModelReply, ReasoningDelta, TextDelta, ToolCall
 from mew_agent.model.usage import Usage
 from mew_agent.participant.messenger import timestamp
@@ -181,7 +181,7 @@ class ConversationAnswer(Answering):
     # -- model calls and tools ---------------------------------------------------------------------------
 
     async def make(self) -> str:
-        text, tools = str(self._chat.body.get("text") or ""), len(self._session.tools.specs())
+        text, tools = chat_text(self._chat), len(self._session.tools.specs())
         await self._reasoning.write("status", event="start", input=text, tools=tools)
         # A process that was killed may have received the reply to a question that it had begun.
         if self._began_at is None and (kept := await self._kept_reply()) is not None:
@@ -251,7 +251,7 @@ class ConversationAnswer(Answering):
     async def _add(self, chat: StoredChat, *, is_first: bool) -> int:
         """Add a chat to the history. Returns the seq of its item."""
         envelope, state, whole = chat.envelope, self.conversation.state, None
-        text = prompt_text(chat, str(envelope.body.get("text") or ""), is_first=is_first)
+        text = prompt_text(chat, chat_text(envelope), is_first=is_first)
         if chat.form != "whole":
             text, whole = await as_referred_to(text, chat.form, state)
         if is_first:
@@ -302,7 +302,7 @@ class ConversationAnswer(Answering):
         """Announce a failure in the status. Returns the text for the sender of the chat."""
         conversation = self.conversation
         self.failure = type(error).__name__
-        self.problem = str(error) if isinstance(error, MewAgentError) else type(error).__name__
+        self.problem = problem_of(error)
         match error:
             case ModelError():
                 logger.warning("%s [request %s]", error, error.request_id or "id unknown")

@@ -2,9 +2,10 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Final
 
 import mew_agent.compaction.language as language
 from mew_agent.compaction.extract import important_names, is_alike
@@ -50,86 +51,123 @@ class SummarySource:
         return "\n".join([self.previous_text, *(item.content for item in self.items), *calls, *facts])
 
 
+class _Text:
+    """A text that may be a summary, and what the checks read of it and of the messages."""
+
+    def __init__(self, text: str, headings: Sequence[str], source: SummarySource) -> None:
+        self.text, self.expected_headings, self.source = text, headings, source
+        self.given = source.text
+        self.lines = [line.strip() for line in text.splitlines() if line.strip()]
+        self.headings = [_HEADING_MARK.sub("", line) for line in self.lines if line.startswith("#")]
+        self.body_lines = [line for line in self.lines if not line.startswith("#")]
+        self.body = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
+
+
 def problem_of(text: str, headings: Sequence[str], source: SummarySource) -> str | None:
     """Return the reason to reject the text as a summary; None to accept it. Takes time linear in both texts."""
-    given = source.text
-    return _broken_text(text, given) or _wrong_form(text, headings) or _wrong_content(text, headings, source, given)
+    read = _Text(text, headings, source)
+    return next((problem for check in _CHECKS if (problem := check(read)) is not None), None)
 
 
-def _broken_text(text: str, given: str) -> str | None:
+def _broken_text(read: _Text) -> str | None:
+    text, given = read.text, read.given
     if _CONTROL.search(text):
         return "it contains control characters"
     if _THINKING.search(text) and not _THINKING.search(given):
         return "it contains thinking that does not end"
     mark = _TEMPLATE.search(text)
-    if mark and mark[0] not in given:
-        return "it contains tokens of a chat template"
-    lines = Counter(line.strip() for line in text.splitlines() if len(line.strip()) > _FEWEST_WORDS)
+    return "it contains tokens of a chat template" if mark and mark[0] not in given else None
+
+
+def _repetition(read: _Text) -> str | None:
+    lines = Counter(line for line in read.lines if len(line) > _FEWEST_WORDS)
     said = Counter(sentence for line in lines for sentence in language.sentences(line) if len(sentence) > 12)
-    if any(count >= _REPEATS for count in (*lines.values(), *said.values())):
-        return "it repeats itself"
-    loop = _LOOP.search(text)
-    if loop and re.search(r"\w{2}", loop[1]) and loop[0] not in given:
-        return "it repeats itself"
-    return None
+    loop = _LOOP.search(read.text)
+    has_loop = loop is not None and re.search(r"\w{2}", loop[1]) and loop[0] not in read.given
+    is_repeated = any(count >= _REPEATS for count in (*lines.values(), *said.values()))
+    return "it repeats itself" if is_repeated or has_loop else None
 
 
-def _wrong_form(text: str, headings: Sequence[str]) -> str | None:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    found = [_HEADING_MARK.sub("", line) for line in lines if line.startswith("#")]
-    body = [line for line in lines if not line.startswith("#")]
-    opening = " ".join(body)[:_OPENING_CHARS]
+def _refusal(read: _Text) -> str | None:
+    opening = " ".join(read.body_lines)[:_OPENING_CHARS]
     refusal = language.REFUSAL.search(opening)
-    if refusal and not opening[: refusal.start()].strip(" -*\"'"):
-        return "it is a refusal"
-    if not any(heading in headings for heading in found):
+    return "it is a refusal" if refusal and not opening[: refusal.start()].strip(" -*\"'") else None
+
+
+def _wrong_headings(read: _Text) -> str | None:
+    unknown = [heading for heading in read.headings if heading not in read.expected_headings]
+    if len(unknown) == len(read.headings):
         return "it has none of the headings asked for"
-    unknown = [heading for heading in found if heading not in headings]
-    if len(unknown) > len(found) // 2:
-        return "it has other headings than those asked for"
-    last = _CITATION_AT_END.sub("", body[-1]) if body else ""
-    if (lines and lines[-1].startswith("#")) or _UNFINISHED.search(last) or text.count("```") % 2:
-        return "it ends in the middle"
-    return None
+    return "it has other headings than those asked for" if len(unknown) > len(read.headings) // 2 else None
 
 
-def _wrong_content(text: str, headings: Sequence[str], source: SummarySource, given: str) -> str | None:
-    body = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
-    spoken = "\n".join(item.content for item in source.items if item.role != "tool" and not item.notice)
-    expected, written = language.language_of(spoken), language.language_of(body)
-    if expected is not None and written is not None and expected != written:
-        return f"it is in {written}, and the conversation in {expected}"
-    words = language.content_words(body)
-    if len(words) >= _FEWEST_WORDS and not is_alike(words, language.content_words(given), _SHARED_WORDS):
-        return "it is about something else than the messages"
-    flat = _SPACE.sub(" ", given)
-    for match in islice(_QUOTE.finditer(body), _MOST_QUOTES):
+def _unfinished(read: _Text) -> str | None:
+    last = _CITATION_AT_END.sub("", read.body_lines[-1]) if read.body_lines else ""
+    ends_with_heading = bool(read.lines) and read.lines[-1].startswith("#")
+    is_cut = ends_with_heading or _UNFINISHED.search(last) or read.text.count("```") % 2
+    return "it ends in the middle" if is_cut else None
+
+
+def _other_language(read: _Text) -> str | None:
+    spoken = "\n".join(item.content for item in read.source.items if item.role != "tool" and not item.notice)
+    expected, written = language.language_of(spoken), language.language_of(read.body)
+    if expected is None or written is None or expected == written:
+        return None
+    return f"it is in {written}, and the conversation in {expected}"
+
+
+def _other_subject(read: _Text) -> str | None:
+    words = language.content_words(read.body)
+    if len(words) < _FEWEST_WORDS or is_alike(words, language.content_words(read.given), _SHARED_WORDS):
+        return None
+    return "it is about something else than the messages"
+
+
+def _false_quote(read: _Text) -> str | None:
+    flat = _SPACE.sub(" ", read.given)
+    for match in islice(_QUOTE.finditer(read.body), _MOST_QUOTES):
         quote = next(group for group in match.groups() if group)
         if any(part not in flat for part in _ELLIPSIS.split(_SPACE.sub(" ", quote).strip(" .,;"))):
             return f"it quotes what no message says: {quote[:60]!r}"
-    unsourced = _claim_without_source(body, source)
-    if unsourced is not None:
-        return f"it names no source for {unsourced[:80]!r}"
-    names = important_names(source.items, source.facts)[:_MOST_NAMES]
-    named = sum(name in text for name in names)
-    if len(names) >= _FEWEST_NAMES and named < _NAMED_SHARE * len(names):
-        return f"it names {named} of {len(names)} identifiers that matter, for example {', '.join(names[:5])}"
     return None
 
 
-def _claim_without_source(body: str, source: SummarySource) -> str | None:
-    """Return a line about a user's question that has no citation and matches no message; None if there is none."""
-    claims = [line for line in body.splitlines() if language.CLAIM.search(line)]
+def _claim_without_source(read: _Text) -> str | None:
+    """Reject a line about a user's question that has no citation and matches no message."""
+    source, claims = read.source, [line for line in read.body.splitlines() if language.CLAIM.search(line)]
     if not claims:
         return None
-    ids = {name for item in source.items for name in (item.id, item.envelope_id) if name}
+    ids = {name for item in source.items for name in (item.id, item.envelope_id)}
     ids |= {fact.source for fact in source.facts}
-    said = [language.content_words(item.content) for item in source.items if item.role == "user"]
-    said += [language.content_words(fact.text) for fact in source.facts if fact.by is not None]
-    said.append(language.content_words(source.previous_text))
+    said = [item.content for item in source.items if item.role == "user"]
+    said += [fact.text for fact in source.facts if fact.by is not None]
+    texts = [language.content_words(text) for text in (*said, source.previous_text)]
     for line in claims:
         words = language.content_words(language.CLAIM.sub(" ", line))
-        is_cited = any(name in ids for name in re.findall(r"[^\[\],; ]+", line))
-        if not is_cited and not any(is_alike(words, others, 0.5) for others in said):
-            return line.strip()
+        is_cited = not ids.isdisjoint(re.findall(r"[^\[\],; ]+", line))
+        if not is_cited and not any(is_alike(words, others, 0.5) for others in texts):
+            return f"it names no source for {line.strip()[:80]!r}"
     return None
+
+
+def _missing_names(read: _Text) -> str | None:
+    names = important_names(read.source.items, read.source.facts)[:_MOST_NAMES]
+    named = sum(name in read.text for name in names)
+    if len(names) < _FEWEST_NAMES or named >= _NAMED_SHARE * len(names):
+        return None
+    return f"it names {named} of {len(names)} identifiers that matter, for example {', '.join(names[:5])}"
+
+
+_CHECKS: Final[Sequence[Callable[[_Text], str | None]]] = (
+    _broken_text,
+    _repetition,
+    _refusal,
+    _wrong_headings,
+    _unfinished,
+    _other_language,
+    _other_subject,
+    _false_quote,
+    _claim_without_source,
+    _missing_names,
+)
+"""In this order; the first problem is the one that is reported."""

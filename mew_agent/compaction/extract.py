@@ -118,32 +118,36 @@ class _Facts:
         self._shapes[within] += 1
         if self._shapes[within] > _ROUTINE and not key_of(sentence):
             return False
-        if item.role == "user":
-            is_done = bool(names) and all(name in self._work.get(item.turn, "") for name in names)
-            self._named.update(names)
-            if is_done and language.REQUEST.match(sentence):
-                return False
-            return bool(names) or len(language.content_words(sentence)) >= _FEWEST_WORDS
         is_new = bool(names) and (not self._named.issuperset(names) or bool(key_of(sentence)))
         self._named.update(names)
+        if item.role == "user":
+            return self._is_open_request(sentence, names, item)
         return is_new or bool(language.NEGATION.search(sentence))
+
+    def _is_open_request(self, sentence: str, names: set[str], item: Item) -> bool:
+        """Return whether a user's sentence says enough to keep, and asks for nothing that the same turn did."""
+        is_done = bool(names) and all(name in self._work.get(item.turn, "") for name in names)
+        if is_done and language.REQUEST.match(sentence):
+            return False
+        return bool(names) or len(language.content_words(sentence)) >= _FEWEST_WORDS
 
     def result(self, items: Sequence[Item]) -> Extract:
         """Return all facts, with goal and last state."""
         users = [item for item in items if item.role == "user" and not item.notice]
         for item in [*([] if self._had_goal else users[:1]), *users[-1:]]:
             self._add_first("goal", item, 2)
-        goals = [fact for fact in self._kept.values() if fact.kind == "goal"]
-        for old in goals[2:-2]:
-            del self._kept[old.text]
+        self._drop("goal", slice(2, -2))
         replies = [item for item in items if item.role == "assistant" and item.content.strip()]
         if replies:
-            for fact in [fact for fact in self._kept.values() if fact.kind == "done"]:
-                del self._kept[fact.text]
+            self._drop("done", slice(None))
             self._add_first("done", replies[-1], _DONE_SENTENCES)
-        for old in [fact for fact in self._kept.values() if fact.kind == "open"][:-_OPEN_ENDS]:
-            del self._kept[old.text]
+        self._drop("open", slice(-_OPEN_ENDS))
         return Extract(tuple(map(self._with_worth, self._kept.values())), tuple(self._replaced))
+
+    def _drop(self, kind: FactKind, which: slice) -> None:
+        """Drop those of the facts of a kind that the slice selects."""
+        for fact in [fact for fact in self._kept.values() if fact.kind == kind][which]:
+            del self._kept[fact.text]
 
     def _with_worth(self, fact: Fact) -> Fact:
         """Return a fact with its worth after all repeats. Rules may be repeated."""
@@ -179,13 +183,17 @@ class _Facts:
 
     def _replace_value(self, fact: Fact) -> None:
         """Remove an older value of this fact: one with the same key, or one that this sentence names."""
-        old = self._by_key.get(key_of(fact.text))
-        if old is None and language.CHANGE.search(fact.text):
-            words, names = language.content_words(fact.text), set(language.identifiers(fact.text))
-            changed = (known for key, known in self._by_key.items() if key & words and value_of(known.text) in names)
-            old = next(changed, None) if len(names) > 1 else None
+        old = self._by_key.get(key_of(fact.text)) or self._value_changed_by(fact)
         if old is not None and old.text != fact.text and (old.kind != "rule" or old.by == fact.by):
             self._remove(old, fact)
+
+    def _value_changed_by(self, fact: Fact) -> Fact | None:
+        """Return the value that a sentence about a change names beside the new one."""
+        if not language.CHANGE.search(fact.text):
+            return None
+        words, names = language.content_words(fact.text), set(language.identifiers(fact.text))
+        changed = (known for key, known in self._by_key.items() if key & words and value_of(known.text) in names)
+        return next(changed, None) if len(names) > 1 else None
 
     def _withdraw(self, fact: Fact) -> None:
         """Remove the rules that their author withdraws; the withdrawal itself stays as an instruction."""

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal, Protocol
 
-from mew_protocol.envelope import Envelope
+from mew_protocol.envelope import Envelope, wire_time
 from mew_protocol.payloads.compactions import CompactionEntry
 
 from mew_agent.context.archive import ArchivedCompaction, ItemLife
@@ -88,6 +88,11 @@ class StoredChat:
     weight: int = 1  # as how many chats it counts for the limits of an inbox
     joined: int | None = None  # the number of the chat in whose turn it is answered, if that is another one
     section: str = ""  # the name of its section in an answer to several chats; empty if the answer has no sections
+
+    @property
+    def queued_at(self) -> str | None:
+        """When the gateway accepted it, as the wire writes times."""
+        return None if self.sent_at is None else wire_time(self.sent_at)
 
 
 @dataclass(frozen=True, slots=True)

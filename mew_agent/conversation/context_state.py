@@ -9,6 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from uuid import uuid4
 
 import anyio.to_thread
@@ -223,23 +224,21 @@ class ContextState:
     async def close_open_calls(
         self,
         default: str,
-        results: Mapping[str, str] | None = None,
-        images: Mapping[str, tuple[Image, ...]] | None = None,
-        sources: Mapping[str, Sequence[MessageKey]] | None = None,
+        results: Mapping[str, str] = MappingProxyType({}),
+        images: Mapping[str, tuple[Image, ...]] = MappingProxyType({}),
+        sources: Mapping[str, Sequence[MessageKey]] = MappingProxyType({}),
     ) -> None:
         """Give every open tool call its result by call id, in the order of the calls, or else the `default`."""
-        given, shown, sources = results or {}, images or {}, sources or {}
-        sizes = {
-            call_id: await self.sizes.measure(given[call_id]) for call_id in self.history.open_calls() & given.keys()
-        }
+        measured = self.history.open_calls() & results.keys()
+        sizes = {call_id: await self.sizes.measure(results[call_id]) for call_id in measured}
         still_open = self.history.open_calls()  # a control may have changed the history while texts were measured
         waiting = [call for item in self.history.items for call in item.tool_calls if call.id in still_open]
-        limits = self._limits_of({call.id: sizes[call.id] for call in waiting if call.id in sizes}) if sizes else {}
+        limits = self._limits_of({call.id: sizes[call.id] for call in waiting if call.id in sizes})
         for call in waiting:
             if call.id not in self.history.open_calls():
                 continue  # a control removed the call while results before this one entered
-            text = given.get(call.id, default)
-            limit, size, image = limits.get(call.id), sizes.get(call.id), shown.get(call.id, ())
+            text = results.get(call.id, default)
+            limit, size, image = limits.get(call.id), sizes.get(call.id), images.get(call.id, ())
             await self.add_tool_result(call, text, limit, size, image, sources.get(call.id, ()))
 
     def _limits_of(self, sizes: Mapping[str, Size]) -> Mapping[str, int]:

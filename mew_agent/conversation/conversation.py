@@ -4,7 +4,7 @@ Owns the order in which they happen. Does not know chats, reasoning envelopes or
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, assert_never
 
@@ -138,46 +138,66 @@ class ReplyStopped(MewAgentError):
         return f"stopped by the policy when the context held {self.tokens:,} tokens ({self.basis.replace('_', ' ')})"
 
 
-async def carry_out(  # noqa: C901 - one case for each action
-    actions: Sequence[acts.Action], state: ContextState
-) -> PendingActions:
+async def carry_out(actions: Sequence[acts.Action], state: ContextState) -> PendingActions:
     """Change reminders, prompts and plans, emit events, and return the rest of the decision."""
     pending, happened = PendingActions(revision=state.history.revision), list[ConversationEvent]()
     for action in actions:
-        match action:
-            case acts.NearLimitAction():
-                pending.words.append(status_word("near_limit"))
-            case acts.CompactAction():
-                pending.compact = action
-            case acts.RemindAction(owner):
-                state.reminders.remind(owner, at=timestamp())
-            case acts.UnremindAction(owner):
-                state.reminders.unremind(owner)
-            case acts.InjectAction(level, remaining):
-                state.queue_prompt(level, remaining)
-            case acts.ClearAction(reason):
-                state.plan_clear(reason)
-            case acts.RestartAction(attempt, most):
-                logger.info("the reply starts over (attempt %d of %d)", attempt, most)
-                pending.restart = action
-            case acts.AbortAction() | acts.ErrorAction():
-                pending.stop = action
-            case acts.StateChangedAction(before, after):
-                pending.words.append(status_word("state_changed", f"{before} -> {after}"))
-            case acts.ApproachingRedlineAction():
-                pending.words.append(status_word("approaching_redline"))
-                happened.append(RedlineApproached(*state.context_usage))
-            case acts.RedlinedAction():
-                pending.words.append(status_word("redlined"))
-                happened.append(RedlineCrossed(*state.context_usage))
-            case acts.SuggestAction(suggestion):
-                happened.append(SavingSuggested(suggestion))
-            case _:
-                assert_never(action)
+        if isinstance(action, acts.Notice):
+            happened += _announce(action, pending, state)
+        elif isinstance(action, acts.Prompt):
+            _change_prompts(action, state)
+        else:
+            _intervene(action, pending, state)
     state.renew_injection()
     for event in happened:  # after all that was decided about this history: listeners may change it
         await state.events.emit(event)
     return pending
+
+
+def _announce(notice: acts.Notice, pending: PendingActions, state: ContextState) -> Iterator[ConversationEvent]:
+    """Add the status word of a notice, and yield its event."""
+    match notice:
+        case acts.NearLimitAction():
+            pending.words.append(status_word("near_limit"))
+        case acts.StateChangedAction(before, after):
+            pending.words.append(status_word("state_changed", f"{before} -> {after}"))
+        case acts.ApproachingRedlineAction():
+            pending.words.append(status_word("approaching_redline"))
+            yield RedlineApproached(*state.context_usage)
+        case acts.RedlinedAction():
+            pending.words.append(status_word("redlined"))
+            yield RedlineCrossed(*state.context_usage)
+        case acts.SuggestAction(suggestion):
+            yield SavingSuggested(suggestion)
+        case _:
+            assert_never(notice)
+
+
+def _change_prompts(prompt: acts.Prompt, state: ContextState) -> None:
+    match prompt:
+        case acts.RemindAction(owner):
+            state.reminders.remind(owner, at=timestamp())
+        case acts.UnremindAction(owner):
+            state.reminders.unremind(owner)
+        case acts.InjectAction(level, remaining):
+            state.queue_prompt(level, remaining)
+        case _:
+            assert_never(prompt)
+
+
+def _intervene(intervention: acts.Intervention, pending: PendingActions, state: ContextState) -> None:
+    match intervention:
+        case acts.CompactAction():
+            pending.compact = intervention
+        case acts.ClearAction(reason):
+            state.plan_clear(reason)
+        case acts.RestartAction(attempt, most):
+            logger.info("the reply starts over (attempt %d of %d)", attempt, most)
+            pending.restart = intervention
+        case acts.AbortAction() | acts.ErrorAction():
+            pending.stop = intervention
+        case _:
+            assert_never(intervention)
 
 
 async def report_stop(
@@ -672,20 +692,12 @@ class Conversation:
             async with self.calls.lock:
                 if decision is None and compactions.is_outdated(action, self.tracker, revision):
                     return True
-                is_refused = action.trigger == "overflow_error"
-                plan = compactions.plan_as_decided(
-                    decision, self.state, action.target_tokens, action.method, is_refused=is_refused
-                )
-                if isinstance(plan, CompactionPlan):
-                    await self.emit_status(status_word("compacting"))
-                    origin = Origin(None, action.reason, None if decision is None else decision.sentence)
-                    await compactions.run_compaction_or_drop(plan, action, self.state, self.calls, origin)
-                    self.compaction_error = None
+                plan = await self._compact_as_decided(action, decision)
         except compactions.COMPACTION_FAILURES as error:
             failure = error
         finally:
             self.is_compacting = False
-        if isinstance(plan, CompactionPlan) and failure is None:
+        if isinstance(plan, CompactionPlan):
             await self.emit_status(status_word("compacted"))
             if self.tracker.is_stalled:
                 await self.emit_status(STALLED_STATUS)
@@ -698,3 +710,18 @@ class Conversation:
         outcome = "compaction_stalled" if self.tracker.is_stalled else "compaction_failed"
         await self.emit_status(status_word(outcome, problem))
         return False
+
+    async def _compact_as_decided(
+        self, action: CompactAction, decision: CompactionDecision | None
+    ) -> CompactionPlan | NothingToDo:
+        """Carry out the plan that the action, or a decision about it, leads to. Returns the plan."""
+        is_refused = action.trigger == "overflow_error"
+        plan = compactions.plan_as_decided(
+            decision, self.state, action.target_tokens, action.method, is_refused=is_refused
+        )
+        if isinstance(plan, CompactionPlan):
+            await self.emit_status(status_word("compacting"))
+            origin = Origin(None, action.reason, None if decision is None else decision.sentence)
+            await compactions.run_compaction_or_drop(plan, action, self.state, self.calls, origin)
+            self.compaction_error = None
+        return plan

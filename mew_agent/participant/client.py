@@ -344,10 +344,7 @@ class Client:
                 return
             attempt += 1
             self._gateways.rotate(-1)
-            # Delays grow from round to round through all gateways.
-            rounds = -(-attempt // len(self._gateways))
-            jitter = random.random()  # noqa: S311 - no secret
-            delay = backoff_seconds(rounds, jitter) if retry_after is None else retry_after * (1 + 0.1 * jitter)
+            delay = self._delay_seconds(attempt, retry_after)
             if not self.joins:
                 left = give_up_at - anyio.current_time()
                 if left < _SHORTEST_ATTEMPT_SECONDS:
@@ -360,6 +357,14 @@ class Client:
                 self._gateways[0],
                 self._last_cause,
             )
+
+    def _delay_seconds(self, attempts: int, retry_after: float | None) -> float:
+        """Return the pause after this many attempts; `retry_after` is what the gateway asked for."""
+        jitter = random.random()  # noqa: S311 - no secret
+        if retry_after is not None:
+            return retry_after * (1 + 0.1 * jitter)
+        rounds = -(-attempts // len(self._gateways))  # delays grow from round to round through all gateways
+        return backoff_seconds(rounds, jitter)
 
     def _note_failure(self, error: Exception, *, is_telling: bool) -> None:
         """Note why an attempt or a connection ended; a timeout that is not telling leaves the cause before it.

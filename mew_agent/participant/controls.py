@@ -219,6 +219,21 @@ class Control(Subscriber):
                 await self._answer(envelope, kinds.PARTICIPANT_STATUS, answer)
             case Compact():
                 await self._compact(envelope, request)
+            case Forget() | Clear() | Restart() | PinRequest() | UnpinRequest():
+                await self._change_conversation(envelope, request)
+            case Shutdown():
+                await self.announce(status_word("shutting_down", request.reason), (envelope.id,))
+                await self.hooks.close_streams("shutdown")
+                await self._messenger.session.client.aclose()
+            case compactions.RequestHistory() | compactions.Recall() | compactions.Undo() | RequestReceipts():
+                await self._inform(envelope, request)
+            case _:
+                assert_never(request)
+
+    async def _change_conversation(
+        self, envelope: Envelope, request: Forget | Clear | Restart | PinRequest | UnpinRequest
+    ) -> None:
+        match request:
             case Forget():
                 begun, done = ("compacting", "compacted") if self._follows_reference else ("forgetting", "forgot")
                 await self.announce(status_word(begun), (envelope.id,))
@@ -227,22 +242,16 @@ class Control(Subscriber):
             case Clear():
                 await self.conversation.clear(envelope.sender, request.reason)
                 await self.announce(status_word("cleared", request.reason), (envelope.id,))
+            case Restart():
+                await self.hooks.close_streams("restart")
+                await self.conversation.clear(envelope.sender, request.reason or "restart")
+                await self.announce(status_word("restarted"), (envelope.id,))
             case PinRequest():
                 is_new = await self.conversation.pins.add(request.text, envelope.sender)
                 await self.announce(status_word("pinned" if is_new else "already_pinned"), (envelope.id,))
             case UnpinRequest():
                 await self.conversation.pins.remove(request.pin)
                 await self.announce(status_word("unpinned"), (envelope.id,))
-            case Restart():
-                await self.hooks.close_streams("restart")
-                await self.conversation.clear(envelope.sender, request.reason or "restart")
-                await self.announce(status_word("restarted"), (envelope.id,))
-            case Shutdown():
-                await self.announce(status_word("shutting_down", request.reason), (envelope.id,))
-                await self.hooks.close_streams("shutdown")
-                await self._messenger.session.client.aclose()
-            case compactions.RequestHistory() | compactions.Recall() | compactions.Undo() | RequestReceipts():
-                await self._inform(envelope, request)
             case _:
                 assert_never(request)
 
@@ -311,12 +320,16 @@ class Control(Subscriber):
             done = CompactDone.as_skipped(f"{type(error).__name__}: {error}")
         if asked_in is not None:
             await self._answer(asked_in, kinds.PARTICIPANT_COMPACT_DONE, done)
+        await self._announce_compaction_end(done, about)
+        return done
+
+    async def _announce_compaction_end(self, done: CompactDone, about: tuple[str, ...]) -> None:
+        """Announce how a compaction ended; `about` has the id of the request, if there was one."""
         if done.skipped and done.reason not in NOTHING_TO_DO:
             await self.announce(status_word("compaction_failed", done.reason), about)
-        elif not conversation.is_compacting:  # otherwise the running compaction sends its own status
-            is_news = not done.skipped or (self._follows_reference and asked_in is not None)
+        elif not self.conversation.is_compacting:  # otherwise the running compaction sends its own status
+            is_news = not done.skipped or (self._follows_reference and bool(about))
             await self.announce(status_word("compacted") if is_news else None, about)
-        return done
 
     async def _inform(
         self,

@@ -127,12 +127,13 @@ class Dispatcher:
         changes = self._messenger.peers.receive(envelope)
         gap = history_gap_in(envelope) if envelope.kind in _WITH_GAPS else None
         if envelope.kind == kinds.SYSTEM_WELCOME and envelope.is_for(self._messenger.id):
+            is_first = not session.welcomed.is_set()
             if session.client.joins == self._joins_seen:
                 gap = None  # nothing was missed since the welcome before this one, on the same connection
-            if not session.welcomed.is_set():
+            elif is_first and gap is not None and gap.reason == "not_supported":
+                gap = None  # what was sent before we joined was not missed
+            if is_first:
                 changes = PeerChanges()  # who was here before us did not join
-                if gap is not None and gap.reason == "not_supported":
-                    gap = None  # what was sent before we joined was not missed
             await self._welcome(envelope)
         if gap is not None:
             changes = replace(changes, gap=gap)

@@ -377,14 +377,7 @@ class EventEmitter(Subscriber):
 
     def events_in(self, envelope: Envelope, changes: PeerChanges) -> Iterator[SpaceEvent]:
         """Yield the events in one envelope. Must be called for every envelope, in order."""
-        for peer in changes.left:
-            yield PeerLeft(peer)
-            yield from self.proposals.closed_by_leaving(peer.id)
-        yield from (PeerJoined(peer) for peer in changes.joined)
-        if changes.reported is not None:
-            yield ContextReported(changes.reported, changes.context_before)
-            if changes.reported.context.level != changes.context_before.level:
-                yield PeerLevelChanged(changes.reported, changes.context_before)
+        yield from self._peers_changed(changes)
         if (how := _CLOSING_KINDS.get(envelope.kind)) is not None:
             yield from self.proposals.decided_by(envelope, how)
         if changes.gap is not None:
@@ -398,6 +391,16 @@ class EventEmitter(Subscriber):
             yield ChatReceived(text, envelope.sender, envelope, self._messenger)
         elif envelope.kind == kinds.MCP_PROPOSAL:
             yield from self._proposed(envelope)
+
+    def _peers_changed(self, changes: PeerChanges) -> Iterator[SpaceEvent]:
+        for peer in changes.left:
+            yield PeerLeft(peer)
+            yield from self.proposals.closed_by_leaving(peer.id)
+        yield from (PeerJoined(peer) for peer in changes.joined)
+        if changes.reported is not None:
+            yield ContextReported(changes.reported, changes.context_before)
+            if changes.reported.context.level != changes.context_before.level:
+                yield PeerLevelChanged(changes.reported, changes.context_before)
 
     def _proposed(self, envelope: Envelope) -> Iterator[ProposalMade]:
         """Yield a proposal of another participant, once: a welcome lists it, and missed envelopes bring it again."""

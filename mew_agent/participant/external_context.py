@@ -211,20 +211,24 @@ class ExternalContext(Controllable):
         """Return the arguments of `report`, completed from the report before. Raises `InvalidReport`."""
         previous = self.figures
         if window is None:
-            window = self.window if previous is None else previous.window
+            window = self._known_window
         read = _checked_usage(usage, window)
         if read is not None and not read.is_plain:
             basis = "provisional"
-        if tokens is None and read is None:
-            raise InvalidReport("tokens", "neither `tokens` nor `usage` was given", "one of them, or `unknown`")
-        if tokens is None and read is not None:
+        if tokens is None:
+            if read is None:
+                raise InvalidReport("tokens", "neither `tokens` nor `usage` was given", "one of them, or `unknown`")
             tokens = read.total_tokens
-        assert tokens is not None
         if previous is None:
             return Figures(tokens, basis, measured_at or now, read, window, messages, model)
         at = _time_after(previous.measured_at, measured_at, now)
         messages = previous.messages if messages is None else messages
         return Figures(tokens, basis, at, read, window, messages, model or previous.model)
+
+    @property
+    def _known_window(self) -> int | None:
+        """The window of the last report; before the first one, the window that is configured."""
+        return self.window if self.figures is None else self.figures.window
 
     def _measure_last_compaction(self, tokens: int) -> None:
         """Complete the last compaction with the size after it."""
@@ -383,7 +387,7 @@ class ExternalContext(Controllable):
     # -- the report --------------------------------------------------------------------------------------
 
     def _report(self) -> ContextReport | None:
-        figures = self.figures
+        figures, window = self.figures, self._known_window
         reason: UnknownReason | None = "compacted" if self.is_compacting else self._unknown
         if figures is None and reason is None and not self.waiting and self.queued is None:
             return None
@@ -398,20 +402,17 @@ class ExternalContext(Controllable):
             "waiting": self.waiting or None,
             "spending": self.spending,
             "spent_for": self.spent_for or None,
+            "max_tokens_basis": None if window is None else "agent_reported",
         }
-        if figures is None:
-            known["max_tokens_basis"] = None if self.window is None else "agent_reported"
-            return ContextReport(
-                basis="unknown", reason=reason or "no_call_yet", last_reported=self._last_reported, **known
-            )
-        known["measured_at"], known["model"] = figures.measured_at, figures.model
-        known["max_tokens_basis"] = None if figures.window is None else "agent_reported"
-        if figures.window is not None and self.compact_at_percent is not None:
-            known["compact_at_tokens"] = figures.window * self.compact_at_percent // 100
-        if reason is not None:
+        last = self._last_reported
+        if figures is not None:
+            known["measured_at"], known["model"] = figures.measured_at, figures.model
+            if window is not None and self.compact_at_percent is not None:
+                known["compact_at_tokens"] = window * self.compact_at_percent // 100
+            if reason is None:
+                return ContextReport(basis=figures.basis, **known, **self._keys_of(figures))
             last = LastReported(tokens=figures.tokens, measured_at=figures.measured_at)
-            return ContextReport(basis="unknown", reason=reason, last_reported=last, **known)
-        return ContextReport(basis=figures.basis, **known, **self._keys_of(figures))
+        return ContextReport(basis="unknown", reason=reason or "no_call_yet", last_reported=last, **known)
 
     def _keys_of(self, figures: Figures) -> dict[str, Any]:
         """Return the keys of a report that hold only while the figures do."""

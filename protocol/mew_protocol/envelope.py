@@ -28,6 +28,11 @@ def wire_timestamp(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def wire_time(unix_seconds: float) -> str:
+    """Return a time in seconds since 1970 as `wire_timestamp` writes it."""
+    return wire_timestamp(datetime.fromtimestamp(unix_seconds, UTC))
+
+
 def unix_seconds(timestamp: str | None) -> float | None:
     """Return a time of the wire in seconds since 1970; None if its sender wrote something else, or nothing."""
     try:

@@ -109,10 +109,10 @@ class SuggestAction:
     suggestion: Suggestion
 
 
-_Notice = NearLimitAction | StateChangedAction | ApproachingRedlineAction | RedlinedAction | SuggestAction
-_Prompt = RemindAction | UnremindAction | InjectAction
-_Intervention = CompactAction | ClearAction | RestartAction | AbortAction | ErrorAction
-Action = _Notice | _Prompt | _Intervention
+Notice = NearLimitAction | StateChangedAction | ApproachingRedlineAction | RedlinedAction | SuggestAction
+Prompt = RemindAction | UnremindAction | InjectAction
+Intervention = CompactAction | ClearAction | RestartAction | AbortAction | ErrorAction
+Action = Notice | Prompt | Intervention
 
 
 def action_json(action: Action) -> dict[str, Any]:

@@ -239,13 +239,7 @@ class AnswerRouter(Subscriber):
         self._streams.receive(envelope)
         if not (self.exchanges or self._asked or self._abandoned):
             return  # nothing was asked
-        for peer in changes.left:
-            self._notes.pop(peer.id, None)
-            for exchange in self._open_with(peer.id):
-                exchange.agent_left()
-        for peer in changes.joined:
-            for exchange in self._open_with(peer.id):
-                exchange.extend_deadline()  # an agent that returns continues with the questions in its inbox
+        self._follow_peers(changes)
         if changes.gap is not None:
             self.fail_all("connection_lost", "the connection to the space was lost during the answer")
         match envelope.kind:
@@ -255,6 +249,15 @@ class AnswerRouter(Subscriber):
                 self._receive_status(envelope, self._peers[envelope.sender].context)
             case _:
                 self._receive_from_agent(envelope)
+
+    def _follow_peers(self, changes: PeerChanges) -> None:
+        for peer in changes.left:
+            self._notes.pop(peer.id, None)
+            for exchange in self._open_with(peer.id):
+                exchange.agent_left()
+        for peer in changes.joined:
+            for exchange in self._open_with(peer.id):
+                exchange.extend_deadline()  # an agent that returns continues with the questions in its inbox
 
     def _receive_refusal(self, envelope: Envelope) -> None:
         why = envelope.body.get("message") or envelope.body.get("error")

@@ -12,7 +12,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
-from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final
@@ -22,7 +21,7 @@ import anyio
 from anyio import to_thread
 from mew_listener.log_budget import survived
 from mew_protocol.context_report import plausible
-from mew_protocol.envelope import unix_seconds, wire_timestamp
+from mew_protocol.envelope import unix_seconds, wire_time
 from mew_protocol.payloads.figures import (
     KEPT_SECONDS,
     ContextHistory,
@@ -270,7 +269,7 @@ class FigureStore:
             found[row["participant"]][1].append(RecordedCompaction.model_validate(_known(row)))
         return ContextHistory(
             space=space,
-            at=_timestamp(now),
+            at=wire_time(now),
             participants=tuple(
                 ParticipantFigures(id=name, samples=tuple(of_it), compactions=tuple(compacted))
                 for name, (of_it, compacted) in sorted(found.items())
@@ -336,8 +335,4 @@ def _figures(status: Status) -> tuple[Any, ...]:
 
 def _known(row: sqlite3.Row) -> dict[str, Any]:
     """Return the fields of a row after its participant; unknown values are left out."""
-    return {name: row[name] for name in row.keys()[1:] if row[name] is not None} | {"at": _timestamp(row["at"])}
-
-
-def _timestamp(at: float) -> str:
-    return wire_timestamp(datetime.fromtimestamp(at, UTC))
+    return {name: row[name] for name in row.keys()[1:] if row[name] is not None} | {"at": wire_time(row["at"])}
