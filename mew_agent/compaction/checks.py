@@ -50,6 +50,19 @@ class SummarySource:
         facts = (fact.text for fact in self.facts)
         return "\n".join([self.previous_text, *(item.content for item in self.items), *calls, *facts])
 
+    @property
+    def names(self) -> set[str | None]:
+        """The ids by which a summary cites messages and facts."""
+        items = {name for item in self.items for name in (item.id, item.envelope_id)}
+        return items | {fact.source for fact in self.facts}
+
+    @property
+    def statements(self) -> list[str]:
+        """The texts of users, and the summary before."""
+        said = [item.content for item in self.items if item.role == "user"]
+        facts = [fact.text for fact in self.facts if fact.by is not None]
+        return [*said, *facts, self.previous_text]
+
 
 class _Text:
     """A text that may be a summary, and what the checks read of it and of the messages."""
@@ -82,10 +95,14 @@ def _broken_text(read: _Text) -> str | None:
 def _repetition(read: _Text) -> str | None:
     lines = Counter(line for line in read.lines if len(line) > _FEWEST_WORDS)
     said = Counter(sentence for line in lines for sentence in language.sentences(line) if len(sentence) > 12)
+    most = max((*lines.values(), *said.values()), default=0)
+    return "it repeats itself" if most >= _REPEATS else None
+
+
+def _loop(read: _Text) -> str | None:
     loop = _LOOP.search(read.text)
-    has_loop = loop is not None and re.search(r"\w{2}", loop[1]) and loop[0] not in read.given
-    is_repeated = any(count >= _REPEATS for count in (*lines.values(), *said.values()))
-    return "it repeats itself" if is_repeated or has_loop else None
+    is_ours = loop is not None and re.search(r"\w{2}", loop[1]) and loop[0] not in read.given
+    return "it repeats itself" if is_ours else None
 
 
 def _refusal(read: _Text) -> str | None:
@@ -134,18 +151,14 @@ def _false_quote(read: _Text) -> str | None:
 
 def _claim_without_source(read: _Text) -> str | None:
     """Reject a line about a user's question that has no citation and matches no message."""
-    source, claims = read.source, [line for line in read.body.splitlines() if language.CLAIM.search(line)]
+    claims = [line for line in read.body.splitlines() if language.CLAIM.search(line)]
     if not claims:
         return None
-    ids = {name for item in source.items for name in (item.id, item.envelope_id)}
-    ids |= {fact.source for fact in source.facts}
-    said = [item.content for item in source.items if item.role == "user"]
-    said += [fact.text for fact in source.facts if fact.by is not None]
-    texts = [language.content_words(text) for text in (*said, source.previous_text)]
+    names, statements = read.source.names, [language.content_words(text) for text in read.source.statements]
     for line in claims:
         words = language.content_words(language.CLAIM.sub(" ", line))
-        is_cited = not ids.isdisjoint(re.findall(r"[^\[\],; ]+", line))
-        if not is_cited and not any(is_alike(words, others, 0.5) for others in texts):
+        is_cited = not names.isdisjoint(re.findall(r"[^\[\],; ]+", line))
+        if not is_cited and not any(is_alike(words, others, 0.5) for others in statements):
             return f"it names no source for {line.strip()[:80]!r}"
     return None
 
@@ -161,6 +174,7 @@ def _missing_names(read: _Text) -> str | None:
 _CHECKS: Final[Sequence[Callable[[_Text], str | None]]] = (
     _broken_text,
     _repetition,
+    _loop,
     _refusal,
     _wrong_headings,
     _unfinished,

@@ -111,17 +111,14 @@ async def write_summary(
         summary, problem = None, error
     if history.revision != revision:
         raise RejectedSummary("the history changed while the summary was written")
-    if summary is None:
-        if not may_extract:
-            raise problem
-        facts = await anyio.to_thread.run_sync(lambda: extract(items, previous.facts if previous else ()))
-        summary = writer.completed("", facts, items, previous)
-        if not summary.text:
-            raise problem
-        logger.warning("no summary by a model (%s); using the extract instead", problem)
-        summary = replace(summary, problem=str(problem))
-        _refuse_growth(summary, replaced_tokens, tracker)
-    return summary
+    if summary is not None:
+        return summary
+    extracted = await writer.extracted(items, previous) if may_extract else None
+    if extracted is None:
+        raise problem
+    logger.warning("no summary by a model (%s); using the extract instead", problem)
+    _refuse_growth(extracted, replaced_tokens, tracker)
+    return replace(extracted, problem=str(problem))
 
 
 def apply_plan(
@@ -223,6 +220,20 @@ class _SummaryWriter:
         except RejectedSummary as rejected:
             return rejected.reason
 
+    async def extracted(self, items: Sequence[Item], previous: Summary | None) -> Summary | None:
+        """Return an extract in place of a summary by a model; None if there is nothing to extract."""
+        facts = await anyio.to_thread.run_sync(lambda: extract(items, previous.facts if previous else ()))
+        summary = self.completed("", facts, items, previous)
+        return summary if summary.text else None
+
+    def _with_costs(self, items: Sequence[Item]) -> list[tuple[Item, int]]:
+        return [(item, self._project(transcript_entry(item))) for item in items]
+
+    async def _announce_piece(self, done: int, expected: int) -> None:
+        """Announce a call for one of several pieces."""
+        if self._piece_started is not None and expected > 1:
+            await self._piece_started(done, expected)
+
     async def read_transcript(
         self, items: Sequence[Item], previous: Summary | None, problem: str | None = None
     ) -> Summary:
@@ -233,15 +244,12 @@ class _SummaryWriter:
         window_tokens, budget_tokens = self._tracker.window.max_tokens, self._budget_tokens
         room = self._room(window_tokens)
         halvings = done = 0
-        costs = await anyio.to_thread.run_sync(lambda: [self._project(transcript_entry(item)) for item in items])
-        rest, summary = deque(zip(items, costs, strict=True)), previous
+        rest, summary = deque(await anyio.to_thread.run_sync(self._with_costs, items)), previous
         while True:
             if room < MIN_ROOM_TOKENS:
                 raise RejectedSummary(f"a window of {window_tokens:,} tokens is too small to summarise in")
             part, used = self._next_part(rest, summary, room)
-            expected = self._pieces(rest, summary, room)
-            if self._piece_started is not None and done + expected > 1:
-                await self._piece_started(done, done + expected)
+            await self._announce_piece(done, done + self._pieces(rest, summary, room))
             try:
                 messages = summary_messages(part, summary, budget_tokens, problem)
                 reply = await self._call(ModelRequest(messages=messages, max_output_tokens=budget_tokens))

@@ -260,13 +260,18 @@ def _cited_ids(text: str, citable: set[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in names if name in citable))
 
 
+def _authors(found: Extract, items: Sequence[Item]) -> frozenset[str]:
+    """Return the names that a line may begin with to say who said it."""
+    return _ROLES.union((fact.by or "me" for fact in found.facts), (item.name or "me" for item in items))
+
+
 def _lines_of(text: str, found: Extract, items: Sequence[Item]) -> tuple[list[Line], list[Line]]:
     """Return a model's own lines, and those that only repeat sentences of the messages; each once, with one list mark.
 
     Lines that repeat facts are left out, because those have a place by their worth; so are values that have changed.
     """
     known = {fact.text for fact in found.facts}.union(language.sentences(EXTRACT_LABEL))
-    authors = _ROLES.union(fact.by or "me" for fact in found.facts).union(item.name or "me" for item in items)
+    authors = _authors(found, items)
     said = "\n".join(item.content for item in items) if text else ""
     old_values = [_OldValue(old, new) for old, new in found.replaced]
     own: dict[Line, None] = {}

@@ -4,10 +4,12 @@ Sentences are kept as written, so an extract is in the conversation's language. 
 count only if a participant said them: a text that a tool returned gives no orders. Does not know tokens or models.
 """
 
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import Final
 
 import mew_agent.compaction.language as language
 from mew_agent.compaction.worth import BINDING, after_repeats, is_at_most, key_of, label_of, shape_of, value_of, worth
@@ -211,18 +213,25 @@ class _Facts:
             self._replaced.append((old, new))
 
 
+_USER: Final = frozenset({"user"})
+_SPEAKERS: Final = frozenset({"user", "assistant"})
+_KINDS: Final[Sequence[tuple[FactKind, re.Pattern[str], Collection[str]]]] = (
+    ("rule", language.RULE, _USER),
+    ("rule", language.WITHDRAWAL, _USER),
+    ("decision", language.DECISION, _SPEAKERS),
+    ("preference", language.PREFERENCE, _USER),
+    ("open", language.OPEN, _SPEAKERS),
+)
+"""Each kind of fact with its words, and the roles in whose sentences they count; the first that applies."""
+
+
 def _kind_of(sentence: str, role: str, *, is_late: bool) -> FactKind | None:
     """Return the kind of a sentence, by its words; None if nothing in it has to be kept."""
     if language.is_question(sentence):
         return "open" if is_late and role == "user" else None
-    if role == "user" and (language.RULE.search(sentence) or language.WITHDRAWAL.search(sentence)):
-        return "rule"
-    if role != "tool" and language.DECISION.search(sentence):
-        return "decision"
-    if role == "user" and language.PREFERENCE.search(sentence):
-        return "preference"
-    if role != "tool" and is_late and language.OPEN.search(sentence):
-        return "open"
+    for kind, pattern, roles in _KINDS:
+        if role in roles and (is_late or kind != "open") and pattern.search(sentence):
+            return kind
     return "fact"
 
 

@@ -202,9 +202,11 @@ def language_of(text: str) -> str | None:
         return None
     if script == "Chinese" and found["Japanese"] * 10 > found["Chinese"]:
         return "Japanese"  # writes Chinese characters too
-    if script != "Latin":
-        return script
-    words = Counter(_LATIN_WORD.findall(plain.lower()))
+    return _latin_language(plain) if script == "Latin" else script
+
+
+def _latin_language(text: str) -> str | None:
+    words = Counter(_LATIN_WORD.findall(text.lower()))
     hits = sorted(((sum(words[word] for word in common), name) for name, common in _COMMON_WORDS.items()), reverse=True)
     (first, name), (second, _) = hits[:2]
     return name if first >= _MIN_COMMON_WORDS and first * 2 >= second * 3 else None

@@ -64,6 +64,11 @@ class _PlanningInput:
     window_tokens: int
     summary_tokens: int
 
+    @property
+    def unprotected(self) -> int:
+        """How many turns there are before the newest ones, which are only touched if all others are not enough."""
+        return max(0, len(self.old) - PROTECTED_TURNS)
+
     def after(self, evicted_tokens: int) -> int:
         """Return the size of the next prompt after an eviction of this size, if a new summary uses its whole budget."""
         budget = self.budget(evicted_tokens)
@@ -113,10 +118,15 @@ def plan_compaction(
     if method == "drop_oldest" and answering_turn is None:
         old = old[:-1]  # the newest turn stays, even if it alone is too large
     inputs = _PlanningInput(method, history.items, old, prices, present_tokens, window_tokens, summary_tokens)
-    unprotected = max(0, len(old) - PROTECTED_TURNS)
     if target_tokens is None:
-        return inputs.evicting(old[:unprotected])
-    results = _long_results(inputs) if method == "staged" else []
+        return inputs.evicting(old[: inputs.unprotected])
+    return _smallest_plan(inputs, target_tokens, most)
+
+
+def _smallest_plan(inputs: _PlanningInput, target_tokens: int, most: MostTokens | None) -> CompactionPlan | NothingToDo:
+    """Return the plan that removes as little as reaches the target, from the oldest turns if they are enough."""
+    old, unprotected = inputs.old, inputs.unprotected
+    results = _long_results(inputs) if inputs.method == "staged" else []
     tail_from = old[unprotected][0].seq if unprotected < len(old) else None
     outside = [batch for batch in results if tail_from is not None and batch[-1].seq < tail_from]
     sparing = replace(inputs, old=old[:unprotected])

@@ -128,6 +128,13 @@ def clipped(item: Item, max_chars: int) -> Item:
     return replace(item, content=f"{head}\n[... {left_out:,} characters left out ...]\n{tail}", tool_calls=())
 
 
+def _without_last_line(text: str) -> str:
+    kept, _, cut_off = text.rstrip().rpartition("\n")
+    if cut_off and not kept.strip():
+        raise RejectedSummary("it ends in the middle")
+    return kept
+
+
 def cleaned(text: str, finish_reason: str) -> str:
     """Return a model's answer without thinking, words before the first heading, and an unfinished last line.
 
@@ -139,9 +146,7 @@ def cleaned(text: str, finish_reason: str) -> str:
     if "<think>" not in text:
         text = text.rpartition(_END_OF_THINKING)[2]  # some templates write the opening tag into the prompt
     if finish_reason == "length":
-        text, _, cut_off = text.rstrip().rpartition("\n")
-        if cut_off and not text.strip():
-            raise RejectedSummary("it ends in the middle")
+        text = _without_last_line(text)
     lines = text.strip().splitlines()
     start = next((at for at, line in enumerate(lines) if heading_of(line) in SECTIONS), 0)
     while lines and (not lines[-1].strip() or heading_of(lines[-1]) is not None):

@@ -51,13 +51,20 @@ def adapted(dialect: Dialect, status: int, param: str | None, text: str, *, has_
     # Only a named argument is removed: guessing would hide real errors.
     if status not in _REJECTED_STATUSES:
         return None
-    if dialect.is_streaming and dialect.has_stream_options and re.search("stream_options|include_usage", text):
-        return replace(dialect, has_stream_options=False)
-    if dialect.is_streaming and (param == "stream" or _STREAMING_REJECTED.search(text)):
-        return replace(dialect, is_streaming=False)
+    if dialect.is_streaming and (other := _streaming_otherwise(dialect, param, text)) is not None:
+        return other
     if "max_completion_tokens" in text:
-        other: LimitKey = "max_tokens" if dialect.limit_key == "max_completion_tokens" else "max_completion_tokens"
-        return replace(dialect, limit_key=other)
+        key: LimitKey = "max_tokens" if dialect.limit_key == "max_completion_tokens" else "max_completion_tokens"
+        return replace(dialect, limit_key=key)
+    return None
+
+
+def _streaming_otherwise(dialect: Dialect, param: str | None, text: str) -> Dialect | None:
+    """Return the dialect without the options of a stream, or without a stream, if the error names one of these."""
+    if dialect.has_stream_options and re.search("stream_options|include_usage", text):
+        return replace(dialect, has_stream_options=False)
+    if param == "stream" or _STREAMING_REJECTED.search(text):
+        return replace(dialect, is_streaming=False)
     return None
 
 

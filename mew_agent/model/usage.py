@@ -289,14 +289,17 @@ def implausibility(
         return f"a reply of {generated:,} tokens in a window of {most:,}"
     if usage.total_tokens > most and not _explains(most if project is None else project(), prompt):
         return f"a prompt of {prompt:,} tokens and a reply of {generated:,} in a window of {most:,}"
-    if before is None:
-        return None
-    low, high = (prompt, before) if prompt < before else (before, prompt)
-    if high >= JUMP_FACTOR * low and high >= JUMP_FACTOR * JUMP_LEAST_TOKENS and project is not None:
+    if before is not None and project is not None and _has_jumped(prompt, before):
         text = project()
         if not (_explains(text, prompt) and _explains(prompt, text)):
             return f"a prompt of {prompt:,} tokens after one of {before:,}"
     return None
+
+
+def _has_jumped(prompt: int, before: int) -> bool:
+    """Return whether one of two prompts is so much larger that the text has to explain it."""
+    low, high = min(prompt, before), max(prompt, before)
+    return high >= JUMP_FACTOR * max(low, JUMP_LEAST_TOKENS)
 
 
 def _explains(text_tokens: int, prompt_tokens: int) -> bool:

@@ -5,7 +5,7 @@ pass `fetch`. Each reader takes a decoded JSON body and returns None for a shape
 """
 
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Final, Literal
 from urllib.parse import urlsplit
@@ -20,6 +20,9 @@ from mew_agent.model.usage import positive_count
 Json = Mapping[str, object]
 Fetch = Callable[[Literal["GET", "POST"], str, dict[str, object] | None], Awaitable[object]]
 """Takes a method, an absolute URL and a JSON body; returns decoded JSON. Has its own timeout; raises `ModelError`."""
+
+Question = Callable[[Fetch, str, str], Awaitable[Window | None]]
+"""Asks one kind of server at a root URL for the window of a model."""
 
 _OLLAMA_PORT: Final = 11434
 # OpenAI names these owners and has no endpoint with a window; LiteLLM's proxy names `openai` for every model.
@@ -48,21 +51,28 @@ async def discover_window(fetch: Fetch, base_url: str, model: str) -> Window | N
     best = read_models(listing, model)
     owners = {entry.get("owned_by") for entry in listed_models(listing)}
     address = urlsplit(base)
-    if (best is not None and best.basis == "loaded") or (address.hostname or "").endswith(OPENAI_HOSTS):
+    if _is_loaded(best) or (address.hostname or "").endswith(OPENAI_HOSTS):
         return best
-    root = base.removesuffix("/v1")
-    lm_studio = [partial(_ask_lm_studio, version) for version in ("v0", "v1")]
-    servers: list[Callable[[Fetch, str, str], Awaitable[Window | None]]] = [*lm_studio, _ask_ollama, _ask_litellm]
-    if owners & _CLOUD_OWNERS:
-        servers = [_ask_litellm]
-    elif "library" in owners or address.port == _OLLAMA_PORT:
-        servers = [_ask_ollama, *lm_studio]
-    for ask in servers:
-        found = await ask(fetch, root, model)
-        if found is not None and found.basis == "loaded":
+    for ask in _questions(owners, address.port):
+        found = await ask(fetch, base.removesuffix("/v1"), model)
+        if _is_loaded(found):
             return found
         best = best or found
     return best
+
+
+def _is_loaded(window: Window | None) -> bool:
+    return window is not None and window.basis == "loaded"
+
+
+def _questions(owners: Collection[object], port: int | None) -> Sequence[Question]:
+    """Return how to ask the servers that it may be, by its port and the owners of its models; likely ones first."""
+    lm_studio = [partial(_ask_lm_studio, version) for version in ("v0", "v1")]
+    if not _CLOUD_OWNERS.isdisjoint(owners):
+        return [_ask_litellm]
+    if "library" in owners or port == _OLLAMA_PORT:
+        return [_ask_ollama, *lm_studio]
+    return [*lm_studio, _ask_ollama, _ask_litellm]
 
 
 async def _ask_lm_studio(version: str, fetch: Fetch, root: str, model: str) -> Window | None:

@@ -182,13 +182,13 @@ class RuleIndex:
         self._levels = levels
         self._marks: tuple[int | None, Marks] | None = None
         self.announcements = tuple(rule for rule in rules if isinstance(rule, StateChangedRule | EntryRule))
-        self.prompts = tuple(rule for rule in rules if isinstance(rule, InjectRule))
-        self.near_limit = _by_phase([rule for rule in rules if isinstance(rule, NearLimitRule)])
-        self.reminders = _by_phase([rule for rule in rules if isinstance(rule, RemindRule)])
+        self.prompts = _of_type(InjectRule, rules)
+        self.near_limit = _by_phase(_of_type(NearLimitRule, rules))
+        self.reminders = _by_phase(_of_type(RemindRule, rules))
         self.interventions: dict[Phase, tuple[Intervention, ...]] = _by_phase(
             [rule for rule in rules if isinstance(rule, CompactRule | StopRule)]
         )
-        compacting = [rule for rule in rules if isinstance(rule, CompactRule) and rule.phase == "after_call"]
+        compacting = [rule for rule in _of_type(CompactRule, rules) if rule.phase == "after_call"]
         self.compact_at = tuple(condition for rule in compacting for condition in rule.when)
 
     def marks(self, limit_tokens: int | None) -> Marks:
@@ -211,6 +211,7 @@ def _first_tokens(conditions: Iterable[Condition], limit_tokens: int | None) -> 
     return [tokens for tokens in found if tokens is not None]
 
 
+_Rule = TypeVar("_Rule", bound=PolicyPart)
 _Kind = TypeVar("_Kind", bound=NearLimitRule | RemindRule | CompactRule | StopRule)
 _Conditional = TypeVar("_Conditional", bound=NearLimitRule | CompactRule | StopRule)
 
@@ -222,6 +223,10 @@ def _with_first_tokens(
         phase: tuple((rule, max(_first_tokens(rule.when, limit_tokens), default=0)) for rule in rules)
         for phase, rules in by_phase.items()
     }
+
+
+def _of_type(kind: type[_Rule], rules: Sequence[Rule]) -> tuple[_Rule, ...]:
+    return tuple(rule for rule in rules if isinstance(rule, kind))
 
 
 def _by_phase(rules: Sequence[_Kind]) -> dict[Phase, tuple[_Kind, ...]]:
