@@ -226,22 +226,25 @@ class Delivery:
         number = extra.pop("seq", None)
         if not isinstance(number, int):
             # Only what the gateway sends to one connection, without a number, can decide about an envelope of ours.
-            return self._receive_from_gateway(envelope) if envelope.sender in GATEWAY_IDS else self._note(envelope)
+            if envelope.sender in GATEWAY_IDS:
+                return self._receive_from_gateway(envelope)
+            self._note(envelope)
+            return Arrival.PASS_ON
         if not self._is_live:  # a live envelope has only what its sender wrote
             self.age_seconds = _seconds_in(extra.pop("age_seconds", None))
         if number <= reached.sequence:  # a replay may overlap with what the last connection still brought
             return Arrival.SKIP
         self.position, past = Position(reached.epoch, number), self._past_ends
+        self._note(envelope, self.position)
         is_past = past is not None and past.epoch == reached.epoch and number <= past.sequence
-        return self._note(envelope, Arrival.PASS_ON_AS_PAST if is_past else Arrival.PASS_ON)
+        return Arrival.PASS_ON_AS_PAST if is_past else Arrival.PASS_ON
 
-    def _note(self, envelope: Envelope, arrival: Arrival = Arrival.PASS_ON) -> Arrival:
+    def _note(self, envelope: Envelope, position: Position | None = None) -> None:
         """Note what an envelope that is passed on shows: that ours was accepted, or that a stream has ended."""
         if envelope.sender == self._participant:
-            self._decide(envelope.id, None, self.position if isinstance(number, int) else None)
+            self._decide(envelope.id, None, position)
         if envelope.kind == STREAM_CLOSE:
             self.frames.close(str(envelope.body.get("stream_id")))
-        return arrival
 
     def refuse_largest(self) -> None:
         """Refuse the largest undecided envelope: the gateway closed the connection because of a message's size."""
