@@ -25,18 +25,17 @@ def composition(status: Status) -> list[Share]:
 
     Unknown parts are absent.
     """
-    report, tokens, window = status.context, status.tokens, status.max_tokens
-    found = (report.breakdown if report is not None else None) or ()
-    parts = [Share(one.part, one.tokens, one.basis) for one in found if one.tokens]
+    report, tokens, window = words.report_of(status), status.tokens, status.max_tokens
+    parts = [Share(one.part, one.tokens, one.basis) for one in report.breakdown or () if one.tokens]
     if tokens is None or window is None:
         return parts
     unsent = sum(one.tokens for one in parts if one.part == "unsent")
-    rest = tokens - sum(one.tokens for one in parts if one.part != "unsent")
+    rest = tokens + unsent - sum(one.tokens for one in parts)
     basis = words.basis(status)
     if rest > 0:
         parts.append(Share("other" if parts else "used", rest, basis))
     used = tokens + unsent
-    mark = min(window if report is None or report.compact_at_tokens is None else report.compact_at_tokens, window)
+    mark = window if report.compact_at_tokens is None else min(report.compact_at_tokens, window)
     known = "exact" if basis in words.COUNTED and not unsent else "projected"
     left = (Share("free", max(0, mark - used), known), Share("reserve", max(0, window - max(mark, used)), known))
     return [*parts, *(one for one in left if one.tokens)]

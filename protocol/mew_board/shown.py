@@ -237,22 +237,24 @@ def _compaction(last: LastCompaction | None) -> ShownCompaction | None:
 _TOLD: Final = tuple(LastCompaction.model_fields)
 
 
+def _sum(figures: Iterable[int | None]) -> int | None:
+    """Add up the known figures; None if none is known."""
+    known = [figure for figure in figures if figure is not None]
+    return sum(known) if known else None
+
+
 def totals(views: Iterable[ParticipantView]) -> ShownTotals:
     """Add up a space: contexts, tokens spent, and how many wait for a person or compact."""
     agents = [one for one in views if one.has_context]
-    known = [one for one in agents if one.status is not None and one.status.tokens is not None]
-    spent = [
-        one.report.spending.spent_tokens
-        for one in agents
-        if one.report is not None and one.report.spending is not None and one.report.spending.spent_tokens is not None
-    ]
+    known = [one.status for one in agents if one.status is not None and one.status.tokens is not None]
+    costs = [words.report_of(one.status).spending for one in agents]
     found = ShownTotals(
         agents=len(agents),
-        tokens=sum(one.status.tokens or 0 for one in known if one.status is not None) if known else None,
-        max_tokens=sum(one.status.max_tokens or 0 for one in known if one.status is not None) if known else None,
-        is_estimate=not all(one.is_counted for one in known),
+        tokens=_sum(status.tokens for status in known),
+        max_tokens=_sum(status.max_tokens for status in known),
+        is_estimate=not all(words.basis(status) in words.COUNTED for status in known),
         unknown=len(agents) - len(known),
-        spent_tokens=sum(spent) if spent else None,
+        spent_tokens=_sum(spending.spent_tokens for spending in costs if spending is not None),
         waiting=sum(any(item.level == "blocking" for item in one.items) for one in agents),
         compacting=sum(one.is_compacting for one in agents),
     )

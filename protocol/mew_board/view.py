@@ -134,7 +134,7 @@ class ParticipantView:
 
     def _status_word(self, status: Status) -> str:
         word = words.words(status.word.word)
-        work = self.report.progress if self.report is not None else None
+        work = words.report_of(status).progress
         if word == "compacting" and work is not None:
             return f"{word} {min(work.done, work.total):,}/{work.total:,}"
         if word and not status.word.has("calm"):
@@ -235,9 +235,9 @@ class ParticipantView:
     @property
     def due(self) -> str:
         """When it compacts by itself, or is full; empty if that is not known."""
-        at = self.report.compact_at_tokens if self.report is not None else None
-        limit = "" if at is None else f"{at:,}"
-        if self.report is not None and self.report.turns_to_compaction == 0 and not self.is_compacting:
+        report = words.report_of(self.status)
+        limit = "" if report.compact_at_tokens is None else f"{report.compact_at_tokens:,}"
+        if report.turns_to_compaction == 0 and not self.is_compacting:
             return f"compacts in its next turn{f' (at {limit})' if limit else ''}"
         match self.compacts_in:
             case "-":

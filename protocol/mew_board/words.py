@@ -30,6 +30,7 @@ from mew_protocol.context_report import (
 from mew_protocol.context_report import span as span
 from mew_protocol.payloads.mcp import COMPACT_CONTEXT
 from mew_protocol.payloads.participant import BoardEntry, CompactDone, Status, basis_label, basis_words
+from mew_protocol.payloads.participant import report_of as report_of
 from mew_protocol.proposal_text import ALL_SHOWN
 from mew_protocol.quoting import clean as clean
 from mew_protocol.quoting import one_line
@@ -264,16 +265,15 @@ def compacts_in(entry: BoardEntry) -> str:
 
     They are projected from recent turns and from the last hour.
     """
-    status = entry.status
-    report = status.context if status is not None else None
+    status, report = entry.status, report_of(entry.status)
     if status is not None and status.status == "compacting":
         return "now"
     if entry.outdated is not None:
         return "-"
-    turns = report.turns_to_compaction if report is not None else None
+    turns = report.turns_to_compaction
     found = [] if turns is None else [f"~{count_of(turns, 'turn')}"]
     found += [] if entry.seconds_to_compaction is None else [f"~{span(entry.seconds_to_compaction)}"]
-    is_full = bool(found) and turns is None and (report is None or report.compact_at_tokens is None)
+    is_full = bool(found) and turns is None and report.compact_at_tokens is None
     return f"{'full in ' if is_full else ''}{', '.join(found)}" or "-"
 
 
@@ -314,16 +314,21 @@ def remarks(entry: BoardEntry, *, now: datetime | None, ended: str | None = None
     else:
         found.append(old_figure(entry, now))
     if status is not None:
-        word, report = status.status or "", status.context
-        # A program that sends no status when it joins again keeps its last one.
-        is_over = status.word.word == ("shutting_down" if entry.connected else "waiting_for_approval")
-        # The WINDOW column already shows the reason for a missing figure.
-        why = REASONS[report.reason] if report is not None and report.reason and status.tokens is None else None
-        if not is_over and not is_quiet(status) and state(word) != why:
-            work = report.progress if report is not None else None
-            found.append(state(word) if work is None else f"{state(word)}, {progress(work)}")
-        found += _report_remarks(entry, report, now) if report is not None else ()
+        found.append(_state_remark(status, is_connected=entry.connected))
+        found += _report_remarks(entry, report_of(status), now)
     return [one for one in dict.fromkeys(found) if one]
+
+
+def _state_remark(status: Status, *, is_connected: bool) -> str:
+    """Return what an agent does; empty for what is over, or is said elsewhere."""
+    report, doing = report_of(status), state(status.status or "")
+    # A program that sends no status when it joins again keeps its last one.
+    is_over = status.word.word == ("shutting_down" if is_connected else "waiting_for_approval")
+    # The WINDOW column already shows the reason for a missing figure.
+    why = REASONS[report.reason] if report.reason and status.tokens is None else None
+    if is_over or is_quiet(status) or doing == why:
+        return ""
+    return doing if report.progress is None else f"{doing}, {progress(report.progress)}"
 
 
 def progress(work: Progress) -> str:

@@ -5,7 +5,7 @@ address these headers have no effect, because every client can send them.
 """
 
 import ipaddress
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -45,23 +45,24 @@ class TrustedProxies:
         """
         if not self.trusts(peer):
             return None
-        said: dict[bytes, list[str]] = {name: [] for name in _PROXY_HEADERS}
-        for name, value in headers:
-            if name in _PROXY_HEADERS:
-                said[name] += (one.strip() for one in value.decode("latin-1").split(",") if one.strip())
-        addresses, schemes, hosts, forwarded = said.values()
-        if not any(said.values()):
+        said = _proxy_values(headers)
+        addresses, schemes, hosts, forwarded = said
+        if not any(said):
             return None
         elements = [_pairs(one) for one in forwarded]
-        ways = [self._client(addresses), self._client([one["for"].strip('"') for one in elements if "for" in one])]
-        clients = {client for client in ways if client is not None}
         newest = elements[-1] if elements else {}
         scheme = (schemes[-1] if schemes else newest.get("proto", "")).lower()
         return Forwarded(
-            client=clients.pop() if len(clients) == 1 else peer,
+            client=self._client_in_both(addresses, elements) or peer,
             scheme=scheme if scheme in ("http", "https") else None,
             host=hosts[-1] if hosts else newest.get("host"),
         )
+
+    def _client_in_both(self, addresses: Sequence[str], elements: Iterable[Mapping[str, str]]) -> str | None:
+        """Return the client that both forms name, or the only one that names any; else None."""
+        written = [one["for"].strip('"') for one in elements if "for" in one]
+        clients = {self._client(addresses), self._client(written)} - {None}
+        return clients.pop() if len(clients) == 1 else None
 
     def _client(self, addresses: Sequence[str]) -> str | None:
         """Return the last address that is not a proxy's; None if there is no address to go by."""
@@ -74,6 +75,15 @@ class TrustedProxies:
             if not self.trusts(client):
                 break
         return client
+
+
+def _proxy_values(headers: Headers) -> Sequence[list[str]]:
+    """Return the values of each header of a proxy, in the order of `_PROXY_HEADERS`."""
+    said: dict[bytes, list[str]] = {name: [] for name in _PROXY_HEADERS}
+    for name, value in headers:
+        if name in _PROXY_HEADERS:
+            said[name] += (one.strip() for one in value.decode("latin-1").split(",") if one.strip())
+    return tuple(said.values())
 
 
 def _parsed(text: str) -> Address | None:

@@ -116,25 +116,28 @@ def decode_complete(raw: bytes, max_bytes: int, max_depth: int) -> tuple[Envelop
     return (envelope, data) if protocol == PROTOCOL and envelope_id and ts and sender and kind else None
 
 
-def _decode_json(raw: bytes | str, max_depth: int) -> Draft:
-    if len(raw) > MAX_VALUES and _has_too_many_values(raw):
-        raise DecodeError(errors.TOO_LARGE, f"a message may hold at most {MAX_VALUES:,} values")
+def _parsed(raw: bytes | str, max_depth: int) -> object:
     try:
-        value = from_json(raw, allow_inf_nan=False)
+        return from_json(raw, allow_inf_nan=False)
     except ValueError as error:
         if "recursion limit" in str(error):
             raise _too_deep(max_depth) from None
         repaired = _without_lone_surrogates(raw) if len(raw) <= _MAX_REPAIRED_BYTES else raw
         if repaired != raw:
-            return _decode_json(repaired, max_depth)
+            return _parsed(repaired, max_depth)
         raise DecodeError(errors.INVALID_JSON, f"invalid JSON: {error}") from None
+
+
+def _decode_json(raw: bytes | str, max_depth: int) -> Draft:
+    if len(raw) > MAX_VALUES and _has_too_many_values(raw):
+        raise DecodeError(errors.TOO_LARGE, f"a message may hold at most {MAX_VALUES:,} values")
+    value = _parsed(raw, max_depth)
     try:
         text = raw.encode(errors="replace") if isinstance(raw, str) else raw
         if (_large_exponent(text) or _many_digits(text)) and _has_infinity(value):
             raise DecodeError(errors.INVALID_JSON, "invalid JSON: a number is too large")
         # Counting brackets is far cheaper than walking the value, and few messages have that many.
-        brackets = (raw.count(b"[") + raw.count(b"{")) if isinstance(raw, bytes) else raw.count("[") + raw.count("{")
-        if brackets > max_depth and _is_deeper_than(value, max_depth):
+        if text.count(b"[") + text.count(b"{") > max_depth and _is_deeper_than(value, max_depth):
             raise _too_deep(max_depth)
         return read_draft(value)
     except DecodeError as problem:

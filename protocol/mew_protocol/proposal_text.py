@@ -6,7 +6,7 @@ an approval uses these, so none shows less than another.
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from mew_protocol import kinds
@@ -54,19 +54,29 @@ def argument_lines(body: Mapping[str, Any]) -> list[str]:
 
 def _record_lines(record: Mapping[str, Any], place: str, changes: Mapping[str, TextChange]) -> list[str]:
     """Return a record with its changes; `place` is that of `changes_in`."""
-    change = changes.get(place)
-    rest = {name: value for name, value in record.items() if change is None or name not in change.keys}
-    lists = {name: value for name, value in rest.items() if _has_changes(name, value, place, changes)}
-    texts = {name: text for name, text in rest.items() if isinstance(text, str) and "\n" in text.strip()}
-    plain = {name: value for name, value in rest.items() if name not in texts and name not in lists}
-    lines = [_json(plain)] if plain or not (texts or lists or change) else []
-    for name, text in texts.items():
-        lines += [f"{visible(name)}:", *(f"  {_line(line)}" for line in text.split("\n"))]
-    for name, values in lists.items():
-        for at, one in enumerate(values):
-            inner = _record_lines(one, f"{name}/{at}", changes) if isinstance(one, Mapping) else [_json(one)]
-            lines += [f"{visible(name)}[{at}]:", *(f"  {line}" for line in inner)]
-    return [*lines, *_change_lines(change)] if change is not None else lines
+    plain, texts, lists, shown = dict(record), list[str](), list[str](), list[str]()
+    if (change := changes.get(place)) is not None:
+        shown = _change_lines(change)
+        plain = {name: value for name, value in record.items() if name not in change.keys}
+    for name, value in tuple(plain.items()):
+        if _has_changes(name, value, place, changes):
+            lists += _list_lines(name, plain.pop(name), changes)
+        elif isinstance(value, str) and "\n" in value.strip():
+            texts += _titled(visible(name), map(_line, plain.pop(name).split("\n")))
+    blocks = [*texts, *lists, *shown]
+    return [*([_json(plain)] if plain or not blocks else []), *blocks]
+
+
+def _list_lines(name: str, values: Sequence[Any], changes: Mapping[str, TextChange]) -> list[str]:
+    lines = list[str]()
+    for at, one in enumerate(values):
+        inner = _record_lines(one, f"{name}/{at}", changes) if isinstance(one, Mapping) else [_json(one)]
+        lines += _titled(f"{visible(name)}[{at}]", inner)
+    return lines
+
+
+def _titled(title: str, lines: Iterable[str]) -> list[str]:
+    return [f"{title}:", *(f"  {line}" for line in lines)]
 
 
 def _has_changes(name: str, value: object, place: str, changes: Mapping[str, TextChange]) -> bool:

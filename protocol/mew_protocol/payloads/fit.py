@@ -10,7 +10,7 @@ from pydantic import Field
 
 from mew_protocol.context_report import Basis, LimitBasis, NextPromptBasis, Outdated, UnknownReason
 from mew_protocol.payloads.base import Payload
-from mew_protocol.payloads.participant import Status
+from mew_protocol.payloads.participant import Status, report_of
 
 TextBasis = Literal["given", "tokenizer", "projected", "heuristic"]
 """How the size of a text is known: given by the asker, counted by a tokenizer, projected from what was learnt about the
@@ -96,8 +96,8 @@ def fit_in(
 
     It is not known by a figure that is `outdated`.
     """
-    report = status.context if status is not None else None
-    if status is None or report is None:
+    report = report_of(status)
+    if status is None or status.context is None:
         return Fit(fits=None, tokens=tokens, tokens_basis=tokens_basis, reason="no_report", as_of=as_of)
     # An agent of another project may report only the size of its context.
     context = status.tokens if report.next_prompt_tokens is None else report.next_prompt_tokens

@@ -86,6 +86,14 @@ class Status(Payload, kind=kinds.PARTICIPANT_STATUS):
         return self
 
 
+_NO_REPORT: Final = ContextReport.model_construct(basis="unknown")
+
+
+def report_of(status: Status | None) -> ContextReport:
+    """Return the context report of a status. Without one it is a report in which nothing is known."""
+    return _NO_REPORT if status is None or status.context is None else status.context
+
+
 def check_new_status(status: Status, newest: datetime | None = None) -> datetime | None:
     """Return when the figures of a new status were measured; None if it does not say.
 
@@ -262,12 +270,11 @@ class CompactDone(Payload, kind=kinds.PARTICIPANT_COMPACT_DONE):
             return cls.as_skipped(status.word.detail or "no reason given")
         if status.word.word != "compacted":  # after a skipped compaction an agent is what it was before
             return cls.as_skipped("no reason given")
-        report = status.context
-        if report is None and not status.tokens and not status.messages_in_context:
+        if status.context is None and not status.tokens and not status.messages_in_context:
             return cls.as_skipped("no_context")
-        last = report.last_compaction if report is not None else None
-        if last is None:
-            basis = report.basis if report is not None and status.tokens is not None else None
+        report = report_of(status)
+        if (last := report.last_compaction) is None:
+            basis = report.basis if status.tokens is not None else None
             return cls(
                 status="compacted",
                 tokens_after=status.tokens,

@@ -130,17 +130,25 @@ class Rights:
         """
         while True:
             valid = self._valid()
-            lost = [one for one in self._rights if one not in self._ended and not self._is_valid(one, valid)]
+            lost = [one for one in self._lasting if not self._is_valid(one, valid)]
             if not lost or not self._find_other_sources(lost, valid, steps):
                 break
         self._ended.update(lost)
-        links = (one for one in self._rights if one.status == "withdrawn" and one not in self._ended)
-        for holder in dict.fromkeys(one.holder for one in links):
-            valid = self._valid(without=holder)
-            for one in self._held[holder]:
-                if one.status == "held" and not self._is_valid(one, valid):
-                    one.status = "withdrawn"  # it came from what was withdrawn
+        for holder in dict.fromkeys(one.holder for one in self._lasting if one.status == "withdrawn"):
+            self._withdraw_what_follows(holder)
         self._drop_links()
+
+    @property
+    def _lasting(self) -> list[_Right]:
+        """The rights that have not ended."""
+        return [one for one in self._rights if one not in self._ended]
+
+    def _withdraw_what_follows(self, holder: str) -> None:
+        """Withdraw the rights of a participant that came from what was withdrawn from it."""
+        valid = self._valid(without=holder)
+        for one in self._held[holder]:
+            if one.status == "held" and not self._is_valid(one, valid):
+                one.status = "withdrawn"
 
     def _find_other_sources(self, lost: Iterable[_Right], valid: set[tuple[str, str]], steps: Steps) -> bool:
         found = False
@@ -156,11 +164,11 @@ class Rights:
     def _drop_links(self) -> None:
         """Drop the rights that their holders no longer have and from which no valid right comes."""
         by_node: dict[tuple[str, str], list[_Right]] = defaultdict(list)
-        for one in self._rights:
-            if one.holder in self._givers and one not in self._ended:
+        for one in self._lasting:
+            if one.holder in self._givers:
                 by_node[one.node].append(one)
         needed: set[_Right] = set()
-        waiting = [one for one in self._rights if one.status == "held" and one not in self._ended]
+        waiting = [one for one in self._lasting if one.status == "held"]
         while waiting:
             one = waiting.pop()
             if one not in needed:
@@ -172,9 +180,8 @@ class Rights:
     def changes(self) -> list[Change]:
         """Return the changes to the state."""
         kept: _Kept = defaultdict(lambda: defaultdict(list))
-        for one in self._rights:
-            if one not in self._ended:
-                kept[one.holder][one.record, one.status].append(one)
+        for one in self._lasting:
+            kept[one.holder][one.record, one.status].append(one)
         return [*self._invitation_changes(kept), *self._grant_changes(kept)]
 
     def _invitation_changes(self, kept: _Kept) -> Iterator[Change]:
@@ -224,10 +231,10 @@ class Rights:
         missing: dict[_Right, int] = {}
         dependents: dict[tuple[str, str], list[_Right]] = defaultdict(list)
         ready: list[_Right] = []
-        for one in self._rights:
-            if one in self._ended or (one.status == "withdrawn" and one.holder == without):
+        for one in self._lasting:
+            if one.status == "withdrawn" and one.holder == without:
                 continue
-            open_sources = [] if one.is_free else [source for source in one.sources if not self._is_root(source)]
+            open_sources = self._open_sources(one)
             for source in open_sources:
                 dependents[source].append(one)
             missing[one] = len(open_sources)
@@ -239,9 +246,12 @@ class Rights:
                 valid.add(node)
                 for dependent in dependents[node]:
                     missing[dependent] -= 1
-                    if not missing[dependent]:
-                        ready.append(dependent)
+                ready += (dependent for dependent in dependents[node] if not missing[dependent])
         return valid
+
+    def _open_sources(self, right: _Right) -> list[tuple[str, str]]:
+        """Return the sources of a right that need a chain themselves."""
+        return [] if right.is_free else [source for source in right.sources if not self._is_root(source)]
 
     def _is_valid(self, right: _Right, valid: set[tuple[str, str]]) -> bool:
         if right.is_free:

@@ -162,6 +162,20 @@ class Supervisor:
         begun.set()
         ended.set()
 
+    def _exit_of(self, program: Program, code: int | None, others: int) -> Exit:
+        """Describe the end of a program, which shared its process with so many others."""
+        # What a program wrote last is quoted if it failed.
+        detail = program_logs.last_line(self._log_path(program)) if code is None or code > 0 else ""
+        if others:
+            detail = f"its process had {others} other agent{'s' if others > 1 else ''}"
+        return Exit(code=code, at=datetime.now(UTC).isoformat(), detail=detail)
+
+    async def _lost_its_token(self, program: Program) -> bool:
+        """Return whether the gateway refuses the token of a participant's program."""
+        if program.role != "participant":
+            return False
+        return await anyio.to_thread.run_sync(self.is_refused, program, abandon_on_cancel=True)
+
     async def _keep_restarting(self, program: Program, begun: anyio.Event) -> None:
         """Run a program, and restart it when it ends: a service always, a participant's program by its policy."""
         is_participant = program.role == "participant"
@@ -175,21 +189,13 @@ class Supervisor:
             code, others = await self._run(program, begun)
             if self._stop.is_set():
                 return
-            # What a program wrote last is quoted if it failed.
-            detail = program_logs.last_line(self._log_path(program)) if code is None or code > 0 else ""
-            if others:
-                detail = f"its process had {others} other agent{'s' if others > 1 else ''}"
-            ended = Exit(code=code, at=datetime.now(UTC).isoformat(), detail=detail)
+            ended = self._exit_of(program, code, others)
             if anyio.current_time() - since > settled_seconds:
                 pause_seconds = first_seconds
             # Nobody knows which agent ended a shared process, and the others did not fail: all of them continue.
             is_restarted = self._record_end(program, ended, has_begun=begun.is_set()) or others > 0
             next_start = f"; it restarts in {pause_seconds:g} s" if is_restarted else ""
-            if (
-                is_restarted
-                and is_participant
-                and await anyio.to_thread.run_sync(self.is_refused, program, abandon_on_cancel=True)
-            ):
+            if is_restarted and await self._lost_its_token(program):
                 is_restarted, next_start = False, "; it does not restart, because the gateway refuses its token"
             if self._failure is None:
                 name = program.label if is_participant else f"the {program.label}"
