@@ -115,7 +115,7 @@ async def serve_relay(
             host=host,
             port=port,
             stopping=relay.stopping.set,
-            options=ListenerOptions(is_open=True, body_bytes=None),
+            options=ListenerOptions(is_open=True, body_bytes=None, copied_bytes=MAX_READ_BODY_BYTES),
             allowed=allowed,
         ) as url:
             yield f"{url}{_VERSION}" if base.endswith(_VERSION) else url
@@ -155,8 +155,6 @@ class ModelRelay:
             headers = [own, *(one for one in headers if one[0] not in (b"authorization", b"x-api-key"))]
         has_body = any(name in (b"content-length", b"transfer-encoding") for name, _ in scope["headers"])
         content = body.pass_on() if has_body else None
-        if content is None:
-            body.ended.set()
         return httpx2.Request(scope["method"], url, headers=headers, content=content)
 
     async def _cancel_when_gone(self, body: "_RequestBody", receive: Receive, scope: anyio.CancelScope) -> None:
@@ -174,23 +172,35 @@ class _RequestBody:
     """The body of a request on its way upstream, and a copy of it while it is small enough to be read."""
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
-        self._request = Request(scope, receive)
+        self._chunks = Request(scope, receive).stream()
         self.ended = anyio.Event()
         self._copy: bytearray | None = bytearray()
 
-    async def pass_on(self) -> AsyncIterator[bytes]:
-        """Yield the chunks as they come. Raises `ClientDisconnect`."""
-        async for chunk in self._request.stream():
-            if self._copy is not None:
-                self._copy += chunk
-                if len(self._copy) > MAX_READ_BODY_BYTES:
-                    self._copy = None
-            if chunk:
-                yield chunk
+    async def collect(self) -> None:
+        """Wait for the whole body, or for more than is read. Raises `ClientDisconnect`.
+
+        A request that stays unfinished then opens no connection to the model server.
+        """
+        assert self._copy is not None
+        async for chunk in self._chunks:
+            self._copy += chunk
+            if len(self._copy) > MAX_READ_BODY_BYTES:
+                return
         self.ended.set()
 
+    async def pass_on(self) -> AsyncIterator[bytes]:
+        """Yield what was collected, and then the chunks as they come. Raises `ClientDisconnect`."""
+        if self._copy:
+            yield bytes(self._copy)
+        if not self.ended.is_set():
+            self._copy = None
+            async for chunk in self._chunks:
+                if chunk:
+                    yield chunk
+            self.ended.set()
+
     def take_copy(self) -> bytes | None:
-        """Return the whole body, once; None if it is too large or has not ended."""
+        """Return the whole body, once; None if it is too large or was not sent to its end."""
         copy, self._copy = self._copy, None
         return bytes(copy) if copy is not None and self.ended.is_set() else None
 
@@ -208,6 +218,7 @@ class _Exchange:
 
     async def run(self) -> None:
         try:
+            await self._body.collect()
             response = await self._relay.client.send(self._relay.request(self._scope, self._body), stream=True)
         except ClientDisconnect:
             return

@@ -427,8 +427,10 @@ class HttpExchange:
 
     @property
     def held_bytes(self) -> int:
-        """How much of the body is in memory: all that arrived, if the application collects bodies."""
-        return self.body_bytes if self._connection.server.options.body_bytes is not None else len(self._body)
+        """How much of the body is in memory: all that arrived, if the application collects or copies it."""
+        options = self._connection.server.options
+        is_kept = options.body_bytes is not None or self.body_bytes <= options.copied_bytes
+        return self.body_bytes if is_kept else len(self._body)
 
     async def run(self) -> None:
         """Run the application."""

@@ -52,7 +52,9 @@ class ListenerOptions:
     total_bytes: int = 256 * 1024 * 1024
     """What strangers may make the server hold together."""
     body_bytes: int | None = field(default_factory=lambda: BODY_BYTES)
-    """The largest body of a request. None for an application that collects no bodies, such as a relay."""
+    """The largest body of a request. None for an application that passes bodies on, such as a relay."""
+    copied_bytes: int = 0
+    """The largest body that an application without `body_bytes` copies. Until its end, it counts as a stranger's."""
     header_seconds: float = field(default_factory=lambda: HEADER_SECONDS)
     request_seconds: float = field(default_factory=lambda: REQUEST_SECONDS)
     """How long a request may take from its headers to the end of its body, and a stranger's to its response's end."""

@@ -59,8 +59,10 @@ class Upstream:
     closed: anyio.Event = field(default_factory=anyio.Event)
     next: anyio.Event = field(default_factory=anyio.Event)
     sizes: list[int] = field(default_factory=list)
+    connections: int = 0
 
     async def read_request(self, stream: SocketStream) -> bytes:
+        self.connections += 1
         data = b""
         while b"\r\n\r\n" not in data:
             data += await stream.receive()
@@ -286,7 +288,7 @@ async def test_agent_that_goes_away_cancels_the_call(relayed: StartRelay, has_be
     assert [call.verdict for call in observed.ended if call.verdict != "failed"] == []
 
 
-async def test_agent_that_goes_away_within_its_request_cancels_the_call(caplog: pytest.LogCaptureFixture) -> None:
+async def test_agent_that_goes_away_within_a_huge_request_cancels_the_call(caplog: pytest.LogCaptureFixture) -> None:
     observed, began, closed = Observed(), anyio.Event(), anyio.Event()
 
     async def serve(stream: SocketStream) -> None:
@@ -302,14 +304,32 @@ async def test_agent_that_goes_away_within_its_request_cancels_the_call(caplog: 
         with anyio.fail_after(PATIENCE_SECONDS):
             async with serve_relay(upstream, MeasuredCalls(observed)) as url:
                 async with await anyio.connect_tcp("127.0.0.1", httpx2.URL(url).port or 0) as agent:
-                    await agent.send(
-                        b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{"
-                    )
+                    await agent.send(unfinished(MAX_READ_BODY_BYTES + 1))
                     await began.wait()
                 await closed.wait()
         tasks.cancel_scope.cancel()
     assert not observed.ended
     assert not caplog.records
+
+
+async def test_a_request_that_stays_unfinished_calls_no_model(relayed: StartRelay) -> None:
+    async def answer(_upstream: Upstream, stream: SocketStream) -> None:
+        await stream.send(STREAM_HEAD + b"".join(map(as_chunk, CHUNKS)) + b"0\r\n\r\n")
+
+    async with (
+        relayed(answer) as (upstream, _, client),
+        await anyio.connect_tcp("127.0.0.1", client.base_url.port or 0) as stranger,
+    ):
+        await stranger.send(unfinished(1))
+        response = await client.post("/chat/completions", json=QUESTION)
+        assert response.content == b"".join(CHUNKS)
+    assert upstream.connections == 1
+
+
+def unfinished(size: int) -> bytes:
+    """A request that has sent so many bytes of its body, and not the last ones."""
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {size + 99}\r\n\r\n"
+    return head.encode() + b" " * size
 
 
 async def test_huge_request_passes_unread_in_bounded_memory(relayed: StartRelay) -> None:

@@ -1,9 +1,14 @@
 """The HTTP server on real sockets."""
 
+import anyio
 import httpx2
 import pytest
-from mew_listener.server import bound_socket, serving
+from mew_listener.server import ListenerOptions, bound_socket, serving
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse
+from starlette.types import Receive, Scope, Send
+
+from tests.support.waiting import PATIENCE_SECONDS
 
 APP = PlainTextResponse("here")
 
@@ -24,3 +29,25 @@ async def test_taken_port_is_reported_before_anything_is_served() -> None:
     with bound_socket("127.0.0.1", 0) as taken, pytest.raises(OSError, match="in use"):
         async with serving(APP, host="127.0.0.1", port=taken.getsockname()[1], stopping=lambda: None):
             raise AssertionError
+
+
+async def test_unfinished_bodies_that_are_copied_count_as_memory_of_strangers() -> None:
+    size = 100_000
+    options = ListenerOptions(is_open=True, body_bytes=None, copied_bytes=size, total_bytes=3 * size)
+
+    async def copy(scope: Scope, receive: Receive, send: Send) -> None:
+        await Request(scope, receive).body()
+
+    async with serving(copy, host="127.0.0.1", port=0, stopping=lambda: None, options=options) as url:
+        port = httpx2.URL(url).port or 0
+        first = await anyio.connect_tcp("127.0.0.1", port)
+        others = [first, *[await anyio.connect_tcp("127.0.0.1", port) for _ in range(3)]]
+        with anyio.fail_after(PATIENCE_SECONDS):
+            for one in others:
+                await one.send(
+                    b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n" + b"x" * (size - 1)
+                )
+            with pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
+                await first.receive()
+        for one in others:
+            await one.aclose()
