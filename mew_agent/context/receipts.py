@@ -138,7 +138,7 @@ class Follows:
         places = dict.fromkeys(place for cause in causes for place in self._of.get(cause, ()))
         return [self._all[place] for place in places]
 
-    def find(self, key: MessageKey, follower: str) -> Follow | None:
+    def get(self, key: MessageKey, follower: str) -> Follow | None:
         """Return what a follower of a message was told; None if it does not follow it."""
         return self._all.get((key, follower))
 

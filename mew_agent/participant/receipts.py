@@ -117,7 +117,7 @@ class ReceiptSource:
             while self._causes:
                 causes, self._causes = self._causes, set()
                 for due in self._follows.due(causes):
-                    if (follow := self._follows.find(due.key, due.follower)) is not None:
+                    if (follow := self._follows.get(due.key, due.follower)) is not None:
                         await self._tell_one(follow)
         finally:
             self._is_telling = False

@@ -264,6 +264,8 @@ EXCUSED: Final[Mapping[str, str]] = {
     "mew_agent.conversation.pins.PinTools.pin_text": _WHOLE,
     "mew_agent.errors: difflib": _OPERATOR,
     "mew_agent.parts.meter.facts._chained": _LIST,
+    "mew_agent.parts.meter.relayed_texts.RelayedTexts.add": "looks for a text of 20,000 characters in 128 others",
+    "mew_agent.parts.meter.relayed_texts.RelayedTexts.senders_of": _WHOLE,
     "mew_agent.parts.meter.replies.ReplyReader._inflated": _READER,
     "mew_agent.parts.meter.replies.ReplyReader.feed": _READER,
     "mew_agent.model.failures._first": "uses patterns that are measured",

@@ -15,6 +15,7 @@ import httpx2
 from mew_agent.parts.meter.apis import Api
 from mew_agent.parts.meter.facts import CallFacts, api_of, read_facts
 from mew_agent.parts.meter.main_line import MeteredCall
+from mew_agent.parts.meter.receipts import RelayedReceipts
 from mew_agent.parts.meter.replies import READABLE_ENCODINGS, Reply, ReplyReader
 from mew_agent.serving.relay import Holding
 
@@ -42,6 +43,7 @@ class MeasuredCalls:
 
     observer: CallObserver
     encodings: Sequence[str] = READABLE_ENCODINGS
+    receipts: RelayedReceipts | None = None
 
     def reads(self, method: str, path: str) -> bool:
         return method == "POST" and api_of(path) is not None
@@ -50,8 +52,10 @@ class MeasuredCalls:
         self, path: str, headers: Sequence[tuple[bytes, bytes]], body: bytes | None, response: httpx2.Response
     ) -> "MeasuredCall | None":
         api, named = api_of(path), {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
-        facts = None if api is None else await _facts(api, named, body)
+        facts = None if api is None else await _facts(api, named, body, self.receipts)
         if api is None or facts is None:
+            if self.receipts is not None:
+                self.receipts.missed()
             logger.warning("a call was not measured: its request cannot be read")
             return None
         encoding = response.headers.get("content-encoding", "identity").strip().lower()
@@ -89,14 +93,17 @@ class MeasuredCall:
             self.observer.end(self.call, None if self.reader is None else self.reader.end(was_cut=was_cut))
 
 
-async def _facts(api: Api, headers: Mapping[str, str], body: bytes | None) -> CallFacts | None:
+async def _facts(
+    api: Api, headers: Mapping[str, str], body: bytes | None, receipts: RelayedReceipts | None
+) -> CallFacts | None:
     """Return the facts of a whole body; None if it is too large or not a request."""
     if body is None or headers.get("content-encoding", "identity") != "identity":
         return None
 
     def read() -> CallFacts | None:
         try:
-            facts = read_facts(api, headers, json.loads(body))
+            value = json.loads(body)
+            facts = read_facts(api, headers, value, *(() if receipts is None else (receipts.texts.search,)))
         except (ValueError, RecursionError):
             return None
         is_all = facts is not None and facts.previous_response is None

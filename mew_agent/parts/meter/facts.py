@@ -5,7 +5,7 @@ not know which calls belong together.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
@@ -13,6 +13,7 @@ from typing import Any, Final
 from mew_protocol.json_values import object_at, objects_at
 
 from mew_agent.parts.meter.apis import Api
+from mew_agent.parts.meter.relayed_texts import NOT_SEARCHED, Found
 
 SESSION_HEADERS: Final = (
     "thread-id",  # Codex; its `session-id` is shared with subagents
@@ -56,6 +57,11 @@ class CallFacts:
     answered_calls: frozenset[str] = frozenset()  # digests of the ids of tool calls whose results the request contains
     previous_response: str | None = None  # digest of the id of the response that the request continues
     body_bytes: int | None = None  # no prompt has more tokens, unless the request continues a stored response
+    texts: Found = NOT_SEARCHED  # which chats of the space the request holds
+
+
+Search = Callable[[Sequence[tuple[str, Mapping[str, Any]]]], Found]
+"""Searches the messages of a request, each with its digest."""
 
 
 def api_of(path: str) -> Api | None:
@@ -63,7 +69,9 @@ def api_of(path: str) -> Api | None:
     return next((api for end, api in _PATHS.items() if path.endswith(end)), None)
 
 
-def read_facts(api: Api, headers: Mapping[str, str], body: object) -> CallFacts | None:
+def read_facts(
+    api: Api, headers: Mapping[str, str], body: object, search: Search = lambda _: NOT_SEARCHED
+) -> CallFacts | None:
     """Read a request. `headers` have names in lower case, `body` is the decoded JSON. None if it has no messages."""
     if not isinstance(body, Mapping):
         return None
@@ -74,15 +82,17 @@ def read_facts(api: Api, headers: Mapping[str, str], body: object) -> CallFacts 
     session = next((headers[name] for name in SESSION_HEADERS if headers.get(name)), None)
     previous = body.get("previous_response_id")
     start = digest_of(previous) if isinstance(previous, str) else ""
+    chained = [*_chained(start, messages)]
     return CallFacts(
         api=api,
         model=str(body.get("model") or "")[:200],
         session=None if session is None else digest_of(session),
         is_subagent=any(headers.get(name) for name in SUBAGENT_HEADERS),
         tools=_tool_names(body.get("tools")),
-        prefix=tuple(_chained(start, messages)),
+        prefix=tuple(digest for digest, _ in chained),
         answered_calls=frozenset(digest_of(name) for name in _answered(messages)),
         previous_response=start or None,
+        texts=search(chained),
     )
 
 
@@ -98,14 +108,15 @@ def _tool_names(tools: object) -> frozenset[str]:
     return frozenset(digest_of(str(one.get("name") or one.get("type"))) for one in named)
 
 
-def _chained(digest: str, messages: list[Any]) -> Iterator[str]:
+def _chained(digest: str, messages: list[Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield each message with its digest, which is of all messages before it, too."""
     for message in objects_at(messages):
         if message.get("role") in _INSTRUCTIONS:
             continue
         stable = _stable(message)
         if stable is not None:
             digest = digest_of([digest, stable])
-            yield digest
+            yield digest, message
 
 
 def _stable(value: Any) -> Any:

@@ -21,6 +21,7 @@ from mew_protocol.bounded_dict import BoundedDict
 
 from mew_agent.model.usage import Usage
 from mew_agent.parts.meter.facts import CallFacts
+from mew_agent.parts.meter.relayed_texts import NOT_SEARCHED
 from mew_agent.parts.meter.replies import Reply
 
 MAX_KEPT_CALLS: Final = 4096
@@ -108,7 +109,7 @@ class MainLine:
     def begin(self, facts: CallFacts) -> MeteredCall:
         """Add a call by the facts of its request."""
         self._calls += 1
-        last_only = replace(facts, prefix=facts.prefix[-1:], answered_calls=frozenset())
+        last_only = replace(facts, prefix=facts.prefix[-1:], answered_calls=frozenset(), texts=NOT_SEARCHED)
         call = MeteredCall(self._calls, last_only, len(facts.prefix))
         continued = None if facts.is_subagent else self._continued(facts)
         if continued is not None:

@@ -11,16 +11,19 @@ from typing import Final
 
 import anyio
 from mew_listener.request_guard import ONLY_OWN, Allowed
+from mew_protocol.envelope import Envelope
 
 from mew_agent.context.spending import with_call
 from mew_agent.errors import InvalidReport
 from mew_agent.model.usage import implausibility
+from mew_agent.participant.dispatcher import Hooks
 from mew_agent.participant.events import ChatReceived
 from mew_agent.participant.messenger import timestamp
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.meter.calls import MeasuredCalls
 from mew_agent.parts.meter.facts import CallFacts
 from mew_agent.parts.meter.main_line import MainLine, MeteredCall
+from mew_agent.parts.meter.receipts import RelayedReceipts
 from mew_agent.parts.meter.replies import Reply
 from mew_agent.serving.relay import serve_relay
 
@@ -45,6 +48,9 @@ class Meter:
         self._window = window
         self._on_call = on_call
         self._line = MainLine()
+        self.receipts = RelayedReceipts(me.messenger)
+        me.control.receipts = self.receipts
+        me.use_hooks(_ChatHooks(me, self.receipts))
         self._changed = anyio.Event()
         me.external_context.refuses_with = NOT_OWNER
         me.external_context.window = window
@@ -54,6 +60,7 @@ class Meter:
     def begin(self, facts: CallFacts) -> MeteredCall:
         """See `CallObserver.begin`. A call that is continued is confirmed at once."""
         call = self._line.begin(facts)
+        self.receipts.begun(call, facts.texts, self._line.newest)
         self._changed.set()
         return call
 
@@ -63,6 +70,7 @@ class Meter:
             logger.warning("implausible usage ignored (%s)", problem)
             reply = replace(reply, usage=None, problem=problem)
         self._line.end(call, reply, timestamp())
+        self.receipts.ended(self._line.newest)
         context = self._me.external_context
         context.spending = with_call(context.spending, call.usage, None, None)
         logger.debug("call: %s", call.as_json())
@@ -119,6 +127,19 @@ class Meter:
             logger.warning("a figure of the model server was not reported: %s", error)
 
 
+class _ChatHooks(Hooks):
+    """Passes chats on before any later request of the agent is relayed, which event handlers do not promise."""
+
+    def __init__(self, me: Participant, receipts: RelayedReceipts) -> None:
+        self._me, self._receipts = me, receipts
+
+    async def receive(self, envelope: Envelope) -> None:
+        self._receipts.track(envelope)
+
+    async def joined(self) -> None:
+        await self._me.joined()
+
+
 async def _decline(chat: ChatReceived) -> None:
     """Decline a chat to the agent, which is not in the space: its sender would wait for an answer."""
     if chat.is_to_me and not chat.is_answer:
@@ -141,7 +162,12 @@ async def run_meter(
     The relay keeps working while the gateway is unreachable. Raises what `serve_relay` and joining raise.
     """
     meter = Meter(me, window=window, on_call=on_call)
-    async with serve_relay(upstream, MeasuredCalls(meter), host=host, port=port, allowed=allowed) as url, me:
+    async with (
+        serve_relay(
+            upstream, MeasuredCalls(meter, receipts=meter.receipts), host=host, port=port, allowed=allowed
+        ) as url,
+        me,
+    ):
         me.start_soon(meter.keep_reporting)
         ready(url)
         await me.run_forever()

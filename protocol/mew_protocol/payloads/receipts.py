@@ -25,10 +25,10 @@ the `summary` holds a part; `recoverable` by a search of the archive; `gone`; `n
 SummaryTrace = Literal["quoted", "mentioned"]
 """`quoted`: the summary holds its words. `mentioned`: the summary cites it, or holds a part of it."""
 
-ReceiptBasis = Literal["prompt", "agent_prompt", "relayed_prompt", "agent_reported", "gateway", "tool"]
+ReceiptBasis = Literal["prompt", "agent_prompt", "relayed_prompt", "agent_reported", "gateway"]
 """How a state is known: `prompt`, from the agent's own prompts; `agent_prompt`, from the prompt given to a third-party
 agent; `relayed_prompt`, from a request that `mew meter` relayed; `agent_reported`, a program says so; `gateway`, from
-the log of the space; `tool`, a tool answered without a model."""
+the log of the space."""
 
 
 class PromptCall(Payload):

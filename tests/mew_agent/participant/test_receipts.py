@@ -43,7 +43,7 @@ def test_a_change_looks_only_at_the_followers_that_it_may_concern() -> None:
     assert follows.due(["read"]) == [unread]
     assert follows.due([unread.key, "read"]) == [unread]
     assert len(follows.due(["context"])) == 998
-    assert follows.find(MessageKey("ada", "m0"), "ada") is None
+    assert follows.get(MessageKey("ada", "m0"), "ada") is None
     assert follows.due([MessageKey("ada", "m0")]) == []
     follows.put(Follow(unread.key, "bob", "in_prompt whole"))
     assert follows.due(["read"]) == []

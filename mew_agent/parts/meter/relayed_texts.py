@@ -1,0 +1,151 @@
+"""[pure] Find chats of the space in the requests that a meter relays.
+
+Owns which chats are looked for, what counts as held (the whole text, word for word), and when that says nothing: a text
+that is short, or part of another one, may be there for another reason. Keeps the texts of chats and no text of a
+request. Does not know which calls belong to the agent's own conversation; see `main_line`.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mew_protocol.bounded_dict import BoundedDict
+
+from mew_agent.context.receipts import MessageKey
+
+MAX_CHATS: Final = 128
+"""How many of the newest chats are looked for."""
+
+MIN_CHARS: Final = 16
+"""A shorter text occurs by chance."""
+
+MAX_CHARS: Final = 20_000
+"""A longer text is not looked for."""
+
+MAX_MESSAGES: Final = 4_096
+"""How many messages of requests are known, so that each is searched once for a chat."""
+
+TOO_SHORT: Final = f"its text is too short to be recognised in a prompt (less than {MIN_CHARS} characters)"
+TOO_LONG: Final = f"its text is too long to be looked for (more than {MAX_CHARS:,} characters)"
+SAME_WORDS: Final = "another message holds the same words"
+WAS_THERE: Final = "its words were in a prompt before it was sent"
+
+NOTHING: Final[frozenset[int]] = frozenset()
+
+
+@dataclass(eq=False, slots=True)
+class TrackedChat:
+    """A chat that is looked for. `number` counts them from 1. `problem`: why finding its words says nothing."""
+
+    key: MessageKey
+    number: int
+    forms: tuple[str, ...]
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What one request holds: the numbers of chats, those whose words are in a message older than them, and for each
+    message that was searched what it holds and the newest chat that was looked for."""
+
+    held: frozenset[int] = NOTHING
+    were_there: frozenset[int] = NOTHING
+    searched: Sequence[tuple[str, frozenset[int], int]] = ()
+
+
+NOT_SEARCHED: Final = Found()
+
+
+class RelayedTexts:
+    """The newest chats, and which messages of requests hold them."""
+
+    def __init__(self) -> None:
+        self._chats: BoundedDict[MessageKey, TrackedChat] = BoundedDict(MAX_CHATS)
+        self._messages: BoundedDict[str, tuple[frozenset[int], int]] = BoundedDict(MAX_MESSAGES)
+        """By the digest of a message and all before it: the chats that it holds, and the newest one looked for."""
+        self._count = 0
+
+    def add(self, key: MessageKey, text: str) -> None:
+        """Look for a chat from now on."""
+        self._count += 1
+        text = text.strip()
+        problem = TOO_SHORT if len(text) < MIN_CHARS else TOO_LONG if len(text) > MAX_CHARS else None
+        added = TrackedChat(key, self._count, () if problem else _forms_of(text), problem)
+        for other in () if problem else self._chats.values():
+            if any(text in form for form in other.forms):
+                added.problem = SAME_WORDS
+            if any(form in text for form in other.forms):
+                other.problem = other.problem or SAME_WORDS
+        self._chats[key] = added
+
+    def find(self, key: MessageKey) -> TrackedChat | None:
+        """Return a chat that is looked for; None if it is not, or no longer."""
+        return self._chats.get(key)
+
+    def numbered(self, numbers: frozenset[int]) -> list[TrackedChat]:
+        """Return the chats with these numbers that are still looked for."""
+        return [one for one in self._chats.values() if one.number in numbers] if numbers else []
+
+    def senders_of(self, message_id: str) -> Iterator[str]:
+        """Yield the senders of chats with this id, the newest first."""
+        return (key.sender for key in reversed(self._chats) if key.id == message_id)
+
+    def search(self, messages: Sequence[tuple[str, Mapping[str, Any]]]) -> Found:
+        """Search the messages of one request, each with its digest. Changes nothing, so a thread may call it.
+
+        Each message is searched once for each chat, so the time of all calls is linear in the text that is new.
+        """
+        chats = tuple(self._chats.values())
+        newest = chats[-1].number if chats else 0
+        held: set[int] = set()
+        were_there: set[int] = set()
+        searched: list[tuple[str, frozenset[int], int]] = []
+        for digest, message in messages:
+            known, last = self._messages.get(digest, (NOTHING, 0))
+            if digest not in self._messages or last < newest:
+                found = _held_by(message, [one for one in chats if one.number > last])
+                if digest in self._messages:
+                    were_there |= found
+                    found = NOTHING
+                known = known | found if found else known
+                searched.append((digest, known, newest))
+            held |= known
+        return Found(frozenset(held), frozenset(were_there), searched)
+
+    def note(self, found: Found) -> None:
+        """Keep what a search found."""
+        for digest, held, newest in found.searched:
+            self._messages[digest] = (held, newest)
+        for chat in self._chats.values():
+            if chat.number in found.were_there:
+                chat.problem = chat.problem or WAS_THERE
+
+
+def _held_by(message: Mapping[str, Any], chats: Sequence[TrackedChat]) -> frozenset[int]:
+    """Return the numbers of the chats whose whole text a message holds."""
+    if not chats:
+        return NOTHING
+    texts = [*_texts_in(message)]
+    found = (one.number for one in chats if any(form in text for form in one.forms for text in texts))
+    return frozenset(found)
+
+
+def _texts_in(value: object) -> Iterator[str]:
+    """Yield every text in a JSON value."""
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, str):
+            if len(one) >= MIN_CHARS:
+                yield one
+        elif isinstance(one, Mapping):
+            waiting.extend(one.values())
+        elif isinstance(one, list):
+            waiting.extend(one)
+
+
+def _forms_of(text: str) -> tuple[str, ...]:
+    """Return a text as it is, and as results of tools hold it that are JSON themselves."""
+    written = (json.dumps(text, ensure_ascii=is_ascii)[1:-1] for is_ascii in (False, True))
+    return tuple(dict.fromkeys((text, *written)))
