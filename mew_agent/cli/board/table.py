@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Final, Literal
 
 from mew_board import words
+from mew_board.grouping import SEVERAL, Group, Grouping, grouped
 from mew_board.shown import totals
 from mew_board.view import ParticipantView, views_of
 from mew_protocol.attention import AttentionItem
@@ -26,14 +27,8 @@ COLOURS: Final[Mapping[int | None, str]] = {0: "32", 1: "33", 2: "1;33", 3: "1;3
 
 _BOLD: Final = "1"
 
-Grouping = Literal["role", "model", "state"]
-"""How rows may be grouped. The group of the most urgent row comes first."""
-
 MANY: Final = 12
 """More rows are in the order of their urgency, whatever the order of their start."""
-
-SEVERAL: Final = 5
-"""From this number of agents on, totals stand below the heading."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +94,7 @@ def board_lines(
         for row in views_of(board, now=now, agents=agents, ended=ended, items=items)
         if row.status is not None or row.entry.id in launched or row.ended is not None
     ]
-    if len(rows) > MANY or by is not None:
+    if len(rows) > MANY:
         rows.sort(key=lambda row: row.order)
     else:
         places = {name: place for place, name in enumerate(launched)}
@@ -132,17 +127,6 @@ def _in_style(text: str, style: TerminalStyle) -> str:
     return text if style.unicode else text.replace(" · ", " - ")
 
 
-def _group(row: ParticipantView, by: Grouping | None) -> str:
-    """Return the name of a row's group."""
-    match by:
-        case "model":
-            return (row.report.model if row.report is not None else None) or "no model reported"
-        case "role":
-            return f"{row.role}s" if row.role != "person" else "people"
-        case _:
-            return row.state
-
-
 def _table(rows: list[ParticipantView], style: TerminalStyle, *, detail: bool, by: Grouping | None = None) -> list[str]:
     widths: list[int] = []
     has_unread = any(row.unread for row in rows)
@@ -152,12 +136,10 @@ def _table(rows: list[ParticipantView], style: TerminalStyle, *, detail: bool, b
         if sum(widths) + len(layout.gap) * (len(widths) - 1) <= style.width:
             break  # else the narrowest layout
     lines = [_join([column.title for column in layout.columns], widths, layout, style)]
-    groups: dict[str, list[ParticipantView]] = {}
-    for row in rows:
-        groups.setdefault(_group(row, by) if by is not None else "", []).append(row)
-    for row in (one for group in groups.values() for one in group):
-        if by is not None and row is groups[name := _group(row, by)][0]:
-            title = f"{words.clean(name)} ({len(groups[name])})"
+    groups = grouped(rows, by) if by is not None else [Group("", tuple(rows))]
+    starts = {group.rows[0].entry.id: group.title for group in groups if by is not None}
+    for row in (one for group in groups for one in group.rows):
+        if title := starts.get(row.entry.id):
             lines.append(paint(words.clip(title, style.width, mark=style.mark), _BOLD, style))
         texts = [column.text(row, style) for column in layout.columns]
         lines.append(_join(texts, widths, layout, style, row))

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Annotated, Any
 
+from mew_board.grouping import Grouping
 from mew_board.view import ParticipantView
 from mew_protocol.attention import Attention, AttentionItem
 from mew_protocol.payloads.participant import Board, BoardEntry
@@ -17,7 +18,7 @@ from mew_agent.cli.app.options import ConnectionOptions, JsonOption, option, wit
 from mew_agent.cli.board.figures import compaction_line, sample_line
 from mew_agent.cli.board.live_board import apply_event
 from mew_agent.cli.board.needs import attention_line, attention_lines, single_items, with_faults
-from mew_agent.cli.board.table import Grouping, board_line, board_lines
+from mew_agent.cli.board.table import board_line, board_lines
 from mew_agent.cli.remote.http_api import MAX_MINUTES, MAX_REPORTS, GatewayApi, SpaceEvents
 from mew_agent.cli.remote.session import configuration_at, find_gateway, find_identity
 from mew_agent.errors import ConfigError

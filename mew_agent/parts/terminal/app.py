@@ -9,6 +9,8 @@ from datetime import datetime
 from typing import ClassVar, Final, Literal
 
 from mew_board import words
+from mew_board.grouping import GROUPINGS, Grouping, grouped
+from mew_board.view import ParticipantView
 from mew_protocol.attention import AttentionAction, AttentionItem, AttentionLevel
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.participant import BoardEntry
@@ -36,10 +38,13 @@ from mew_agent.parts.terminal.panels import (
     ParticipantDetails,
     attention_line,
     details,
+    glance,
+    matching,
     row,
-    sorted_entries,
+    views,
 )
 from mew_agent.parts.terminal.widgets import (
+    KEYS,
     AttentionList,
     BoardList,
     Composer,
@@ -47,6 +52,7 @@ from mew_agent.parts.terminal.widgets import (
     FeedView,
     HelpScreen,
     content_of,
+    heading_row,
 )
 from mew_agent.program import run_until_signal
 
@@ -58,17 +64,6 @@ DRAWING_SECONDS: Final = 0.02
 
 AGE_SECONDS: Final = 1.0
 FIGURES_SECONDS: Final = 10.0
-
-_KEYS: Final = """\
-F2 participants   F3 what needs you   F4 details
-Esc message line  Ctrl-P all commands  Ctrl-Q leave
-PageUp, PageDown  scroll the conversation
-On a participant: Enter details, C compact, P pause or resume, M message,
-  N pin, X shut down, E end what is always allowed, / filter
-On what needs you: A approve, R reject with a reason, W allow always,
-  C compact, Enter show the participant
-In the conversation: Enter, or a click on work, shows thoughts and calls
-Select text with the mouse and press Ctrl-C to copy it."""
 
 Focus = Literal["conversation", "board"]
 
@@ -94,6 +89,7 @@ class SpaceApp(App[None]):
     ]
     CSS = """
     #heading { height: 1; background: $panel; padding: 0 1; }
+    #glance { height: 1; padding: 0 1; color: $text-muted; display: none; }
     #attention { height: auto; max-height: 5; border: none; padding: 0; background: $surface; }
     #board-pane { width: 38; border-right: solid $panel; }
     #board { border: none; padding: 0; background: transparent; height: 1fr; }
@@ -150,6 +146,7 @@ class SpaceApp(App[None]):
         self._is_stale = False
         self._details: list[Line] = []
         self._filter = ""
+        self._by: Grouping | None = None
         self._rows: dict[str, tuple[object, Content]] = {}
         """What the row of each participant was drawn for, and the row."""
 
@@ -158,6 +155,7 @@ class SpaceApp(App[None]):
     def compose(self) -> ComposeResult:
         """The panes."""
         yield Static(id="heading")
+        yield Static(id="glance")
         yield AttentionList(id="attention")
         with Horizontal(id="panes"):
             with Vertical(id="board-pane"):
@@ -230,12 +228,30 @@ class SpaceApp(App[None]):
         queue = self.query_one(AttentionList)
         queue.show([(one.id, content_of([attention_line(one, now, self.size.width - 2)])) for one in items])
         queue.display = bool(items)
-        entries = sorted_entries(board, items, self._filter, now=self._now())
+        listed = views(board, items, now=now)
+        self._draw_glance(listed)
+        found = matching(listed, self._filter)
         levels = {one.participant: one.level for one in reversed(single_items(items)) if one.participant is not None}
         pane = self.query_one(BoardList)
-        width, is_tall = max(24, (pane.size.width or 37) - 2), len(entries) <= COMPACT_ABOVE
-        pane.show([(one.id, self._row(one, levels.get(one.id), width, is_tall)) for one in entries])
+        width, is_tall = max(24, (pane.size.width or 37) - 2), len(found) <= COMPACT_ABOVE
+
+        def rows(members: Iterable[ParticipantView]) -> list[tuple[str, Content]]:
+            entries = [one.entry for one in members]
+            return [(one.id, self._row(one, levels.get(one.id), width, is_tall)) for one in entries]
+
+        if self._by is None:
+            pane.show(rows(found))
+        else:
+            groups = grouped(found, self._by)
+            titles = [heading_row(words.clip(one.title, width)) for one in groups]
+            pane.show([pair for title, one in zip(titles, groups, strict=True) for pair in (title, *rows(one.rows))])
         self._draw_details()
+
+    def _draw_glance(self, listed: Sequence[ParticipantView]) -> None:
+        line, widget = glance(listed, self.size.width - 2, self._style), self.query_one("#glance", Static)
+        widget.display = line is not None
+        if line is not None:
+            widget.update(content_of([line]), layout=False)
 
     def _row(self, entry: BoardEntry, level: AttentionLevel | None, width: int, is_tall: bool) -> Content:
         """A row of the board, drawn again only after a change: with sixty agents one row changes at a time."""
@@ -346,7 +362,7 @@ class SpaceApp(App[None]):
 
     def action_keys(self) -> None:
         """Show the keys and the slash commands."""
-        self.push_screen(HelpScreen(f"{_KEYS}\n\n{HELP}"))
+        self.push_screen(HelpScreen(f"{KEYS}\n\n{HELP}"))
 
     def action_show_board(self) -> None:
         """Go to the participants, and back."""
@@ -397,6 +413,13 @@ class SpaceApp(App[None]):
         panes.remove_class("show-board")
         panes.remove_class("show-details")
         self.query_one(Composer).focus()
+
+    def action_group(self) -> None:
+        """List the participants by role, by model, by state, or ungrouped."""
+        choices = (None, *GROUPINGS)
+        self._by = choices[(choices.index(self._by) + 1) % len(choices)]
+        self.notify(f"grouped by {self._by}" if self._by is not None else "no groups", timeout=2)
+        self._is_stale = True
 
     def action_filter(self) -> None:
         """Type a filter."""

@@ -10,6 +10,8 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from mew_board import words
+from mew_board.grouping import SEVERAL
+from mew_board.shown import totals
 from mew_board.view import ParticipantView, Tone, views_of
 from mew_protocol.attention import AttentionItem, AttentionLevel
 from mew_protocol.envelope import Envelope
@@ -45,23 +47,28 @@ def attention_line(item: AttentionItem, now: datetime, width: int) -> Line:
     return ((_MARKS[item.level] + reason, LEVEL_STYLES[item.level]), (tail, "dim"))
 
 
-def sorted_entries(
-    board: Board, attention: Sequence[AttentionItem], wanted: str = "", *, now: datetime
-) -> list[BoardEntry]:
-    """The participants to list: those that need a person first, then the fullest, those without a context last.
-
-    `wanted` is a part of a name or of a status; empty means all.
-    """
+def views(board: Board, attention: Sequence[AttentionItem], *, now: datetime) -> list[ParticipantView]:
+    """Return the participants to list: those that need a person first, then the fullest, last those without."""
 
     def key(view: ParticipantView) -> tuple[int, bool, float, str]:
         share = -1 if view.percent is None else view.percent
         # A notice does not move a row: it is about what happens by itself.
         return -view.trouble if view.trouble > 1 else 0, not view.has_context, -share, view.entry.id
 
+    return sorted(views_of(board, now=now, items=attention), key=key)
+
+
+def matching(shown: Sequence[ParticipantView], wanted: str) -> list[ParticipantView]:
+    """Return those with `wanted` in their name or their status; all if it is empty."""
     search = wanted.casefold()
-    views = views_of(board, now=now, items=attention)
-    shown = [one for one in views if search in f"{one.entry.id} {one.status and one.status.status}".casefold()]
-    return [one.entry for one in sorted(shown, key=key)]
+    return [one for one in shown if search in f"{one.entry.id} {one.status and one.status.status}".casefold()]
+
+
+def glance(shown: Sequence[ParticipantView], width: int, style: TerminalStyle) -> Line | None:
+    """Return the totals of a space as `mew status` shows them; None for a few agents."""
+    found = totals(shown)
+    text = found.text if style.unicode else found.text.replace(" · ", " - ")
+    return ((words.clip(text, width), "dim"),) if found.agents >= SEVERAL else None
 
 
 def row(

@@ -39,6 +39,17 @@ from mew_agent.cli.chat.slash import completions
 from mew_agent.parts.terminal.feed import MAX_ENTRIES, FeedEntry, clean_text
 from mew_agent.parts.terminal.panels import Line
 
+KEYS: Final = """\
+F2 participants   F3 what needs you   F4 details
+Esc message line  Ctrl-P all commands  Ctrl-Q leave
+PageUp, PageDown  scroll the conversation
+On a participant: Enter details, C compact, P pause or resume, M message,
+  N pin, X shut down, E end what is always allowed, G group, / filter
+On what needs you: A approve, R reject with a reason, W allow always,
+  C compact, Enter show the participant
+In the conversation: Enter, or a click on work, shows thoughts and calls
+Select text with the mouse and press Ctrl-C to copy it."""
+
 _COLOURS: Final = {
     "calm": "$success",
     "warn": "$warning",
@@ -337,6 +348,15 @@ class Composer(Input):
             self.candidates = candidates
 
 
+_HEADING: Final = "# "
+"""The beginning of the key of a heading; no participant's id has a space."""
+
+
+def heading_row(title: str) -> tuple[str, Content]:
+    """Return the row of a list that is a heading: it cannot be selected."""
+    return f"{_HEADING}{title}", Content.styled(title, "bold")
+
+
 class KeyedList(OptionList):
     """A list of rows with ids; the selection follows the id when text, order and number change.
 
@@ -359,8 +379,8 @@ class KeyedList(OptionList):
                     self.replace_option_prompt(key, content)
             return
         chosen, top = self.chosen, self.scroll_y
-        self.set_options(Option(content, id=key) for key, content in rows)
-        self.highlighted = 0 if rows else None
+        self.set_options(Option(content, id=key, disabled=key.startswith(_HEADING)) for key, content in rows)
+        self.highlighted = next((at for at, one in enumerate(self.options) if not one.disabled), None)
         if self._was_used:
             self.choose(chosen)
         # The list stands still while its order changes, except that the keys follow the selection.
@@ -391,6 +411,7 @@ class BoardList(KeyedList):
         Binding("n", "app.prefill('/pin ')", "Pin", show=False),
         Binding("x", "app.control('shutdown')", "Shut down", show=False),
         Binding("e", "app.end_allowed", "End always allowed", show=False),
+        Binding("g", "app.group", "Group", show=False),
         Binding("slash", "app.filter", "Filter"),
     ]
 

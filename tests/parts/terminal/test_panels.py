@@ -14,9 +14,11 @@ from mew_agent.parts.terminal.panels import (
     ParticipantDetails,
     attention_line,
     details,
+    glance,
+    matching,
     row,
-    sorted_entries,
     sparkline,
+    views,
 )
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
@@ -67,8 +69,18 @@ def test_participants_that_need_a_person_come_first_then_the_fullest() -> None:
         participants=(BoardEntry(id="ada", connected=True), entry("low", 100), entry("full", 900), entry("stuck", 50)),
     )
     need = AttentionItem(id="x", kind="model_unreachable", level="blocking", participant="stuck", reason="no model")
-    assert [one.id for one in sorted_entries(board, [need], now=NOW)] == ["stuck", "full", "low", "ada"]
-    assert [one.id for one in sorted_entries(board, [], "LOW", now=NOW)] == ["low"]
+    assert [one.entry.id for one in views(board, [need], now=NOW)] == ["stuck", "full", "low", "ada"]
+    assert [one.entry.id for one in matching(views(board, [], now=NOW), "LOW")] == ["low"]
+
+
+def test_totals_are_shown_from_five_agents_on() -> None:
+    def shown(number: int) -> str:
+        entries = [entry(f"agent-{at}") for at in range(number)]
+        line = glance(views(Board(space="review", at="", participants=tuple(entries)), [], now=NOW), 60, STYLE)
+        return "" if line is None else line[0][0]
+
+    assert shown(4) == ""
+    assert shown(5) == "5 agents · 2,500 of 5,000 tokens in use"
 
 
 def test_an_item_shows_its_reason_and_age_within_the_width() -> None:

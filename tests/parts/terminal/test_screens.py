@@ -17,7 +17,9 @@ from mew_protocol.payloads.participant import Board, PrefixPart
 from mew_agent.cli.remote.session import Identity
 from mew_agent.parts.terminal.app import SpaceApp
 from mew_agent.parts.terminal.joined_space import JoinedSpace
+from mew_agent.parts.terminal.widgets import BoardList
 from tests.support.terminal_app import Screen
+from tests.support.waiting import until
 
 SCREENS = Path(__file__).with_name("screens")
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
@@ -169,3 +171,25 @@ async def test_screens_are_as_stored(
             if os.environ.get("RENEW_SCREENS"):
                 stored.write_text(await screen.rests(), encoding="utf-8")
             await screen.becomes(stored.read_text(encoding="utf-8"))
+
+
+class TeamSpace(StoredSpace):
+    """A space with agents of two models."""
+
+    entries = tuple(entry(f"agent-{at}", 12_800 * at, model=f"model-{at % 2}") for at in range(6))
+
+
+async def test_g_groups_the_participants() -> None:
+    app = SpaceApp(Identity("ws://localhost:1", "review", "ada", "t"), now=lambda: NOW, joined=TeamSpace)
+    async with app.run_test(size=(100, 30)) as pilot:
+        screen = Screen(pilot)
+        await screen.shows("6 agents · 192,000 of 768,000 tokens in use")
+        await pilot.press("f2", "g")
+        await screen.shows("agents (6, 25% full)")
+        await pilot.press("g")
+        await screen.shows("model-1 (3, 30% full)")
+        assert app.query_one(BoardList).chosen == "agent-5"
+        await pilot.press("down", "down", "down")  # over the heading
+        assert app.query_one(BoardList).chosen == "agent-4"
+        await pilot.press("g", "g")
+        await until(lambda: "full)" not in str([one.prompt for one in app.query_one(BoardList).options]))

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mew_board.grouping import Grouping
 from mew_board.words import cells
 from mew_protocol.payloads.participant import Board
 
-from mew_agent.cli.board.table import Grouping, TerminalStyle, board_line, board_lines
+from mew_agent.cli.board.table import TerminalStyle, board_line, board_lines
 
 NOW = datetime(2026, 1, 1, 14, 2, 11, tzinfo=UTC)
 
@@ -290,7 +291,11 @@ def test_several_agents_get_totals_and_many_are_sorted_by_urgency() -> None:
 
 @pytest.mark.parametrize(
     ("by", "titles"),
-    [("model", ["gpt (2)", "no model reported (1)"]), ("role", ["agents (3)"]), ("state", ["fine (3)"])],
+    [
+        ("model", ["gpt (2, 11% full)", "no model reported (1, 11% full)"]),
+        ("role", ["agents (3, 11% full)"]),
+        ("state", ["fine (3, 11% full)"]),
+    ],
 )
 def test_rows_are_grouped_with_a_count(by: Grouping, titles: list[str]) -> None:
     entries = [entry(name, tokens=1_000, max_tokens=9_000, context=report(model="gpt")) for name in ("a", "b")]
