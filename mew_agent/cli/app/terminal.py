@@ -8,11 +8,12 @@ import logging
 import os
 import shutil
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self, TextIO
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TextIO
 
 from mew_board.words import clip
 from mew_listener.log_budget import LogBudget
@@ -83,11 +84,13 @@ def write_text(file: Path, text: str, where: str) -> None:
 
 def print_line(text: str) -> None:
     """Print a line of outcome."""
+    ProgressLine.step_aside()
     print(_printable(text, sys.stdout), flush=True)
 
 
 def print_lines(lines: Iterable[str]) -> None:
     """Print lines that were laid out and cleaned of control characters by `board.table`."""
+    ProgressLine.step_aside()
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     text = "".join(f"{line}\n" for line in lines)
     # Write once: a reader like `grep -q` closes the pipe after the first match, and a second write would fail.
@@ -121,43 +124,86 @@ def warn(text: str) -> None:
 
 def note(text: str) -> None:
     """Print a remark about the outcome on standard error, unless the command is quiet."""
+    ProgressLine.step_aside()
     if not QUIET.is_on:
         print(_printable(f"({text})", sys.stderr), file=sys.stderr, flush=True)
 
 
 def print_error(text: str) -> None:
     """Print an error on standard error."""
+    ProgressLine.step_aside()
     print(_printable(f"mew: {text}", sys.stderr), file=sys.stderr, flush=True)
 
 
 class ProgressLine:
-    """How far a command is: a line on standard error that the next one replaces, and nothing without a terminal."""
+    """What a command does and how far it is: a line on standard error, once the work has taken a second.
 
-    def __init__(self) -> None:
+    The line is drawn again every second. Other output takes its place, and it returns below. Without a terminal, and
+    with `--quiet`, nothing is written.
+    """
+
+    _lock: ClassVar = threading.RLock()
+    _shown: ClassVar[list["ProgressLine"]] = []
+    """The lines of running work, the innermost last."""
+
+    def __init__(self, *, after_seconds: float = 1.0) -> None:
         has_place = is_terminal(sys.stderr) and os.environ.get("TERM", "dumb") != "dumb"
-        self._is_shown = has_place and not QUIET.is_on
-        self._begun = time.monotonic()
+        self._has_place = has_place and not QUIET.is_on
+        self._begun, self._after_seconds = time.monotonic(), after_seconds
+        self._text: str | None = None
+        self._is_drawn = False
+        self._ended = threading.Event()
 
     def __enter__(self) -> Self:
+        if self._has_place:
+            self._shown.append(self)
+            threading.Thread(target=self._redraw, daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._ended.set()
         self.clear()
+        if self in self._shown:
+            self._shown.remove(self)
+
+    @classmethod
+    def step_aside(cls) -> None:
+        """Remove the lines until they are drawn again, because other output follows."""
+        for one in cls._shown:
+            one._erase()
 
     def clear(self) -> None:
         """Remove the line."""
-        self._write("")
+        self._text = None
+        self._erase()
 
     def show(self, text: str) -> None:
-        """Replace the line, and add the seconds since the command began."""
-        room = shutil.get_terminal_size((_DEFAULT_WIDTH, 24)).columns - 1
-        seconds = f", {time.monotonic() - self._begun:.0f} s"
-        self._write(clip(_printable(text, sys.stderr), room - len(seconds)) + seconds)
+        """Replace the text of the line, which also has the seconds since the work began."""
+        self._text = text
+        self._draw()
 
-    def _write(self, text: str) -> None:
-        if self._is_shown:
-            sys.stderr.write(f"\r\x1b[K{text}")
+    def _redraw(self) -> None:
+        while not self._ended.wait(1.0):
+            self._draw()
+
+    def _draw(self) -> None:
+        spent = time.monotonic() - self._begun
+        text = self._text
+        if text is None or not self._has_place or spent < self._after_seconds or self._shown[-1:] != [self]:
+            return
+        room = shutil.get_terminal_size((_DEFAULT_WIDTH, 24)).columns - 1
+        seconds = f", {spent:.0f} s"
+        with self._lock:
+            self._is_drawn = True
+            sys.stderr.write(f"\r\x1b[K{clip(_printable(text, sys.stderr), room - len(seconds))}{seconds}")
             sys.stderr.flush()
+
+    def _erase(self) -> None:
+        with self._lock:
+            if self._is_drawn:
+                self._is_drawn = False
+                sys.stderr.write("\r\x1b[K")
+                sys.stderr.flush()
 
 
 def drawn_in_place(lines: Callable[[], Iterable[str]], *, per_second: float) -> "Live":

@@ -114,18 +114,15 @@ def compact(
     payload = Compact(
         target_tokens=target_tokens, target_percent=target_percent, reason=reason, interrupt=interrupt or None
     )
-    with request.send(kinds.PARTICIPANT_COMPACT, payload, _name_undo) as sent, terminal.ProgressLine() as progress:
+    with request.send(kinds.PARTICIPANT_COMPACT, payload, _name_undo) as sent:
         if not request.as_json:
             announce_approvals(sent)
-            sent.on_status.append(lambda: _show_progress(sent, progress))
         for kind, body in sent.answers(kinds.PARTICIPANT_STATUS, kinds.PARTICIPANT_COMPACT_DONE):
             if kind == kinds.PARTICIPANT_COMPACT_DONE:
-                progress.clear()
                 return _print_compaction(request, sent, parse_answer(CompactDone, body, request.target), target_tokens)
             status = parse_answer(Status, body, request.target)
             if status.status != "compacting":
                 # A participant without the capability `participant/compact-done` reports the outcome here.
-                progress.clear()
                 return _print_compaction(request, sent, CompactDone.from_status(status), target_tokens, status)
     raise AssertionError("`answers` ends by raising only")
 
@@ -164,16 +161,6 @@ def _cancel_question(sent: SentRequest) -> None:
         terminal.warn(f"{sent.participant} may continue to answer, see `mew history`: {error}")
     else:
         terminal.warn(f"asked {sent.participant} to cancel the question")
-
-
-def _show_progress(sent: SentRequest, progress: terminal.ProgressLine) -> None:
-    """Show that the participant compacts. A printed line would be wrong if it has nothing to compact."""
-    status = sent.last_status
-    if status is None or status.status != "compacting":
-        return
-    size = f" {words.tokens(status)} tokens" if status.tokens is not None else ""
-    piece = status.context.progress if status.context is not None else None
-    progress.show(f"{sent.participant}: compacting{size}{f', {words.progress(piece)}' if piece is not None else ''}")
 
 
 def _name_undo(sent: SentRequest) -> None:

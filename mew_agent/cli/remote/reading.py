@@ -39,7 +39,7 @@ from mew_agent.cli.remote.http_api import GatewayApi, SpaceEvents
 from mew_agent.cli.remote.permissions import warn_of_unknown_kinds
 from mew_agent.cli.remote.request import check_known, check_member, check_name, first_board, new_envelope
 from mew_agent.cli.remote.session import configuration_at, find_gateway
-from mew_agent.errors import ConfigError, PeerTimeout
+from mew_agent.errors import ConfigError, PeerTimeout, listed
 from mew_agent.tokens.projection import Calibration, features
 from mew_agent.tools.peer_offers import BoundedEntries, ListPage
 
@@ -76,8 +76,13 @@ def show_history(
         raise ConfigError("--markdown", "cannot be combined with --json")
     patterns = ["*"] if everything else kind or [kinds.CHAT]
     api = find_gateway(connection)
-    all_messages = (one for page in api.pages() for one in page["messages"])
-    newest = deque((one for one in all_messages if _is_wanted(one, patterns, target)), maxlen=last)
+    newest: deque[Message] = deque(maxlen=last)
+    with terminal.ProgressLine() as progress:
+        read = 0
+        for page in api.pages():
+            read += len(page["messages"])
+            newest.extend(one for one in page["messages"] if _is_wanted(one, patterns, target))
+            progress.show(f"{api.space}: read {words.count_of(read, 'envelope')}")
     if as_json:
         terminal.print_json([*newest])
     for message in () if as_json else newest:
@@ -144,7 +149,8 @@ def show_tools(
         board = first_board(events)
         if target is not None:
             check_member(api, board, target)
-        found = _ask_for_tools(api, events, names, time.monotonic() + timeout)
+        with terminal.ProgressLine() as progress:
+            found = _ask_for_tools(api, events, names, time.monotonic() + timeout, progress)
     if as_json:
         rows = ({"participant": name, **tool} for name, tools in sorted(found.items()) for tool in tools)
         terminal.print_json([*rows])
@@ -173,7 +179,7 @@ def _may_offer_tools(api: GatewayApi) -> list[str]:
 
 
 def _ask_for_tools(
-    api: GatewayApi, events: SpaceEvents, names: list[str], deadline: float
+    api: GatewayApi, events: SpaceEvents, names: list[str], deadline: float, progress: terminal.ProgressLine
 ) -> dict[str, list[Mapping[str, Any]]]:
     """The tools of those that answer in time, page by page. One that knows no tools has none."""
     open_requests: dict[str, str] = {}
@@ -189,6 +195,8 @@ def _ask_for_tools(
     pages = {name: BoundedEntries() for name in names}
     found: dict[str, list[Mapping[str, Any]]] = {}
     while open_requests:
+        waiting = listed(sorted({*open_requests.values()}))
+        progress.show(f"{len(found)} of {len(names)} listed their tools, waiting for {waiting}")
         try:
             body = events.next(deadline=deadline).body
         except TimeoutError:

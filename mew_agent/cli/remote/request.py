@@ -74,8 +74,28 @@ class SentRequest:
     timeout_seconds: float
     deadline: float
     """When to give up, as a time of `time.monotonic()`."""
+    progress: terminal.ProgressLine = field(default_factory=terminal.ProgressLine)
     on_status: list[Callable[[], None]] = field(default_factory=list)
     """Called when the participant's entry on the board changes."""
+
+    _calls_before: int | None = field(init=False)
+    """The model calls before this request."""
+
+    def __post_init__(self) -> None:
+        self._calls_before = _calls(self.last_status)
+        self.show_progress()
+
+    def show_progress(self) -> None:
+        """Show what the participant does: its state, the number of its call for us, and the size of its context."""
+        status = self.last_status
+        state = words.state(status.status or "") if status is not None and not words.is_quiet(status) else ""
+        calls = _calls(status)
+        is_later = calls is not None and self._calls_before is not None and calls > self._calls_before
+        number = f"call {1 + calls - self._calls_before}" if is_later else ""  # type: ignore[operator]
+        work = status.context.progress if status is not None and status.context is not None else None
+        size = f"{words.tokens(status)} of {words.window(status)} tokens" if words.percent(status) is not None else ""
+        parts = (state or "waiting for the answer", number, words.progress(work) if work is not None else "", size)
+        self.progress.show(f"{self.participant}: {', '.join(one for one in parts if one)}")
 
     def answers(self, *kinds: str, accept_uncorrelated: bool = False) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Kind and payload of each answer of these kinds from the participant.
@@ -92,6 +112,7 @@ class SentRequest:
             board, changed = apply_event(self.board, event.name, event.body)
             self.board = board or self.board
             if changed == self.participant:
+                self.show_progress()
                 for follow in self.on_status:
                     follow()
             body = object_at(event.body) if event.name == "envelope" else {}
@@ -155,12 +176,12 @@ def send_request(
     `on_interrupt` is called at Ctrl-C from the moment when the participant may have the envelope.
     """
     api = find_gateway(connection)
-    with api.events() as events:
+    with api.events() as events, terminal.ProgressLine() as progress:
         board = first_board(events)
         check_member(api, board, participant)
         sent = new_envelope(api, kind, payload, participant)
         deadline = time.monotonic() + timeout_seconds
-        request = SentRequest(sent, participant, board, events, api, timeout_seconds, deadline)
+        request = SentRequest(sent, participant, board, events, api, timeout_seconds, deadline, progress)
         try:
             api.send(sent.as_dict())
             yield request
@@ -200,6 +221,12 @@ class SlowRequest(TargetedRequest):
     """A request that takes a model call."""
 
     timeout: TimeoutOption = ANSWER_SECONDS
+
+
+def _calls(status: Status | None) -> int | None:
+    """Return how many model calls a participant has made; None if it does not say."""
+    spending = status.context.spending if status is not None and status.context is not None else None
+    return None if spending is None or spending.calls is None else spending.calls + spending.unreported_calls
 
 
 def parse_answer(model: type[P], body: Mapping[str, Any], peer: str) -> P:

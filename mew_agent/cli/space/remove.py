@@ -72,6 +72,12 @@ def remove(
 
 def _stop_program(name: str, running: RunningSpace) -> bool:
     """Wait until the program of a participant has ended, and have `mew up` forget it. False if it still runs."""
+    with terminal.ProgressLine() as progress:
+        progress.show(f"{name}: waiting until its program has ended")
+        return _has_stopped(name, running)
+
+
+def _has_stopped(name: str, running: RunningSpace) -> bool:
     until = time.monotonic() + _STOP_SECONDS
     while (run := read_run_file(running.run_path)) is not None and name in run.pids.participants:
         if name in run.exits or not run.is_running(run.pids.participants[name]):

@@ -12,6 +12,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Final
 
+from mew_board import words
 from mew_protocol.line_reader import LineReader
 from mew_spaces.gateway.auth import state_dir
 from mew_spaces.launch.program_logs import log_folder
@@ -127,7 +128,9 @@ def down(
         terminal.print_outcome("no space is running here", {"space": None, "stopped": False}, as_json=as_json)
         return
     path, run = found
-    stopped = stop_space(path, run)
+    with terminal.ProgressLine() as progress:
+        progress.show(f"{run.space}: stopping {words.count_of(len(run.pids.participants), 'program')}")
+        stopped = stop_space(path, run)
     text = f"{run.space}: stopped" if stopped else f"{run.space}: had already ended; cleaned up"
     terminal.print_outcome(text, {"space": run.space, "stopped": stopped}, as_json=as_json)
 

@@ -149,7 +149,10 @@ def _ask(question: Callable[[SqliteStore], Awaitable[T]], *paths: Path) -> list[
 
     async def ask() -> list[T]:
         answers = []
-        for path in paths:
+        for number, path in enumerate(paths, 1):
+            progress.show(
+                f"reading the conversation of {path.stem}{f', {number} of {len(paths)}' if paths[1:] else ''}"
+            )
             store = SqliteStore(path)
             try:
                 answers.append(await question(store))
@@ -158,7 +161,8 @@ def _ask(question: Callable[[SqliteStore], Awaitable[T]], *paths: Path) -> list[
                     await store.aclose()
         return answers
 
-    answers = run_until_signal(ask)
+    with terminal.ProgressLine() as progress:
+        answers = run_until_signal(ask)
     if answers is None:  # SIGTERM
         raise KeyboardInterrupt
     return answers

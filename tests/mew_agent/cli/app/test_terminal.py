@@ -47,12 +47,34 @@ def test_a_progress_line_replaces_itself_and_stays_out_of_pipes(monkeypatch: pyt
     written = []
     for stream in (screen(), io.TextIOWrapper(io.BytesIO(), write_through=True)):
         monkeypatch.setattr(sys, "stderr", stream)
-        with terminal.ProgressLine() as progress:
+        with terminal.ProgressLine(after_seconds=0) as progress:
             progress.show("review: 1 of 10 joined, waiting for a, b, c")
         assert isinstance(stream.buffer, io.BytesIO)
         written.append(stream.buffer.getvalue().decode())
     assert written[0].replace("\r\x1b[K", "|") == "|review: 1 of 10 joined,…, 0 s|"
     assert written[1] == ""
+
+
+def test_other_output_takes_the_place_of_a_progress_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    stream = screen()
+    monkeypatch.setattr(sys, "stderr", stream)
+    with terminal.ProgressLine(after_seconds=0) as progress:
+        progress.show("reading")
+        terminal.warn("a warning")
+    assert isinstance(stream.buffer, io.BytesIO)
+    written = stream.buffer.getvalue().decode().replace("\r\x1b[K", "|")
+    assert written == "|reading, 0 s|mew: a warning\n"
+
+
+def test_short_work_shows_no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    stream = screen()
+    monkeypatch.setattr(sys, "stderr", stream)
+    with terminal.ProgressLine(after_seconds=60) as progress:
+        progress.show("reading")
+    assert isinstance(stream.buffer, io.BytesIO)
+    assert stream.buffer.getvalue() == b""
 
 
 def test_output_to_a_pipe_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:

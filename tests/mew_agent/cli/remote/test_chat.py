@@ -9,8 +9,9 @@ from mew_spaces.config.loading import load_space
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
 from tests.mew_agent.cli.remote.test_session import running_space
-from tests.support.cli import answering, board_shows, mew, seat, status
+from tests.support.cli import REPORT, Output, answering, board_shows, mew, seat, status
 from tests.support.gateway_client import Client, Message, joined
+from tests.support.waiting import until
 
 
 async def repeats(client: Client, request: Message) -> None:
@@ -53,6 +54,42 @@ async def test_a_refused_message_ends_at_once_with_the_reason(gateway: RunningGa
     said = "'coder' refused the message: 100 of your chats are waiting already"
     assert (outcome.out, said in outcome.err) == ("", True)
     assert outcome.code not in (0, 4)
+
+
+class Screen(io.TextIOWrapper):
+    """A stream that a person looks at."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+async def test_waiting_for_an_answer_shows_what_the_agent_does(
+    gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    seen = Output(*(Screen(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2)))
+
+    async def shows(text: str) -> None:
+        await until(lambda: text in seen.text(seen.err))
+
+    async def calls(client: Client, word: str, number: int) -> None:
+        spent = {"calls": number, "prompt_tokens": 400 * number, "completion_tokens": 9}
+        await status(client, word, tokens=500, max_tokens=1_000, context={**REPORT, "spending": spent})
+
+    async def works(client: Client, request: Message) -> None:
+        await shows("coder: waiting for the answer, 500 of 1,000 tokens, ")
+        await calls(client, "compacting", 3)
+        await shows("coder: compacting, 500 of 1,000 tokens, ")
+        await calls(client, "active", 4)
+        await shows("coder: waiting for the answer, call 2, 500 of 1,000 tokens, ")
+        await repeats(client, request)
+
+    async with answering(gateway, "coder", works) as client:
+        await calls(client, "active", 3)
+        await board_shows(gateway, lambda board: board["coder"].status is not None)
+        outcome = await mew("chat", "coder", "hi", *seat(gateway), output=seen)
+    assert outcome.out == "you said: hi\n"
+    assert outcome.err.endswith("\r\x1b[K")
 
 
 async def test_unquoted_words_form_one_message(gateway: RunningGateway) -> None:

@@ -71,7 +71,7 @@ async def test_an_interrupted_compact_showed_progress_and_says_that_the_agent_go
             await anyio.open_process(command, stderr=terminal, env=environment) as process,
         ):
             os.close(terminal)
-            while b"coder: compacting 98,412 tokens, piece 2 of 2" not in shown:
+            while b"coder: compacting, piece 2 of 2, 98,412 of 128,000 tokens" not in shown:
                 shown += await anyio.to_thread.run_sync(os.read, screen, 1_000)
             process.send_signal(signal.SIGINT)
             assert await process.wait() == 130
