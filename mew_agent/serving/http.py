@@ -47,7 +47,7 @@ class KeyCheck:
                 await error_response(error)(scope, receive, send)
                 return
             scope[KEY_NAME] = matching[0]
-            admit(scope)
+            admit(scope, matching[0])
         await self._app(scope, receive, send)
 
 

@@ -1,7 +1,7 @@
 """Accepts the connections of a listening socket without using up the file descriptors of the process.
 
-Owns what happens when they become few: strangers lose their connections first (`make_room`), and a new connection is
-refused only if there is no stranger left. Does not know protocols.
+Owns what happens when they become few: whoever holds most of the connections that may be closed loses the oldest one
+(`make_room`), and a new connection is refused only if there is none. Does not know protocols.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ class Acceptor:
         make_room: Callable[[], bool],
         connections: Callable[[], int],
     ) -> None:
-        """`make_room` closes the connection of a stranger; it returns False if there is none.
+        """`make_room` closes a connection that has not joined; it returns False if there is none.
 
         `connections` returns how many are open.
         """
@@ -77,7 +77,7 @@ class Acceptor:
             return None  # the client has gone already
         if self._budget.is_full():
             is_served = self._make_room()
-            log.warning("too many open files: %s", "a stranger loses its connection" if is_served else "refused")
+            log.warning("too many open files: %s", "an older connection is closed" if is_served else "refused")
             if not is_served:
                 connection.close()
                 return None

@@ -36,6 +36,9 @@ STREAMING = "mew.is_streaming"
 BREAK_OFF = "mew.break_off"
 """Key of a request's `extensions`: a function that closes the connection in the middle of a response."""
 
+_NOTE_CLIENT = "mew.note_client"
+"""Key of a request's `extensions`: a function that counts the rest of an unfinished request for its client."""
+
 MAX_HEADER_BYTES = 32 * 1024
 
 KEEP_ALIVE_SECONDS = 5.0
@@ -60,9 +63,17 @@ MAX_SMALL_CHUNKS = 1_000
 Message = MutableMapping[str, Any]
 
 
-def admit(scope: MutableMapping[str, Any]) -> None:
+def authenticate(scope: MutableMapping[str, Any], client: str) -> None:
+    """Note that the client of a request has shown a valid token, so it is no stranger. `client` names it."""
+    scope.setdefault("state", {})[AUTHENTICATED] = True
+    if (note := scope.get("extensions", {}).get(_NOTE_CLIENT)) is not None:
+        note(client)
+
+
+def admit(scope: MutableMapping[str, Any], client: str) -> None:
     """Note that the client of a request has shown a valid token: it is no stranger, and may take any time."""
-    scope.setdefault("state", {}).update({AUTHENTICATED: True, STREAMING: True})
+    scope.setdefault("state", {})[STREAMING] = True
+    authenticate(scope, client)
 
 
 class HttpConnection(asyncio.Protocol):
@@ -74,6 +85,8 @@ class HttpConnection(asyncio.Protocol):
         self.client: tuple[str, int] | None = None
         self.address = ""
         """The address that the connection counts for: the client's behind a trusted proxy."""
+        self._unfinished_for: str | None = None
+        """The authenticated client whose request is still arriving."""
         self.scheme = "http"
         self._h11 = h11.Connection(h11.SERVER, MAX_HEADER_BYTES)
         self._exchange: HttpExchange | None = None
@@ -132,6 +145,7 @@ class HttpConnection(asyncio.Protocol):
         self._cancel_deadline()
         self.server.connections.discard(self)
         self.server.unjoined.leave(self, self.address)
+        self._count_unfinished_for(None)
         self.writable.set()
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
@@ -140,8 +154,9 @@ class HttpConnection(asyncio.Protocol):
     # Called by the server
 
     def evict(self) -> bool:
-        """Close the connection at once, unless it carries an authenticated request."""
-        if self._exchange is not None and self._exchange.has(AUTHENTICATED):
+        """Close the connection at once, unless it carries an authenticated request that has arrived."""
+        exchange = self._exchange
+        if exchange is not None and exchange.has(AUTHENTICATED) and not exchange.more_body:
             return False
         self._is_refused = True
         self.transport.abort()
@@ -203,6 +218,7 @@ class HttpConnection(asyncio.Protocol):
             self._check_size(self._exchange.body_bytes)
 
     def _end_body(self) -> None:
+        self._count_unfinished_for(None)
         if self._exchange is not None:
             self._exchange.end_body()
         elif self._h11.our_state is h11.DONE:  # the rest of a request that is answered already
@@ -227,7 +243,7 @@ class HttpConnection(asyncio.Protocol):
             "query_string": query,
             "headers": headers,
             "state": {},
-            "extensions": {BREAK_OFF: self.transport.close},
+            "extensions": {BREAK_OFF: self.transport.close, _NOTE_CLIENT: self._note_client},
         }
         if self._is_upgrade(event.method, headers):
             self._become_websocket(event, headers)
@@ -333,6 +349,22 @@ class HttpConnection(asyncio.Protocol):
         if exchange is not None and not exchange.has(AUTHENTICATED):
             held += exchange.held_bytes + self.transport.get_write_buffer_size()
         self.server.unjoined.hold(self, self.address, held)
+        if exchange is not None and self._unfinished_for is not None:
+            self.server.unfinished.hold(self, self._unfinished_for, exchange.held_bytes)
+
+    def _note_client(self, client: str) -> None:
+        """Count the connection for an authenticated client, and no longer as a stranger's, until the body has ended."""
+        if self._exchange is not None and self._exchange.more_body:
+            self.server.unjoined.leave(self, self.address)
+            self._count_unfinished_for(client)
+            self._hold()
+
+    def _count_unfinished_for(self, client: str | None) -> None:
+        if self._unfinished_for is not None:
+            self.server.unfinished.leave(self, self._unfinished_for)
+        self._unfinished_for = client
+        if client is not None:
+            self.server.unfinished.enter(self, client)
 
     def _count_for(self, address: str) -> None:
         """Count the connection for the client that a proxy names."""
@@ -465,7 +497,7 @@ class HttpExchange:
         """Note that the whole body has arrived."""
         self.more_body = False
         if self._connection.server.options.is_open:
-            admit(self._scope)
+            admit(self._scope, "")
         self._changed.set()
 
     def disconnect(self) -> None:

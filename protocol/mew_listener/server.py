@@ -83,6 +83,13 @@ class Server:
             per_address=options.connections_per_address,
             total_bytes=options.total_bytes,
         )
+        self.unfinished = UnjoinedConnections(
+            connections=options.connections,
+            per_address=options.connections_per_address,
+            total_bytes=options.total_bytes,
+            excess="too many requests are unfinished",
+        )
+        """Requests of authenticated clients whose bodies are still arriving, by client."""
         self.allowances = options.allowances
         self._tasks: set[asyncio.Task[None]] = set()
         self._acceptor: Acceptor | None = None
@@ -90,7 +97,7 @@ class Server:
     @asynccontextmanager
     async def running(self, listener: socket.socket) -> AsyncIterator[None]:
         """Accept connections from a listening socket while the block runs; then close it."""
-        acceptor = Acceptor(listener, self._make_connection, self.unjoined.evict_one, lambda: len(self.connections))
+        acceptor = Acceptor(listener, self._make_connection, self._make_room, lambda: len(self.connections))
         self._acceptor = acceptor
         accepting = self.loop.create_task(acceptor.run())
         try:
@@ -100,6 +107,14 @@ class Server:
                 acceptor.stop_soon()
                 await accepting
                 await self._end()
+
+    def _make_room(self) -> bool:
+        """Close the oldest connection of the stranger, or of the client with unfinished requests, that costs most.
+
+        Returns False if there is none.
+        """
+        costliest_first = sorted((self.unjoined, self.unfinished), key=lambda one: one.highest_cost, reverse=True)
+        return any(one.evict_one() for one in costliest_first)
 
     def _make_connection(self) -> asyncio.Protocol:
         http = HttpConnection(self)

@@ -1,4 +1,4 @@
-"""[pure] Bounds on the connections of clients that have not authenticated.
+"""[pure] Bounds on connections that have not authenticated, and on unfinished requests of clients that have.
 
 Owns which of these connections is refused and which is closed when there are too many, or when they hold too many
 bytes. Counts every connection from its start until it joins: silent ones, HTTP requests, WebSocket handshakes. Does
@@ -29,10 +29,19 @@ class UnjoinedConnections:
 
     A connection above the limit of its address replaces the oldest one of that address. If there are too many in all,
     the address that costs most loses its oldest connection, so a flood from a few addresses does not keep others out.
+    The unfinished requests of authenticated clients are bounded in the same way, by client in place of address.
     """
 
-    def __init__(self, *, connections: int, per_address: int, total_bytes: int) -> None:
-        """`total_bytes` bounds the memory of all of them together."""
+    def __init__(
+        self,
+        *,
+        connections: int,
+        per_address: int,
+        total_bytes: int,
+        excess: str = "too many connections have not joined",
+    ) -> None:
+        """`total_bytes` bounds the memory of all of them together. `excess` says in the log why one is closed."""
+        self._excess = excess
         self._max_connections = min(connections, max(1, total_bytes // CONNECTION_BYTES))
         self._max_per_address = per_address
         self._max_bytes = total_bytes
@@ -43,6 +52,11 @@ class UnjoinedConnections:
 
     def __len__(self) -> int:
         return self._count
+
+    @property
+    def highest_cost(self) -> int:
+        """The bytes that the costliest address, or client, holds."""
+        return max(self._cost.values(), default=0)
 
     def enter(self, peer: UnjoinedPeer, address: str, *, is_shared: bool = False) -> None:
         """Count a new connection. `is_shared`: the address is a proxy's, so many clients may come from it."""
@@ -84,7 +98,7 @@ class UnjoinedConnections:
         """Close the oldest connection of the address that costs most. Returns False if there is no connection."""
         while self._cost:
             address = max(self._cost, key=lambda one: self._cost[one])
-            if self._evict(address, "too many connections have not joined"):
+            if self._evict(address, self._excess):
                 return True
         return False
 

@@ -166,7 +166,7 @@
 
   const text = (name, of) => [`text.js:${name}`, (m, t) => of(m[name], t)];
   const functions = {
-    "actions.js:invitation": (m, t) => m.invitation(t, "agent"),
+    "actions.js:invitation": (m, t) => m.invitation(t, ["agent", ...t.split(" ")]),
     "actions.js:isStatus": (m, t) => m.isStatus({ kind: t, payload: { status: t } }),
     "actions.js:availableActions": (m, t) => m.availableActions({ id: t, me: "ada", isReporting: true, isConnected: true, word: t, hasTurn: true, programs: {} }, () => true),
     "arguments.js:Room": (m, t) => new m.Room({ isWhole: true }).take(t),

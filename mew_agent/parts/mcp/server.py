@@ -265,7 +265,7 @@ def guarded(app: Asgi, token: str) -> Asgi:
     async def check(scope: Any, receive: Any, send: Send) -> None:
         given = dict(scope.get("headers") or ()).get(b"authorization", b"")
         if scope["type"] != "http" or secrets.compare_digest(given, expected):
-            admit(scope)
+            admit(scope, "client of MCP")
             await app(scope, receive, send)
             return
         headers = [(b"content-type", b"application/json"), (b"www-authenticate", b"Bearer")]

@@ -16,7 +16,7 @@ from typing import Any, Final
 import anyio
 from anyio import to_thread
 from mew_board.shown import ShownBoard
-from mew_listener.http import AUTHENTICATED, STREAMING
+from mew_listener.http import STREAMING, authenticate
 from mew_protocol import errors, kinds
 from mew_protocol.attention import Attention
 from mew_protocol.codec import decode_envelope
@@ -490,7 +490,7 @@ class HttpApi:
         is_message = is_owner and request.method == "POST"  # which has its own rate
         if not is_message and not self._registry.reads.try_spend(f"{found.space.id}/{token}"):
             raise ApiError(429, errors.RATE_LIMITED, "too many requests; try again later or follow the event stream")
-        request.scope.setdefault("state", {})[AUTHENTICATED] = True
+        authenticate(request.scope, f"{found.space.id}/{participant or 'observer'}")
         return found, participant
 
 

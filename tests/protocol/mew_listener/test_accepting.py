@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import anyio
@@ -103,6 +103,27 @@ async def test_a_flood_of_idle_connections_leaves_members_in_the_space(
                     while b"still here" not in await anext(events):
                         pass
     assert log.read_text().count("\n") < 20, "one line for each connection would fill the disk"
+
+
+async def test_a_member_with_many_unfinished_requests_keeps_no_other_out(tmp_path: Path) -> None:
+    with gateway_with_few_descriptors(tmp_path, "asyncio") as (port, _), ExitStack() as flooding:
+        stored = read_token_file(tmp_path / "state" / "tokens" / "ada.token")
+        assert stored is not None
+        (tmp_path / "state" / "tokens" / "new.observer").write_text("token-of-an-observer\n")
+        head = (
+            f"POST /participants/ada/messages HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {stored.token}\r\n"
+        )
+        for _ in range(3 * FEW):
+            one = await to_thread.run_sync(socket.create_connection, ("127.0.0.1", port))
+            flooding.enter_context(one)
+            one.sendall(f"{head}Content-Length: 1000\r\nExpect: 100-continue\r\n\r\n".encode())
+            with suppress(ConnectionError):
+                await to_thread.run_sync(one.recv, 1_000)  # its token has been checked
+        async with httpx2.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as http:
+            observer = {"authorization": "Bearer token-of-an-observer"}
+            for _ in range(5):
+                answer = await http.get(f"http://127.0.0.1:{port}/spaces/demo/context", headers=observer)
+                assert answer.status_code == 200
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 import anyio
 import httpx2
 import pytest
+from mew_listener.http import authenticate
 from mew_listener.server import ListenerOptions, bound_socket, serving
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
@@ -50,4 +51,29 @@ async def test_unfinished_bodies_that_are_copied_count_as_memory_of_strangers() 
             with pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
                 await first.receive()
         for one in others:
+            await one.aclose()
+
+
+async def test_a_client_with_many_unfinished_requests_loses_its_own_first() -> None:
+    options = ListenerOptions(connections=4)
+
+    async def echo(scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        authenticate(scope, request.headers["x-client"])
+        await PlainTextResponse(await request.body())(scope, receive, send)
+
+    async with serving(echo, host="127.0.0.1", port=0, stopping=lambda: None, options=options) as url:
+        port, sent = httpx2.URL(url).port or 0, []
+        with anyio.fail_after(PATIENCE_SECONDS):
+            for client in ("ada", "eve", "eve", "eve", "eve"):
+                connection = await anyio.connect_tcp("127.0.0.1", port)
+                sent.append(connection)
+                head = f"POST / HTTP/1.1\r\nHost: localhost\r\nX-Client: {client}\r\nContent-Length: 4\r\n"
+                await connection.send(f"{head}Expect: 100-continue\r\n\r\n".encode())
+                assert b"100 Continue" in await connection.receive()  # the application reads
+            with pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
+                await sent[1].receive()
+            await sent[0].send(b"here")
+            assert (await sent[0].receive()).startswith(b"HTTP/1.1 200")
+        for one in sent:
             await one.aclose()
