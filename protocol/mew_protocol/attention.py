@@ -263,16 +263,21 @@ def _model_wait(report: ContextReport | None) -> Waiting | None:
     return next((one for one in waits if one.kind == "model"), None)
 
 
+def _peer_item(entry: BoardEntry, wait: Waiting) -> AttentionItem:
+    """Return the item of an agent that does not answer a peer."""
+    kind, says = _ABOUT_PEERS[wait.kind]
+    peer, actions = wait.peer, list[AttentionAction]()
+    if kind == "loop":
+        peer = peer or "an agent"
+        actions.append(_control("Resume", "resume", kinds.PARTICIPANT_RESUME, entry.id))
+    reason = f"{entry.id} {says} {peer}: {_clip(wait.what, _DETAIL_CHARS)}"
+    item = _item(entry, kind, "warning", reason, wait.since, *actions)
+    return item.model_copy(update={"id": f"{kind}:{entry.id}:{wait.peer or ''}"})
+
+
 def _waiting_items(entry: BoardEntry, report: ContextReport) -> Iterator[AttentionItem]:
     waits = report.waiting or ()
-    for one in waits:
-        if one.kind in _ABOUT_PEERS:
-            kind, says = _ABOUT_PEERS[one.kind]
-            peer = one.peer or "an agent" if kind == "loop" else one.peer
-            actions = (_control("Resume", "resume", kinds.PARTICIPANT_RESUME, entry.id),) if kind == "loop" else ()
-            reason = f"{entry.id} {says} {peer}: {_clip(one.what, _DETAIL_CHARS)}"
-            item = _item(entry, kind, "warning", reason, one.since, *actions)
-            yield item.model_copy(update={"id": f"{kind}:{entry.id}:{one.peer or ''}"})
+    yield from (_peer_item(entry, one) for one in waits if one.kind in _ABOUT_PEERS)
     held = [one for one in waits if one.kind == "room"]
     if held:
         messages = "1 message that does" if len(held) == 1 else f"{len(held)} messages that do"

@@ -112,6 +112,17 @@ def unknown_kinds(pattern: CapabilityPattern) -> list[str]:
     return [name for name, kind in held.items() if not any(kind.allows(Draft(kind=known)) for known in kinds.KNOWN)]
 
 
+def _ends_in_one_star(text: str) -> bool:
+    return text.endswith("*") and not text.endswith("**") and text[0] != "!"
+
+
+def _is_path(text: str, place: tuple[int | str, ...]) -> bool:
+    """Return whether a text looks like a path, by the key that it stands under, or by its slashes."""
+    key = next((step for step in reversed(place) if isinstance(step, str)), "")
+    name = key.rpartition(".")[2].casefold()
+    return name in _PATH_KEYS or ("/" in text and name not in _NAME_KEYS)
+
+
 def stars_across_folders(pattern: CapabilityPattern) -> Iterator[tuple[tuple[int | str, ...], str]]:
     """Yield each payload text that looks like a path and ends in one star, with its place in the pattern.
 
@@ -125,11 +136,8 @@ def stars_across_folders(pattern: CapabilityPattern) -> Iterator[tuple[tuple[int
         elif isinstance(value, list | tuple):
             for index, one in enumerate(value):
                 yield from walk(one, (*place, index))
-        elif isinstance(value, str) and value.endswith("*") and not value.endswith("**") and value[0] != "!":
-            key = next((str(step) for step in reversed(place) if isinstance(step, str)), "")
-            name = key.rpartition(".")[2].casefold()
-            if name in _PATH_KEYS or ("/" in value and name not in _NAME_KEYS):
-                yield place, value
+        elif isinstance(value, str) and _ends_in_one_star(value) and _is_path(value, place):
+            yield place, value
 
     return walk(pattern.get("payload"), ("payload",))
 

@@ -141,9 +141,13 @@ def _decode_json(raw: bytes | str, max_depth: int) -> Draft:
             raise _too_deep(max_depth)
         return read_draft(value)
     except DecodeError as problem:
-        known = value.get("id") if isinstance(value, dict) else None
-        problem.envelope_id = known if isinstance(known, str) and len(known) <= _MAX_KNOWN_ID else None
+        problem.envelope_id = _id_in(value)
         raise
+
+
+def _id_in(value: object) -> str | None:
+    known = value.get("id") if isinstance(value, dict) else None
+    return known if isinstance(known, str) and len(known) <= _MAX_KNOWN_ID else None
 
 
 def _has_too_many_values(raw: bytes | str) -> bool:

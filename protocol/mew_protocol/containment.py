@@ -54,6 +54,13 @@ def covering(
     return tuple(found) or None
 
 
+def _addressees_within(wanted: object, held: object, steps: Steps) -> bool:
+    if held is None:
+        return True
+    allowed, asked = as_texts(held), as_texts(wanted)
+    return bool(asked) and all(any(_text_within(one, other, steps) for other in allowed) for one in asked)
+
+
 def _contained(kind: str, wanted: CapabilityPattern, held: CapabilityPattern, steps: Steps, *, ignore_to: bool) -> bool:
     steps.spend(_STEPS_PER_PATTERN)
     if may_approve(wanted) and not may_approve(held):
@@ -61,10 +68,8 @@ def _contained(kind: str, wanted: CapabilityPattern, held: CapabilityPattern, st
     try:
         if not any(_text_within(kind, one, steps, in_kind=True) for one in as_texts(held.get("kind"))):
             return False
-        if not ignore_to and held.get("to") is not None:
-            allowed, asked = as_texts(held["to"]), as_texts(wanted.get("to"))
-            if not asked or not all(any(_text_within(one, other, steps) for other in allowed) for one in asked):
-                return False
+        if not ignore_to and not _addressees_within(wanted.get("to"), held.get("to"), steps):
+            return False
         payload = held.get("payload")
         if not isinstance(payload, dict | None):
             return False

@@ -179,8 +179,7 @@ class _Document:
 
     def end_of(self, section: str, new_key: str) -> tuple[int | None, int]:
         """Return the line after a block mapping (None without one) and its indentation; raises if it cannot grow."""
-        pairs = self._root.value if isinstance(self._root, yaml.MappingNode) else []
-        node = next((value for key, value in pairs if key.value == section), None)
+        node = _value_of(self._root, section)
         if node is None:
             return None, 2
         if not isinstance(node, yaml.MappingNode) or node.flow_style or not node.value:
@@ -195,9 +194,8 @@ class _Document:
 
     def lines_of(self, section: str, key: str) -> tuple[int, int]:
         """Return the first line of an entry of a block mapping and the line after it, counted from 0."""
-        pairs = self._root.value if isinstance(self._root, yaml.MappingNode) else []
-        node = next((value for name, value in pairs if name.value == section), None)
-        pair = next((one for one in node.value if one[0].value == key), None) if node is not None else None
+        node = _value_of(self._root, section)
+        pair = _pair_of(node, key)
         if node is None or pair is None:
             raise self.error_at((section,), f"no '{key}' under '{section}'", at_key=True)
         if node.flow_style or len(node.value) == 1:
@@ -227,7 +225,7 @@ class _Document:
         for depth, step in enumerate(place):
             last = depth == len(place) - 1
             if isinstance(node, yaml.MappingNode):
-                pair = next((pair for pair in node.value if pair[0].value == str(step)), None)
+                pair = _pair_of(node, str(step))
                 if pair is None:
                     return mark
                 node = pair[1]
@@ -264,6 +262,17 @@ class _Document:
 def positions_of(text: str, path: Path) -> _Document:
     """Return a text with its positions; the newest is kept, because many places of one file are asked for in turn."""
     return _Document(text, path)
+
+
+def _pair_of(node: yaml.Node | None, key: str) -> tuple[yaml.Node, Any] | None:
+    """Return the node of a key of a mapping, and that of its value; None if there is none."""
+    pairs = node.value if isinstance(node, yaml.MappingNode) else ()
+    return next((pair for pair in pairs if pair[0].value == key), None)
+
+
+def _value_of(node: yaml.Node | None, key: str) -> Any:
+    pair = _pair_of(node, key)
+    return None if pair is None else pair[1]
 
 
 def _advice(name: str, place: Sequence[int | str]) -> str:

@@ -62,13 +62,17 @@ class RateLimit:
         return is_allowed
 
 
+def _is_unreadable(kind: str, envelope_id: str, name_chars: int) -> bool:
+    return len(kind) > name_chars or kind.isspace() or len(envelope_id) > ID_LENGTH_FACTOR * name_chars
+
+
 def malformed(draft: Draft, sender: str, name_chars: int, may_open: bool = False) -> ErrorPayload | None:
     """Return the first reason why no participant may send this envelope, whatever its capabilities; else None.
 
     `name_chars` is the maximum length of a kind. With `may_open`, participants may send `stream/open`.
     """
     kind, claimed = draft.kind, draft.sender
-    if not kind or len(kind) > name_chars or kind.isspace() or len(draft.id or "") > ID_LENGTH_FACTOR * name_chars:
+    if not kind or _is_unreadable(kind, draft.id or "", name_chars):
         return _bad_header(kind, name_chars)
     if claimed is not None and claimed != sender:
         text = f"'from' is '{claimed}', but this token is for '{sender}'; leave 'from' out or set it to '{sender}'"

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from mew_protocol.context_report import ContextReport, plausible
+from mew_protocol.context_report import ContextReport, Spending, plausible
 from mew_protocol.envelope import unix_seconds
 from mew_protocol.payloads.participant import ESTIMATE, BoardEntry, basis_label
 
@@ -99,17 +99,20 @@ class _ContextMetrics:
         if report is not None:
             self._add_report(report, space, entry.id)
 
+    def _add_spending(self, spent: Spending, space: str, participant: str) -> None:
+        self._spent.add(spent.spent_tokens, space, participant)
+        self._money.add(spent.amount, space, participant, spent.currency)
+        if spent.calls is not None or spent.unreported_calls:
+            self._calls.add(spent.calls or 0, space, participant, "reported")
+            self._calls.add(spent.unreported_calls, space, participant, "unknown")
+
     def _add_report(self, report: ContextReport, space: str, participant: str) -> None:
         self._limit.add(report.compact_at_tokens, space, participant)
         if report.severity != "unknown":
             self._level.add(report.severity, space, participant, report.level, report.basis)
         self._compactions.add(report.compactions, space, participant)
-        if (spent := report.spending) is not None:
-            self._spent.add(spent.spent_tokens, space, participant)
-            self._money.add(spent.amount, space, participant, spent.currency)
-            if spent.calls is not None or spent.unreported_calls:
-                self._calls.add(spent.calls or 0, space, participant, "reported")
-                self._calls.add(spent.unreported_calls, space, participant, "unknown")
+        if report.spending is not None:
+            self._add_spending(report.spending, space, participant)
         for one in report.spent_for or ():
             self._spent_for.add(one.tokens, space, participant, one.participant)
             self._budget.add(one.budget_tokens, space, participant, one.participant)

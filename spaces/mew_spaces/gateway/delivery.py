@@ -135,6 +135,16 @@ class DeliverySessions:
         """The sessions that still have to catch up."""
         self.presences = PresenceBatches()
 
+    def _place_of(self, position: str) -> tuple[int, str | None]:
+        """Return from where a client that knows everything up to a position has to read, and why it misses some."""
+        since, log = Position.parse(position), self._log
+        # A position ahead of the log: since then, an older copy of the log was restored.
+        if since is None or since.epoch != log.epoch or since.sequence > log.staged_through:
+            return log.staged_through, "other_epoch"
+        if since.sequence < log.start.sequence:
+            return log.start.sequence, "history_gone"
+        return since.sequence, None
+
     def begin(self, connection: ConnectionId, request: DeliveryRequest) -> None:
         """Begin the session of a connection, unless it has one."""
         if connection in self.by_connection:
@@ -144,15 +154,7 @@ class DeliverySessions:
         session = DeliverySession(newest, newest=newest, batches_presence=request.batches_presence)
         reason: str | None = None
         if request.since is not None:
-            since = Position.parse(request.since)
-            # A position ahead of the log: since then, an older copy of the log was restored.
-            if since is None or since.epoch != log.epoch or since.sequence > newest:
-                reason = "other_epoch"
-            elif since.sequence < log.start.sequence:
-                reason = "history_gone"
-                session.reached = log.start.sequence
-            else:
-                session.reached = since.sequence
+            session.reached, reason = self._place_of(request.since)
         # A client whose position means nothing here is like a new one: it gets what it asked for at its first join.
         if request.last and (request.since is None or reason == "other_epoch"):
             first = log.last(request.last)[:1]

@@ -253,19 +253,10 @@ def _open_space(space: HostedSpace, port: int) -> SpaceService:
     tokens = space.tokens
     if tokens is None:
         tokens = TokenBook.generate(config) if state is None else TokenBook.load(config, state)
-    audit = None
-    if state is not None:
-        logs = state / "logs" if space.storage is None else state / "logs" / f"gateway-{port}"
-        try:
-            audit = AuditLog(logs, config.space.id, logging_options(config.gateway_logging), writer)
-        except OSError as error:
-            raise SpacesError(
-                f"{logs}: cannot write logs: {error}; make it writable, or set gateway_logging.enabled to false"
-            ) from None
-    audit = audit if audit is not None and audit.is_on else None
     is_shared = space.storage is not None
     if state is None:
         return SpaceService(config, tokens, writer=writer, open_storage=space.storage)
+    audit = _open_audit(config, state / "logs" / f"gateway-{port}" if is_shared else state / "logs", writer)
     space_log = open_log(config, state, is_shared=is_shared)
     figures = FigureStore(None if not isinstance(space_log, SqliteLog) else _figures_of(space_log.path))
     is_first = not isinstance(space_log, SqliteLog) or space_log.path == history_path(config, state)
@@ -289,14 +280,20 @@ def _open_space(space: HostedSpace, port: int) -> SpaceService:
         raise
 
 
+def _open_audit(config: SpaceConfig, logs: Path, writer: LogWriter) -> AuditLog | None:
+    """Open the audit log of a space; None if it is turned off."""
+    try:
+        audit = AuditLog(logs, config.space.id, logging_options(config.gateway_logging), writer)
+    except OSError as error:
+        raise SpacesError(
+            f"{logs}: cannot write logs: {error}; make it writable, or set gateway_logging.enabled to false"
+        ) from None
+    return audit if audit.is_on else None
+
+
 def history_path(config: SpaceConfig, state: Path) -> Path:
     """Return the file of a space's history."""
     return state / f"history-{quote(config.space.id, safe='')}.sqlite3"
-
-
-def figures_path(config: SpaceConfig, state: Path) -> Path:
-    """Return the file of a space's context figures over time."""
-    return _figures_of(history_path(config, state))
 
 
 def _figures_of(history: Path) -> Path:

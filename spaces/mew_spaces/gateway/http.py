@@ -44,7 +44,7 @@ from mew_spaces.gateway.openapi import Operation, Parameter, openapi_document
 from mew_spaces.gateway.registry import SpaceRegistry, client_of
 from mew_spaces.gateway.service import NOT_STORED_MESSAGE, OutcomeUnknown, SpaceService
 from mew_spaces.log.figures import RAW_SECONDS
-from mew_spaces.log.memory import Entry
+from mew_spaces.log.memory import Entry, SpaceLog
 
 log = logging.getLogger("mew_spaces")
 
@@ -287,12 +287,7 @@ class HttpApi:
         """Read the messages after or before a position, as the participant that the token belongs to."""
         history, limit = call.space.log, call.number("limit")
         if (before := call.text("before")) is not None:
-            is_newest, end = before == "newest", history.position
-            place = Position(end.epoch, end.sequence + 1) if is_newest else Position.parse(before)
-            if place is None or place.epoch != history.epoch or place.sequence > history.position.sequence + 1:
-                return _message_page((), history.start, is_complete=False, has_more=False)
-            earlier = newest_before(history, place.sequence, limit, max_bytes=PAGE_BYTES)
-            return _message_page(earlier.entries, earlier.place, is_complete=True, has_more=earlier.has_more)
+            return _page_before(history, before, limit)
         since = call.text("since")
         wanted = history.start if since is None else Position.parse(since)
         entries = history.since(wanted, limit=limit, max_bytes=PAGE_BYTES) if wanted is not None else None
@@ -461,6 +456,12 @@ class HttpApi:
             raise ApiError(429, errors.LIMIT_EXCEEDED, "this token or address has too many event streams; close one")
         return EventResponse(streams, reader, since, last=last)
 
+    def _invalid_token(self, address: str, expected: str) -> ApiError:
+        log.warning("request refused: invalid token from %s", address)
+        if not self._registry.failed_tokens.try_spend(address):
+            return ApiError(429, errors.RATE_LIMITED, "too many requests with invalid tokens; try again later")
+        return ApiError(403, errors.UNAUTHORIZED, f"invalid token for this space; expected {expected}")
+
     def _authenticate(self, request: Request, *, is_owner: bool) -> tuple[SpaceService, ParticipantId | None]:
         """Return the selected space and the participant that the token belongs to, None for an observer.
 
@@ -479,12 +480,8 @@ class HttpApi:
         owner = _participant_in_path(request, checked) if is_owner else None
         is_allowed = participant == owner if is_owner else checked.tokens.may_read(token)
         if not is_allowed:
-            address = _address_of(request)
-            log.warning("request refused: invalid token from %s", address)
-            if not self._registry.failed_tokens.try_spend(address):
-                raise ApiError(429, errors.RATE_LIMITED, "too many requests with invalid tokens; try again later")
             expected = f"the token of '{owner}'" if is_owner else "the token of a participant or an observer"
-            raise ApiError(403, errors.UNAUTHORIZED, f"invalid token for this space; expected {expected}")
+            raise self._invalid_token(_address_of(request), expected)
         if found is None:
             raise ApiError(404, errors.SPACE_NOT_FOUND, f"no space '{space}' on this gateway")
         is_message = is_owner and request.method == "POST"  # which has its own rate
@@ -492,6 +489,15 @@ class HttpApi:
             raise ApiError(429, errors.RATE_LIMITED, "too many requests; try again later or follow the event stream")
         authenticate(request.scope, f"{found.space.id}/{participant or 'observer'}")
         return found, participant
+
+
+def _page_before(history: SpaceLog, before: str, limit: int) -> bytes:
+    end = history.position
+    place = Position(end.epoch, end.sequence + 1) if before == "newest" else Position.parse(before)
+    if place is None or place.epoch != history.epoch or place.sequence > end.sequence + 1:
+        return _message_page((), history.start, is_complete=False, has_more=False)
+    earlier = newest_before(history, place.sequence, limit, max_bytes=PAGE_BYTES)
+    return _message_page(earlier.entries, earlier.place, is_complete=True, has_more=earlier.has_more)
 
 
 def _message_page(entries: Sequence[Entry], place: Position, *, is_complete: bool, has_more: bool) -> bytes:

@@ -124,26 +124,29 @@ class LogWriter:
         if self._is_closing:
             return False
         queue = self._queue
+        files = (file,) if other is None else (file, other)
         if len(queue) >= self._max_lines or self._bytes_in - self._bytes_out + size > self._max_bytes:
-            for full in (file,) if other is None else (file, other):
+            for full in files:
                 self._dropped[full] = self._dropped.get(full, 0) + 1
             return False
         if self._dropped:
-            for one in (file,) if other is None else (file, other):
-                dropped = self._dropped.pop(one, 0)
-                if dropped:
+            for one in files:
+                if dropped := self._dropped.pop(one, 0):
                     queue.append((one, None, _dropped_line, (dropped,), 0))
         self._bytes_in += size
         queue.append((file, other, render, about, size))
         if self._writes_at_once:
             self._write_queued()
         elif not self._is_awake:
-            self._is_awake = True
-            self._wake_up.release()
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="log-writer", daemon=True)
-                self._thread.start()
+            self._wake()
         return True
+
+    def _wake(self) -> None:
+        self._is_awake = True
+        self._wake_up.release()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="log-writer", daemon=True)
+            self._thread.start()
 
     def close(self) -> None:
         """Write everything queued, then stop. Later lines are dropped."""

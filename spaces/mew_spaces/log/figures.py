@@ -20,7 +20,7 @@ from weakref import finalize
 import anyio
 from anyio import to_thread
 from mew_listener.log_budget import survived
-from mew_protocol.context_report import plausible
+from mew_protocol.context_report import CallCosts, plausible
 from mew_protocol.envelope import unix_seconds, wire_time
 from mew_protocol.payloads.figures import (
     KEPT_SECONDS,
@@ -29,7 +29,7 @@ from mew_protocol.payloads.figures import (
     ParticipantFigures,
     RecordedCompaction,
 )
-from mew_protocol.payloads.participant import CompactDone, Status, basis_label
+from mew_protocol.payloads.participant import CompactDone, Status, basis_label, report_of
 from pydantic import ValidationError
 
 log = logging.getLogger("mew_spaces")
@@ -189,20 +189,12 @@ class FigureStore:
 
     def _compactions(self, participant: str, status: Status, at: float) -> Iterable[tuple[Any, ...]]:
         """Return the compaction that a status reports, if it is new."""
-        report = status.context
-        last = report.last_compaction if report is not None else None
+        last = report_of(status).last_compaction
         if last is None or self._seen.get(participant) == last.at:
             return
         self._seen[participant] = last.at
-        asker, answer = self._answers.pop(participant, (None, {}))
-        try:
-            done = CompactDone.model_validate(answer) if asker is not None else None
-        except ValidationError:
-            done = None
         figures = (last.tokens_before, last.tokens_after, last.freed_tokens)
-        is_asked = done is not None and (done.tokens_before, done.tokens_after, done.freed_tokens) == figures
-        cost = last.cost
-        ended = unix_seconds(last.at)
+        cost, ended = last.cost or CallCosts(), unix_seconds(last.at)
         yield (
             participant,
             last.at[:100],
@@ -210,12 +202,22 @@ class FigureStore:
             last.trigger[:100],
             *map(plausible, figures),
             last.basis,
-            plausible(cost.spent_tokens if cost is not None else None),
-            cost.amount if cost is not None else None,
-            (cost.currency or "")[:20] or None if cost is not None else None,
-            asker if is_asked else None,
+            plausible(cost.spent_tokens),
+            cost.amount,
+            (cost.currency or "")[:20] or None,
+            self._asker_of(participant, figures),
             None,
         )
+
+    def _asker_of(self, participant: str, figures: tuple[int | None, ...]) -> str | None:
+        """Return who asked for the compaction with these figures; None if nobody did."""
+        asker, answer = self._answers.pop(participant, (None, {}))
+        try:
+            done = CompactDone.model_validate(answer) if asker is not None else None
+        except ValidationError:
+            return None
+        is_asked = done is not None and (done.tokens_before, done.tokens_after, done.freed_tokens) == figures
+        return asker if is_asked else None
 
     def _store(
         self, database: sqlite3.Connection, rows: list[tuple[Any, ...]], compactions: list[tuple[Any, ...]]
