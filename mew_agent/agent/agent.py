@@ -104,12 +104,13 @@ class Agent(Participant):
             model, store, summariser = resources.model, resources.store, resources.summariser
         assert model is not None
         assert not isinstance(model, str)
-        place = None if config.token == _UNPLACED else config
+        is_placed = config.token != _UNPLACED
+        gateway, space, token = (config.gateway, config.space, config.token) if is_placed else (None, None, None)
         super().__init__(
-            None if place is None else place.gateway,
-            space=None if place is None else place.space,
+            gateway,
+            space=space,
             id=config.id,
-            token=None if place is None else place.token,
+            token=token,
             first_connect_seconds=first_connect_seconds,
             discover=config.discover_tools,
             timeouts=Timeouts(config.peer_timeout_seconds, config.proposal_timeout_seconds),

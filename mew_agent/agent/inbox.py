@@ -522,8 +522,8 @@ class Inbox:
             )
         await self._change(*self.answering, position=position)
 
-    async def finish(self, chat: StoredChat) -> tuple[MessageKey, ...]:
-        """End the turn of a chat that needs nothing more. Returns the chats that ended with it.
+    async def finish(self) -> tuple[MessageKey, ...]:
+        """End the turn, whose question needs nothing more. Returns the chats that ended with it.
 
         If the chat was cancelled, or failed before it was begun, the other chats of its turn are answered next. Does
         nothing for a chat that was put back or is remembered.

@@ -378,7 +378,7 @@ class AgentRuntime(Hooks):
                     await self._record_spent(chat, after[0] - before[0], after[1] - before[1])
                 self._budget_news()
             if is_done:
-                self._notify(await self.inbox.finish(chat))
+                self._notify(await self.inbox.finish())
 
     def _chats_of_turn(self) -> Sequence[StoredChat]:
         return self.inbox.answering

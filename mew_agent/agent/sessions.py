@@ -313,8 +313,7 @@ class ConversationEngine(Engine):
 
     def fit(self, size: Size) -> Fit:
         conversation, calibration = self.main.conversation, self.calibration
-        if not conversation.calls.lock.locked():
-            conversation.calls.describe_prefix()
+        conversation.calls.renew_prefix()
         tracker = conversation.tracker
         fit, window_tokens = self._fit_now(size), tracker.shown_limit_tokens
         if window_tokens is None:

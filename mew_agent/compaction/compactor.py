@@ -111,14 +111,12 @@ async def write_summary(
         summary, problem = None, error
     if history.revision != revision:
         raise RejectedSummary("the history changed while the summary was written")
-    if summary is not None:
-        return summary
-    extracted = await writer.extracted(items, previous) if may_extract else None
-    if extracted is None:
-        raise problem
-    logger.warning("no summary by a model (%s); using the extract instead", problem)
-    _refuse_growth(extracted, replaced_tokens, tracker)
-    return replace(extracted, problem=str(problem))
+    if summary is None:
+        if not may_extract:
+            raise problem
+        summary = await writer.extracted(items, previous, problem)
+        _refuse_growth(summary, replaced_tokens, tracker)
+    return summary
 
 
 def apply_plan(
@@ -220,11 +218,16 @@ class _SummaryWriter:
         except RejectedSummary as rejected:
             return rejected.reason
 
-    async def extracted(self, items: Sequence[Item], previous: Summary | None) -> Summary | None:
-        """Return an extract in place of a summary by a model; None if there is nothing to extract."""
+    async def extracted(
+        self, items: Sequence[Item], previous: Summary | None, problem: ModelError | RejectedSummary
+    ) -> Summary:
+        """Return an extract in place of a summary by a model. Raises `problem` if there is nothing to extract."""
         facts = await anyio.to_thread.run_sync(lambda: extract(items, previous.facts if previous else ()))
         summary = self.completed("", facts, items, previous)
-        return summary if summary.text else None
+        if not summary.text:
+            raise problem
+        logger.warning("no summary by a model (%s); using the extract instead", problem)
+        return replace(summary, problem=str(problem))
 
     def _with_costs(self, items: Sequence[Item]) -> list[tuple[Item, int]]:
         return [(item, self._project(transcript_entry(item))) for item in items]

@@ -177,14 +177,13 @@ def prefix_parts(
     sizes = [_size(one, calibration, count) for one in texts]
     are_counted = [is_counted for _, is_counted in sizes]
     shares, keeps_counts = divide(tokens, [size for size, _ in sizes], are_counted)
-    parts: list[PrefixPart] = []
+    others, tools = list[PrefixPart](), list[PrefixPart]()
     for one, share, is_counted in zip(texts, shares, are_counted, strict=True):
         name = None if one.name is None else one.name[:_NAME_CHARS]
         basis: Literal["tokenizer", "projected"] = "tokenizer" if is_counted and keeps_counts else "projected"
-        parts.append(PrefixPart(part=one.part, name=name, tokens=share, basis=basis))
-    others = [one for one in parts if one.part != "tool"]
-    tools = _largest([one for one in parts if one.part == "tool"], MAX_PREFIX_PARTS - len(others))
-    return (*others[:1], *tools, *others[1:])
+        part = PrefixPart(part=one.part, name=name, tokens=share, basis=basis)
+        (tools if one.part == "tool" else others).append(part)
+    return (*others[:1], *_largest(tools, MAX_PREFIX_PARTS - len(others)), *others[1:])
 
 
 def _largest(tools: Sequence[PrefixPart], most: int) -> list[PrefixPart]:

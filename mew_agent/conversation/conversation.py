@@ -327,8 +327,7 @@ class Conversation:
 
     def status(self, word: StatusWord | None = None) -> Status:
         """Return the current status. Its default word is compacting, else the newest call's error, a wait or active."""
-        if not self.calls.lock.locked():
-            self.calls.describe_prefix()  # the tools of peers may change between two calls
+        self.calls.renew_prefix()
         stalled = status_word("compaction_stalled") if self.tracker.is_stalled else None
         failed = self.calls.last_error_status
         wait = waiting_status(self.tracker.waiting)
@@ -339,8 +338,7 @@ class Conversation:
 
     async def prefix(self) -> tuple[PrefixPart, ...]:
         """See `Controllable.prefix`."""
-        if not self.calls.lock.locked():
-            self.calls.describe_prefix()
+        self.calls.renew_prefix()
         texts, tokens = self.calls.prefix_texts, self.tracker.next_prompt.prefix_tokens
         calibration, count = self.tracker.ledger.calibration, self.state.sizes.count
         return await anyio.to_thread.run_sync(lambda: prefix_parts(texts, tokens, calibration, count))

@@ -324,6 +324,11 @@ class ModelCalls:
         self._state.tracker.next_prompt.describe_prefix(texts[0].text, "".join([one.text for one in texts[1:]]))
         return tools, reminders, texts
 
+    def renew_prefix(self) -> None:
+        """Update the size of the prefix between two calls: the tools of peers may have changed since the last one."""
+        if not self.lock.locked():
+            self.describe_prefix()
+
     async def count_if_close(self) -> None:
         """Let the server count the next request where the error of a projection could change a decision."""
         request, _ = self._request()

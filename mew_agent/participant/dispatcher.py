@@ -20,7 +20,7 @@ from mew_protocol.payloads.system import Welcome
 
 from mew_agent.errors import GatewayError
 from mew_agent.participant.delivery import history_gap_in
-from mew_agent.participant.gaps import StreamGap
+from mew_agent.participant.gaps import HistoryGap, StreamGap
 from mew_agent.participant.messenger import Messenger, PendingRequest
 from mew_agent.participant.peers import PeerChanges
 
@@ -127,12 +127,9 @@ class Dispatcher:
         changes = self._messenger.peers.receive(envelope)
         gap = history_gap_in(envelope) if envelope.kind in _WITH_GAPS else None
         if envelope.kind == kinds.SYSTEM_WELCOME and envelope.is_for(self._messenger.id):
-            is_first = not session.welcomed.is_set()
-            if session.client.joins == self._joins_seen:
-                gap = None  # nothing was missed since the welcome before this one, on the same connection
-            elif is_first and gap is not None and gap.reason == "not_supported":
-                gap = None  # what was sent before we joined was not missed
-            if is_first:
+            if gap is not None and not self._is_missed(gap):
+                gap = None
+            if not session.welcomed.is_set():
                 changes = PeerChanges()  # who was here before us did not join
             await self._welcome(envelope)
         if gap is not None:
@@ -143,6 +140,13 @@ class Dispatcher:
                 part.receive(envelope, changes)
         await self.hooks.receive(envelope)
         self._events.receive(envelope, changes)
+
+    def _is_missed(self, gap: HistoryGap) -> bool:
+        """Return whether we missed what a welcome says is not in the history any more."""
+        session = self._messenger.session
+        if session.client.joins == self._joins_seen:
+            return False  # nothing was missed since the welcome before this one, on the same connection
+        return session.welcomed.is_set() or gap.reason != "not_supported"  # else it was sent before we joined
 
     async def _welcome(self, envelope: Envelope) -> None:
         session = self._messenger.session

@@ -391,7 +391,19 @@ class ExternalContext(Controllable):
         reason: UnknownReason | None = "compacted" if self.is_compacting else self._unknown
         if figures is None and reason is None and not self.waiting and self.queued is None:
             return None
-        known: dict[str, Any] = {
+        known, last = self._lasting_keys(), self._last_reported
+        if figures is not None:
+            known["measured_at"], known["model"] = figures.measured_at, figures.model
+            if window is not None and self.compact_at_percent is not None:
+                known["compact_at_tokens"] = window * self.compact_at_percent // 100
+            if reason is None:
+                return ContextReport(basis=figures.basis, **known, **self._keys_of(figures))
+            last = LastReported(tokens=figures.tokens, measured_at=figures.measured_at)
+        return ContextReport(basis="unknown", reason=reason or "no_call_yet", last_reported=last, **known)
+
+    def _lasting_keys(self) -> dict[str, Any]:
+        """Return the keys of a report that need no figures."""
+        return {
             "measure": self.measure,
             "mode": self.mode,
             "queued": self.queued,
@@ -402,17 +414,8 @@ class ExternalContext(Controllable):
             "waiting": self.waiting or None,
             "spending": self.spending,
             "spent_for": self.spent_for or None,
-            "max_tokens_basis": None if window is None else "agent_reported",
+            "max_tokens_basis": None if self._known_window is None else "agent_reported",
         }
-        last = self._last_reported
-        if figures is not None:
-            known["measured_at"], known["model"] = figures.measured_at, figures.model
-            if window is not None and self.compact_at_percent is not None:
-                known["compact_at_tokens"] = window * self.compact_at_percent // 100
-            if reason is None:
-                return ContextReport(basis=figures.basis, **known, **self._keys_of(figures))
-            last = LastReported(tokens=figures.tokens, measured_at=figures.measured_at)
-        return ContextReport(basis="unknown", reason=reason or "no_call_yet", last_reported=last, **known)
 
     def _keys_of(self, figures: Figures) -> dict[str, Any]:
         """Return the keys of a report that hold only while the figures do."""

@@ -69,11 +69,13 @@ class Unfinished:
             case kinds.REASONING_CONCLUSION:
                 self.turns.pop(str(envelope.context), None)
             case kinds.SYSTEM_PRESENCE if envelope.body.get("event") == "leave":
-                gone = value_at(envelope.body, "participant", "id")
-                for turn in [at for at, one in self.turns.items() if one.agent == gone]:
-                    del self.turns[turn]
+                self._left(value_at(envelope.body, "participant", "id"))
             case _:
                 pass
+
+    def _left(self, agent: object) -> None:
+        for turn in [at for at, one in self.turns.items() if one.agent == agent]:
+            del self.turns[turn]
 
     def _answered(self, about: tuple[str, ...], sender: str) -> None:
         """Note that a participant answered chats. A chat to several waits for the others."""
