@@ -14,13 +14,15 @@ from mew_protocol.context_report import QueuedMessages, Waiting
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.chat import MAIN_SESSION, Acknowledge, chat_text
 from mew_protocol.payloads.fit import DELIVERIES, WOULD_OVERFLOW, Delivery, Fit, WouldFit
+from mew_protocol.payloads.participant import FitQuestion
 
 from mew_agent.agent.engine import Engine
 from mew_agent.agent.inbox import QUEUED, Inbox
 from mew_agent.agent.recall import READ_CHARS
 from mew_agent.context.store import StoredChat
 from mew_agent.participant.participant import Participant
-from mew_agent.tokens.sizes import Size, basis_of
+from mew_agent.tokens.projection import Units
+from mew_agent.tokens.sizes import NO_UNITS, GivenSize, Size, basis_of
 
 NOTICE: Final = "Your message does not fit into my context, so I hold it: {fit}. Reply with one word: {choices}."
 CHOICES: Final[Mapping[Delivery, str]] = {
@@ -55,7 +57,7 @@ class HeadroomCheck:
     async def overflow_of(self, chat: Envelope, *, is_busy: bool) -> Fit | None:
         """Return the figures of a chat that would overflow; None if it fits, or if that is unknown or not checked.
 
-        The chat is for the agent. An idle agent compacts before it answers: only what would not fit then overflows.
+        The chat is for the agent. An idle agent compacts before it answers, so it does not hold what fits then.
         """
         if self.mode == "off" or chat.body.get("session") not in (None, MAIN_SESSION):
             return None
@@ -64,7 +66,8 @@ class HeadroomCheck:
         if fit.can_never_fit:
             return fit
         is_free = not is_busy and not self._inbox.in_state(*QUEUED)
-        return None if fit.fits is not False or (is_free and fit.fits_after_compaction) else fit
+        is_held_for_nothing = self.mode == "hold" and is_free and fit.fits_after_compaction
+        return None if fit.fits is not False or is_held_for_nothing else fit
 
     def refusal(self, fit: Fit | None) -> str | None:
         """Return why a chat with these figures is refused: it can never fit, and no sender is asked about it."""
@@ -72,6 +75,15 @@ class HeadroomCheck:
             return None
         basis = fit.tokens_basis.replace("_", " ")
         return TOO_LARGE.format(tokens=fit.tokens, basis=basis, largest=fit.largest_tokens, window=fit.max_tokens)
+
+    async def fit_of(self, question: FitQuestion) -> Fit | None:
+        """Return the figures of a text that was not sent; None if its size cannot be read."""
+        if question.tokens is not None:
+            fit = await self._fit_of(GivenSize(NO_UNITS, question.tokens))
+            return fit.model_copy(update={"tokens": question.tokens, "tokens_basis": "given"})
+        if question.features is None or len(question.features) != len(NO_UNITS.counts):
+            return None
+        return await self._fit_of(Size(Units.from_counts(question.features)))
 
     async def _fit_of(self, size: Size) -> Fit:
         """Return whether a text of this size fits together with everything that is queued, as projected now."""

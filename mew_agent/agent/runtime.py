@@ -20,6 +20,7 @@ from mew_protocol.json_values import objects_at, value_at
 from mew_protocol.payloads.chat import ChatFailure, chat_text
 from mew_protocol.payloads.fit import WOULD_OVERFLOW, Fit
 from mew_protocol.payloads.mcp import proposals_in
+from mew_protocol.payloads.participant import FitQuestion
 from mew_protocol.payloads.system import SpaceFacts
 from mew_protocol.status_word import status_word
 from pydantic import ValidationError
@@ -314,6 +315,10 @@ class AgentRuntime(Hooks):
         """Close the stream of the running turn."""
         if self.turn is not None:
             await self.turn.reasoning.close(reason)
+
+    async def fit_of(self, question: FitQuestion) -> Fit | None:
+        """Return whether a text fits, by the figures of the agent's own conversation."""
+        return await self.headroom.fit_of(question)
 
     # -- waits -------------------------------------------------------------------------------------------
 

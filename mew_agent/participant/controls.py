@@ -216,6 +216,8 @@ class Control(Subscriber):
                 await self.announce(status_word("active"), (envelope.id,))
             case RequestStatus():
                 answer = narrowed(await self._requested_status(request.fields or ()), request.fields)
+                if request.fit is not None and (fit := await self.hooks.fit_of(request.fit)) is not None:
+                    answer["fit"] = fit.model_dump(mode="json", exclude_none=True)
                 await self._answer(envelope, kinds.PARTICIPANT_STATUS, answer)
             case Compact():
                 await self._compact(envelope, request)

@@ -16,6 +16,8 @@ from mew_protocol.codec import StreamFrame
 from mew_protocol.envelope import Envelope
 from mew_protocol.errors import PayloadError
 from mew_protocol.payloads import read_payload
+from mew_protocol.payloads.fit import Fit
+from mew_protocol.payloads.participant import FitQuestion
 from mew_protocol.payloads.system import Welcome
 
 from mew_agent.errors import GatewayError
@@ -86,6 +88,10 @@ class Hooks:
 
     def waits_changed(self) -> None:
         """Hook: our waits have changed, such as the decision about a proposal."""
+
+    async def fit_of(self, question: FitQuestion) -> Fit | None:
+        """Hook: return whether a text fits into our context; None if we do not know."""
+        return None
 
     async def close_streams(self, reason: str) -> None:
         """Hook: close the streams that the subclass owns."""

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 import anyio
 import anyio.to_thread
@@ -31,6 +31,17 @@ class Size:
         if self.counted_tokens is None or not calibration.counts_fit:
             return calibration.project(self.units, messages=0)
         return self.counted_tokens
+
+
+NO_UNITS: Final = features("")
+
+
+class GivenSize(Size):
+    """A number of tokens that an asker gives."""
+
+    def tokens(self, calibration: Calibration) -> int:
+        """Return the given number."""
+        return self.counted_tokens or 0
 
 
 class Sizes:

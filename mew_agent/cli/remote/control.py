@@ -139,8 +139,11 @@ def _answer(sent: SentRequest) -> tuple[Mapping[str, Any], ReadReceipt | None]:
         known = parse_answer(Acknowledge, body, sent.participant)
         receipt = known.receipt or receipt
         if known.status == WOULD_OVERFLOW and known.fit is not None:
-            what = "the agent holds it until there is room" if known.held else "the agent makes room first, or fails"
-            terminal.warn(f"the message does not fit into the context of '{sent.participant}': {known.fit}; {what}")
+            what = "makes room first, or fails"
+            if known.held or known.fit.fits_after_compaction:
+                what = "holds it until there is room" if known.held else "compacts first"
+            does = f"{known.fit}; the agent {what}"
+            terminal.warn(f"the message does not fit into the context of '{sent.participant}' now: {does}")
     raise AssertionError("`answers` ends by raising only")
 
 

@@ -20,8 +20,10 @@ from mew_protocol import kinds
 from mew_protocol.capability import CapabilitySet
 from mew_protocol.envelope import Draft
 from mew_protocol.json_values import object_at, objects_at, value_at
-from mew_protocol.payloads.fit import TextBasis, fit_in
+from mew_protocol.payloads.fit import Fit, TextBasis, fit_in
+from mew_protocol.payloads.participant import FitQuestion, RequestStatus
 from mew_protocol.quoting import indented, markdown_block, markdown_line
+from pydantic import ValidationError
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
@@ -37,9 +39,17 @@ from mew_agent.cli.app.options import (
 )
 from mew_agent.cli.remote.http_api import GatewayApi, SpaceEvents
 from mew_agent.cli.remote.permissions import warn_of_unknown_kinds
-from mew_agent.cli.remote.request import check_known, check_member, check_name, first_board, new_envelope
+from mew_agent.cli.remote.request import (
+    ParticipantOffline,
+    check_known,
+    check_member,
+    check_name,
+    first_board,
+    new_envelope,
+    send_request,
+)
 from mew_agent.cli.remote.session import configuration_at, find_gateway
-from mew_agent.errors import ConfigError, PeerTimeout, listed
+from mew_agent.errors import ConfigError, NotPermitted, PeerError, PeerTimeout, listed
 from mew_agent.tokens.projection import Calibration, features
 from mew_agent.tools.peer_offers import BoundedEntries, ListPage
 
@@ -48,6 +58,9 @@ Message = dict[str, Any]
 
 LIST_SECONDS: Final = 5.0
 """How long participants may take to list their tools."""
+
+FIT_SECONDS: Final = 5.0
+"""How long an agent may take to say whether a text fits."""
 
 VERDICTS: Final = {True: "fits", False: "does not fit", None: "not known"}
 
@@ -234,6 +247,16 @@ def _print_tools(name: str, tools: list[Mapping[str, Any]]) -> None:
         terminal.print_line(words.clip(line, space))
 
 
+def _own_answer(connection: ConnectionOptions, target: str, question: FitQuestion) -> Fit | None:
+    """Ask an agent whether a text fits; None if it does not answer soon, or does not say."""
+    request = RequestStatus(fields=("tokens", "max_tokens"), fit=question)
+    try:
+        with send_request(connection, target, kinds.PARTICIPANT_REQUEST_STATUS, request, FIT_SECONDS) as sent:
+            return Fit.model_validate((sent.next_status().model_extra or {}).get("fit"))
+    except (ParticipantOffline, PeerError, NotPermitted, ValidationError):
+        return None
+
+
 @with_option_groups
 def fit(
     target: TargetArgument,
@@ -247,16 +270,24 @@ def fit(
 ) -> int:
     """Check whether a text fits into an agent's context.
 
-    Exits with code 3 if it does not fit, and with code 1 if that is not known.
+    Asks the agent, which knows the tokens of its model. If it does not answer, compares an estimate with its last
+    report. Exits with code 3 if it does not fit, and with code 1 if that is not known.
     """
     api = find_gateway(connection)
-    entry = check_known(api, api.board(), target)
-    basis: TextBasis = "given"
-    if tokens is None:
-        tokens, basis = Calibration().project(features(terminal.read_text(file, "FILE"))), "heuristic"
-    outcome = fit_in(entry.status, tokens, basis, as_of=entry.received_at, outdated=entry.outdated)
-    known = {"participant": target, **outcome.model_dump(mode="json", exclude_none=True)}
-    terminal.print_outcome(f"{target}: {VERDICTS[outcome.fits]}; {outcome}", known, as_json=as_json)
+    units = features(terminal.read_text(file, "FILE")) if tokens is None else None
+    outcome = _own_answer(connection, target, FitQuestion(tokens=tokens, features=units and units.counts))
+    is_own = outcome is not None
+    if outcome is None:
+        entry = check_known(api, api.board(), target)
+        basis: TextBasis = "given" if units is None else "heuristic"
+        tokens = tokens if units is None else Calibration().project(units)
+        outcome = fit_in(entry.status, tokens or 0, basis, as_of=entry.received_at, outdated=entry.outdated)
+    known = {"participant": target, "asked": is_own, **outcome.model_dump(mode="json", exclude_none=True)}
+    verdict = VERDICTS[outcome.fits]
+    if outcome.fits is False and outcome.fits_after_compaction is not None:
+        verdict += " now, but after a compaction" if outcome.fits_after_compaction else ", not even after a compaction"
+    by = "" if is_own else "; by its last report"
+    terminal.print_outcome(f"{target}: {verdict}; {outcome}{by}", known, as_json=as_json)
     if outcome.fits is None:
         return ExitCode.FAILED
     return ExitCode.DONE if outcome.fits else ExitCode.SKIPPED

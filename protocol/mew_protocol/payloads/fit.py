@@ -76,7 +76,9 @@ class Fit(Payload):
         chats = f", {self.queued_messages} chat{'' if self.queued_messages == 1 else 's'} waiting"
         unknown = ", its queue is not known" if self.reason == "queue_unknown" else ""
         waiting = chats if self.queued_messages else unknown
-        return f"{size}; free: {max(0, self.headroom_tokens):,} of {self.max_tokens:,} ({self.context_basis}){waiting}"
+        most = f"; at most {self.largest_tokens:,} after a compaction" if self.largest_tokens is not None else ""
+        free = f"free: {max(0, self.headroom_tokens):,} of {self.max_tokens:,} ({self.context_basis})"
+        return f"{size}; {free}{waiting}{most}"
 
 
 def answer_reserve_tokens(window_tokens: int) -> int:

@@ -205,10 +205,24 @@ class Resume(Payload, kind=kinds.PARTICIPANT_RESUME):
     reason: str | None = None
 
 
+class FitQuestion(Payload):
+    """The size of a text, for the question whether it fits: `tokens`, or the counts of its `features`.
+
+    The features are those of the asker's `mew_agent.tokens.projection`; an agent with others does not answer.
+    """
+
+    tokens: int | None = Field(default=None, ge=0)
+    features: tuple[float, ...] | None = Field(default=None, max_length=100)
+
+
 class RequestStatus(Payload, kind=kinds.PARTICIPANT_REQUEST_STATUS):
-    """Request a status. `fields` limits it to these keys; `latency` means `latency_ms`."""
+    """Request a status. `fields` limits it to these keys; `latency` means `latency_ms`.
+
+    The status that answers `fit` has a key `fit` with a `mew_protocol.payloads.fit.Fit`, if the agent knows.
+    """
 
     fields: tuple[str, ...] | None = None
+    fit: FitQuestion | None = None
 
 
 class Forget(Payload, kind=kinds.PARTICIPANT_FORGET):

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.fit import WouldFit, answer_reserve_tokens
+from mew_protocol.payloads.participant import FitQuestion
 from mew_spaces.config.loading import SpaceConfig, load_space
 
 from benchmarks.bursts import run_bursts
@@ -14,6 +15,7 @@ from mew_agent.agent.headroom import delivery_in
 from mew_agent.context.policy import output_reserve_tokens
 from mew_agent.context.sqlite_store import SqliteStore
 from mew_agent.errors import NoAnswer
+from mew_agent.tokens.projection import features
 from tests.support.agents import SPACE, AgentDriver, StartAgent
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -157,6 +159,30 @@ async def test_a_warned_sender_still_gets_its_message_delivered(
         assert "choices" not in said
         for chat in chats:
             await driver.recorder.first("coder", "chat", about=chat)
+
+
+@pytest.mark.parametrize("mode", ["warn"])
+async def test_an_idle_agent_warns_before_it_compacts_for_a_message(
+    start_agent: StartAgent, mode: str, text: Callable[[int], str]
+) -> None:
+    async with start_agent(window_tokens=WINDOW) as driver:
+        await driver.ask(text(2_600))
+        small = text(1_000)
+        question = FitQuestion(features=features(small).counts)
+        request = {"fields": ["tokens"], "fit": question.model_dump(exclude_none=True)}
+
+        async def answer_to(payload: Any) -> Envelope:
+            return await driver.ada.ask("participant/request-status", payload, to="coder", answer="participant/status")
+
+        asked = await answer_to(request)
+        chat = await driver.send_chat(small)
+        said = await acknowledged(driver, chat)
+        await driver.recorder.first("coder", "chat", about=chat)
+        assert said["fit"]["fits_after_compaction"]
+        for key in ("fits", "tokens", "tokens_basis", "largest_tokens", "fits_after_compaction"):
+            assert asked.body["fit"][key] == said["fit"][key]
+        assert (await answer_to({"fit": {"tokens": 10}})).body["fit"]["tokens"] == 10
+        assert "fit" not in (await answer_to({"fit": {"features": [1.0]}})).body
 
 
 @pytest.mark.parametrize("mode", ["warn"])
