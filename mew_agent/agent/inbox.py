@@ -395,9 +395,8 @@ class Inbox:
         """
         waiting = (*self.in_state("queued", "held", "no_room", "answering"), *self.joined)
         meant = [chat for chat in waiting if is_about(cancel, chat.envelope)]
-        begun = [chat for chat in meant if chat.state == "answering" and chat.joined is None]  # by an earlier process
-        gone = [chat for chat in meant if chat not in begun]
-        cancelled = [self._as_cancelled(chat) for chat in begun]
+        cancelled = [self._as_cancelled(chat) for chat in meant if _was_begun(chat)]
+        gone = [chat for chat in meant if not _was_begun(chat)]
         self._drop(gone)
         if self.current is not None and is_about(cancel, self.current.envelope):
             await self.mark_cancelled(position)
@@ -699,6 +698,11 @@ def _begun(chat: StoredChat, question: StoredChat) -> StoredChat:
     if question.first_seq < 0 or chat.state == "cancelled":
         return chat
     return replace(chat, state="answering", turn=question.turn, first_seq=question.first_seq)
+
+
+def _was_begun(chat: StoredChat) -> bool:
+    """Return whether an earlier process began the turn of this waiting chat."""
+    return chat.state == "answering" and chat.joined is None
 
 
 def _fresh(chat: StoredChat) -> StoredChat:

@@ -104,9 +104,7 @@ def proposal_arguments(
     the summary call reads and writes.
     """
     plan = proposed.plan
-    first, last = plan.evict or (0, -1)
-    leaving = [item for item in history.items if first <= item.seq <= last]
-    staying = [item for item in history.items if not first <= item.seq <= last]
+    leaving, staying = plan.leaving(history.items), plan.staying(history.items)
     cleared = [item for item in staying if item.seq in plan.stub_seqs]
     budget = plan.summary_budget_tokens
     replaced = plan.evicted_tokens + (summary_tokens if budget else 0)

@@ -92,8 +92,7 @@ async def write_summary(
         tracker.history,
         _SummaryWriter(tracker, call, plan.summary_budget_tokens, piece_started, may_recall),
     )
-    first, last = plan.evict
-    items = [item for item in history.items if first <= item.seq <= last]
+    items, (_, last) = plan.leaving(history.items), plan.evict
     writer.staying = [item for item in history.items if item.seq > last and item.seq not in plan.stub_seqs]
     previous, revision = history.summary, history.revision
     replaced_tokens = plan.evicted_tokens + tracker.ledger.preamble.summary_tokens

@@ -51,6 +51,16 @@ class CompactionPlan:
     evicted_tokens: int
     summary_budget_tokens: int  # room for a summary in their place; 0: no summary
 
+    def leaving(self, items: Iterable[Item]) -> list[Item]:
+        """Return the items that it removes; tool results that leave a note stay."""
+        first, last = self.evict or (0, -1)
+        return [item for item in items if first <= item.seq <= last]
+
+    def staying(self, items: Iterable[Item]) -> list[Item]:
+        """Return the items that it does not remove."""
+        first, last = self.evict or (0, -1)
+        return [item for item in items if not first <= item.seq <= last]
+
 
 @dataclass(frozen=True, slots=True)
 class _PlanningInput:

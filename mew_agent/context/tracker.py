@@ -499,7 +499,7 @@ class Tracker:
         snapshot, policy, measurement = self.snapshot(), self.policy, self.measurement
         basis, reason = self.shown_basis
         level, severity = level_of(policy, snapshot)
-        limit_tokens, model_wait = self.shown_limit_tokens, self.model_wait
+        limit_tokens = self.shown_limit_tokens
         known: dict[str, Any] = {
             "basis": basis,
             "reason": reason,
@@ -515,7 +515,7 @@ class Tracker:
             "compactions": self.compactions,
             "last_compaction": self.last_compaction,
             "injection": self.injection,
-            "waiting": (self.waiting if model_wait is None else (*self.waiting, model_wait)) or None,
+            "waiting": (*self.waiting, *filter(None, (self.model_wait,))) or None,
             "progress": self.progress,
             "spending": self.spending,
             "spent_for": self.spent_for or None,

@@ -700,14 +700,19 @@ class Conversation:
             if self.tracker.is_stalled:
                 await self.emit_status(STALLED_STATUS)
             return True
-        problem = plan.reason if isinstance(plan, NothingToDo) else str(failure)
+        await self._report_nothing_changed(action, plan, failure)
+        return False
+
+    async def _report_nothing_changed(
+        self, action: CompactAction, plan: NothingToDo | None, failure: Exception | None
+    ) -> None:
+        problem = str(failure) if plan is None else plan.reason
         self.compaction_error = None if failure is None else problem
         logger.warning("compaction (%s) changed nothing: %s", action.trigger, problem)
         if not isinstance(failure, CallInterrupted):
             await self.state.record_failed_compaction()
         outcome = "compaction_stalled" if self.tracker.is_stalled else "compaction_failed"
         await self.emit_status(status_word(outcome, problem))
-        return False
 
     async def _compact_as_decided(
         self, action: CompactAction, decision: CompactionDecision | None

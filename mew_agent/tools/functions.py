@@ -62,6 +62,16 @@ class _Untitled(GenerateJsonSchema):
         return generated
 
 
+def _field_of(parameter: inspect.Parameter, tool_name: str) -> tuple[Any, Any]:
+    """Return the type and the field of an argument."""
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+        raise TypeError(f"tool '{tool_name}': every argument needs a name; '{parameter}' has none")
+    default = ... if parameter.default is parameter.empty else parameter.default
+    # The alias allows argument names that pydantic reserves for its own attributes.
+    kind = Any if parameter.annotation is parameter.empty else parameter.annotation
+    return kind, Field(default, alias=parameter.name)
+
+
 @dataclass(frozen=True, slots=True)
 class Tool:
     """A function with a pydantic model of its arguments."""
@@ -99,18 +109,12 @@ class Tool:
         tool_name = name or str(getattr(plain, "__name__", type(plain).__name__))
         if tool_name == "<lambda>":
             raise TypeError("tool '<lambda>': a lambda needs a name, as in tool(name=...)")
-        fields: dict[str, Any] = {}
         # `eval_str` resolves the text that `from __future__ import annotations` leaves in place of types.
         signature = inspect.signature(function, eval_str=True)
-        for index, parameter in enumerate(signature.parameters.values()):
-            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-                raise TypeError(f"tool '{tool_name}': every argument needs a name; '{parameter}' has none")
-            default = ... if parameter.default is parameter.empty else parameter.default
-            # The alias allows argument names that pydantic reserves for its own attributes.
-            kind = Any if parameter.annotation is parameter.empty else parameter.annotation
-            fields[f"argument_{index}"] = (kind, Field(default, alias=parameter.name))
+        fields = [_field_of(parameter, tool_name) for parameter in signature.parameters.values()]
         try:
-            arguments = create_model(f"{tool_name}_arguments", **fields)
+            named: dict[str, Any] = {f"argument_{index}": field for index, field in enumerate(fields)}
+            arguments = create_model(f"{tool_name}_arguments", **named)
             schema = arguments.model_json_schema(schema_generator=_Untitled)
         except PydanticUserError as error:
             raise TypeError(f"tool '{tool_name}': {error.message.partition('. ')[0]}") from None

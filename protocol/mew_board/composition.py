@@ -1,5 +1,6 @@
 """[pure] The parts of a context window, what is free and what is kept free. The figures are those of the report."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from mew_protocol.payloads.participant import PrefixPart, Status
@@ -34,11 +35,18 @@ def composition(status: Status) -> list[Share]:
     basis = words.basis(status)
     if rest > 0:
         parts.append(Share("other" if parts else "used", rest, basis))
-    used = tokens + unsent
-    mark = window if report.compact_at_tokens is None else min(report.compact_at_tokens, window)
     known = "exact" if basis in words.COUNTED and not unsent else "projected"
-    left = (Share("free", max(0, mark - used), known), Share("reserve", max(0, window - max(mark, used)), known))
-    return [*parts, *(one for one in left if one.tokens)]
+    return [*parts, *_left(tokens + unsent, window, report.compact_at_tokens, known)]
+
+
+def _left(used: int, window: int, compact_at: int | None, basis: str) -> Iterator[Share]:
+    """Yield the free tokens below and above the compaction limit."""
+    mark = window if compact_at is None else min(compact_at, window)
+    free, reserve = max(0, mark - used), max(0, window - max(mark, used))
+    if free:
+        yield Share("free", free, basis)
+    if reserve:
+        yield Share("reserve", reserve, basis)
 
 
 def prefix_name(part: PrefixPart) -> str:

@@ -248,6 +248,12 @@ class MembershipRules:
             answer={"participant_id": participant, **listed},
         )
 
+    def _others_named(self, envelope: Envelope) -> tuple[str, ...]:
+        """Return the participants that an envelope is addressed to, each once, without its sender."""
+        membership = self._membership
+        others = (name for name in dict.fromkeys(envelope.addressees) if name != envelope.sender)
+        return tuple(name for name in others if membership.has(name) or name in membership.connected)
+
     def _control(self, envelope: Envelope, now: datetime) -> Receipt | None:
         """Pause, resume or shut down participants. Only those that are named are affected, never the sender."""
         options, membership = self._config.control, self._membership
@@ -255,10 +261,7 @@ class MembershipRules:
             control = read_control(envelope)
         except PayloadError:
             return None  # its addressees cannot read it either, and refuse it themselves
-        known = (
-            name for name in dict.fromkeys(envelope.addressees) if membership.has(name) or name in membership.connected
-        )
-        named = tuple(name for name in known if name != envelope.sender)
+        named = self._others_named(envelope)
         match control:
             case Pause() if options.enforce_pause:
                 return self._changed(envelope, membership.pause(named, control, envelope.id, now=now))

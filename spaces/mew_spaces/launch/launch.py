@@ -181,8 +181,7 @@ class Launch:
         known = self._common() | own
         joins = ("--gateway", self.address.ws, "--space", self.config.space.id, "--participant", name)
         folder = self.folder / participant.cwd if participant.cwd else self.folder
-        fifos: tuple[Path, ...] = ()
-        start, settings = None, dict[str, str]()
+        start, fifos, settings = None, tuple[Path, ...](), dict[str, str]()
         identity = {"TOKEN", token_variable(name), "MEW_TOKEN", "MEW_PARTICIPANT_ID"}
         if participant.command is None and participant.type_key is not None:
             start = self._start(name, participant, participant.type_key, joins, known)
@@ -191,11 +190,10 @@ class Launch:
             if variable is not None and start.settings is not None:
                 settings[variable] = json.dumps(start.settings)
         elif uses_fifos(participant):
-            fifo_in, fifo_out = fifos = tuple(self.folder / FIFOS / f"{name}-{way}" for way in ("in", "out"))
+            fifo_in, fifo_out = fifos = (self.folder / FIFOS / f"{name}-in", self.folder / FIFOS / f"{name}-out")
             # With `output_log` the gateway writes what the participant receives.
             output = ("--output-file", os.devnull) if participant.output_log else ("--fifo-out", str(fifo_out))
-            client = (*self.mew, "client", "connect", *joins)
-            command = (*client, "--fifo-in", str(fifo_in), *output)
+            command = (*self.mew, "client", "connect", *joins, "--fifo-in", str(fifo_in), *output)
         else:
             command = self._command(participant.command or "", participant.args, known)
         environment = {
