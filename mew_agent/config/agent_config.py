@@ -335,6 +335,10 @@ def file_source(path: Path) -> Source:
         raise ConfigError(str(path), unreadable(error)) from None
     if path.suffix == ".json":
         return replace(json_source(text, where=str(path)), folder=path.parent)
+    return _yaml_source(path, text)
+
+
+def _yaml_source(path: Path, text: str) -> Source:
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         values = yaml.safe_load(text)

@@ -74,14 +74,22 @@ def _configured(policy: Policy, limit: int | None, given: Iterable[str]) -> tupl
     if limit is not None and own not in (None, limit):
         terminal.warn(f"--limit {limit:,} overrides the {own:,} of --set")
     limit_tokens = limit if limit is not None else own
-    if limit_tokens is None and policy.limit_missing == "error":
-        raise ConfigError("--limit", f"is missing; policy '{policy.name}' needs a known context window")
-    if limit_tokens is None and policy.limit_missing == "assume":
-        limit_tokens = DEFAULT_WINDOW_TOKENS
-        terminal.warn(f"no --limit; assuming a context window of {limit_tokens:,} tokens")
     if limit_tokens is None:
-        terminal.warn(f"no --limit; without a context window {policy.name} has no levels and does nothing")
+        limit_tokens = _window_without_limit(policy)
     return policy.configured(policy.with_canonical_names(values)), limit_tokens
+
+
+def _window_without_limit(policy: Policy) -> int | None:
+    """Return the window that a policy assumes, with a warning. Raises `ConfigError` if it needs a known one."""
+    match policy.limit_missing:
+        case "error":
+            raise ConfigError("--limit", f"is missing; policy '{policy.name}' needs a known context window")
+        case "assume":
+            terminal.warn(f"no --limit; assuming a context window of {DEFAULT_WINDOW_TOKENS:,} tokens")
+            return DEFAULT_WINDOW_TOKENS
+        case _:
+            terminal.warn(f"no --limit; without a context window {policy.name} has no levels and does nothing")
+            return None
 
 
 def _check_provider(policy: Policy, provider: str | None, scope: str | None) -> None:

@@ -56,8 +56,7 @@ class Step:
     at_seconds: float | None = None  # an absolute time; None if the log has none
 
 
-def read_step(line: str) -> Step:
-    """Read a line of JSON. Raises `BadStep`."""
+def _read_object(line: str) -> dict[str, Any]:
     try:
         value = json.loads(line, parse_constant=_no_number, object_pairs_hook=_once_each)
     except json.JSONDecodeError as error:
@@ -71,6 +70,12 @@ def read_step(line: str) -> Step:
         raise BadStep("malformed JSON: a number with too many digits") from None
     if not isinstance(value, dict):
         raise BadStep(f"expected a JSON object, got {_shown(value)}")
+    return value
+
+
+def read_step(line: str) -> Step:
+    """Read a line of JSON. Raises `BadStep`."""
+    value = _read_object(line)
     kind = _kind_of(value)
     for other in value:
         if other not in (kind, *_FLAGS, "at_seconds") and kind != _EXTRA_KEYS.get(other):

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeGuard
 from urllib.parse import urlsplit
 
 import anyio
@@ -445,11 +445,15 @@ async def _json_object(request: Request) -> Mapping[str, object]:
     return body
 
 
+def _is_list_of_objects(value: object) -> TypeGuard[list[Mapping[str, object]]]:
+    return isinstance(value, list) and all(isinstance(one, dict) for one in value)
+
+
 def _messages_and_tools(body: Mapping[str, object]) -> tuple[list[Mapping[str, object]], list[Mapping[str, object]]]:
     messages, tools = body.get("messages"), body.get("tools") or []
-    if not isinstance(messages, list) or not messages or not all(isinstance(item, dict) for item in messages):
+    if not _is_list_of_objects(messages) or not messages:
         raise _invalid("'messages' must be a list of at least one message.", "messages")
-    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
+    if not _is_list_of_objects(tools):
         raise _invalid("'tools' must be a list of tools.", "tools")
     if any(message.get("content") is None and not message.get("tool_calls") for message in messages):
         raise _invalid("A message without tool calls needs 'content'.", "messages")

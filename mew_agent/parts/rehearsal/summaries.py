@@ -172,14 +172,19 @@ def _without_blocks(text: str, replacement: str) -> str:
     return replacement.join(text[start:end] for start, end in zip(places[::2], places[1::2], strict=True))
 
 
-def _blocks_in(text: str) -> Iterator[tuple[_Turn, int, int]]:
-    """Yield the elements and code blocks of a text, and where each begins and ends. Those without an end are text."""
-    edges = list(_EDGE.finditer(text))
-    ends: dict[str, list[re.Match[str]]] = {}  # those of each kind, the last one first
+def _ends_by_kind(edges: Sequence[re.Match[str]]) -> dict[str, list[re.Match[str]]]:
+    """Return the ends of elements by tag, and those of code blocks under an empty one; of each the last one first."""
+    ends: dict[str, list[re.Match[str]]] = {}
     for edge in reversed(edges):
         if (kind := edge["closed"] or ("" if edge[0].startswith("`") else None)) is not None:
             ends.setdefault(kind, []).append(edge)
-    place = 0
+    return ends
+
+
+def _blocks_in(text: str) -> Iterator[tuple[_Turn, int, int]]:
+    """Yield the elements and code blocks of a text, and where each begins and ends. Those without an end are text."""
+    edges = list(_EDGE.finditer(text))
+    ends, place = _ends_by_kind(edges), 0
     for edge in edges:
         if edge.start() < place or edge["closed"] or not (edge["tag"] or edge["code"]):
             continue
