@@ -25,6 +25,7 @@ from mew_agent.conversation.events import HistoryChanged, PromptRead
 from mew_agent.conversation.receipts import NOT_HELD, Holding
 from mew_agent.participant.messenger import Messenger, timestamp
 from mew_agent.participant.receipts import ReceiptSource
+from mew_agent.settings import BetweenSteps
 
 logger = logging.getLogger("mew_agent.agent.receipts")
 
@@ -37,6 +38,9 @@ WAITS: Final = {
 }
 """Why a chat waits, by its state in the inbox."""
 
+AFTER_TURN: Final = "the agent reads no message during a turn"
+"""Why a chat waits at an engine that cannot let it join the turn."""
+
 Hold = Callable[[MessageRecord, MessageKey, str | None], Awaitable[Holding]]
 """Returns what the context holds of a message, given its record, its key and its session; `Engine.holding`."""
 
@@ -44,9 +48,19 @@ Hold = Callable[[MessageRecord, MessageKey, str | None], Awaitable[Holding]]
 class AgentReceipts(ReceiptSource):
     """The receipts of one agent."""
 
-    def __init__(self, messenger: Messenger, inbox: Inbox, store: Store, hold: Hold, basis: ReceiptBasis) -> None:
+    def __init__(
+        self,
+        messenger: Messenger,
+        inbox: Inbox,
+        store: Store,
+        hold: Hold,
+        basis: ReceiptBasis,
+        between_steps: BetweenSteps | None,
+    ) -> None:
+        """`between_steps` None: the engine lets no message into a running turn."""
         super().__init__(messenger)
         self._inbox, self._store, self._hold, self._basis = inbox, store, hold, basis
+        self._between_steps = between_steps
         self._prompts = 0
         """The number of prompts of an engine whose history is kept elsewhere."""
 
@@ -80,7 +94,26 @@ class AgentReceipts(ReceiptSource):
         if chat is not None and chat.state not in ("answering", "answered", "cancelled"):
             holding = NOT_HELD  # an earlier message had the same id
         place = None if chat is None else self._inbox.place_of(chat)
-        return _receipt(chat, record, holding, {**known, "place": place})
+        found = _receipt(chat, record, holding, {**known, "place": place})
+        is_plain = chat is not None and chat.state == "queued" and found.reason is None
+        waits = self.after_turn(chat.envelope) if chat is not None and is_plain else None
+        return found if waits is None else found.model_copy(update={"reason": waits})
+
+    def after_turn(self, chat: Envelope) -> str | None:
+        """Return why a chat waits for the end of the running turn although it is urgent, or of the turn's asker.
+
+        None if it does not.
+        """
+        running, is_urgent = self._inbox.current, chat.body.get("urgent") is True
+        is_askers = running is not None and running.envelope.sender == chat.sender
+        if running is None or not (is_urgent or is_askers):
+            return None
+        if self._between_steps is None:
+            return AFTER_TURN
+        is_let_in = self._between_steps == "all" or (is_urgent and self._between_steps == "urgent")
+        if is_let_in or (is_askers and self._between_steps != "never"):
+            return None
+        return f"it is read after the running turn (between_steps: {self._between_steps})"
 
     async def sender_of(self, message_id: str) -> str | None:
         """See `ReceiptSource`."""

@@ -46,9 +46,6 @@ from mew_agent.settings import BetweenSteps, LoopLimits
 
 logger = logging.getLogger("mew_agent.agent.runtime")
 
-AFTER_TURN: Final = "the agent reads no message during a turn"
-"""Why a chat of the asker waits, at an engine that cannot let it join the turn."""
-
 MAX_ATTEMPTS: Final = 5
 """How many processes may begin to answer one question, in case the question itself ends them."""
 
@@ -245,7 +242,14 @@ class AgentRuntime(Hooks):
         self._budgets = SenderBudgets(limits.tokens_per_hour, budgets)
         address_filter.on_spent = self._budgets.record
         self.headroom = HeadroomCheck(me, engine, self.inbox)
-        self.receipts = AgentReceipts(me.messenger, self.inbox, store, engine.holding, engine.receipt_basis)
+        self.receipts = AgentReceipts(
+            me.messenger,
+            self.inbox,
+            store,
+            engine.holding,
+            engine.receipt_basis,
+            between_steps if engine.shares_turns else None,
+        )
         me.control.receipts, engine.follow_receipts = self.receipts, self.receipts.follow
         self.staggered = StaggeredCompactions(me, engine.compacts, max_compacting)
         self.turn: ChatTurn | None = None
@@ -541,14 +545,9 @@ class AgentRuntime(Hooks):
             await self._me.messenger.refuse_chat(chat, admission.problem, *about)
         elif self._me.may_send(kinds.CHAT_ACKNOWLEDGE) and chat.body.get("receipts") is not True:
             payload = {"status": "queued"}
-            if self._waits_for_turn(chat):
-                payload["reason"] = AFTER_TURN
+            if (reason := self.receipts.after_turn(chat)) is not None:
+                payload["reason"] = reason
             await self._me.send(kinds.CHAT_ACKNOWLEDGE, payload, to=(chat.sender,), correlation_id=(chat.id,))
-
-    def _waits_for_turn(self, chat: Envelope) -> bool:
-        """Return whether a chat waits because the engine cannot let it join the turn of its sender."""
-        turn = self.turn
-        return turn is not None and not self._engine.shares_turns and turn.question.envelope.sender == chat.sender
 
     async def _cancel(self, cancel: Envelope) -> None:
         """Remove the chats that wait and are cancelled, and those that are held from the report."""

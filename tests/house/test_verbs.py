@@ -41,6 +41,7 @@ VERBS = [
     Names("proposals", None, None, "proposals", why="`Needs you` lists them"),
     Names("fit", None, None, "would_fit", why="the agent answers whether a sent chat fits"),
     Names("receipt", None, None, "receipts", why="a chat shows its receipt"),
+    Names(None, "urgent", "urgent", None, why="an option of chat: `mew chat --urgent`, `me.chat(..., urgent=True)`"),
     Names(None, "call", "call", "call_tool", why="a call of a tool needs a participant that stays for its answer"),
 ]
 

@@ -15,6 +15,7 @@ from mew_settings.roles import ROLE_PATTERNS, invitation
 
 HELP: Final = """\
 TEXT                                send to its @names, /target, or everyone
+/urgent TEXT                        send it into a running turn
 /target [PARTICIPANT ...|none]      set who gets your text; alone: show it
 /who                                list the participants and their contexts
 /status P [FIELD ...]               ask for a status

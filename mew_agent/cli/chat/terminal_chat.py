@@ -6,7 +6,7 @@ plain text. Sends and prints nothing itself.
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from mew_board import words
@@ -46,6 +46,8 @@ class TerminalChat:
     me: str
     targets: tuple[str, ...] = ()
     is_verbose: bool = False
+    asks_receipts: bool = False
+    """Whether agents are asked to tell the receipts of our chats."""
     proposals: FairDict[int, Envelope] = field(
         default_factory=lambda: FairDict(
             _REMEMBERED,
@@ -88,6 +90,7 @@ class TerminalChat:
             return self._cancel(parts, names)
         run: dict[str, Callable[[], TypedEnvelope | str]] = {
             "/help": lambda: HELP,
+            "/urgent": lambda: self._urgent(rest, names),
             "/verbose": self._switch_verbose,
             "/target": lambda: self._target(parts),
             "/approve": lambda: self._answer_proposal(parts, approve=True),
@@ -112,7 +115,14 @@ class TerminalChat:
         first = text.split()[0].rstrip(".,:;!?")
         if names and first.startswith("@") and first[1:] not in names:
             raise InvalidLine(f"no participant '{first[1:]}' is here; expected one of {listed(names)}")
-        return TypedEnvelope(kinds.CHAT, {"text": text}, mentioned(text, names) or self.targets)
+        more = {"receipts": True} if self.asks_receipts else {}
+        return TypedEnvelope(kinds.CHAT, {"text": text, **more}, mentioned(text, names) or self.targets)
+
+    def _urgent(self, text: str, names: Sequence[str]) -> TypedEnvelope:
+        if not text.strip():
+            raise InvalidLine("/urgent TEXT: a text is missing")
+        typed = self._chat(text.strip(), names)
+        return replace(typed, payload={**typed.payload, "urgent": True})
 
     def _target(self, parts: list[str]) -> str:
         if parts == ["none"]:

@@ -58,6 +58,10 @@ _PINNED_TEXT_CELLS: Final = 100
 def chat(
     request: SlowRequest,
     words_typed: Annotated[list[str], typer.Argument(metavar="TEXT", help="Message; `-` reads standard input.")],
+    *,
+    urgent: Annotated[
+        bool, option("--urgent", "Ask the agent to read it before the next step of a running turn.")
+    ] = False,
 ) -> int:
     """Send a message and print the answer.
 
@@ -71,7 +75,7 @@ def chat(
         text = terminal.read_text(None, "TEXT")
     if not text.strip():
         raise ConfigError("TEXT", "is empty", "a message, or `-` and a message on standard input")
-    with request.send(kinds.CHAT, Chat(text=text, receipts=True), _cancel_question) as sent:
+    with request.send(kinds.CHAT, Chat(text=text, receipts=True, urgent=urgent or None), _cancel_question) as sent:
         if _answers_no_chats(sent):
             name = request.target
             terminal.warn(f"'{name}' offers tools and does not answer chats; `mew tools {name}` lists them")
@@ -138,6 +142,8 @@ def _answer(sent: SentRequest) -> tuple[Mapping[str, Any], ReadReceipt | None]:
             return body, receipt
         known = parse_answer(Acknowledge, body, sent.participant)
         receipt = known.receipt or receipt
+        if receipt is not None and receipt.state == "queued" and receipt.reason is not None:
+            terminal.note(str(receipt))
         if known.status == WOULD_OVERFLOW and known.fit is not None:
             what = "makes room first, or fails"
             if known.held or known.fit.fits_after_compaction:

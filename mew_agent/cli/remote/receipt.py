@@ -18,6 +18,7 @@ from mew_protocol.payloads.receipts import ReadReceipt, ReadReceipts, RequestRec
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.options import ConnectionOptions, JsonOption, TimeoutOption, with_option_groups
+from mew_agent.cli.board import receipt_words
 from mew_agent.cli.remote.archive import ask
 from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.cli.remote.request import STATUS_SECONDS, ParticipantOffline, RequestRefused, TargetedRequest
@@ -29,17 +30,6 @@ MIN_ID_CHARS: Final = 4
 """How much of an id is enough to name a message."""
 
 SHOWN_CHARS: Final = 60
-
-FORMS: Final = {
-    "whole": "in its context word for word",
-    "shortened": "in its context, shortened",
-    "reference": "in its context as a reference to the stored text",
-    "summary": "only in the summary",
-    "recoverable": "no longer in its context; `mew recall {participant} WORDS` finds it",
-    "gone": "no longer in its context",
-    "no": "not in its context",
-    "unknown": "unknown whether it is in its context",
-}
 
 
 @with_option_groups
@@ -114,17 +104,5 @@ def _lines(message: dict[str, Any], position: str | None, receipts: list[ReadRec
     if not receipts:
         yield "  it is for no agent of this space"
     for one in receipts:
-        yield words.clean(f"  {one}; {_form(one)}" if one.state != "stored" else f"  {one}")
-        for step in one.history:
-            at = words.clock(step.at, terminal.now()) if step.at is not None else "?"
-            what = words.words(step.what)
-            call = f" {step.call}" if step.call is not None else ""
-            change = f" ({step.trigger} {step.compaction})" if step.compaction is not None else ""
-            yield words.clean(f"    {at}  {what}{call}{change}")
-
-
-def _form(one: ReadReceipt) -> str:
-    form = FORMS[one.in_context].format(participant=one.participant)
-    if one.in_context == "summary":
-        form += f" of compaction {one.compaction}, {one.summary}" if one.compaction is not None else f", {one.summary}"
-    return form
+        yield f"  {receipt_words.line(one)}"
+        yield from (f"    {step}" for step in receipt_words.story(one, terminal.now()))

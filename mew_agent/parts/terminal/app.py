@@ -330,6 +330,15 @@ class SpaceApp(App[None]):
         """Show completions of the last word."""
         self._hint("  ".join(event.candidates[:20]))
 
+    @on(FeedView.StoryWanted)
+    def show_story(self, event: FeedView.StoryWanted) -> None:
+        """Ask what became of a chat."""
+        self._load_story(event.entry)
+
+    @work
+    async def _load_story(self, entry: FeedEntry) -> None:
+        await self.view.load_story(entry)
+
     def _hint(self, text: str) -> None:
         hint = self.query_one("#hint", Static)
         hint.update(Content(text))

@@ -14,7 +14,10 @@ from mew_protocol.bounded_dict import FairDict, weight_of
 from mew_protocol.codec import StreamFrame
 from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import object_at
+from mew_protocol.payloads.chat import Acknowledge
+from pydantic import ValidationError
 
+from mew_agent.cli.board.receipt_words import mark
 from mew_agent.participant.peers import StreamOwners
 
 MAX_ENTRIES: Final = 400
@@ -40,6 +43,16 @@ class FeedEntry:
     thoughts: str = ""
     calls: list[str] = field(default_factory=list)
     is_running: bool = False
+    id: str = ""
+    marks: dict[str, str] = field(default_factory=dict)
+    """The newest receipt of a chat in a few words, by participant."""
+    story: tuple[str, ...] | None = None
+    """What became of a chat, step by step; None before somebody asked."""
+
+    @property
+    def opens(self) -> bool:
+        """Whether there is more to show: thoughts and calls, or the story of a chat."""
+        return self.kind == "work" or bool(self.marks)
 
     @property
     def summary(self) -> str:
@@ -77,8 +90,10 @@ class ConversationFeed:
                 if key in self.entries:
                     return None  # the history brought it already
                 entry = FeedEntry(key, "chat", envelope.sender, envelope.addressees, str(envelope.ts or ""))
-                entry.text = str(body["text"])
+                entry.text, entry.id = str(body["text"]), envelope.id
                 return self._keep(entry)
+            case kinds.CHAT_ACKNOWLEDGE:
+                return self._mark(envelope)
             case kinds.REASONING_START:
                 entry = FeedEntry(f"work:{envelope.id}", "work", envelope.sender, at=str(envelope.ts or ""))
                 entry.is_running = True
@@ -94,6 +109,20 @@ class ConversationFeed:
                 return work
             case _:
                 return None
+
+    def _mark(self, envelope: Envelope) -> FeedEntry | None:
+        """Note the receipt in an acknowledgement at its chat."""
+        try:
+            receipt = Acknowledge.model_validate(envelope.body).receipt
+        except ValidationError:
+            return None
+        if receipt is None or receipt.participant != envelope.sender:
+            return None
+        entry = self.entries.get(f"chat:{receipt.sender}:{receipt.id}")
+        if entry is not None and (entry.sender in envelope.addressees or not envelope.addressees):
+            entry.marks[envelope.sender] = mark(receipt)
+            return entry
+        return None
 
     def receive_frame(self, frame: StreamFrame) -> FeedEntry | None:
         """The entry that a frame of a reasoning stream adds text to."""

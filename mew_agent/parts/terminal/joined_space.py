@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any, Final
 
 import anyio
+from mew_board import words
 from mew_protocol import kinds
 from mew_protocol.attention import AttentionAction, AttentionItem, aggregate, attention
 from mew_protocol.codec import StreamFrame
@@ -21,6 +22,7 @@ from mew_spaces.launch.run_file import read_run_file
 from pydantic import ValidationError
 
 from mew_agent.cli.app import terminal
+from mew_agent.cli.board import receipt_words
 from mew_agent.cli.board.live_board import apply_event, entry_of
 from mew_agent.cli.chat.line_chat import enter_line
 from mew_agent.cli.chat.terminal_chat import TerminalChat, status_in
@@ -69,7 +71,7 @@ class JoinedSpace:
         """`on_change` gets the entries of the conversation that are new or changed."""
         self.who, self.on_change = who, on_change
         self.me = _Watcher(who, self)
-        self.chat = TerminalChat(who.participant, targets)
+        self.chat = TerminalChat(who.participant, targets, asks_receipts=True)
         self.feed = ConversationFeed()
         self.board: Board | None = None
         self.figures: Mapping[str, ParticipantFigures] = {}
@@ -233,6 +235,22 @@ class JoinedSpace:
     async def enter(self, line: str) -> bool:
         """Run a typed line; problems become notes. Returns whether the person wants to leave."""
         return await enter_line(self.me, self.chat, line, lambda text: self.note(text.removeprefix("* ")))
+
+    async def load_story(self, entry: FeedEntry) -> None:
+        """Ask the receivers of a chat what became of it, step by step."""
+        lines: list[str] = []
+        for name in entry.marks:
+            try:
+                (receipt,) = await self.me.receipts(name, entry.id, sender=entry.sender)
+            except (MewAgentError, ValueError) as error:
+                lines.append(words.clean(f"{name}: {error}"))
+            else:
+                lines += [
+                    receipt_words.line(receipt),
+                    *(f"  {one}" for one in receipt_words.story(receipt, terminal.now())),
+                ]
+        entry.story = tuple(lines)
+        self.on_change([entry])
 
     async def act(self, action: AttentionAction) -> bool:
         """Run an action of an attention item. The answer arrives as a note. Returns whether it was sent."""

@@ -47,7 +47,8 @@ On a participant: Enter details, C compact, P pause or resume, M message,
   N pin, X shut down, E end what is always allowed, G group, / filter
 On what needs you: A approve, R reject with a reason, W allow always,
   C compact, Enter show the participant
-In the conversation: Enter, or a click on work, shows thoughts and calls
+In the conversation: Enter, or a click, shows the thoughts and calls of work,
+  and what became of a message that was read
 Select text with the mouse and press Ctrl-C to copy it."""
 
 _COLOURS: Final = {
@@ -142,7 +143,7 @@ class FeedView(ScrollView, can_focus=True):
     One widget draws the lines of all entries: with a widget for each, Textual lays out all of them on every change.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "toggle_work", "Show/hide calls")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "toggle_work", "Show/hide details")]
     COMPONENT_CLASSES: ClassVar[set[str]] = {"feed--mine", "feed--dim"}
 
     def __init__(self, me: str) -> None:
@@ -152,7 +153,7 @@ class FeedView(ScrollView, can_focus=True):
         self._width = 0
         self._entries: dict[str, FeedEntry] = {}
         self._opened: set[str] = set()
-        """The work whose thoughts and calls are shown."""
+        """The work whose thoughts and calls are shown, and the chats whose story is."""
         self._waiting: set[str] = set()
         """The entries that are to be drawn, again or for the first time."""
         self._strips: dict[str, list[Strip]] = {}
@@ -230,6 +231,10 @@ class FeedView(ScrollView, can_focus=True):
             is_markdown = len(text) <= _MARKDOWN_CHARS and _MARKUP.search(text) is not None
             body = _Markdown(text, is_dark=self.app.current_theme.dark) if is_markdown else Text(text)
             yield Padding(body, (0, 0, 0, 2))  # no line of a text may look like the name of a sender
+            if entry.marks:
+                is_open = entry.key in self._opened
+                shown = "\n".join((entry.story or ("asking ...",)) if is_open else entry.marks.values())
+                yield Padding(Text(shown, dim), (0, 0, 0, 4))
         else:
             is_open = entry.key in self._opened
             yield Text(f"{'▼' if is_open else '▶'} {entry.summary}", dim)
@@ -270,20 +275,30 @@ class FeedView(ScrollView, can_focus=True):
         self.refresh()
 
     def on_click(self, event: Click) -> None:
-        """Show or hide the calls of the clicked work."""
+        """Show or hide the calls of the clicked work, or the story of the clicked chat."""
         at = self.scroll_offset.y + event.y
         if at < len(self._lines) and self._lines[at].place == 0 and self.text_selection is None:
             self._toggle({self._lines[at].key})
 
     def action_toggle_work(self) -> None:
-        """Show the thoughts and calls of the work on the screen, or hide them if all are shown."""
+        """Show the calls of the work, and the stories of the chats, on the screen, or hide them if all are shown."""
         top = self.scroll_offset.y
-        seen = {one.key for one in self._lines[top : top + self.size.height] if self._entries[one.key].kind == "work"}
+        seen = {one.key for one in self._lines[top : top + self.size.height] if self._entries[one.key].opens}
         self._toggle(seen - self._opened or seen)
 
     def _toggle(self, keys: set[str]) -> None:
         self._opened ^= keys
         self._waiting |= keys
+        for key in keys & self._opened:
+            if (entry := self._entries[key]).kind == "chat":
+                self.post_message(self.StoryWanted(entry))
+
+    class StoryWanted(Message):
+        """The person wants to know what became of a chat."""
+
+        def __init__(self, entry: FeedEntry) -> None:
+            super().__init__()
+            self.entry = entry
 
 
 class Composer(Input):

@@ -13,6 +13,7 @@ export class InvalidCommand extends Error {}
 
 /** By name: the kind it sends, what it does, its words, and how they and the participant it acts on become a payload. */
 export const COMMANDS = {
+  urgent: { kind: "chat", help: "Send a message to be read before the next step of a running turn", words: "TEXT", payload: (words) => ({ text: needed(words, "a text") }) },
   compact: { kind: "participant/compact", help: "Compact the context, to a number of tokens if given", words: "[TOKENS] [REASON]", payload: numberAndReason("target_tokens") },
   pin: { kind: "participant/pin", help: "Keep a text in every prompt", words: "TEXT", payload: (words) => ({ text: needed(words, "a text") }) },
   unpin: { kind: "participant/unpin", help: "Remove a pin by its id or text", words: "ID|TEXT", payload: (words) => ({ pin: needed(words, "the id or the text of a pin") }) },
@@ -91,6 +92,7 @@ export function readLine(line, targets, known) {
   if (!match) return { kind: "chat", payload: { text: line, receipts: true }, to: recipients(line, targets, known) };
   const name = RENAMED[match[1]] ?? match[1];
   const command = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined;
+  if (name === "urgent" && match[2]?.trim()) return { kind: "chat", payload: { text: match[2], receipts: true, urgent: true }, to: recipients(match[2], targets, known) };
   if (!command) throw new InvalidCommand(`Unknown command /${name}. Type / to see the commands.`);
   let words = (match[2] ?? "").trim().split(/\s+/).filter(Boolean);
   let to = targets;

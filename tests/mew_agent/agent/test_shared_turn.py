@@ -161,6 +161,21 @@ async def test_an_urgent_chat_of_another_sender_enters_and_others_wait(start_age
         assert (await s.recorder.first("coder", "chat", about=plain)).correlation_ids == (plain.id,)
 
 
+async def test_the_receipt_says_why_an_urgent_chat_waits(start_agent: StartAgent, joined: Any) -> None:
+    gate = Gate()
+    async with start_agent(tools=[gate.look]) as s, joined("bob") as bob:
+        await begin(s, gate)
+        urgent = await queued(s, "Stop: door 4 is on fire.", bob, urgent=True)
+        plain = await queued(s, "Good morning?", bob)
+        waits, others = await bob.receipts("coder", urgent.id, plain.id)
+        assert (waits.state, waits.reason) == ("queued", "it is read after the running turn (between_steps: asker)")
+        assert (others.state, others.reason) == ("queued", None)
+        gate.opened.set()
+        await s.recorder.first("coder", "chat", about=urgent)
+        (read,) = await bob.receipts("coder", urgent.id)
+        assert (read.state, read.reason) == ("answered", None)
+
+
 async def test_a_cancelled_chat_leaves_the_turn_that_it_entered(start_agent: StartAgent) -> None:
     first, second = Gate(), Gate()
 

@@ -233,6 +233,19 @@ async def test_text_streams_and_work_opens_to_its_calls(
         await screen.shows("▼ coder worked on it, 1 call", '→ look_up {"word": "tide"}')
 
 
+async def test_a_message_is_ticked_and_opens_to_its_story(start_agent: StartAgent, gateway: RunningGateway) -> None:
+    async with start_agent() as s, console(gateway) as screen:
+        await screen.type("@coder The code of door 4 is K-47.")
+        shown = await screen.shows("✓ read by coder in call 1", "coder to ada")
+        assert "in prompt" not in shown
+        screen.app.query_one(FeedView).focus()
+        await screen.pilot.press("enter")
+        await screen.shows("read by coder in call 1; in its context", "in prompt 1", "answered")
+        await screen.pilot.press("enter")
+        await s.control("clear")
+        await screen.shows("✓ read by coder in call 1, found by recall")
+
+
 async def test_the_heading_says_that_the_connection_is_lost_and_back(space: SpaceConfig, tokens: TokenBook) -> None:
     async with AsyncExitStack() as stack:
         async with serve_gateway(space, tokens=tokens) as first:

@@ -44,3 +44,18 @@ def test_work_keeps_the_end_of_a_long_text() -> None:
         feed.receive_frame(frame("stream-1", text))
     assert len(work.text) == MAX_WORK_CHARS
     assert work.text.endswith("xthe end")
+
+
+def test_only_the_receiver_of_a_chat_ticks_it() -> None:
+    feed = ConversationFeed()
+    chat = feed.receive(envelope(kinds.CHAT, "ada", {"text": "The code of door 4 is K-47."}, name="m1"))
+    assert chat is not None
+    call = {"number": 4, "id": "c4", "at": "2026-01-01T00:00:00Z"}
+    about = {"id": "m1", "sender": "ada", "state": "in_prompt", "basis": "prompt", "call": call}
+    receipt = {**about, "participant": "coder", "in_context": "whole"}
+    assert feed.receive(envelope(kinds.CHAT_ACKNOWLEDGE, "eve", {"status": "read", "receipt": receipt})) is None
+    assert feed.receive(envelope(kinds.CHAT_ACKNOWLEDGE, "coder", {"status": "read", "receipt": receipt})) is chat
+    assert chat.marks == {"coder": "✓ read by coder in call 4"}
+    gone = {**receipt, "in_context": "summary"}
+    feed.receive(envelope(kinds.CHAT_ACKNOWLEDGE, "coder", {"status": "summary", "receipt": gone}))
+    assert chat.marks == {"coder": "✓ read by coder in call 4, now in its summary"}

@@ -47,6 +47,16 @@ def test_only_json_with_a_kind_is_an_envelope(talk: TerminalChat) -> None:
         assert talk.parse_line(text) == [TypedEnvelope("chat", {"text": text})]
 
 
+def test_an_urgent_text_is_marked_and_asks_for_receipts_in_the_application() -> None:
+    talk = TerminalChat("ada", ("coder",), asks_receipts=True)
+    (sent,) = talk.parse_line("/urgent Stop: door 4 is open.", ("coder",))
+    assert isinstance(sent, TypedEnvelope)
+    assert sent.payload == {"text": "Stop: door 4 is open.", "receipts": True, "urgent": True}
+    assert sent.to == ("coder",)
+    with pytest.raises(InvalidLine, match="a text is missing"):
+        talk.parse_line("/urgent  ")
+
+
 def test_help_and_verbose_send_nothing(talk: TerminalChat) -> None:
     assert talk.parse_line("/help") == [HELP]
     assert talk.receive(received("reasoning/thought", {"message": "hm"})) is None
