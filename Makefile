@@ -15,7 +15,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 # The tests start hundreds of processes; without their bytecode each would compile its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-local quick test test-agents test-meter test-frameworks test-local test-long test-lowest test-llama test-reference dist check lint types coverage audit sbom vendor screens schema docs bench clean faults faults-several fuzz fuzz-night
+.PHONY: demo demo-local quick test test-agents test-meter test-frameworks test-local test-long test-lowest test-llama test-reference dist check lint types coverage audit sbom vendor screens schema docs bench clean faults faults-several faults-receipts fuzz fuzz-night
 
 demo: $(PACKAGE)
 	$(BIN)/mew demo
@@ -110,6 +110,11 @@ faults: $(STAMP)
 # Two gateways on three NATS servers, while any of them and the network between them fail.
 faults-several: $(STAMP)
 	$(BIN)/python -m tests.faults --several --seconds $(SECONDS) --seed $(SEED)
+
+# Read receipts compared with the prompts of the models, while everything fails; CHATS=200 for a look.
+CHATS ?= 1000
+faults-receipts: $(STAMP)
+	$(BIN)/python -m tests.faults --receipts --chats $(CHATS) --seed $(SEED)
 
 # Invalid and hostile input to all servers, while people use them; SECONDS and SEED as above.
 fuzz: $(STAMP)

@@ -220,6 +220,11 @@ class Inbox:
         return tuple(chat for chat in self._chats.values() if chat.state in states)
 
     @property
+    def unfinished(self) -> tuple[StoredChat, ...]:
+        """All chats that are kept, oldest first, without those that are being answered."""
+        return tuple(self._chats.values())
+
+    @property
     def unread(self) -> tuple[StoredChat, ...]:
         """The chats that will enter the context: overheard, queued, and those that are being answered."""
         return (*self.in_state("overheard"), *self.in_state(*QUEUED), *self.answering)

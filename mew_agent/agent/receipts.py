@@ -65,7 +65,7 @@ class AgentReceipts(ReceiptSource):
         """The number of prompts of an engine whose history is kept elsewhere."""
 
     async def load(self) -> None:
-        """Load who follows which message."""
+        """Load who follows which message. The senders of unfinished chats may have been told less than is known."""
         try:
             stored, self._prompts = await self._store.follows(), await self._store.prompts_read()
         except StoreUnusable as error:
@@ -73,6 +73,11 @@ class AgentReceipts(ReceiptSource):
             return
         for one in stored:
             self._follows.put(one)
+        for chat in self._inbox.unfinished:  # the earlier process may have ended before it stored who follows
+            envelope = chat.envelope
+            if _asks_for_receipts(envelope) and self._follows.get(_key_of(envelope), envelope.sender) is None:
+                await self.keep_told(_key_of(envelope), envelope.sender, "")
+        self._is_behind = bool(self._follows)
 
     async def receipt(self, key: MessageKey) -> ReadReceipt:
         """See `ReceiptSource`."""
@@ -127,9 +132,9 @@ class AgentReceipts(ReceiptSource):
 
     async def arrived(self, chat: Envelope) -> None:
         """Follow a chat for its sender, if it asks for receipts."""
-        if chat.body.get("receipts") is True:
-            await self.keep_told(MessageKey(chat.sender, chat.id), chat.sender, "")
-            self.changed(MessageKey(chat.sender, chat.id))
+        if _asks_for_receipts(chat):
+            await self.keep_told(_key_of(chat), chat.sender, "")
+            self.changed(_key_of(chat))
 
     def follow(self, event: PromptRead | HistoryChanged) -> None:
         """Tell followers what a conversation has read, or what left its history or returned."""
@@ -161,6 +166,14 @@ class AgentReceipts(ReceiptSource):
             await self._store.change_inbox(InboxChange(receipts=change))
         except StoreUnusable as error:
             logger.warning("receipts not stored: %s", error)
+
+
+def _asks_for_receipts(chat: Envelope) -> bool:
+    return chat.body.get("receipts") is True
+
+
+def _key_of(chat: Envelope) -> MessageKey:
+    return MessageKey(chat.sender, chat.id)
 
 
 def _present(record: MessageRecord, chat: StoredChat | None) -> MessageRecord:

@@ -285,13 +285,17 @@ class AgentRuntime(Hooks):
             await self._engine.aclose()
 
     async def joined(self) -> None:
-        """Send the status right after the welcome, and why if the connection was lost or the process was killed."""
+        """Send the status right after the welcome, and why if the connection was lost or the process was killed.
+
+        Tells followers of receipts what they could not be told before.
+        """
         me, welcome = self._me, self._me.session.client.arrived.message
         assert isinstance(welcome, Envelope)
         facts = _facts_in(welcome)
         self.headroom.mode = facts.would_fit
         word = self._engine.joined(facts)
         self.staggered.restart()
+        self.receipts.joined()
         if self.was_joined:
             me.mcp.fail_closed_proposals({one.id for one in proposals_in(welcome.body)})
             me.start_soon(me.control.announce, word or status_word("rejoined"))

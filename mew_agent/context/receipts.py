@@ -5,7 +5,7 @@ ended. Does not know history, summaries or time.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -105,8 +105,8 @@ class Follow:
         return None if self.told in FINAL_STATES else "read"
 
 
-Cause = Literal["read", "context"] | MessageKey
-"""What changed: a model read a prompt, the context was cut or restored, or one message."""
+Cause = Literal["read", "context", "join"] | MessageKey
+"""What changed: a model read a prompt, the context was cut or restored, one message, or the agent has joined again."""
 
 FINAL_STATES: Final = ("refused", "cancelled")
 """The states of a message that no prompt will hold."""
@@ -133,8 +133,10 @@ class Follows:
         if len(self._all) > self._limit:
             self._drop(next(iter(self._all)))
 
-    def due(self, causes: Iterable[Cause]) -> list[Follow]:
-        """Return the followers that one of these causes may concern, each once."""
+    def due(self, causes: Collection[Cause]) -> list[Follow]:
+        """Return the followers that one of these causes may concern, each once; `join` concerns all."""
+        if "join" in causes:
+            return list(self._all.values())
         places = dict.fromkeys(place for cause in causes for place in self._of.get(cause, ()))
         return [self._all[place] for place in places]
 

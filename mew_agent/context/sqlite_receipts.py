@@ -74,7 +74,8 @@ def change_receipts(db: sqlite3.Connection, change: ReceiptChange) -> None:
         )
     for follow in change.follows:
         db.execute(
-            "INSERT OR REPLACE INTO follows (sender, id, follower, told) VALUES (?, ?, ?, ?)",
+            "INSERT INTO follows (sender, id, follower, told) VALUES (?, ?, ?, ?)"
+            " ON CONFLICT (id, sender, follower) DO UPDATE SET told = excluded.told",
             (follow.key.sender, follow.key.id, follow.follower, follow.told),
         )
 

@@ -12,7 +12,8 @@ from mew_protocol.payloads.receipts import InContext, PromptCall, ReceiptEvent, 
 from mew_agent.compaction.traces import traces
 from mew_agent.context.archive import UNDO, ArchivedCompaction, ItemLife
 from mew_agent.context.history import Item, Summary
-from mew_agent.context.receipts import MessageEntry, MessageRecord
+from mew_agent.context.receipts import MessageEntry, MessageRecord, ReceiptChange
+from mew_agent.context.store import SessionChange
 from mew_agent.conversation.context_state import ContextState
 from mew_agent.conversation.model_calls import ModelCalls
 
@@ -40,6 +41,8 @@ class ContextReceipts:
 
     def __init__(self, state: ContextState, calls: ModelCalls) -> None:
         self._state, self._calls = state, calls
+        self._kept_call: str | None = None
+        """The running call whose reading is stored."""
 
     async def of(self, record: MessageRecord) -> Holding:
         """Return what the next prompt holds of a message, and the call that read it first."""
@@ -49,7 +52,7 @@ class ContextReceipts:
         call, reason = record.read_in, None
         item = next((one for one in reversed(self._state.history.items) if one.seq == entry.seq), None)
         if call is None:
-            call, reason = self._in_running_call(entry, item)
+            call, reason = await self._in_running_call(entry, item)
         life = await self._state.store.life_of(entry.seq)
         if life is None:
             return Holding("gone", call, reason="its text was deleted (store limits)")
@@ -64,12 +67,17 @@ class ContextReceipts:
         trace = _trace(life.item, self._state.history.summary)
         return Holding("recoverable" if trace is None else "summary", call, trace, last, reason, events)
 
-    def _in_running_call(self, entry: MessageEntry, item: Item | None) -> tuple[PromptCall | None, str | None]:
+    async def _in_running_call(self, entry: MessageEntry, item: Item | None) -> tuple[PromptCall | None, str | None]:
         """Return the running call if its model reads the message, and else why that is not known, if so."""
         running = self._calls.prompted
-        if running is not None and item is not None and item.seq <= running.last_seq:
-            return (running.call, None) if running.is_read else (None, SENDING)
-        return None, MAYBE_SENT if entry.is_doubtful else None
+        if running is None or item is None or item.seq > running.last_seq:
+            return None, MAYBE_SENT if entry.is_doubtful else None
+        if not running.is_read:
+            return None, SENDING
+        if running.call.id != self._kept_call:  # a process that is killed now must not name another call later
+            await self._state.save(SessionChange(receipts=ReceiptChange(prompted=running)))
+            self._kept_call = running.call.id
+        return running.call, None
 
 
 def _steps(life: ItemLife, present: Item | None) -> Iterator[ReceiptEvent]:

@@ -415,7 +415,11 @@ class Participant(PeerControls, Subscriptions, Hooks):
         await self.session.client.aclose()
 
     async def joined(self) -> None:
-        """Say that the size of a conversation kept elsewhere is not known, if an earlier process reported one."""
+        """Say that the size of a conversation kept elsewhere is not known, if an earlier process reported one.
+
+        Tells followers of receipts what they could not be told before.
+        """
+        self.control.receipts.joined()
         own = self.external_context
         is_ours = self._reports_context and self.control.conversation is own
         if is_ours and own.restart_after(self.peers.last_context(self.id)):

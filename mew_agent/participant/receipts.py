@@ -8,6 +8,7 @@ which messages its model has read, and the tracking of our own messages. Does no
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
+from uuid import UUID, uuid5
 
 import anyio
 from mew_protocol import kinds
@@ -31,6 +32,9 @@ MAX_TRACKED: Final = 1_000
 """How many of our own messages are tracked."""
 
 
+_NAMESPACE: Final = UUID("2b1d6f0e-8a3c-4d0f-9c55-7f0c3a6e9b41")
+
+
 class ReceiptSource:
     """Answers for the messages that a participant received, and tells followers of changes.
 
@@ -43,6 +47,8 @@ class ReceiptSource:
         self._follows = Follows()
         self._causes: set[Cause] = set()
         self._is_telling = False
+        self._is_behind = False
+        """Whether a follower may not know the newest change: it could not be sent, or an earlier process ended."""
         self._read: BoundedDict[str, PromptCall] = BoundedDict(MAX_REPORTED)
         self._forms: dict[InContext, int] = {}
         """The newest report that a change of the context covers, by the form that it left."""
@@ -107,6 +113,12 @@ class ReceiptSource:
                 self._is_telling = True
                 self._messenger.session.start_soon(self._tell)
 
+    def joined(self) -> None:
+        """Tell followers what they could not be told before. Returns at once."""
+        if self._is_behind:
+            self._is_behind = False
+            self.changed("join")
+
     async def keep_told(self, key: MessageKey, follower: str, told: str) -> None:
         """Remember what a follower was told."""
         self._follows.put(Follow(key, follower, told))
@@ -116,27 +128,40 @@ class ReceiptSource:
         try:
             while self._causes:
                 causes, self._causes = self._causes, set()
-                for due in self._follows.due(causes):
-                    if (follow := self._follows.get(due.key, due.follower)) is not None:
-                        await self._tell_one(follow)
+                async with anyio.create_task_group() as tasks:
+                    for due in self._follows.due(causes):
+                        tasks.start_soon(self._tell_one, due)
         finally:
             self._is_telling = False
 
     async def _tell_one(self, follow: Follow) -> None:
         key, follower, told = follow.key, follow.follower, follow.told
         receipt = await self.receipt(key)
-        if (now := _told(receipt)) == told:
+        now = _told(receipt)
+        if now == told or self._follows.get(key, follower) is None:
             return
+        # Its sender was told of a refusal with the refusal itself.
+        if receipt.state != "refused" or follower != key.sender:
+            answer = Acknowledge(status=_status(receipt, told), receipt=receipt.model_copy(update={"history": ()}))
+            about: dict[str, Any] = {"to": (follower,), "correlation_id": (key.id,)}
+            try:
+                await self._messenger.send(
+                    kinds.CHAT_ACKNOWLEDGE, answer, id=_change_id(receipt, key, follower), **about
+                )
+            except (GatewayError, NotPermitted) as error:
+                self._is_behind = True
+                self._messenger.session.log_failure(error, f"receipt for '{follower}' not sent")
+                return
         await self.keep_told(key, follower, now)
-        if receipt.state == "refused" and follower == key.sender:
-            return  # its sender was told with the refusal
-        answer = Acknowledge(status=_status(receipt, told), receipt=receipt.model_copy(update={"history": ()}))
-        try:
-            await self._messenger.send(
-                kinds.CHAT_ACKNOWLEDGE, answer, to=(follower,), correlation_id=(key.id,), confirm=False
-            )
-        except (GatewayError, NotPermitted) as error:
-            self._messenger.session.log_failure(error, f"receipt for '{follower}' not sent")
+
+
+def _change_id(receipt: ReadReceipt, key: MessageKey, follower: str) -> str:
+    """Return the id of an envelope that tells this change: a process that was killed before it noted that it had told
+    it tells it again, and the gateway drops the repetition.
+    """
+    steps = (f"{one.what} {one.call} {one.compaction}" for one in receipt.history)
+    parts = (receipt.participant, follower, key.sender, key.id, _told(receipt), *steps)
+    return str(uuid5(_NAMESPACE, "\n".join(parts)))
 
 
 def _told(receipt: ReadReceipt) -> str:

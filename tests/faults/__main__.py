@@ -11,6 +11,7 @@ import anyio
 from tests.faults.fuzz import run_fuzz
 from tests.faults.fuzz_backplane import fuzz_backplane
 from tests.faults.harness import FaultPlan, PromiseBroken, run_faults
+from tests.faults.receipts import ReceiptPlan, run_receipts
 from tests.faults.several import SeveralPlan, run_several
 from tests.faults.soak import run_soak
 
@@ -33,6 +34,8 @@ def main() -> int:
     parser.add_argument("--backplane", action="store_true", help="write malformed messages of NATS instead (60 s)")
     parser.add_argument("--soak", action="store_true", help="measure memory at a low rate instead (default: 900 s)")
     parser.add_argument("--several", action="store_true", help="two gateways on three NATS servers (default: 60 s)")
+    parser.add_argument("--receipts", action="store_true", help="compare read receipts with the prompts of the models")
+    parser.add_argument("--chats", type=int, default=1_000, help="with --receipts (default: 1,000)")
     chosen = parser.parse_args()
     logging.getLogger("mew_agent").setLevel(logging.ERROR)
     if chosen.fuzz:
@@ -41,6 +44,8 @@ def main() -> int:
         return backplane(chosen.seed, chosen.seconds or 60.0)
     if chosen.soak:
         return soak(chosen.seconds or 900.0)
+    if chosen.receipts:
+        return receipts(ReceiptPlan(chosen.seed, chosen.chats, chosen.several))
     if chosen.several:
         return several(SeveralPlan(chosen.seed, chosen.seconds or 60.0))
     seconds = chosen.seconds if chosen.seconds or chosen.cuts or chosen.kills or chosen.agent_kills else 30.0
@@ -62,6 +67,17 @@ def main() -> int:
             print(broken, file=sys.stderr)
             return 1
     print(report)
+    return 0
+
+
+def receipts(plan: ReceiptPlan) -> int:
+    """Compare read receipts while everything breaks; the exit code says whether all were true."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            print(anyio.run(run_receipts, plan, Path(folder)))
+        except PromiseBroken as broken:
+            print(broken, file=sys.stderr)
+            return 1
     return 0
 
 

@@ -9,7 +9,7 @@ import json
 import urllib.request
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -375,9 +375,9 @@ class FaultRun:
         for name in (*plan.names(), *plan.agent_names(), *plan.process_names(), *plan.http_names()):
             self._links[name] = await stack.enter_async_context(faulty_link(self.gateway.port))
         for name in plan.agent_names():
-            self.agents[name] = AgentProcess(name, folder, self._links[name], SPACE_ID, model.base_url)
+            self.agents[name] = AgentProcess(name, folder, self._links[name].url, SPACE_ID, model.base_url)
         for name in plan.process_names():
-            self.processes[name] = MemberProcess(name, folder, self._links[name], SPACE_ID)
+            self.processes[name] = MemberProcess(name, folder, self._links[name].url, SPACE_ID)
         for name in plan.names():
             self.members.append(await stack.enter_async_context(FaultMember(name, self._links[name], self)))
         for program in self._programs:
@@ -616,8 +616,15 @@ class FaultRun:
 
 async def run_faults(plan: FaultPlan, folder: Path) -> FaultReport:
     """Run a plan with its files in an empty folder. Raises `PromiseBroken`."""
-    try:
+    with only_error():
         return await FaultRun(plan, folder).run()
+
+
+@contextmanager
+def only_error() -> Iterator[None]:
+    """Raise `PromiseBroken` itself, and not in groups of task groups, unless other errors came with it."""
+    try:
+        yield
     except BaseExceptionGroup as group:
         broken, others = group.split(PromiseBroken)
         if broken is None or others is not None:

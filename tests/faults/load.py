@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import anyio
 import httpx2
@@ -23,10 +24,10 @@ MAX_TURN_SECONDS = 20.0
 class JoinedProcess(ProgramProcess):
     """An agent or a member in a process of its own, over a link that can be broken."""
 
-    def __init__(self, name: str, folder: Path, program: str, link: FaultyLink, space: str, **more: str) -> None:
-        environment = {"MEW_GATEWAY": link.url, "MEW_SPACE": space, "MEW_PARTICIPANT_ID": name, "MEW_TOKEN": name}
+    def __init__(self, name: str, folder: Path, program: str, url: str, space: str, **more: str) -> None:
+        """`url` is the address of the gateway, or those of several with commas."""
+        environment = {"MEW_GATEWAY": url, "MEW_SPACE": space, "MEW_PARTICIPANT_ID": name, "MEW_TOKEN": name}
         super().__init__(name, folder, [sys.executable, str(PROGRAMS), program], {**environment, **more})
-        self.link = link
 
     def start(self) -> None:
         """Start the process, or start it again."""
@@ -36,21 +37,22 @@ class JoinedProcess(ProgramProcess):
 class AgentProcess(JoinedProcess):
     """An agent with a stored session."""
 
-    def __init__(self, name: str, folder: Path, link: FaultyLink, space: str, model_url: str) -> None:
+    def __init__(self, name: str, folder: Path, url: str, space: str, model_url: str, **settings: Any) -> None:
         config = {
             "store": str(folder / f"{name}.db"),
             "answer_broadcasts": "never",
             "max_turn_seconds": MAX_TURN_SECONDS,
+            **settings,
         }
         model = {"OPENAI_BASE_URL": model_url, "OPENAI_API_KEY": "key", "OPENAI_MODEL": "rehearsal"}
-        super().__init__(name, folder, "agent", link, space, MEW_AGENT_CONFIG=json.dumps(config), **model)
+        super().__init__(name, folder, "agent", url, space, MEW_AGENT_CONFIG=json.dumps(config), **model)
 
 
 class MemberProcess(JoinedProcess):
     """A member that sends numbered chats and logs the outcome of each."""
 
-    def __init__(self, name: str, folder: Path, link: FaultyLink, space: str) -> None:
-        super().__init__(name, folder, "member", link, space)
+    def __init__(self, name: str, folder: Path, url: str, space: str) -> None:
+        super().__init__(name, folder, "member", url, space)
 
     def start(self) -> None:
         """Start the process with the number after the last one that an earlier run began."""

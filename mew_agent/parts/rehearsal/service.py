@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeGuard
 from urllib.parse import urlsplit
@@ -18,6 +19,7 @@ import anyio
 import anyio.lowlevel
 from mew_listener.request_guard import ONLY_OWN, Allowed
 from mew_listener.server import ListenerOptions, break_connection, serving, while_connected
+from mew_protocol.envelope import wire_timestamp
 from mew_protocol.json_values import value_at
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
@@ -57,6 +59,7 @@ class RecordedRequest:
     body: Mapping[str, object]
     prompt_tokens: int
     is_summary: bool
+    received_at: str
     authorization: str | None = None
     status: int | None = None  # None until the reply starts
     completion_tokens: int | None = None
@@ -225,6 +228,7 @@ class RehearsalServer:
                 body=sent,
                 prompt_tokens=count_request(messages, tools),
                 is_summary=is_summary_request(messages),
+                received_at=wire_timestamp(datetime.now(UTC)),
                 authorization=request.headers.get("authorization") or request.headers.get("x-api-key"),
             )
             self._record(recorded)
@@ -246,6 +250,7 @@ class RehearsalServer:
             len(self.requests) > 1 and self._request_bytes > KEPT_REQUEST_BYTES
         ):
             self._request_bytes -= self.requests.pop(0).size_bytes
+        self.notify_change()
 
     def _answer(
         self,

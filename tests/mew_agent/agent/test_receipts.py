@@ -1,10 +1,16 @@
 """ReadReceipts say whether a model has read a message, and what its context still holds of it."""
 
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 from mew_protocol.payloads.receipts import ReadReceipt
 
+from mew_agent.context.receipts import MAX_FOLLOWS, Follow, MessageKey, ReceiptChange
+from mew_agent.context.sqlite_store import SqliteStore
+from mew_agent.context.store import InboxChange, StoreLimits
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.rehearsal import ScriptedReply, ScriptedToolCall
 from tests.support.agents import AgentDriver
@@ -16,6 +22,14 @@ StartAgent = Callable[..., Any]
 async def receipt_of(s: AgentDriver, message_id: str) -> ReadReceipt:
     (found,) = await s.ada.receipts("coder", message_id)
     return found
+
+
+def copied(path: Path) -> Path:
+    """Copy a session file as a process that is killed now leaves it."""
+    copy = path.with_suffix(".copy")
+    with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(copy)) as target:
+        source.backup(target)
+    return copy
 
 
 async def test_a_sender_learns_which_call_read_its_chat(start_agent: StartAgent) -> None:
@@ -80,3 +94,45 @@ async def test_a_result_of_a_tool_has_a_receipt(start_agent: StartAgent, joined:
         assert (found.state, found.in_context, found.sender) == ("in_prompt", "whole", "bob")
         assert found.call is not None
         assert found.call.number == 2
+
+
+async def test_a_call_that_a_receipt_named_is_named_after_a_kill(start_agent: StartAgent, tmp_path: Path) -> None:
+    path = tmp_path / "coder.sqlite"
+    async with start_agent(store=SqliteStore(path), chunk_delay_seconds=0.2) as s:
+        sent = await s.send_chat("The code of door 4 is K-47.")
+        first = (await sent.read())["coder"].call
+        copy = copied(path)  # the model has begun its reply
+    async with start_agent(store=SqliteStore(copy)) as s:
+        await s.recorder.first("coder", "chat", about=sent)
+        found = await receipt_of(s, sent.id)
+        assert found.call == first
+        after = await s.ada.chat("Who has the key?", to="coder")
+        assert (await after.read())["coder"].call.number > first.number + 1
+
+
+async def test_a_follower_is_told_although_the_agent_was_killed_before_it_noted_it(
+    start_agent: StartAgent, tmp_path: Path
+) -> None:
+    path = tmp_path / "coder.sqlite"
+    async with start_agent(store=SqliteStore(path), chunk_delay_seconds=0.2) as s:
+        sent = await s.ada.send("chat", {"text": "The code of door 4 is K-47.", "receipts": True}, to="coder")
+        await s.recorder.first("coder", "chat/acknowledge", about=sent, status="read")
+        copy = copied(path)
+    with closing(sqlite3.connect(copy)) as stored, stored:
+        stored.execute("DELETE FROM follows")
+    async with start_agent(store=SqliteStore(copy)) as s:
+        await s.recorder.first("coder", "chat/acknowledge", about=sent, status="answered")
+        told = [str(one.body["status"]) for one in s.recorder.sent_by("coder", "chat/acknowledge", about=sent)]
+        assert told[-1] == "answered"
+        assert len(told) == len(set(told))
+
+
+async def test_many_changes_of_one_message_push_out_no_other_follower(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "coder.sqlite")
+    old, new = (Follow(MessageKey("ada", name), "ada") for name in ("old", "new"))
+    await store.change_inbox(InboxChange(receipts=ReceiptChange(follows=(old, new))))
+    changes = [Follow(new.key, "ada", f"queued {number}") for number in range(MAX_FOLLOWS + 1)]
+    await store.change_inbox(InboxChange(receipts=ReceiptChange(follows=changes)))
+    await store.prune(StoreLimits())
+    assert [one.key for one in await store.follows()] == [old.key, new.key]
+    await store.aclose()

@@ -1,0 +1,101 @@
+"""The witness of receipts finds each kind of receipt that contradicts the prompts, and accepts those that are true."""
+
+from dataclasses import dataclass
+
+import pytest
+from mew_protocol.payloads.receipts import PromptCall, ReadReceipt
+
+from tests.faults.receipt_witness import SUMMARY, Change, Chat, Claim, ReceiptWitness
+
+TEXT = "The port of Q00001 is 8080. Part 1 of Q00001 is amber."
+CALL = PromptCall(number=1, id="c1", at="t10")
+
+
+@dataclass
+class Request:
+    """A request to a model whose reply is complete."""
+
+    received_at: str
+    status: int | None = 200
+    chunks_sent: int = 9
+    completion_tokens: int | None = 30
+    is_complete: bool = True
+
+
+def seen(*, follows: bool = False) -> ReceiptWitness:
+    """Prompts 0 to 4: without the chat, whole, whole, in the summary, without it."""
+    witness = ReceiptWitness(("a0",))
+    witness.add(Chat("m1", "s0", "a0", "Q00001", TEXT, follows, confirmed_at="t01"))
+    texts = (("Hello.",), (f"s0: {TEXT}",), (TEXT, "And?"), (f"{SUMMARY}\n- The port of Q00001 is 8080 [m1]",), ("?",))
+    for number, said in enumerate(texts):
+        witness.prompt("a0", Request(f"t{number}1"), said)
+    witness.agents["a0"].changes += [Change("t22", "t23", "compact"), Change("t32", "t33", "clear")]
+    witness.agents["a0"].answers["m1"] = ("answer", "t12")
+    return witness
+
+
+def judged(witness: ReceiptWitness, at: str, state: str, form: str, call: PromptCall | None = CALL) -> list[str]:
+    """Judge one receipt. Returns the first lines of what is wrong."""
+    answer = "answer" if state == "answered" else None
+    values = {"id": "m1", "participant": "a0", "sender": "s0", "state": state, "in_context": form, "basis": "prompt"}
+    receipt = ReadReceipt.model_validate({**values, "call": call, "answer": answer})
+    witness.claims.append(Claim("a0", receipt, at, at, "asked"))
+    witness.judge()
+    return [one.partition("\n")[0] for one in witness.wrong]
+
+
+@pytest.mark.parametrize(
+    ("at", "state", "form", "call"),
+    [
+        ("t05", "queued", "no", None),
+        ("t12", "in_prompt", "whole", CALL),
+        ("t15", "answered", "whole", CALL),
+        ("t24", "answered", "summary", CALL),
+        ("t34", "answered", "recoverable", CALL),
+        ("t105", "queued", "unknown", None),
+    ],
+)
+def test_the_witness_accepts_true_receipts(at: str, state: str, form: str, call: PromptCall | None) -> None:
+    assert judged(seen(), at, state, form, call) == []
+
+
+@pytest.mark.parametrize(
+    ("at", "state", "form", "call", "problem"),
+    [
+        ("t22", "queued", "no", None, "names no call, but prompt 1 was read"),
+        ("t22", "in_prompt", "whole", CALL, "says in_prompt, but it was answered"),
+        ("t25", "answered", "whole", CALL, "says whole, but prompts have it 2 whole, 3 summary"),
+        ("t21", "answered", "recoverable", CALL, "says recoverable, but prompts have it 2 whole, 3 summary"),
+        ("t34", "answered", "summary", CALL, "says summary, but prompts have it 3 summary, 4 out"),
+        ("t22", "answered", "whole", PromptCall(number=1, id="c0", at="t00"), "call 1 of t00 is not the first"),
+        ("t22", "answered", "whole", PromptCall(number=2, id="c2", at="t20"), "call 2 of t20 is not the first"),
+        ("t04", "unknown", "unknown", None, "the agent does not know it"),
+        ("t001", "in_prompt", "whole", CALL, "call 1 of t10 is not the first"),
+    ],
+)
+def test_the_witness_finds_false_receipts(
+    at: str, state: str, form: str, call: PromptCall | None, problem: str
+) -> None:
+    (found, *_) = judged(seen(), at, state, form, call)
+    assert problem in found
+
+
+def test_an_unknown_form_needs_a_cause() -> None:
+    witness = ReceiptWitness(("a0",))
+    witness.add(Chat("m1", "s0", "a0", "Q00001", TEXT, follows=False, confirmed_at="t01"))
+    for number in range(2):
+        witness.prompt("a0", Request(f"t{number}1"), ("Hello.",))
+    assert judged(witness, "t05", "queued", "unknown", None) == ["is unknown (None) without a cause"]
+
+
+def test_a_killed_agent_may_name_the_call_after_the_kill_but_never_two_calls() -> None:
+    witness = seen()
+    witness.agents["a0"].kills.append("t13")
+    second = PromptCall(number=2, id="c2", at="t20")
+    assert judged(witness, "t22", "answered", "whole", second) == []
+    assert judged(witness, "t23", "answered", "whole", CALL) == ["an earlier receipt named another call, c2"]
+
+
+def test_a_follower_must_be_told_what_those_who_ask_are_told() -> None:
+    (found,) = judged(seen(follows=True), "t34", "answered", "recoverable")
+    assert found == "its follower was told None at last"
