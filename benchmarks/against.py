@@ -5,9 +5,9 @@
 
 The other revision is checked out into a temporary folder and runs its own code of the benchmark, with the installed
 libraries of this environment. Both run once in each turn, and change their order from turn to turn, so that other load
-affects both. The table shows the median of each figure on both sides and the ratio of ours to the other one's. Cells
-are compared by their place: the benchmark must print the same table in both. With `--column` and `--limit`, the exit
-code is 1 if the ratio of that column exceeds the limit in any row.
+affects both. The table shows the medians of each figure on both sides, and of the ratio of ours to the other one's in
+each turn. Cells are compared by their place: the benchmark must print the same table in both. With `--column` and
+`--limit`, the exit code is 1 if the ratio of that column exceeds the limit in any row.
 """
 
 import argparse
@@ -50,15 +50,13 @@ def run_in(tree: Path, arguments: Sequence[str]) -> Cells:
     return [line.split() for line in found.stdout.splitlines()]
 
 
-def median_at(runs: Sequence[Cells], row: int, column: int) -> float | None:
-    """Return the median of one cell over all runs; None unless it is a number in each."""
+def figures_at(runs: Sequence[Cells], row: int, column: int) -> list[float]:
+    """Return what one cell was in each run; nothing unless it is a number in all of them."""
     try:
         words = [run[row][column] for run in runs]
     except IndexError:
-        return None
-    if not all(NUMBER.match(word) for word in words):
-        return None
-    return statistics.median(float(word.replace(",", "")) for word in words)
+        return []
+    return [float(word.replace(",", "")) for word in words] if all(NUMBER.match(word) for word in words) else []
 
 
 def main() -> int:
@@ -83,12 +81,13 @@ def main() -> int:
     for row, words in enumerate(ours[0]):
         shown = []
         for column, word in enumerate(words):
-            here, there = median_at(ours, row, column), median_at(others, row, column)
-            if here is None or there is None or not there or here == there:
+            here, there = figures_at(ours, row, column), figures_at(others, row, column)
+            if not here or not there or not all(there) or here == there:
                 shown.append(word)
                 continue
-            shown.append(f"{here:g}/{there:g}={here / there:.3f}")
-            is_over |= options.limit is not None and column == options.column and here / there > options.limit
+            ratio = statistics.median(one / other for one, other in zip(here, there, strict=True))
+            shown.append(f"{statistics.median(here):g}/{statistics.median(there):g}={ratio:.3f}")
+            is_over |= options.limit is not None and column == options.column and ratio > options.limit
         print(" ".join(shown))
     return int(is_over)
 
