@@ -251,12 +251,17 @@ class ConversationAnswer(Answering):
     async def _add(self, chat: StoredChat, *, is_first: bool) -> int:
         """Add a chat to the history. Returns the seq of its item."""
         envelope, state, whole = chat.envelope, self.conversation.state, None
-        text = prompt_text(chat, chat_text(envelope), is_first=is_first)
+        own = chat_text(envelope)
+        text = prompt_text(chat, own, is_first=is_first)
+        frame = text.removesuffix(own)
         if chat.form != "whole":
             text, whole = await as_referred_to(text, chat.form, state)
+            frame = ""
         if is_first:
-            text = self._prefix + text
-        item = await state.add_user_message(text, sender=envelope.sender, envelope_id=envelope.id, whole=whole)
+            text, frame = self._prefix + text, self._prefix + frame
+        item = await state.add_user_message(
+            text, sender=envelope.sender, envelope_id=envelope.id, whole=whole, frame_chars=len(frame)
+        )
         return item.seq
 
     async def _run_tools(self, reply: ModelReply) -> None:

@@ -46,7 +46,7 @@ def important_names(items: Sequence[Item], facts: Sequence[Fact]) -> list[str]:
     seen: dict[str, int] = {}
     for item in items:
         if item.role != "tool":
-            for name in language.identifiers(item.content):
+            for name in language.identifiers(item.own_text):
                 seen[name] = seen.get(name, 0) + 1
     binding = (fact.text for fact in facts if fact.kind in ("rule", "decision"))
     named = (name for text in binding for name in language.identifiers(text))
@@ -83,13 +83,13 @@ class _Facts:
             if item.role == "assistant":
                 self._work[item.turn] = f"{self._work.get(item.turn, '')}\n{item.text()}"
             if item.role != "tool":
-                self._discussed.update(language.identifiers(item.content))
+                self._discussed.update(language.identifiers(item.own_text))
 
     def read(self, item: Item, *, is_late: bool) -> None:
         """Add the sentences of one item. `is_late`: it belongs to the newest turns, so its open ends are still open."""
         if item.notice:
             return
-        for line in item.content.split("\n"):
+        for line in item.own_text.split("\n"):
             label = ""
             for sentence in language.sentences(line):
                 label = label_of(sentence) or label
@@ -160,7 +160,7 @@ class _Facts:
 
     def _add_first(self, kind: FactKind, item: Item, most: int) -> None:
         outdated = {old.text for old, _ in self._replaced}
-        for sentence in islice(language.sentences(item.content), most):
+        for sentence in islice(language.sentences(item.own_text), most):
             if sentence in outdated:
                 continue
             known = self._kept.get(sentence)

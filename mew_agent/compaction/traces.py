@@ -29,7 +29,7 @@ def traces(removed: Iterable[Item], summary: Summary | None) -> dict[int, Trace]
     mentioned = {*summary.cited_ids, *(fact.source for fact in summary.facts)}
     found: dict[int, Trace] = {}
     for item in removed:
-        if any(stated.holds(sentence) for sentence in language.sentences(item.content)):
+        if any(stated.holds(sentence) for sentence in language.sentences(item.own_text)):
             found[item.seq] = "quoted"
         elif item.id in mentioned or item.envelope_id in mentioned:
             found[item.seq] = "mentioned"

@@ -39,6 +39,12 @@ class Item:
     stubbed: bool = False
     notice: bool = False  # a prompt of the agent's own in the role of a user
     images: tuple[Image, ...] = ()  # of a tool result
+    frame_chars: int = 0  # of the content's beginning that the agent wrote, such as the heading of a section
+
+    @property
+    def own_text(self) -> str:
+        """The content without what the agent wrote before it: the words of its author."""
+        return self.content[self.frame_chars :]
 
     def text(self) -> str:
         """Return all text of the item that a model reads, for counting."""
@@ -57,6 +63,7 @@ class _ItemFields(TypedDict, total=False):
     thinking: bool
     notice: bool
     images: tuple[Image, ...]
+    frame_chars: int
 
 
 @dataclass(frozen=True, slots=True)

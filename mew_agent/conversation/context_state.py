@@ -173,15 +173,19 @@ class ContextState:
         envelope_id: str,
         inbox: InboxChange = UNCHANGED,
         whole: tuple[str, str] | None = None,
+        frame_chars: int = 0,
     ) -> Item:
         """Add the words of a participant, and store the change of the inbox with them.
 
-        `whole` is the id and the complete text if `text` only refers to it; the store keeps both.
+        `whole` is the id and the complete text if `text` only refers to it; the store keeps both. The first
+        `frame_chars` characters of `text` are the agent's own.
         """
         # Measured before it enters, so that the history never contains an item without its size.
         size = await self.sizes.measure(text)
         item_id = envelope_id if whole is None else whole[0]
-        item = self.history.append("user", text, id=item_id, at=timestamp(), name=sender, envelope_id=envelope_id)
+        item = self.history.append(
+            "user", text, id=item_id, at=timestamp(), name=sender, envelope_id=envelope_id, frame_chars=frame_chars
+        )
         sources = (MessageKey(sender, envelope_id),)
         return await self._enter(item, size, inbox, None if whole is None else whole[1], sources)
 
@@ -289,7 +293,7 @@ class ContextState:
         `sources` are the messages that it came in.
         """
         self.tracker.item_added(item, size.counted_tokens, size.units)
-        original = item if whole is None else replace(item, content=whole)
+        original = item if whole is None else replace(item, content=whole, frame_chars=0)
         replaced = () if whole is None else (item,)
         receipts = ReceiptChange(seqs=[(item.seq, one) for one in sources]) if sources else NO_RECEIPTS
         await self.save(SessionChange(added=(original,), replaced=replaced, inbox=inbox, receipts=receipts))

@@ -31,7 +31,6 @@ MAX_REPORTED: Final = 10_000
 MAX_TRACKED: Final = 1_000
 """How many of our own messages are tracked."""
 
-
 _NAMESPACE: Final = UUID("2b1d6f0e-8a3c-4d0f-9c55-7f0c3a6e9b41")
 
 

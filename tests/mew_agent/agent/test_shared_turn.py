@@ -260,6 +260,8 @@ async def test_waiting_chats_are_answered_together_each_for_its_sender(start_age
         assert [answer.correlation_ids for answer in answers] == [(chat.id,) for chat in chats]
         assert [answer.addressees for answer in answers] == [(chat.sender,) for chat in chats]
         assert len(s.main_requests) == 4  # two for the first question, one for three chats, one for the last
+        own = {item.envelope_id: item.own_text for item in s.agent.conversation.history.items}
+        assert [own[chat.id] for chat in chats] == [chat.body["text"] for chat in chats]
         for chat, answer in zip(chats[:3], answers, strict=False):
             assert answer.body["text"].startswith(f'Noted: "{str(chat.body["text"])[:-1]}')
             (receipt,) = await s.ada.receipts("coder", chat.id, sender=chat.sender)

@@ -1,5 +1,6 @@
 """How much of each removed message a summary still holds."""
 
+from dataclasses import replace
 from time import perf_counter
 
 import pytest
@@ -40,6 +41,15 @@ def test_a_trace_is_quoted_mentioned_or_absent(content: str, summary: str, trace
 def test_a_fact_in_other_words_mentions_its_message() -> None:
     known = Fact("fact", "The port is 8080.", "env-0", "ada")
     assert traces([item(known.text)], Summary("- It listens on 8080.", facts=(known,))) == {0: "mentioned"}
+
+
+def test_what_an_agent_wrote_before_a_message_leaves_no_trace_of_it() -> None:
+    frame = "[Answer every message in a section of its own.]\n### ABCD-1\n"
+    framed = replace(item(f"{frame}The port is 8080."), frame_chars=len(frame))
+    assert framed.own_text == "The port is 8080."
+    assert traces([framed], Summary("- Answer every message in a section of its own.")) == {0: "absent"}
+    assert traces([framed], Summary("- ada: The port is 8080.")) == {0: "quoted"}
+    assert [fact.text for fact in extract([framed]).facts] == ["The port is 8080."]
 
 
 def test_nothing_has_a_trace_without_a_summary() -> None:
