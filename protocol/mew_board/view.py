@@ -323,15 +323,16 @@ def views_of(
     *,
     now: datetime,
     agents: Collection[str] = (),
+    people: Collection[str] = (),
     ended: Mapping[str, str] | None = None,
     items: Iterable[AttentionItem] = (),
 ) -> Iterable[ParticipantView]:
-    """Yield the view of each participant. `agents` have a context even before they report it."""
+    """Yield the view of each participant. `agents` have a context even before they report it; `people` are persons."""
     ended, needs = ended or {}, items_of(items)
     for entry in board.participants:
-        yield ParticipantView(
-            entry, now, ended.get(entry.id), expects_context=entry.id in agents, items=needs.get(entry.id, ())
-        )
+        expects, is_person = entry.id in agents, entry.id in people
+        own = needs.get(entry.id, ())
+        yield ParticipantView(entry, now, ended.get(entry.id), expects, own, is_person)
 
 
 def items_of(items: Iterable[AttentionItem]) -> dict[str, tuple[AttentionItem, ...]]:

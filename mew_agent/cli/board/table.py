@@ -75,6 +75,7 @@ def board_lines(
     style: TerminalStyle,
     launched: Sequence[str] = (),
     agents: Collection[str] = (),
+    people: Collection[str] = (),
     ended: Mapping[str, str] | None = None,
     detail: bool = False,
     items: Iterable[AttentionItem] = (),
@@ -91,7 +92,7 @@ def board_lines(
     ended = ended or {}
     rows = [
         row
-        for row in views_of(board, now=now, agents=agents, ended=ended, items=items)
+        for row in views_of(board, now=now, agents=agents, people=people, ended=ended, items=items)
         if row.status is not None or row.entry.id in launched or row.ended is not None
     ]
     if len(rows) > MANY:

@@ -14,6 +14,7 @@ from mew_protocol.attention import Attention, AttentionItem
 from mew_protocol.payloads.participant import Board, BoardEntry
 
 from mew_agent.cli.app import terminal
+from mew_agent.cli.app.locate import people_of
 from mew_agent.cli.app.options import ConnectionOptions, JsonOption, option, with_option_groups
 from mew_agent.cli.board.figures import compaction_line, sample_line
 from mew_agent.cli.board.live_board import apply_event
@@ -194,7 +195,7 @@ def _lines(
     agents: frozenset[str],
     by: Grouping | None = None,
 ) -> list[str]:
-    run = api.run()
+    run, config = api.run(), configuration_at(api.run_path)
     launched = tuple(run.pids.participants) if run else ()
     style, now = terminal.style_of(sys.stdout), terminal.now()
     items = _with_faults(board, reported, api)
@@ -204,6 +205,7 @@ def _lines(
         style=style,
         launched=launched,
         agents=agents,
+        people=people_of(config) if config is not None and by is not None else (),
         ended=run.ended() if run else None,
         items=items,
         by=by,

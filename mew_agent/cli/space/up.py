@@ -28,6 +28,7 @@ from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.locate import OWN_COMMAND, default_hint, relative_to
 from mew_agent.cli.app.options import ConnectionOptions, option, with_option_groups
+from mew_agent.cli.app.quiet import QUIET
 from mew_agent.cli.app.signals import interrupt_on_termination
 from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.cli.space.agent_type import AGENT_KEY
@@ -332,6 +333,8 @@ def _next_steps(plan: LaunchPlan, *, is_background: bool) -> list[str]:
     lines = [f"dashboard{f' of {name}' if len(pages) > 1 else ''}: {url}" for name, url in pages]
     if len(people) > 1:
         lines.append(f"{len(people)} people here: add --participant ID to commands, or {default_hint(people[0])}")
+    if QUIET.is_on:
+        return lines
     place = "" if Path.cwd().is_relative_to(plan.launch.folder.resolve()) else f" --space-dir {plan.launch.folder}"
     who = f" --participant {people[0]}" if plan.person is None and people else ""
     agents = [name for name, one in plan.launch.config.participants.items() if one.type_key == AGENT_KEY]

@@ -86,6 +86,7 @@ class SpaceApp(App[None]):
         (0, "-narrow"),
         (64, "-normal"),
         (120, "-wide"),
+        (160, "-widest"),
     ]
     CSS = """
     #heading { height: 1; background: $panel; padding: 0 1; }
@@ -111,6 +112,9 @@ class SpaceApp(App[None]):
     .-narrow #details-pane { border: none; }
     .-wide #details-pane, .-wide .show-details #details-pane { display: block; width: 42; }
     .-wide .show-details #talk { display: block; }
+    .-widest #details-pane, .-widest .show-details #details-pane { display: block; width: 60; }
+    .-widest .show-details #talk { display: block; }
+    .-widest #board-pane { width: 50; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("f1", "keys", "Keys"),
@@ -228,7 +232,7 @@ class SpaceApp(App[None]):
         queue = self.query_one(AttentionList)
         queue.show([(one.id, content_of([attention_line(one, now, self.size.width - 2)])) for one in items])
         queue.display = bool(items)
-        listed = views(board, items, now=now)
+        listed = views(board, items, view.people, now=now)
         self._draw_glance(listed)
         found = matching(listed, self._filter)
         levels = {one.participant: one.level for one in reversed(single_items(items)) if one.participant is not None}

@@ -22,12 +22,13 @@ from mew_spaces.launch.run_file import read_run_file
 from pydantic import ValidationError
 
 from mew_agent.cli.app import terminal
+from mew_agent.cli.app.locate import people_of
 from mew_agent.cli.board import receipt_words
 from mew_agent.cli.board.live_board import apply_event, entry_of
 from mew_agent.cli.chat.line_chat import enter_line
 from mew_agent.cli.chat.terminal_chat import TerminalChat, status_in
 from mew_agent.cli.remote.http_api import GatewayApi
-from mew_agent.cli.remote.session import Identity
+from mew_agent.cli.remote.session import Identity, configuration_at
 from mew_agent.errors import MewAgentError
 from mew_agent.participant.gaps import HistoryGap
 from mew_agent.participant.participant import Participant
@@ -77,6 +78,8 @@ class JoinedSpace:
         self.figures: Mapping[str, ParticipantFigures] = {}
         self.prefixes: dict[str, tuple[PrefixPart, ...]] = {}
         """The prefix of each agent that was asked for it, part by part."""
+        config = configuration_at(who.run_path)
+        self.people = frozenset({who.participant, *(people_of(config) if config is not None else ())})
         self.faults: Mapping[str, str] = {}
         """What is wrong with programs of a space that runs on this machine."""
         self.ended: Mapping[str, str] = {}

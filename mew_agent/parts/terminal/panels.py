@@ -4,9 +4,10 @@ Owns layout only; the wording is `board.words`. Styles are words that the applic
 as arguments.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from textwrap import wrap
 from typing import Final
 
 from mew_board import words
@@ -35,6 +36,7 @@ COMPACT_ABOVE: Final = 12
 """With more participants, each takes one line."""
 
 _NAME_CELLS: Final = 14
+_FACT_CELLS: Final = 16
 _BLOCKS: Final = "▁▂▃▄▅▆▇█"
 _ASCII_BLOCKS: Final = "_.-=+*#@"
 
@@ -47,7 +49,9 @@ def attention_line(item: AttentionItem, now: datetime, width: int) -> Line:
     return ((_MARKS[item.level] + reason, LEVEL_STYLES[item.level]), (tail, "dim"))
 
 
-def views(board: Board, attention: Sequence[AttentionItem], *, now: datetime) -> list[ParticipantView]:
+def views(
+    board: Board, attention: Sequence[AttentionItem], people: Collection[str] = (), *, now: datetime
+) -> list[ParticipantView]:
     """Return the participants to list: those that need a person first, then the fullest, last those without."""
 
     def key(view: ParticipantView) -> tuple[int, bool, float, str]:
@@ -55,7 +59,7 @@ def views(board: Board, attention: Sequence[AttentionItem], *, now: datetime) ->
         # A notice does not move a row: it is about what happens by itself.
         return -view.trouble if view.trouble > 1 else 0, not view.has_context, -share, view.entry.id
 
-    return sorted(views_of(board, now=now, items=attention), key=key)
+    return sorted(views_of(board, now=now, people=people, items=attention), key=key)
 
 
 def matching(shown: Sequence[ParticipantView], wanted: str) -> list[ParticipantView]:
@@ -163,7 +167,9 @@ def _heading(view: ParticipantView, width: int, style: TerminalStyle) -> Iterato
 
 def _facts(view: ParticipantView, width: int) -> Iterator[Line]:
     for name, value in view.facts:
-        yield ((f"{name:<16}", "dim"), (words.clip(value, max(4, width - 16)), ""))
+        first, *more = wrap(value, max(4, width - _FACT_CELLS)) or [""]
+        yield ((f"{name:<{_FACT_CELLS}}", "dim"), (first, ""))
+        yield from (((" " * _FACT_CELLS + line, ""),) for line in more)
 
 
 def whole(texts: Sequence[str], width: int) -> Iterator[str]:

@@ -176,7 +176,11 @@ async def test_screens_are_as_stored(
 class TeamSpace(StoredSpace):
     """A space with agents of two models."""
 
-    entries = tuple(entry(f"agent-{at}", 12_800 * at, model=f"model-{at % 2}") for at in range(6))
+    entries = (
+        *(entry(f"agent-{at}", 12_800 * at, model=f"model-{at % 2}") for at in range(6)),
+        {"id": "ada", "connected": True},
+        {"id": "files", "connected": True},
+    )
 
 
 async def test_g_groups_the_participants() -> None:
@@ -186,6 +190,8 @@ async def test_g_groups_the_participants() -> None:
         await screen.shows("6 agents · 192,000 of 768,000 tokens in use")
         await pilot.press("f2", "g")
         await screen.shows("agents (6, 25% full)")
+        await screen.shows("people (1)")
+        await screen.shows("tools (1)")
         await pilot.press("g")
         await screen.shows("model-1 (3, 30% full)")
         assert app.query_one(BoardList).chosen == "agent-5"
