@@ -6,7 +6,6 @@ Owns paging and the translation of errors. How long the gateway keeps them is it
 import json
 from collections import deque
 from collections.abc import Collection
-from fnmatch import fnmatchcase
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -14,6 +13,7 @@ import httpx2
 from mew_protocol.envelope import Envelope
 from mew_protocol.errors import UNAUTHORIZED
 from mew_protocol.json_values import value_at
+from mew_protocol.patterns import Steps, compile_text
 
 from mew_agent.errors import GatewayError, NotConnected, Unauthorized
 from mew_agent.gateway_address import addresses, cause_of, http_url, tls_failure, trust
@@ -32,6 +32,7 @@ async def stored_messages(who: Credentials, patterns: Collection[str], peer: str
     Raises `NotConnected`, `CertificateRejected`, `Unauthorized` and `GatewayError`.
     """
     newest: deque[Envelope] = deque(maxlen=last)
+    tests = [compile_text(one, in_kind=True) for one in patterns]
     base = http_url(addresses(who.gateway)[0])
     verify = trust(who.ca_file) if base.startswith("https:") else False
     headers = {"Accept": "application/json", "Authorization": f"Bearer {who.token}"}
@@ -41,7 +42,7 @@ async def stored_messages(who: Credentials, patterns: Collection[str], peer: str
         while True:
             page = await _page(client, path, who, {"space": who.space, "limit": str(PAGE_MESSAGES), **since})
             for body in page["messages"]:
-                if any(fnmatchcase(str(body.get("kind")), one) for one in patterns):
+                if any(test(str(body.get("kind")), Steps()) for test in tests):
                     envelope = Envelope.model_validate(body)
                     if peer is None or peer in (envelope.sender, *envelope.addressees):
                         newest.append(envelope)

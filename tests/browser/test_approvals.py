@@ -172,3 +172,16 @@ async def test_an_edit_is_a_diff_by_line(open_dashboard: OpenDashboard, join: Jo
         assert "".join(removed).split("\n")[:4] == ["- line 3", "- line 200", "- line 201", "- line 440"]
         await expect(shown.locator(".diff-line[data-mark='@']")).to_have_count(3)
         await expect(approve(shown)).to_be_enabled()
+
+
+async def test_a_decided_edit_is_a_diff_after_a_reload(open_dashboard: OpenDashboard, join: Join) -> None:
+    page = await open_dashboard()
+    async with join("coder") as coder:
+        texts = {"old_string": "one\ntwo", "new_string": "one\nthree"}
+        await coder.send_envelope(kinds.MCP_PROPOSAL, call("edit", path="a.py", **texts), to=["writer"])
+        await page.locator("#messages").get_by_role("button", name="Reject").click()
+        await coder.received(kinds.MCP_REJECT)
+        await page.reload()
+        await page.locator("#messages summary").last.click()
+        await expect(page.locator("#messages .diff-title")).to_have_text("+1 −1")
+        await expect(page.locator("#messages .diff-line[data-mark='+']")).to_have_text("+ three\n")

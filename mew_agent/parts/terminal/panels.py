@@ -7,7 +7,6 @@ as arguments.
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from textwrap import wrap
 from typing import Final
 
 from mew_board import words
@@ -167,9 +166,21 @@ def _heading(view: ParticipantView, width: int, style: TerminalStyle) -> Iterato
 
 def _facts(view: ParticipantView, width: int) -> Iterator[Line]:
     for name, value in view.facts:
-        first, *more = wrap(value, max(4, width - _FACT_CELLS)) or [""]
+        first, *more = _wrapped(value, max(4, width - _FACT_CELLS))
         yield ((f"{name:<{_FACT_CELLS}}", "dim"), (first, ""))
         yield from (((" " * _FACT_CELLS + line, ""),) for line in more)
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """Break a text between words; a word that is longer than a line is cut."""
+    lines = [""]
+    for word in text.split():
+        longer = f"{lines[-1]} {word}" if lines[-1] else words.clip(word, width)
+        if words.cells(longer) > width:
+            lines.append(words.clip(word, width))
+        else:
+            lines[-1] = longer
+    return lines
 
 
 def whole(texts: Sequence[str], width: int) -> Iterator[str]:

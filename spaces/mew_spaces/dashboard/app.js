@@ -108,7 +108,7 @@ class SpaceView {
       onSelect: (id) => this._choose(id),
       opened: this._opened,
       onOpen: () => this._queue.redraw(),
-      changesOf: ({ from, id }) => this._changes.get(`approval:${from}:${id}`),
+      changesOf: (entry) => this._changesOf(entry),
     });
     this._earlier = new EarlierMessages(byId("messages"), {
       read: (query) => this._requests.read(`participants/${encodeURIComponent(me)}/messages`, { space: this._session.space, ...query }),
@@ -235,6 +235,29 @@ class SpaceView {
       this._showSoon();
     } catch {
       // The feed reports a lost connection; after it, they are read again.
+    }
+  }
+
+  /** What a proposed call would change; of one that was decided before the page opened, the gateway is asked once. */
+  _changesOf({ from, id, payload, state }) {
+    const key = `approval:${from}:${id}`;
+    const args = payload?.params?.arguments;
+    if (!this._changes.has(key) && state !== "open" && args && Object.keys(args).length > 1) {
+      this._changes.set(key, undefined);
+      void this._askForChanges(key, id, args);
+    }
+    return this._changes.get(key);
+  }
+
+  async _askForChanges(key, id, args) {
+    try {
+      const { changes } = await this._requests.post(`spaces/${encodeURIComponent(this._session.space)}/changes`, { arguments: args });
+      if (!Object.keys(changes).length) return;
+      this._changes.set(key, changes);
+      this._view.redrawProposals(id);
+      this._showSoon();
+    } catch {
+      // The arguments are shown as they are.
     }
   }
 

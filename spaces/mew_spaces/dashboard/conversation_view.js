@@ -120,9 +120,10 @@ export class ConversationView {
     return ids.filter((id) => !this._nodes.get(id)?.hidden).length;
   }
 
-  /** Draw open proposals again: what the user may decide has changed. */
-  redrawProposals() {
-    for (const [id, entry] of this._conversation.entries) if (entry.type === "proposal" && entry.state === "open" && this._nodes.has(id)) this._late.add(id);
+  /** Draw open proposals again, because what the user may decide has changed, and the one with the id `decided`. */
+  redrawProposals(decided = undefined) {
+    const isStale = (entry) => entry.type === "proposal" && (entry.state === "open" || entry.id === decided);
+    for (const [id, entry] of this._conversation.entries) if (isStale(entry) && this._nodes.has(id)) this._late.add(id);
   }
 
   toEnd() {

@@ -104,7 +104,11 @@ export class Queue {
     byId("queue").dataset.level = this._items[0]?.level ?? "";
     const input = list.querySelector("input");
     if (input && typed !== undefined) input.value = typed;
-    if (focused) [...list.querySelectorAll("button, input")].find((node) => node.dataset.key === focused)?.focus();
+    if (focused === undefined) return;
+    const buttons = [...list.querySelectorAll("button:enabled, input")];
+    // Where a decision is made with the keyboard, the next one is near: the focus does not go back to the top of the page.
+    const next = buttons.find((node) => node.dataset.key === focused) ?? buttons[0] ?? byId("composer-text");
+    next.focus();
   }
 
   _item(item, isInner = false) {

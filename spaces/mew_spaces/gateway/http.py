@@ -19,6 +19,7 @@ from mew_board.shown import ShownBoard
 from mew_listener.http import STREAMING, authenticate
 from mew_protocol import errors, kinds
 from mew_protocol.attention import Attention
+from mew_protocol.changes import changes_in
 from mew_protocol.codec import decode_envelope
 from mew_protocol.envelope import PROTOCOL, Draft
 from mew_protocol.errors import DecodeError
@@ -351,6 +352,15 @@ class HttpApi:
     async def _proposals(self, call: Call) -> BaseModel:
         """List the proposals that need a decision, and who may make each request."""
         return call.space.space.proposals(now=call.space.now())
+
+    @serves("POST", "/spaces/{space}/changes", bodies.CallChanges, body=bodies.CallArguments)
+    async def _changes(self, call: Call) -> BaseModel:
+        """Compute what a call with these arguments would change in a text, for a proposal that is decided already."""
+        try:
+            given = bodies.CallArguments.model_validate_json(await _read_body(call))
+        except ValidationError as problem:
+            raise ApiError(400, errors.INVALID_REQUEST, first_problem(problem)) from None
+        return bodies.CallChanges(changes=await to_thread.run_sync(changes_in, given.arguments))
 
     @serves("GET", "/spaces/{space}/programs", bodies.ProgramList)
     async def _list_programs(self, call: Call) -> BaseModel:

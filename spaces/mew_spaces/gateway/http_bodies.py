@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from mew_protocol import errors
+from mew_protocol.changes import TextChange
 from mew_protocol.envelope import Draft, Envelope
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
@@ -106,6 +107,18 @@ class ProgramAnswer(BaseModel):
     participant: str
     done: bool
     text: str
+
+
+class CallArguments(BaseModel):
+    """The arguments of a proposed call."""
+
+    arguments: dict[str, Any]
+
+
+class CallChanges(BaseModel):
+    """The changes of texts in the arguments of a call, by their place, as items of `attention` have them."""
+
+    changes: dict[str, TextChange]
 
 
 class ErrorAnswer(BaseModel):
