@@ -356,13 +356,20 @@ def approval(wait: Waiting) -> str:
     return f"{visible(wait.what)}{text and ' '}{shortened(text, _ARGUMENT_CHARS, ALL_SHOWN)}"
 
 
-def unread(report: ContextReport | None, now: datetime | None) -> str:
-    """Return how many messages no prompt has held, and since when: `3, 9 min ago`. Empty without any."""
-    queued = report.queued if report is not None else None
-    if queued is None or not queued.messages:
+def unread(entry: BoardEntry, report: ContextReport | None, now: datetime | None) -> str:
+    """Return how many messages no prompt has held, and since when: `3, 9 min ago`. Empty without any.
+
+    Those that wait at the gateway count too; `3+` if there may be more of these than it knows.
+    """
+    queued, stored = report.queued if report is not None else None, entry.waiting_at_gateway
+    count = (queued.messages if queued is not None else 0) + (stored.messages if stored is not None else 0)
+    if not count:
         return ""
-    age = ago(queued.oldest_at, now)
-    return f"{queued.messages}, {age}" if age else str(queued.messages)
+    shown = str(count) if stored is None or stored.is_complete else f"{count}+"
+    is_queued = queued is not None and queued.messages > 0
+    since = queued.oldest_at if queued is not None and is_queued else stored.oldest_at if stored is not None else None
+    age = ago(since, now)
+    return f"{shown}, {age}" if age else shown
 
 
 def _report_remarks(entry: BoardEntry, report: ContextReport, now: datetime | None) -> Iterator[str]:

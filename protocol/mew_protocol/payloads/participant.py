@@ -163,6 +163,17 @@ def is_whole_status(status: Draft) -> bool:
     return ("tokens" in body or not tokens_known) and ("max_tokens" in body or "max_tokens_basis" not in context)
 
 
+class StoredMessages(Payload):
+    """The chats that were sent to a participant by name while it is not joined, and since when the oldest waits.
+
+    `is_complete` is false if the gateway has started since the participant left: there may be earlier ones.
+    """
+
+    messages: int = Field(ge=1)
+    oldest_at: str
+    is_complete: bool
+
+
 class BoardEntry(Payload):
     """The last whole status of one participant, and its age.
 
@@ -170,6 +181,7 @@ class BoardEntry(Payload):
     `outdated` says why that size may not be true any more; absent if it is of the last turn.
     `seconds_to_compaction` is projected: how long until the context reaches where the agent compacts, or its window if
     it never does, if it grows as it did within the last hour. Absent if it does not grow, is old, or is not known.
+    `stored` counts what waits at the gateway for a participant that is not joined.
     """
 
     id: str
@@ -181,6 +193,12 @@ class BoardEntry(Payload):
     figure_at: str | None = None
     outdated: Outdated | None = None
     seconds_to_compaction: int | None = None
+    stored: StoredMessages | None = None
+
+    @property
+    def waiting_at_gateway(self) -> StoredMessages | None:
+        """What waits at the gateway; None once the participant has joined and counts it itself."""
+        return None if self.connected else self.stored
 
 
 class Board(Payload):

@@ -15,7 +15,7 @@ from mew_protocol.envelope import Envelope, wire_timestamp
 from mew_protocol.ids import GATEWAY
 from mew_protocol.json_values import value_at
 from mew_protocol.payloads.base import read_payload
-from mew_protocol.payloads.participant import BoardEntry, Status, check_new_status, is_whole_status
+from mew_protocol.payloads.participant import BoardEntry, Status, StoredMessages, check_new_status, is_whole_status
 
 from mew_spaces.core.state import Change, ReportedStatus, SpaceState
 
@@ -140,6 +140,14 @@ class StatusRequests:
         return found
 
 
+class StoredChats(NamedTuple):
+    """The chats for one participant since it left. `has_left`: it left while this space ran, so none is missing."""
+
+    messages: int = 0
+    oldest_at: datetime | None = None
+    has_left: bool = False
+
+
 class StatusBoard:
     """The last status of every participant. A status stays when its sender disconnects; its age shows its worth."""
 
@@ -152,6 +160,8 @@ class StatusBoard:
         """When the newest figures of each participant were measured, by the gateway's clock at the latest."""
         self.outdated: dict[str, Outdated] = {}
         """The participants with an old figure, and the reason."""
+        self.stored: dict[str, StoredChats] = {}
+        """What was sent to participants that are not joined."""
         self.requests = StatusRequests()
         self._asked_only: set[str] = set()
         """The participants that report only when they are asked, and perhaps some that do not any more."""
@@ -171,9 +181,33 @@ class StatusBoard:
         """
         self.measured_at.pop(participant, None)
         self.trends.pop(participant, None)
+        self.stored.pop(participant, None)
         self._mark("join", participant)
         if is_asked or participant in self._asked_only:
             self.requests.joined(participant, now=now)
+
+    def left(self, participant: str) -> None:
+        """Note that a participant left. What is sent to it from now on is counted until it joins."""
+        self.requests.left(participant)
+        self.stored[participant] = StoredChats(has_left=True)
+
+    def removed(self, participant: str) -> None:
+        """Forget a participant that was removed."""
+        self.requests.left(participant)
+        self.stored.pop(participant, None)
+
+    def store_for(self, participant: str, *, now: datetime) -> None:
+        """Count a chat for a participant that is not joined."""
+        known = self.stored.get(participant, StoredChats())
+        oldest_at = known.oldest_at or now
+        self.stored[participant] = StoredChats(known.messages + 1, oldest_at, known.has_left)
+
+    def _stored_for(self, participant: str) -> StoredMessages | None:
+        known = self.stored.get(participant)
+        if known is None or known.oldest_at is None:
+            return None
+        at = wire_timestamp(known.oldest_at)
+        return StoredMessages(messages=known.messages, oldest_at=at, is_complete=known.has_left)
 
     def observe(self, envelope: Envelope, *, now: datetime) -> None:
         """Note an envelope that is only passed on.
@@ -213,11 +247,13 @@ class StatusBoard:
         measured_at: dict[str, datetime],
         outdated: dict[str, Outdated],
         asked: dict[str, Asked],
+        stored: dict[str, StoredChats],
     ) -> None:
         """Continue with these sizes and marks: the state was replaced."""
         self._parsed.clear()
         self._written.clear()
         self.trends, self.measured_at, self.outdated, self.requests.asked = trends, measured_at, outdated, asked
+        self.stored = stored
         self._find_asked_only()
 
     def read(self, envelope: Envelope, *, at: datetime) -> Change | None:
@@ -258,9 +294,10 @@ class StatusBoard:
 
     def entry(self, participant: str, *, connected: bool, now: datetime) -> BoardEntry:
         """Return one line of the board; `status` is absent until the participant sends one."""
-        received = self._state.statuses.get(participant)
+        received, stored = self._state.statuses.get(participant), self._stored_for(participant)
+        waiting: dict[str, Any] = {} if stored is None else {"stored": stored}
         if received is None:
-            return BoardEntry(id=participant, connected=connected)
+            return BoardEntry(id=participant, connected=connected, **waiting)
         status = self._status_of(participant, received)
         entry = BoardEntry(
             id=participant,
@@ -270,7 +307,7 @@ class StatusBoard:
             received_at=wire_timestamp(received.received_at),
             age_seconds=round(max(0.0, (now - received.received_at).total_seconds()), 3),
         )
-        further: dict[str, Any] = {}
+        further = waiting
         if status.tokens is not None:
             further["figure_at"] = wire_timestamp(received.figure_at or received.received_at)
         if outdated := self.outdated.get(participant):
@@ -303,12 +340,13 @@ class StatusBoard:
         if known is None or known["status_id"] != received.envelope_id:
             entry = self.entry(participant, connected=connected, now=now)
             written = entry.model_dump(
-                mode="json", by_alias=True, exclude_unset=True, exclude={"seconds_to_compaction", "outdated"}
+                mode="json", by_alias=True, exclude_unset=True, exclude={"seconds_to_compaction", "outdated", "stored"}
             )
             known = self._written[participant] = written
         age_seconds = round(max(0.0, (now - received.received_at).total_seconds()), 3)
         old = {"outdated": outdated} if (outdated := self.outdated.get(participant)) else {}
-        return {**known, "connected": connected, "age_seconds": age_seconds, **old}
+        waiting = {"stored": stored.model_dump(mode="json")} if (stored := self._stored_for(participant)) else {}
+        return {**known, "connected": connected, "age_seconds": age_seconds, **old, **waiting}
 
     def _status_of(self, participant: str, received: ReportedStatus) -> Status:
         known = self._parsed.get(participant)

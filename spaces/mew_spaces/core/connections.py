@@ -178,7 +178,7 @@ class ConnectionRules:
         if not member.logs:
             del self._members[participant]
             self.joined.pop(participant, None)
-        self._board.requests.left(participant)
+        self._board.left(participant)
         # Its streams and grants stay for OWNER_GRACE: most who leave only reconnect (docs/reference/wire.md, row 14).
         self.absent_since[participant] = now
         return Dismiss(connection), self._left(participant, now=now)
@@ -216,7 +216,7 @@ class ConnectionRules:
         """Forget a participant whose removal is stored."""
         self._members.pop(participant, None)
         self.absent_since.pop(participant, None)
-        self._board.requests.left(participant)
+        self._board.removed(participant)
 
     def _left(self, participant: ParticipantId, *, now: datetime) -> Broadcast:
         presence = {"event": "leave", "participant": {"id": participant}}

@@ -32,7 +32,7 @@ from pydantic_core import to_json
 
 from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.admission import RateLimit, content_digest, malformed
-from mew_spaces.core.board import Asked, StatusBoard, Trend
+from mew_spaces.core.board import Asked, StatusBoard, StoredChats, Trend
 from mew_spaces.core.connections import REFUSED_TOKEN, ConnectionRules
 from mew_spaces.core.effects import (
     NO_ANSWER,
@@ -142,6 +142,7 @@ class ReplicaSnapshot(BaseModel):
     measured_at: dict[str, datetime] = Field(default_factory=dict)
     outdated: dict[str, Outdated] = Field(default_factory=dict)
     asked: dict[str, Asked] = Field(default_factory=dict)
+    stored: dict[str, StoredChats] = Field(default_factory=dict)
     known: list[tuple[str, str, str, int]] = Field(default_factory=list)
     tokens: dict[ParticipantId, str] = Field(default_factory=dict)
     revoked: dict[ParticipantId, int] = Field(default_factory=dict)
@@ -277,6 +278,9 @@ class SpaceCore:
         kind = envelope.kind
         if kind in ONLY_PASSED_ON:
             self.board.observe(envelope, now=now)
+            for name in (envelope.to or ()) if kind == kinds.CHAT else ():
+                if name not in self.members and self.membership.has(name):
+                    self.board.store_for(name, now=now)
             return ()
         for effect in receipt.effects:
             self._apply_effect(effect)
@@ -332,6 +336,7 @@ class SpaceCore:
             measured_at=board.measured_at,
             outdated=board.outdated,
             asked=board.requests.asked,
+            stored=board.stored,
             known=[(*key, *known) for key, known in self._known.items()],
             tokens=self.tokens,
             revoked=self._revoked,
@@ -353,7 +358,7 @@ class SpaceCore:
         for member, sockets in snapshot.members.items():
             self.members[member] = MemberConnections(sockets, snapshot.logs.get(member, []))
         self.membership.reset()
-        self.board.reset(snapshot.trends, snapshot.measured_at, snapshot.outdated, snapshot.asked)
+        self.board.reset(snapshot.trends, snapshot.measured_at, snapshot.outdated, snapshot.asked, snapshot.stored)
         self.connections.absent_since = snapshot.absent_since
         self.connections.not_back_yet = snapshot.not_back_yet
         self.connections.joined = snapshot.joined

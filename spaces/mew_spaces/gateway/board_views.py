@@ -82,7 +82,14 @@ class BoardViews:
         reported = self.space.state.statuses.get(name)
         grows = len(board.trends.get(name, ())) > 1 and int(now.timestamp()) // _GROWTH_SECONDS
         envelope_id = reported.envelope_id if reported is not None else None
-        return envelope_id, name in self.space.members, board.outdated.get(name), self._items_of.get(name), grows
+        return (
+            envelope_id,
+            name in self.space.members,
+            board.outdated.get(name),
+            self._items_of.get(name),
+            grows,
+            board.stored.get(name),
+        )
 
     def _compute(self, name: str, key: tuple[object, ...], known: _KnownView | None, now: datetime) -> None:
         entry = self.space.board.entry(name, connected=name in self.space.members, now=now)

@@ -98,6 +98,7 @@ class _ContextMetrics:
         self._window.add(status.max_tokens, space, entry.id, window_basis or ESTIMATE)
         if report is not None:
             self._add_report(report, space, entry.id)
+            self._unread.add(_unread(entry, report), space, entry.id)
 
     def _add_spending(self, spent: Spending, space: str, participant: str) -> None:
         self._spent.add(spent.spent_tokens, space, participant)
@@ -116,7 +117,6 @@ class _ContextMetrics:
         for one in report.spent_for or ():
             self._spent_for.add(one.tokens, space, participant, one.participant)
             self._budget.add(one.budget_tokens, space, participant, one.participant)
-        self._unread.add(report.queued.messages if report.queued is not None else None, space, participant)
         for kind, count in Counter(one.kind for one in report.waiting or ()).items():
             self._waiting.add(count, space, participant, kind)
         last = report.last_compaction
@@ -125,3 +125,11 @@ class _ContextMetrics:
             self._freed.add(last.freed_tokens, space, participant, last.trigger, last.basis)
             if last.cost is not None:
                 self._cost.add(last.cost.spent_tokens, space, participant, last.trigger)
+
+
+def _unread(entry: BoardEntry, report: ContextReport) -> int | None:
+    """Return how many messages no prompt has held; None if that is not known."""
+    stored, queued = entry.waiting_at_gateway, report.queued
+    if stored is None:
+        return queued.messages if queued is not None else None
+    return stored.messages + (queued.messages if queued is not None else 0) if stored.is_complete else None
