@@ -97,12 +97,11 @@ _CORE: Final[Sections] = {
         "clear": _rare("Clear a participant's history.", "cli.remote.control:clear"),
         "reset": _rare("Clear a participant's history and close its streams.", "cli.remote.control:reset"),
         "sessions": GroupEntry(
-            "List, show, export and prune stored conversations.",
+            "List, export and prune stored conversations.",
             {
                 "list": _command("List the stored conversations of this space.", "cli.space.sessions:list_sessions"),
-                "show": _command("Print the newest items of a conversation.", "cli.space.sessions:show"),
                 "export": _command(
-                    "Export a whole conversation as JSON Lines, JSON or Markdown.", "cli.space.sessions:export"
+                    "Export a conversation as JSON Lines, JSON, Markdown or text.", "cli.space.sessions:export"
                 ),
                 "prune": _command("Remove old parts of stored conversations.", "cli.space.sessions:prune"),
             },
@@ -155,6 +154,7 @@ _CORE: Final[Sections] = {
         "space clean": OtherName("clean"),
         "space connect": OtherName("connect"),
         "model serve": OtherName("serve model"),
+        "sessions show": OtherName("sessions export --format text --last 20"),
         "context undo": OtherName("undo"),
         "context recall": OtherName("recall"),
         # What users of docker, gh and others type.

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import takewhile
 from typing import Any, Final
 
 import typer
@@ -223,7 +224,7 @@ class LazyGroup(_Page, TyperGroup):
         has_argument = any(not one.startswith("-") for one in rest)
         words = ((meant.with_argument if has_argument else None) or meant.target).split()
         say_other_name(f"mew {typed}", f"mew {' '.join(words)}")
-        names = [one for one in words if not one.startswith("-")]
+        names = [*takewhile(lambda one: not one.startswith("-"), words)]
         command = self
         for name in names:
             command = command.get_command(ctx, name)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
 import anyio
-from mew_protocol.quoting import indented, markdown_block, markdown_line
+from mew_protocol.quoting import clean, indented, markdown_block, markdown_line
 from mew_protocol.setting_problems import did_you_mean
 from mew_spaces.gateway.auth import state_dir
 
@@ -45,41 +45,27 @@ def list_sessions(*, as_json: JsonOption = False, space_dir: FolderOption = None
         terminal.print_line(_COLUMNS.format(path.stem, *counts, f"{row.size_bytes // 1024:,}", row.newest_at or "-"))
 
 
-def show(
-    agent: AgentArgument,
-    *,
-    last: Annotated[int, option("--last, -n N", "Number of newest items to print.", min=1)] = 20,
-    as_json: JsonOption = False,
-    space_dir: FolderOption = None,
-) -> None:
-    """Print the newest items of a conversation.
-
-    Includes what a compaction removed from the context.
-    """
-    (items,) = _ask(lambda store: store.items(last), _file(agent, space_dir))
-    if as_json:
-        terminal.print_json([asdict(item) for item in items])
-    for item in () if as_json else items:
-        who = f"{item.role} ({item.name})" if item.name else item.role
-        calls = "".join(f" [calls {call.name} {call.arguments}]" for call in item.tool_calls)
-        terminal.print_line(indented(f"{item.at}  {who}: {item.content}{calls}"))
-
-
 def export(
     agent: AgentArgument,
     *,
     output: Annotated[Path | None, option("--output, -o FILE", "File to write (default: standard output).")] = None,
     form: Annotated[
-        Literal["jsonl", "json", "markdown"], option("--format FORMAT", "Write jsonl, json or markdown.")
+        Literal["jsonl", "json", "markdown", "text"], option("--format FORMAT", "Write jsonl, json, markdown or text.")
     ] = "jsonl",
+    last: Annotated[int | None, option("--last, -n N", "Write only the newest N items (default: all).", min=1)] = None,
+    as_json: JsonOption = False,
     space_dir: FolderOption = None,
 ) -> None:
-    """Export a whole conversation as JSON Lines, JSON or Markdown.
+    """Export a conversation as JSON Lines, JSON, Markdown or text.
 
-    Writes all items, oldest first, including what a compaction removed from the context.
+    Writes the items, oldest first, including what a compaction removed from the context.
     """
-    (items,) = _ask(lambda store: store.items(None), _file(agent, space_dir))
-    if form == "markdown":
+    (items,) = _ask(lambda store: store.items(last), _file(agent, space_dir))
+    if as_json:
+        lines = [terminal.json_line([asdict(item) for item in items])]
+    elif form == "text":
+        lines = [_text_line(item) for item in items]
+    elif form == "markdown":
         lines = list(_markdown(agent, items))
     elif form == "json":
         lines = [terminal.json_line({"agent": agent, "items": [asdict(item) for item in items]})]
@@ -89,6 +75,12 @@ def export(
         terminal.print_lines(lines)
     else:
         terminal.write_text(output, "".join(f"{line}\n" for line in lines), "--output")
+
+
+def _text_line(item: Item) -> str:
+    who = f"{item.role} ({item.name})" if item.name else item.role
+    calls = "".join(f" [calls {call.name} {call.arguments}]" for call in item.tool_calls)
+    return "\n".join(clean(line) for line in indented(f"{item.at}  {who}: {item.content}{calls}").split("\n"))
 
 
 def _markdown(agent: str, items: Sequence[Item]) -> Iterator[str]:
