@@ -12,7 +12,8 @@ import anyio
 from mew_protocol import kinds
 from mew_protocol.context_report import QueuedMessages, Waiting
 from mew_protocol.envelope import Envelope
-from mew_protocol.payloads.chat import MAIN_SESSION, Acknowledge, chat_text
+from mew_protocol.json_values import text_at
+from mew_protocol.payloads.chat import MAIN_SESSION, Acknowledge
 from mew_protocol.payloads.fit import DELIVERIES, WOULD_OVERFLOW, Delivery, Fit, WouldFit
 from mew_protocol.payloads.participant import FitQuestion
 
@@ -61,7 +62,7 @@ class HeadroomCheck:
         """
         if self.mode == "off" or chat.body.get("session") not in (None, MAIN_SESSION):
             return None
-        size = await self._engine.sizes.measure(chat_text(chat))
+        size = await self._engine.sizes.measure(text_at(chat.body, "text"))
         fit = await self._fit_of(size)
         if fit.can_never_fit:
             return fit
@@ -126,7 +127,7 @@ class HeadroomCheck:
         """Return the size of a chat as the model reads it."""
         key = chat.number, chat.form
         if (size := self._sizes.get(key)) is None:
-            text = chat_text(chat.envelope)[: READ_CHARS[chat.form]]
+            text = text_at(chat.envelope.body, "text")[: READ_CHARS[chat.form]]
             size = self._sizes[key] = await self._engine.sizes.measure(text)
         return size
 
@@ -230,5 +231,5 @@ def choices_text(deliveries: Sequence[Delivery]) -> str:
 
 def delivery_in(chat: Envelope) -> Delivery | None:
     """Return how a chat wants an earlier one delivered: its `deliver`, or a text that is one of these words alone."""
-    word = chat.body.get("deliver") or chat_text(chat)[:20].strip(" \n`'\".!").lower()
+    word = chat.body.get("deliver") or text_at(chat.body, "text")[:20].strip(" \n`'\".!").lower()
     return next((one for one in DELIVERIES if one == word), None)

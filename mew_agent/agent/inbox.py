@@ -22,7 +22,8 @@ import anyio
 from mew_protocol.bounded_dict import BoundedDict, Shares, weight_of
 from mew_protocol.envelope import Envelope
 from mew_protocol.ids import Position
-from mew_protocol.payloads.chat import chat_text, client_of
+from mew_protocol.json_values import text_at
+from mew_protocol.payloads.chat import client_of
 
 from mew_agent.agent.loop_guard import Verdict, asks_something
 from mew_agent.agent.shared_turn import Rank, SharedAnswer, answered_together, entering, ranks_of, replies
@@ -120,7 +121,7 @@ class AddressFilter:
         A chat is for the agent if `to` or the text names it. A chat to others is only with `@name`, and not if it is
         correlated: two agents that reply to each other's answers would never stop.
         """
-        text = chat_text(chat)
+        text = text_at(chat.body, "text")
         if not self._answers or not text:
             return False
         if chat.names(self._id):
@@ -141,7 +142,7 @@ class AddressFilter:
         return await self._ask_model(chat) if verdict is None else verdict
 
     async def _ask_model(self, chat: Envelope) -> bool:
-        text = chat_text(chat)
+        text = text_at(chat.body, "text")
         assert self._calls is not None
         try:
             with anyio.fail_after(self._ask_seconds):
@@ -330,7 +331,7 @@ class Inbox:
         refused, whatever the limits say.
         """
         is_for_us = self._is_for_us(chat, verdict, is_refused=refusal is not None)
-        if not chat_text(chat) or (is_for_us is False and not chat.is_for(self._agent_id)):
+        if not text_at(chat.body, "text") or (is_for_us is False and not chat.is_for(self._agent_id)):
             return Admission("ignored")
         if is_for_us is False:
             verdict = "context"

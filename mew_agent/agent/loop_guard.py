@@ -19,8 +19,7 @@ from mew_protocol import kinds
 from mew_protocol.bounded_dict import FairDict
 from mew_protocol.context_report import Waiting
 from mew_protocol.envelope import Envelope
-from mew_protocol.json_values import object_at, objects_at
-from mew_protocol.payloads.chat import chat_text
+from mew_protocol.json_values import object_at, objects_at, text_at
 
 from mew_agent.settings import LoopLimits
 
@@ -281,4 +280,4 @@ def asks_something(chat: Envelope) -> bool:
     needs_reply: Any = chat.body.get("needs_reply")
     if isinstance(needs_reply, bool):
         return needs_reply
-    return _QUESTION.search(_QUOTED.sub(" ", chat_text(chat)[-MAX_QUESTION_CHARS:])) is not None
+    return _QUESTION.search(_QUOTED.sub(" ", text_at(chat.body, "text")[-MAX_QUESTION_CHARS:])) is not None

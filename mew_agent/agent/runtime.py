@@ -16,8 +16,8 @@ import anyio
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
 from mew_protocol.join import DeliveryRequest
-from mew_protocol.json_values import objects_at, value_at
-from mew_protocol.payloads.chat import ChatFailure, chat_text
+from mew_protocol.json_values import objects_at, text_at, value_at
+from mew_protocol.payloads.chat import ChatFailure
 from mew_protocol.payloads.fit import WOULD_OVERFLOW, Fit
 from mew_protocol.payloads.mcp import proposals_in
 from mew_protocol.payloads.participant import FitQuestion
@@ -175,7 +175,7 @@ class ChatTurn:
         begun = replace(self.question, state="answering", turn=turn, first_seq=first_seq, attempts=attempts)
         self.question = await self.inbox.update(begun)
         try:
-            await reasoning.start(chat_text(chat), self.inbox.id_for(self.question, "reasoning"))
+            await reasoning.start(text_at(chat.body, "text"), self.inbox.id_for(self.question, "reasoning"))
             self._scope.deadline = anyio.current_time() + answering.max_seconds
             with self._scope:
                 answer = await answering.make()

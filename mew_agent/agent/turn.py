@@ -12,7 +12,8 @@ from typing import Any, Final, Protocol
 
 import anyio
 from mew_protocol.envelope import Envelope
-from mew_protocol.payloads.chat import MAIN_SESSION, TokenUsage, TurnReport, chat_text
+from mew_protocol.json_values import text_at
+from mew_protocol.payloads.chat import MAIN_SESSION, TokenUsage, TurnReport
 from mew_protocol.payloads.participant import Status
 from mew_protocol.status_word import status_word
 
@@ -181,7 +182,7 @@ class ConversationAnswer(Answering):
     # -- model calls and tools ---------------------------------------------------------------------------
 
     async def make(self) -> str:
-        text, tools = chat_text(self._chat), len(self._session.tools.specs())
+        text, tools = text_at(self._chat.body, "text"), len(self._session.tools.specs())
         await self._reasoning.write("status", event="start", input=text, tools=tools)
         # A process that was killed may have received the reply to a question that it had begun.
         if self._began_at is None and (kept := await self._kept_reply()) is not None:
@@ -251,7 +252,7 @@ class ConversationAnswer(Answering):
     async def _add(self, chat: StoredChat, *, is_first: bool) -> int:
         """Add a chat to the history. Returns the seq of its item."""
         envelope, state, whole = chat.envelope, self.conversation.state, None
-        own = chat_text(envelope)
+        own = text_at(envelope.body, "text")
         text = prompt_text(chat, own, is_first=is_first)
         frame = text.removesuffix(own)
         if chat.form != "whole":

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from mew_protocol.json_values import object_at, objects_at, value_at
+from mew_protocol.json_values import object_at, objects_at, text_at, value_at
 
 from mew_agent.model.interface import ModelReply, ReasoningDelta, TextDelta, ToolCall
 from mew_agent.model.usage import Usage, newest_usage, usage_object
@@ -227,7 +227,7 @@ class ReplyEvents:
 
     def _read_choice(self, choice: Json) -> bool:
         """Read a piece of the reply. Returns whether it has content."""
-        self.finish_reason = text_of(choice.get("finish_reason")) or self.finish_reason
+        self.finish_reason = text_at(choice.get("finish_reason")) or self.finish_reason
         if choice.get("error") or choice.get("finish_reason") == "error":
             self.error = choice.get("error") or "finish_reason error"
         delta = object_at(choice, "delta") or object_at(choice, "message")
@@ -237,9 +237,9 @@ class ReplyEvents:
         return any(delta.get(key) for key in _TEXTS)
 
     def _name(self, body: Json) -> None:
-        self.model = text_of(body.get("model")) or self.model
-        self.response = text_of(body.get("id")) or self.response
-        self._backend |= {key: text for key in _BACKEND if (text := text_of(body.get(key)))}
+        self.model = text_at(body.get("model")) or self.model
+        self.response = text_at(body.get("id")) or self.response
+        self._backend |= {key: text for key in _BACKEND if (text := text_at(body.get(key)))}
 
     def _add(self, raw_usage: object = None, *, grew: bool = False) -> None:
         """Add a usage object, and whether a part of the reply came with it."""
@@ -257,11 +257,6 @@ class ReplyEvents:
 def first_choices(chunk: Json) -> list[Json]:
     """Return the pieces of the first choice; other choices are alternatives to it, not parts of it."""
     return [choice for choice in objects_at(chunk, "choices") if choice.get("index") in (None, 0)]
-
-
-def text_of(value: object) -> str:
-    """Return the value if it is a text, else an empty one."""
-    return value if isinstance(value, str) else ""
 
 
 Delta = TextDelta | ReasoningDelta
@@ -315,19 +310,19 @@ class ReplyAssembly:
             return
         # Some servers send the same reasoning under both names.
         yield from self._delta(
-            ReasoningDelta, text_of(delta.get("reasoning_content")) or text_of(delta.get("reasoning"))
+            ReasoningDelta, text_at(delta.get("reasoning_content")) or text_at(delta.get("reasoning"))
         )
         content = delta.get("content")
         if isinstance(content, list):
             for part in objects_at(content):
                 yield from self._delta(ReasoningDelta, _part_text(part.get("thinking")))
-                yield from self._delta(TextDelta, text_of(part.get("text")))
+                yield from self._delta(TextDelta, text_at(part.get("text")))
         elif isinstance(content, Mapping):  # some servers decode what a model writes as JSON
             yield from self._delta(TextDelta, json.dumps(content, ensure_ascii=False))
         else:
-            yield from self._delta(TextDelta, text_of(content))
+            yield from self._delta(TextDelta, text_at(content))
         # A refusal replaces the answer, so the user has to see it.
-        yield from self._delta(TextDelta, text_of(delta.get("refusal")))
+        yield from self._delta(TextDelta, text_at(delta.get("refusal")))
         for piece in objects_at(delta, "tool_calls"):
             self._feed_call(piece)
 
@@ -338,7 +333,7 @@ class ReplyAssembly:
 
     def _feed_call(self, piece: Json) -> None:
         function = object_at(piece, "function")
-        call_id, name = text_of(piece.get("id")), text_of(function.get("name"))
+        call_id, name = text_at(piece.get("id")), text_at(function.get("name"))
         call = self._call_for(piece.get("index"), call_id, name)
         call.id = call.id or call_id
         call.name = call.name or name
@@ -377,4 +372,4 @@ class ReplyAssembly:
 
 def _part_text(value: object) -> str:
     """Return the text of reasoning: a string or a list of text parts."""
-    return text_of(value) or "".join(text_of(part.get("text")) for part in objects_at(value))
+    return text_at(value) or "".join(text_at(part.get("text")) for part in objects_at(value))

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from mew_protocol.json_values import object_at, objects_at, value_at
+from mew_protocol.json_values import object_at, objects_at, text_at, value_at
 
 T = TypeVar("T")
 
@@ -103,7 +103,7 @@ class BoundedEntries:
         """Add the entries of a page. Those that are too much are counted only."""
         for entry in page.entries:
             size = len(json.dumps(entry, default=str))
-            if size > MAX_ENTRY_BYTES or len(_text(entry, "name")) > MAX_NAME_CHARS:
+            if size > MAX_ENTRY_BYTES or len(text_at(entry, "name")) > MAX_NAME_CHARS:
                 self.left_out += 1
                 continue
             self.is_full = self.is_full or len(self.entries) >= MAX_LISTED or self._bytes + size > MAX_LIST_BYTES
@@ -152,24 +152,24 @@ def _tool(peer: str, entry: Mapping[str, Any]) -> PeerTool:
     hints, output_schema = object_at(entry, "annotations"), entry.get("outputSchema")
     return PeerTool(
         peer,
-        _text(entry, "name"),
-        _text(entry, "description"),
+        text_at(entry, "name"),
+        text_at(entry, "description"),
         _schema(entry),
-        _text(entry, "title") or _text(hints, "title"),  # older servers send it among the annotations
+        text_at(entry, "title") or text_at(hints, "title"),  # older servers send it among the annotations
         hints,
         output_schema if isinstance(output_schema, Mapping) else None,
     )
 
 
 def _resource(peer: str, entry: Mapping[str, Any]) -> PeerResource:
-    template, mime_type = _text(entry, "uriTemplate"), _text(entry, "mimeType") or None
-    uri, about = _text(entry, "uri") or template, (_text(entry, "name"), _text(entry, "description"))
+    template, mime_type = text_at(entry, "uriTemplate"), text_at(entry, "mimeType") or None
+    uri, about = text_at(entry, "uri") or template, (text_at(entry, "name"), text_at(entry, "description"))
     return PeerResource(peer, uri, *about, mime_type, uri == template)
 
 
 def _prompt(peer: str, entry: Mapping[str, Any]) -> PeerPrompt:
-    arguments = [_text(one, "name") for one in objects_at(entry, "arguments")]
-    return PeerPrompt(peer, _text(entry, "name"), _text(entry, "description"), tuple(filter(None, arguments)))
+    arguments = [text_at(one, "name") for one in objects_at(entry, "arguments")]
+    return PeerPrompt(peer, text_at(entry, "name"), text_at(entry, "description"), tuple(filter(None, arguments)))
 
 
 def _schema(entry: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -179,11 +179,6 @@ def _schema(entry: Mapping[str, Any]) -> Mapping[str, Any]:
         if isinstance(schema, Mapping) and schema.get("type", "object") == "object":
             return {"type": "object", "properties": {}, **schema}
     return NO_ARGUMENTS
-
-
-def _text(entry: Mapping[str, Any], key: str) -> str:
-    value = entry.get(key)
-    return value if isinstance(value, str) else ""
 
 
 def _others(result: object) -> frozenset[str]:

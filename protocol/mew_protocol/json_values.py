@@ -37,6 +37,12 @@ def objects_at(value: object, *keys: str) -> list[Mapping[str, Any]]:
     return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list | tuple) else []
 
 
+def text_at(value: object, *keys: str) -> str:
+    """Return the text at a path of keys, or the value itself without keys; empty if it is no text."""
+    found = value_at(value, *keys)
+    return found if isinstance(found, str) else ""
+
+
 def canonical_json(value: object) -> bytes:
     """Return JSON in the form of RFC 8785: sorted keys, no blanks, numbers as JavaScript writes them.
 

@@ -9,8 +9,7 @@ from typing import Any, Final
 
 import anyio
 from mew_protocol.envelope import Envelope
-from mew_protocol.json_values import value_at
-from mew_protocol.payloads.chat import chat_text
+from mew_protocol.json_values import text_at, value_at
 from mew_protocol.quoting import spoken
 
 from mew_agent.agent.engine import Answering
@@ -80,7 +79,7 @@ class AcpAnswer(Answering):
         return 0, 0
 
     async def make(self) -> str:
-        text = "\n".join(spoken(chat_text(chat), chat.sender) for chat in (*self._remarks, self.chat))
+        text = "\n".join(spoken(text_at(chat.body, "text"), chat.sender) for chat in (*self._remarks, self.chat))
         response: Mapping[str, Any] = {}
         with self._gone:
             self._was_prompted = True

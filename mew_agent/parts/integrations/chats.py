@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio
 from mew_protocol.envelope import Envelope
-from mew_protocol.payloads.chat import chat_text
+from mew_protocol.json_values import text_at
 from mew_protocol.payloads.participant import Compact, CompactDone
 from mew_protocol.quoting import spoken
 
@@ -121,8 +121,8 @@ class LibraryAnswer(Answering):
 
     async def make(self) -> str:
         self._unreported = 1
-        remarks = (spoken(chat_text(one), one.sender) for one in self._remarks)
-        reply = await self._answer("\n".join((*remarks, chat_text(self._chat))))
+        remarks = (spoken(text_at(one.body, "text"), one.sender) for one in self._remarks)
+        reply = await self._answer("\n".join((*remarks, text_at(self._chat.body, "text"))))
         await self.on_read((*self._remarks, self._chat))
         if reply.usage is not None:
             self._tokens, self._unreported = reply.usage.total_tokens, 0

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from mew_protocol.json_values import object_at, objects_at, value_at
+from mew_protocol.json_values import object_at, objects_at, text_at, value_at
 
-from mew_agent.model.reply_events import SERVER_TOOLS, Json, ReplyEvents, text_of
+from mew_agent.model.reply_events import SERVER_TOOLS, Json, ReplyEvents
 from mew_agent.model.usage import CACHE_APART, positive_count
 
 Api = Literal["chat", "responses", "messages"]
@@ -41,7 +41,7 @@ class ResponseEvents(_ItemEvents):
     """The events of one reply of the Responses API so far."""
 
     def _read_body(self, body: Json) -> None:
-        kind = text_of(body.get("type"))
+        kind = text_at(body.get("type"))
         if kind == "response.output_item.done":
             self._read_items([object_at(body, "item")])
         elif kind in ("response.completed", "response.incomplete"):
@@ -59,7 +59,7 @@ class ResponseEvents(_ItemEvents):
             self.error = response.get("error") or "failed"
         self._read_items(objects_at(response, "output"))
         self._add(response.get("usage"))
-        self.finish_reason, self.is_done = text_of(response.get("status")) or "completed", True
+        self.finish_reason, self.is_done = text_at(response.get("status")) or "completed", True
 
 
 @dataclass(slots=True)
@@ -79,7 +79,7 @@ class MessageEvents(_ItemEvents):
                 self._add(grew=True)
             case "message_delta":
                 self._merge_usage(body.get("usage"))
-                self.finish_reason = text_of(value_at(body, "delta", "stop_reason")) or self.finish_reason
+                self.finish_reason = text_at(body, "delta", "stop_reason") or self.finish_reason
             case "message_stop":
                 self.is_done = True
             case "message":
@@ -92,7 +92,7 @@ class MessageEvents(_ItemEvents):
         self._name(message)
         self._merge_usage(message.get("usage"))
         self._read_items(objects_at(message, "content"))
-        self.finish_reason = text_of(message.get("stop_reason")) or self.finish_reason
+        self.finish_reason = text_at(message.get("stop_reason")) or self.finish_reason
 
     def _merge_usage(self, raw: object) -> None:
         if isinstance(raw, Mapping) and raw:

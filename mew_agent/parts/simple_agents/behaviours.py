@@ -12,7 +12,7 @@ from typing import Final
 
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
-from mew_protocol.payloads.chat import chat_text
+from mew_protocol.json_values import text_at
 
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.simple_agents.fulfiller import Fulfiller
@@ -45,7 +45,7 @@ def be_echo(me: Participant) -> None:
 
     @me.on(kinds.CHAT)
     async def repeat(chat: Envelope) -> None:
-        text = chat_text(chat)
+        text = text_at(chat.body, "text")
         if chat.sender == me.id or not chat.is_for(me.id) or not text:
             return
         if not (text.startswith(ECHO) and chat.correlation_id):

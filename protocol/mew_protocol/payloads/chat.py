@@ -20,12 +20,6 @@ SESSION_NAME = r"^[A-Za-z0-9._:%@~-]{1,48}$"
 """What the name of a session may be, as a regular expression."""
 
 
-def chat_text(chat: Draft) -> str:
-    """Return the text of a chat; empty if it has none."""
-    text = chat.body.get("text")
-    return text if isinstance(text, str) else ""
-
-
 def client_of(session: object) -> str:
     """Return the client part of a session's name, before its colon. Empty for any other value."""
     client, separator, _ = session.partition(":") if isinstance(session, str) else ("", "", "")
