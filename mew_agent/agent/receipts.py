@@ -29,7 +29,7 @@ from mew_agent.settings import BetweenSteps
 
 logger = logging.getLogger("mew_agent.agent.receipts")
 
-NEVER_ARRIVED: Final = "it never arrived, or is older than the receipts that are kept"
+NEVER_ARRIVED: Final = "it never arrived, was answered without a model, or is older than the receipts that are kept"
 
 WAITS: Final = {
     "held": "it belongs to a loop of agents and waits for a person or a program",

@@ -2,10 +2,11 @@
 
 import sqlite3
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
 from typing import Any
 
+import pytest
 from mew_protocol.payloads.receipts import ReadReceipt
 
 from mew_agent.context.receipts import MAX_FOLLOWS, Follow, MessageKey, ReceiptChange
@@ -136,3 +137,25 @@ async def test_many_changes_of_one_message_push_out_no_other_follower(tmp_path: 
     await store.prune(StoreLimits())
     assert [one.key for one in await store.follows()] == [old.key, new.key]
     await store.aclose()
+
+
+@pytest.mark.parametrize("decision", ["reject", "approve"])
+async def test_a_decision_about_a_proposal_has_a_receipt(
+    start_agent: StartAgent, joined: Callable[..., Participant], decision: str
+) -> None:
+    call = ScriptedToolCall(name="bob__add", arguments='{"a": 2, "b": 3}')
+    may_propose = [{"kind": "mcp/request", "payload": {"method": "*/list"}}, {"kind": "mcp/proposal"}]
+    async with start_agent(script=(ScriptedReply(tool_calls=(call,)),)) as s, AsyncExitStack() as stack:
+        await s.ada.send("capability/grant", {"recipient": "coder", "capabilities": may_propose})
+        await stack.enter_async_context(with_tools(joined("bob")))
+        asked = await s.send_chat("Add 2 and 3.")
+        proposal = await s.recorder.first("coder", "mcp/proposal")
+        if decision == "reject":
+            sent = await s.ada.send("mcp/reject", {"reason": "not now"}, to="coder", correlation_id=(proposal.id,))
+        else:
+            sent = await s.ada.send("mcp/request", proposal.body, to="bob", correlation_id=(proposal.id,))
+        await s.recorder.first("coder", "chat", about=asked)
+        found = await receipt_of(s, sent.id)
+        assert (found.state, found.in_context, found.sender) == ("in_prompt", "whole", "ada")
+        assert found.call is not None
+        assert found.call.number == 2
