@@ -230,8 +230,6 @@ EXCUSED: Final[Mapping[str, str]] = {
     "mew_agent.cli.demo.view: textwrap": _OPERATOR,
     "mew_agent.cli.remote.reading: fnmatch": _OPERATOR,
     "mew_agent.cli.remote.reading: fnmatch.fnmatchcase": _OPERATOR,
-    "mew_agent.participant.stored_messages: fnmatch": _OPERATOR,
-    "mew_agent.participant.stored_messages: fnmatch.fnmatchcase": _OPERATOR,
     "mew_spaces.config.lookalikes._prototype": _CHARACTER,
     "mew_agent.parts.simple_agents.fulfiller_policy: fnmatch": _PART,
     "mew_agent.parts.simple_agents.fulfiller_policy: fnmatch.fnmatchcase": _PART,
