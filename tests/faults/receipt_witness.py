@@ -134,6 +134,7 @@ class AgentLog:
     changes: list[Change] = field(default_factory=list)
     answers: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Of each chat: the id and the time of its answer."""
+    _readings: dict[str, list[int]] = field(default_factory=dict)
 
     @cached_property
     def times(self) -> list[str]:
@@ -147,8 +148,13 @@ class AgentLog:
         return one.record.is_complete and not any(one.at <= at <= until for at in self.kills)
 
     def readings(self, chat: Chat) -> list[int]:
-        """Return the prompts that may be the first one that the model read the chat in; the last one is certain."""
-        found = []
+        """Return the prompts that may be the first one that the model read the chat in; the last one is certain.
+
+        Call it after the run: what it found is kept.
+        """
+        if (known := self._readings.get(chat.id)) is not None:
+            return known
+        found = self._readings[chat.id] = []
         for number, one in enumerate(self.prompts):
             if (chat.mark in one.whole or chat.mark in one.part) and one.has_output:
                 found.append(number)

@@ -63,6 +63,9 @@ SMALL_WINDOW_TOKENS = 2_200
 TOLD_BEFORE_SECONDS = 2.0
 """How long before it is sent an acknowledgement may have been made."""
 
+MOST_SEARCHED = 200
+"""How many messages are searched for at the end."""
+
 SETTLE_SECONDS = 300.0
 DECISION_SECONDS = 20.0
 """How long an agent may take to answer all chats that wait before it is told again how to deliver them."""
@@ -496,10 +499,9 @@ class ReceiptRun:
     async def _recall_problems(self) -> list[str]:
         """What is recoverable is found by a search, and what is gone is not."""
         last = {one.receipt.id: one.receipt for one in self.witness.claims if one.how == "asked"}
+        out = [one for one in last.values() if one.in_context in ("recoverable", "gone")]
         problems = []
-        for receipt in last.values():
-            if receipt.in_context not in ("recoverable", "gone"):
-                continue
+        for receipt in self._random.sample(out, min(MOST_SEARCHED, len(out))):
             chat = self.witness.chats[receipt.id]
             found = await self._members[0].recall(chat.agent, chat.mark)
             if any(chat.mark in one.text for one in found) != (receipt.in_context == "recoverable"):
