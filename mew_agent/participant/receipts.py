@@ -20,7 +20,7 @@ from mew_protocol.payloads.receipts import InContext, PromptCall, ReadReceipt, R
 from pydantic import PrivateAttr, ValidationError
 
 from mew_agent.context.receipts import Cause, Follow, Follows, MessageKey
-from mew_agent.errors import ChatRefused, GatewayError, NotPermitted, PeerTimeout
+from mew_agent.errors import ChatRefused, GatewayError, NotAccepted, NotPermitted, PeerTimeout
 from mew_agent.participant.dispatcher import Subscriber
 from mew_agent.participant.messenger import Messenger
 from mew_agent.participant.peers import PeerChanges
@@ -148,9 +148,10 @@ class ReceiptSource:
                     kinds.CHAT_ACKNOWLEDGE, answer, id=_change_id(receipt, key, follower), **about
                 )
             except (GatewayError, NotPermitted) as error:
-                self._is_behind = True
                 self._messenger.session.log_failure(error, f"receipt for '{follower}' not sent")
-                return
+                if not isinstance(error, NotPermitted | NotAccepted):  # these would fail again
+                    self._is_behind = True
+                    return
         await self.keep_told(key, follower, now)
 
 

@@ -3,9 +3,11 @@
 from collections.abc import Callable
 
 import anyio
+from mew_spaces.gateway.gateway import RunningGateway
 
 from mew_agent import Participant
 from mew_agent.context.receipts import Follow, Follows, MessageKey
+from tests.support.faulty_link import faulty_link
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 Joined = Callable[..., Participant]
@@ -47,3 +49,17 @@ def test_a_change_looks_only_at_the_followers_that_it_may_concern() -> None:
     assert follows.due([MessageKey("ada", "m0")]) == []
     follows.put(Follow(unread.key, "bob", "in_prompt whole"))
     assert follows.due(["read"]) == []
+
+
+async def test_a_follower_is_told_of_a_change_during_a_lost_connection(gateway: RunningGateway, joined: Joined) -> None:
+    async with faulty_link(gateway.port) as link, joined("ada") as ada:
+        bob = Participant(link.url, space="demo", id="bob", token=gateway.token_of("bob"))
+        async with bob:
+            sent = await ada.chat("Please look at this.", to="bob")
+            await ada.receipts("bob", sent.id, follow=True)
+            link.go_dark()
+            await bob.report_context(read=[sent.id])
+            await anyio.wait_all_tasks_blocked()  # it has written the change, which is lost
+            await link.cut()
+            link.release()
+            await until(lambda: sent.receipts["bob"].is_read)
