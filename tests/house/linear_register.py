@@ -53,7 +53,7 @@ from mew_agent.tools.sources import own_name
 _IDENTIFIERS: Final = """
 name names participant participants peer agent agents sender proposer recipient owner reader space session me kind kinds
 method field fields level call_id proposal_id proposal_ids grant_id present still_open passing label since token tokens
-giver holder valid without request_id reserved address cause batch_id lease but senders
+giver holder valid without request_id reserved address cause batch_id lease but senders people
 """
 _OF_OPERATORS_AND_CODE: Final = """
 where key keys path paths patterns hosts origins networks gateways one other incomplete command args env cwd url
