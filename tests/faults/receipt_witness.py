@@ -275,6 +275,8 @@ class ReceiptWitness:
             elif all(one.begun_at > claim.ended_at for one in between):
                 forms = {log.prompts[before].form(chat)}
         said = claim.receipt.in_context
+        if claim.receipt.summary == "quoted":
+            forms -= {"named"}
         if any(said in ALLOWED[form] for form in forms):
             return
         if len(between) > 1:

@@ -34,11 +34,13 @@ def seen(*, follows: bool = False) -> ReceiptWitness:
     return witness
 
 
-def judged(witness: ReceiptWitness, at: str, state: str, form: str, call: PromptCall | None = CALL) -> list[str]:
+def judged(
+    witness: ReceiptWitness, at: str, state: str, form: str, call: PromptCall | None = CALL, trace: str | None = None
+) -> list[str]:
     """Judge one receipt. Returns the first lines of what is wrong."""
     answer = "answer" if state == "answered" else None
     values = {"id": "m1", "participant": "a0", "sender": "s0", "state": state, "in_context": form, "basis": "prompt"}
-    receipt = ReadReceipt.model_validate({**values, "call": call, "answer": answer})
+    receipt = ReadReceipt.model_validate({**values, "call": call, "answer": answer, "summary": trace})
     witness.claims.append(Claim("a0", receipt, at, at, "asked"))
     witness.judge()
     return [one.partition("\n")[0] for one in witness.wrong]
@@ -94,6 +96,14 @@ def test_a_killed_agent_may_name_the_call_after_the_kill_but_never_two_calls() -
     second = PromptCall(number=2, id="c2", at="t20")
     assert judged(witness, "t22", "answered", "whole", second) == []
     assert judged(witness, "t23", "answered", "whole", CALL) == ["an earlier receipt named another call, c2"]
+
+
+def test_a_summary_with_only_the_name_of_a_message_does_not_quote_it() -> None:
+    witness = seen()
+    witness.agents["a0"].prompts[3].summary = "Names: Q00001, Q00002"
+    assert judged(witness, "t24", "answered", "summary", trace="mentioned") == []
+    (found,) = judged(witness, "t25", "answered", "summary", trace="quoted")
+    assert "says summary, but prompts have it 2 whole, 3 named" in found
 
 
 def test_a_follower_must_be_told_what_those_who_ask_are_told() -> None:
