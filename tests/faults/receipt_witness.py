@@ -218,10 +218,12 @@ class ReceiptWitness:
         yield from _answer_problems(claim, log)
         if "unknown" in (receipt.state, receipt.in_context):
             yield from self._unknown_problems(claim, chat, log, readings)
-        elif receipt.call is not None:
-            yield from self._form_problems(claim, chat, log)
-        elif receipt.in_context != "no":
+        elif receipt.call is None and receipt.in_context in ("whole", "shortened", "reference"):
             yield f"says {receipt.in_context} although no call read it"
+        elif receipt.in_context != "no":  # a chat that the provider refused can be found although no model read it
+            yield from self._form_problems(claim, chat, log)
+        elif receipt.call is not None:
+            yield "says no although a call read it"
 
     def _call_problems(self, claim: Claim, chat: Chat, log: AgentLog, readings: list[int]) -> Iterator[str]:
         call = claim.receipt.call

@@ -72,6 +72,8 @@ def test_the_witness_accepts_true_receipts(at: str, state: str, form: str, call:
         ("t22", "answered", "whole", PromptCall(number=1, id="c0", at="t00"), "call 1 of t00 is not the first"),
         ("t22", "answered", "whole", PromptCall(number=2, id="c2", at="t20"), "call 2 of t20 is not the first"),
         ("t04", "unknown", "unknown", None, "the agent does not know it"),
+        ("t04", "queued", "whole", None, "says whole although no call read it"),
+        ("t15", "answered", "no", CALL, "says no although a call read it"),
         ("t001", "in_prompt", "whole", CALL, "call 1 of t10 is not the first"),
     ],
 )

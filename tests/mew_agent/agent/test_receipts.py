@@ -128,6 +128,21 @@ async def test_a_follower_is_told_although_the_agent_was_killed_before_it_noted_
         assert len(told) == len(set(told))
 
 
+async def test_a_restart_puts_nothing_in_doubt_that_had_left_the_context(
+    start_agent: StartAgent, tmp_path: Path, text: Callable[[int], str]
+) -> None:
+    path = tmp_path / "coder.sqlite"
+    async with start_agent(store=SqliteStore(path), agent={"context_token_limit": 8_192}) as s:
+        s.server.change(window_tokens=600)  # the agent learns it when the model refuses the prompt
+        sent = await s.send_chat(text(1_000))
+        await s.recorder.first("coder", "chat", about=sent)
+        before = await receipt_of(s, sent.id)
+        assert (before.call, before.in_context) == (None, "recoverable")
+    async with start_agent(store=SqliteStore(path)) as s:
+        after = await receipt_of(s, sent.id)
+        assert (after.call, after.in_context, after.reason) == (None, "recoverable", before.reason)
+
+
 async def test_many_changes_of_one_message_push_out_no_other_follower(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "coder.sqlite")
     old, new = (Follow(MessageKey("ada", name), "ada") for name in ("old", "new"))
