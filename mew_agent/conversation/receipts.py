@@ -46,6 +46,14 @@ class ContextReceipts:
 
     async def of(self, record: MessageRecord) -> Holding:
         """Return what the next prompt holds of a message, and the call that read it first."""
+        while True:
+            revision = self._state.history.revision
+            found = await self._look(record)
+            # A cut or an undo while the store was read: history and archive must be of one moment.
+            if self._state.history.revision == revision:
+                return found
+
+    async def _look(self, record: MessageRecord) -> Holding:
         entry = record.newest
         if entry is None or entry.seq is None:
             return NOT_HELD

@@ -1,14 +1,16 @@
 """ReadReceipts say whether a model has read a message, and what its context still holds of it."""
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from mew_protocol.payloads.compactions import Undo
 from mew_protocol.payloads.receipts import ReadReceipt
 
+from mew_agent.context.archive import ItemLife
 from mew_agent.context.receipts import MAX_FOLLOWS, Follow, MessageKey, ReceiptChange
 from mew_agent.context.sqlite_store import SqliteStore
 from mew_agent.context.store import InboxChange, StoreLimits
@@ -68,6 +70,35 @@ async def test_receipts_follow_a_message_through_compaction_and_undo(
         back = await receipt_of(s, fact.id)
         assert back.in_context == "whole"
         assert [event.what for event in back.history] == ["in_prompt", "answered", "summary", "undone"]
+
+
+async def test_a_receipt_is_of_one_moment_although_an_undo_comes_between(
+    start_agent: StartAgent, text: Callable[[int], str], tmp_path: Path
+) -> None:
+    class InterruptedStore(SqliteStore):
+        """Lets the context change while a receipt reads the store."""
+
+        meanwhile: Sequence[Callable[[], Awaitable[object]]] = ()
+
+        async def life_of(self, seq: int) -> ItemLife | None:
+            found = await super().life_of(seq)
+            acts, self.meanwhile = self.meanwhile, ()
+            for act in acts:
+                await act()
+            return found
+
+    store = InterruptedStore(tmp_path / "coder.db")
+    async with start_agent(store=store) as s:
+        fact = await s.ada.chat("Decision: we deploy on Fridays only.", to="coder")
+        await s.recorder.first("coder", "chat", about=fact)
+        for _ in range(3):
+            await s.ask(text(50))
+        await s.ada.compact("coder")
+        store.meanwhile = [lambda: s.agent.conversation.undo(Undo(), "ada")]
+        found = await receipt_of(s, fact.id)
+        assert not store.meanwhile
+        assert found.in_context == "whole"
+        assert [event.what for event in found.history] == ["in_prompt", "answered", "summary", "undone"]
 
 
 async def test_a_forgotten_message_is_recoverable_and_an_unknown_one_is_unknown(start_agent: StartAgent) -> None:

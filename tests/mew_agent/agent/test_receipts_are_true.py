@@ -118,6 +118,17 @@ async def check_all(truth: Truth, s: AgentDriver) -> None:
         own = [one for one in truth.sent if one.sender == sender]
         for first in range(0, len(own), 100):
             part = own[first : first + 100]
-            receipts = await s.ada.receipts("coder", *(one.id for one in part), sender=sender)
+            receipts = await receipts_of_one_moment(s, [one.id for one in part], sender)
             for one, receipt in zip(part, receipts, strict=True):
                 truth.check(one, receipt, s)
+
+
+async def receipts_of_one_moment(s: AgentDriver, ids: list[str], sender: str) -> tuple[ReadReceipt, ...]:
+    """Return receipts of the history as it is now. The agent's own policy may cut it while they are on their way."""
+    history = s.agent.conversation.history
+    with anyio.fail_after(PATIENCE_SECONDS):
+        while True:
+            revision = history.revision
+            receipts = await s.ada.receipts("coder", *ids, sender=sender)
+            if history.revision == revision:
+                return tuple(receipts)
