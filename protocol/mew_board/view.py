@@ -277,7 +277,7 @@ class ParticipantView:
     @property
     def unread(self) -> str:
         """The number of messages that no prompt has held, and for how long the oldest waits; empty without any."""
-        return words.unread(self.entry, self.report, self.now)
+        return words.unread(self.entry, self.now)
 
     @property
     def last_compaction(self) -> str:

@@ -356,19 +356,16 @@ def approval(wait: Waiting) -> str:
     return f"{visible(wait.what)}{text and ' '}{shortened(text, _ARGUMENT_CHARS, ALL_SHOWN)}"
 
 
-def unread(entry: BoardEntry, report: ContextReport | None, now: datetime | None) -> str:
+def unread(entry: BoardEntry, now: datetime | None) -> str:
     """Return how many messages no prompt has held, and since when: `3, 9 min ago`. Empty without any.
 
     Those that wait at the gateway count too; `3+` if there may be more of these than it knows.
     """
-    queued, stored = report.queued if report is not None else None, entry.waiting_at_gateway
-    count = (queued.messages if queued is not None else 0) + (stored.messages if stored is not None else 0)
-    if not count:
+    found = entry.unread
+    if found is None or not found.messages:
         return ""
-    shown = str(count) if stored is None or stored.is_complete else f"{count}+"
-    is_queued = queued is not None and queued.messages > 0
-    since = queued.oldest_at if queued is not None and is_queued else stored.oldest_at if stored is not None else None
-    age = ago(since, now)
+    shown = str(found.messages) if found.is_complete else f"{found.messages}+"
+    age = ago(found.oldest_at, now)
     return f"{shown}, {age}" if age else shown
 
 

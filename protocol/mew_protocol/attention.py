@@ -204,7 +204,7 @@ def entry_items(
     if fault is not None:
         return (_program_item(entry, f"{entry.id}: {_clip(fault, _DETAIL_CHARS)}", fault),)
     if not entry.connected:
-        return _absence_items(entry, said, is_expected=is_expected)
+        return (*_absence_items(entry, said, is_expected=is_expected), *_unread_items(entry, now))
     if status is None:
         return ()
     if said.word == "failed":
@@ -232,7 +232,7 @@ def _status_items(
         if not found and entry.outdated is None and said.word not in ("compacting", "compaction_waiting"):
             found += _fill_items(entry, report)
         if all(one.level != "blocking" for one in found):
-            found += _unread_items(entry, report, now)
+            found += _unread_items(entry, now)
         if report.mode is not None:
             found += _mode_items(entry, report.mode)
     yield from found
@@ -285,17 +285,26 @@ def _waiting_items(entry: BoardEntry, report: ContextReport) -> Iterator[Attenti
         yield _item(entry, "held", "warning", reason, min(one.since for one in held), *_make_room(entry.id))
 
 
-def _unread_items(entry: BoardEntry, report: ContextReport, now: datetime) -> Iterator[AttentionItem]:
-    queued = report.queued
-    since = unix_seconds(queued.oldest_at) if queued is not None and queued.messages else None
-    if queued is None or since is None or now.timestamp() - since < UNREAD_SECONDS:
+def _unread_items(entry: BoardEntry, now: datetime) -> Iterator[AttentionItem]:
+    """Yield the item of an agent that has left messages unread, whether it is connected or away."""
+    unread = entry.unread if entry.status is not None and entry.status.context is not None else None
+    since = unix_seconds(unread.oldest_at) if unread is not None and unread.messages else None
+    if unread is None or since is None or now.timestamp() - since < UNREAD_SECONDS:
         return
-    messages = "a message" if queued.messages == 1 else f"{queued.messages} messages"
-    is_paused = entry.status is not None and entry.status.word.word == "paused"
-    why = ", it is paused" if is_paused else ""
-    resume = (_control("Resume", "resume", kinds.PARTICIPANT_RESUME, entry.id),) if is_paused else ()
+    count = str(unread.messages) if unread.is_complete else f"at least {unread.messages}"
+    messages = ("a message" if count == "1" else f"{count} message") if unread.messages == 1 else f"{count} messages"
+    why, actions = _why_unread(entry)
     reason = f"{entry.id} has not read {messages}{why}"
-    yield _item(entry, "unread", "warning", reason, queued.oldest_at, *resume, _logs(entry.id))
+    yield _item(entry, "unread", "warning", reason, unread.oldest_at, *actions, _logs(entry.id))
+
+
+def _why_unread(entry: BoardEntry) -> tuple[str, tuple[AttentionAction, ...]]:
+    """Return why an agent reads nothing, as far as its status tells, and the action that ends it."""
+    if not entry.connected:
+        return ", it is not connected", (_restart(entry.id),)
+    if entry.status is not None and entry.status.word.word == "paused":
+        return ", it is paused", (_control("Resume", "resume", kinds.PARTICIPANT_RESUME, entry.id),)
+    return "", ()
 
 
 def _fill_items(entry: BoardEntry, report: ContextReport) -> Iterator[AttentionItem]:
@@ -370,6 +379,7 @@ _TOGETHER: Final[Mapping[AttentionKind, str]] = {
     "compaction_failed": "agents could not compact",
     "loop": "agents no longer answer another agent",
     "held": "agents hold messages that do not fit into their contexts",
+    "unread": "agents have not read messages",
     "tools_left_out": "participants offer more tools than agents take",
     "budget_spent": "senders have used up what agents spend for them",
     "acts_unasked": "agents may act without asking",

@@ -1,12 +1,20 @@
 """What needs a person: each kind, its words and actions, the order, and many of one kind as one."""
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, get_args
 
 import pytest
-from mew_protocol.attention import AttentionItem, aggregate, attention, entry_items, not_stored_item, sort_items
+from mew_protocol.attention import (
+    AttentionItem,
+    AttentionKind,
+    aggregate,
+    attention,
+    entry_items,
+    not_stored_item,
+    sort_items,
+)
 from mew_protocol.payloads.mcp import UndecidedProposal, digest_of
-from mew_protocol.payloads.participant import BoardEntry
+from mew_protocol.payloads.participant import BoardEntry, StoredMessages
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 AT = "2026-01-01T11:59:00Z"
@@ -204,6 +212,40 @@ def test_many_items_of_one_kind_become_one_that_holds_them() -> None:
     assert shown[0].reason == "9 agents cannot reach their model: agent0, agent1, agent2, agent3, agent4 and 4 more"
     assert [one.participant for one in shown[0].items] == names
     assert aggregate(found, most=9) == found
+
+
+@pytest.mark.parametrize("kind", get_args(AttentionKind))
+def test_items_of_every_kind_can_become_one(kind: AttentionKind) -> None:
+    many = [
+        AttentionItem(id=f"{kind}:{name}", kind=kind, level="warning", participant=name, reason="x") for name in "abcd"
+    ]
+    (together,) = aggregate(many)
+    assert together.reason.startswith("4 ")
+    assert together.reason.endswith(": a, b, c, d")
+
+
+STORED = {"messages": 3, "oldest_at": "2026-01-02T12:01:00.000Z", "is_complete": True}
+
+
+def unread_of(one: BoardEntry, *, minute: int = 10) -> list[str]:
+    found = entry_items(one, now=datetime(2026, 1, 2, 12, minute, tzinfo=UTC))
+    return [item.reason for item in found if item.kind == "unread"]
+
+
+def test_messages_stored_for_an_agent_that_is_away_need_a_look() -> None:
+    away = entry(connected=False).model_copy(update={"stored": StoredMessages.model_validate(STORED)})
+    assert unread_of(away, minute=2) == []
+    assert unread_of(away) == ["coder has not read 3 messages, it is not connected"]
+    late = datetime(2026, 1, 2, 12, 10, tzinfo=UTC)
+    (item,) = [one for one in entry_items(away, now=late) if one.kind == "unread"]
+    assert item.since == STORED["oldest_at"]
+    assert [one.label for one in item.actions] == ["Restart", "Show log"]
+    known = StoredMessages.model_validate({**STORED, "messages": 1, "is_complete": False})
+    assert unread_of(away.model_copy(update={"stored": known})) == [
+        "coder has not read at least 1 message, it is not connected"
+    ]
+    assert unread_of(away.model_copy(update={"connected": True})) == []
+    assert unread_of(BoardEntry(id="ada", connected=False, stored=known)) == []
 
 
 def test_messages_that_no_prompt_has_held_for_long_need_a_look() -> None:

@@ -5,7 +5,7 @@ pauses and shutdowns.
 """
 
 from datetime import datetime
-from typing import Final, Literal, Self, cast, get_args
+from typing import Final, Literal, NamedTuple, Self, cast, get_args
 
 from pydantic import Field, model_validator
 
@@ -174,6 +174,17 @@ class StoredMessages(Payload):
     is_complete: bool
 
 
+class UnreadMessages(NamedTuple):
+    """The messages for a participant that no prompt has held, and since when the oldest waits.
+
+    `is_complete` is false if there may be earlier ones.
+    """
+
+    messages: int
+    oldest_at: str | None
+    is_complete: bool
+
+
 class BoardEntry(Payload):
     """The last whole status of one participant, and its age.
 
@@ -196,9 +207,18 @@ class BoardEntry(Payload):
     stored: StoredMessages | None = None
 
     @property
-    def waiting_at_gateway(self) -> StoredMessages | None:
-        """What waits at the gateway; None once the participant has joined and counts it itself."""
-        return None if self.connected else self.stored
+    def unread(self) -> UnreadMessages | None:
+        """What no prompt has held: what the participant counts itself, and while it is away, what the gateway stored.
+
+        None if neither counts.
+        """
+        queued = report_of(self.status).queued
+        stored = None if self.connected else self.stored
+        if stored is None:
+            return None if queued is None else UnreadMessages(queued.messages, queued.oldest_at, is_complete=True)
+        if queued is None or not queued.messages:
+            return UnreadMessages(stored.messages, stored.oldest_at, stored.is_complete)
+        return UnreadMessages(queued.messages + stored.messages, queued.oldest_at, stored.is_complete)
 
 
 class Board(Payload):

@@ -202,6 +202,10 @@ class StatusBoard:
         oldest_at = known.oldest_at or now
         self.stored[participant] = StoredChats(known.messages + 1, oldest_at, known.has_left)
 
+    def has_stored(self, participant: str) -> bool:
+        """Return whether messages wait at the gateway for a participant."""
+        return self.stored.get(participant, StoredChats()).messages > 0
+
     def _stored_for(self, participant: str) -> StoredMessages | None:
         known = self.stored.get(participant)
         if known is None or known.oldest_at is None:

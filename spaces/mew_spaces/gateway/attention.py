@@ -164,6 +164,7 @@ class AttentionWatch:
         is_timed = reported is not None and (
             reported.status.get("status") == "compacting"
             or value_at(reported.status, "context", "queued", "messages") not in (None, 0)
+            or self.space.board.has_stored(name)
         )
         is_old = name in self.space.board.outdated
         key = (reported.envelope_id if reported is not None else None, is_connected, is_old, is_timed and now)
@@ -173,7 +174,8 @@ class AttentionWatch:
         entry = self.space.board.entry(name, connected=is_connected, now=now)
         items = entry_items(entry, now=now, is_expected=name in self._launched)
         if not is_connected:
-            items = tuple(one.model_copy(update={"since": wire_timestamp(self._absent[name])}) for one in items)
+            absence = {"since": wire_timestamp(self._absent[name])}
+            items = tuple(one if one.kind == "unread" else one.model_copy(update=absence) for one in items)
         self._known[name] = (key, items)
         return items
 

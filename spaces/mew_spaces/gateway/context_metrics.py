@@ -98,7 +98,7 @@ class _ContextMetrics:
         self._window.add(status.max_tokens, space, entry.id, window_basis or ESTIMATE)
         if report is not None:
             self._add_report(report, space, entry.id)
-            self._unread.add(_unread(entry, report), space, entry.id)
+            self._unread.add(_unread(entry), space, entry.id)
 
     def _add_spending(self, spent: Spending, space: str, participant: str) -> None:
         self._spent.add(spent.spent_tokens, space, participant)
@@ -127,9 +127,6 @@ class _ContextMetrics:
                 self._cost.add(last.cost.spent_tokens, space, participant, last.trigger)
 
 
-def _unread(entry: BoardEntry, report: ContextReport) -> int | None:
+def _unread(entry: BoardEntry) -> int | None:
     """Return how many messages no prompt has held; None if that is not known."""
-    stored, queued = entry.waiting_at_gateway, report.queued
-    if stored is None:
-        return queued.messages if queued is not None else None
-    return stored.messages + (queued.messages if queued is not None else 0) if stored.is_complete else None
+    return entry.unread.messages if entry.unread is not None and entry.unread.is_complete else None

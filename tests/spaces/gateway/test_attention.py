@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import httpx2
 import pytest
-from mew_protocol.attention import AttentionItem
+from mew_protocol.attention import UNREAD_SECONDS, AttentionItem
 from mew_protocol.codec import read_draft
 from mew_protocol.ids import ParticipantId
 from mew_spaces.config.loading import parse_space
@@ -124,6 +124,31 @@ def test_an_absence_counts_after_a_while_from_its_beginning() -> None:
     moment[0] += timedelta(seconds=5)
     service.join(service.new_connection(), ParticipantId("coder"))
     assert [one.kind for one in needed(service)] == ["model_unreachable", "disconnected"]
+
+
+def test_a_message_for_an_agent_that_is_away_counts_from_when_it_was_sent() -> None:
+    config = parse_space(SPACE)
+    moment = [datetime(2026, 1, 1, tzinfo=UTC)]
+    service = SpaceService(config, TokenBook.generate(config), clock=lambda: moment[0])
+    connection = service.new_connection()
+    service.join(connection, ParticipantId("coder"))
+    service.receive(connection, ParticipantId("coder"), read_draft({"kind": "participant/status", "payload": DOWN}))
+    service.leave(connection)
+    assert not needed(service)
+    moment[0] += ABSENCE_GRACE
+    assert [one.kind for one in needed(service)] == ["disconnected"]
+    sent_at = moment[0]
+    service.join(service.new_connection(), ParticipantId("ada"))
+    draft = read_draft({"kind": "chat", "payload": {"text": "Are you there?"}, "to": ["coder"]})
+    assert service.receive(None, ParticipantId("ada"), draft).receipt.refused is None
+    moment[0] += timedelta(seconds=UNREAD_SECONDS - 1)
+    assert [one.participant for one in needed(service) if one.kind == "unread"] == []
+    moment[0] += timedelta(seconds=1)
+    (unread,) = [one for one in needed(service) if one.kind == "unread"]
+    assert unread.reason == "coder has not read a message, it is not connected"
+    assert datetime.fromisoformat(unread.since or "") == sent_at
+    service.join(service.new_connection(), ParticipantId("coder"))
+    assert [one.kind for one in needed(service) if one.participant == "coder"] == ["model_unreachable"]
 
 
 async def test_an_error_does_not_end_the_search_for_what_needs_a_person(caplog: pytest.LogCaptureFixture) -> None:
