@@ -22,6 +22,7 @@ from typing import Final
 import anyio
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
+from mew_protocol.payloads.chat import chat_refusal_in
 from mew_protocol.payloads.fit import WOULD_OVERFLOW, Delivery, WouldFit
 from mew_spaces.config.loading import load_space
 from mew_spaces.gateway.gateway import serve_gateway
@@ -101,6 +102,9 @@ async def run_bursts(mode: WouldFit, bursts: int, seed: int) -> BurstOutcome:
                 if acknowledgement.body.get("status") == WOULD_OVERFLOW:
                     outcome.warned += 1
                     outcome.held += bool(acknowledgement.body.get("held"))
+                elif chat_refusal_in(acknowledgement) is not None:
+                    outcome.unread += 1
+                    close(*acknowledgement.correlation_ids)
 
             @ada.on(kinds.CHAT)
             async def read(chat: Envelope) -> None:

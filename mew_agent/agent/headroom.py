@@ -74,8 +74,7 @@ class HeadroomCheck:
         """Return why a chat with these figures is refused: it can never fit, and no sender is asked about it."""
         if fit is None or self.mode != "warn" or not fit.can_never_fit:
             return None
-        basis = fit.tokens_basis.replace("_", " ")
-        return TOO_LARGE.format(tokens=fit.tokens, basis=basis, largest=fit.largest_tokens, window=fit.max_tokens)
+        return too_large_text(fit)
 
     async def fit_of(self, question: FitQuestion) -> Fit | None:
         """Return the figures of a text that was not sent; None if its size cannot be read."""
@@ -221,6 +220,12 @@ class HeadroomCheck:
         """Deliver the held chats that fit now, after the figures have changed."""
         if self._inbox.in_state("no_room") and self._me.is_joined:
             self._me.start_soon(self.release)
+
+
+def too_large_text(fit: Fit) -> str:
+    """Return why a chat with these figures is refused."""
+    basis = fit.tokens_basis.replace("_", " ")
+    return TOO_LARGE.format(tokens=fit.tokens, basis=basis, largest=fit.largest_tokens, window=fit.max_tokens)
 
 
 def choices_text(deliveries: Sequence[Delivery]) -> str:

@@ -201,7 +201,8 @@ class ChatTurn:
             self.question = await self.inbox.update(replace(self.question, state="answered", answer=answer))
             if answering.last_thought is not None:
                 await reasoning.think(answering.last_thought)
-        await reasoning.conclude(self.inbox.id_for(self.question, "conclusion"), answer, self._cancel_reason)
+        reason = self._cancel_reason or (None if self.failure is None else self.failure.problem)
+        await reasoning.conclude(self.inbox.id_for(self.question, "conclusion"), answer, reason)
 
 
 CLOSE_SECONDS: Final = 3.0

@@ -19,7 +19,7 @@ import anyio.to_thread
 from mew_protocol.bounded_dict import Shares
 from mew_protocol.context_report import ContextReport, SessionContext
 from mew_protocol.payloads.chat import MAIN_SESSION, SESSION_NAME, client_of
-from mew_protocol.payloads.fit import DELIVERIES, Fit, decided
+from mew_protocol.payloads.fit import DELIVERIES, Fit
 from mew_protocol.payloads.participant import Status
 from mew_protocol.payloads.system import SpaceFacts
 from mew_protocol.status_word import status_word
@@ -30,12 +30,10 @@ from mew_agent.agent.engine import Engine
 from mew_agent.agent.recall import RecallTools
 from mew_agent.agent.space_tools import PeerTools, ToolRoom
 from mew_agent.agent.turn import MAIN, AgentSession, ConversationAnswer, SessionKey
-from mew_agent.compaction.planner import summary_budget_tokens
 from mew_agent.config.agent_config import AgentConfig, chosen_policy
 from mew_agent.config.policy_choice import server_refusal
 from mew_agent.context.history import History
 from mew_agent.context.policy import compact_at_tokens, output_reserve_tokens
-from mew_agent.context.policy.definition import CompactRule
 from mew_agent.context.receipts import MessageKey, MessageRecord
 from mew_agent.context.sqlite_store import MemoryStore, SqliteStore
 from mew_agent.context.store import Store, StoredChat, StoreLimits, StoreUnusable
@@ -46,6 +44,7 @@ from mew_agent.conversation.events import ConversationEvent, HistoryChanged, Pro
 from mew_agent.conversation.model_calls import CALL_BOUND_SECONDS, ConversationOptions
 from mew_agent.conversation.pins import SETTINGS_ORIGIN, SPACE_ORIGIN, PinTools, pins_of_space
 from mew_agent.conversation.receipts import Holding
+from mew_agent.conversation.room import fit_of_text
 from mew_agent.conversation.texts import DEFAULT_SYSTEM_PROMPT
 from mew_agent.errors import ConfigError, MewAgentError
 from mew_agent.model.builtin import builtin_model
@@ -53,7 +52,7 @@ from mew_agent.model.interface import Model
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.streams import Reasoning
 from mew_agent.tokens.projection import Calibration
-from mew_agent.tokens.sizes import Size, basis_of
+from mew_agent.tokens.sizes import Size
 from mew_agent.tokens.tokenizers import TextCounter, chosen_counter
 from mew_agent.tools.bounds import ResultBound
 from mew_agent.tools.sources import AgentTools, ToolSource
@@ -312,43 +311,9 @@ class ConversationEngine(Engine):
         return self.main.conversation.tracker.ledger.calibration
 
     def fit(self, size: Size) -> Fit:
-        conversation, calibration = self.main.conversation, self.calibration
+        conversation = self.main.conversation
         conversation.calls.renew_prefix()
-        tracker = conversation.tracker
-        fit, window_tokens = self._fit_now(size), tracker.shown_limit_tokens
-        if window_tokens is None:
-            return fit
-        # What a compaction cannot remove: the prefix, pins, and a summary of its largest size.
-        parts = tracker.ledger.parts
-        summary = max(parts.summary, summary_budget_tokens(window_tokens, window_tokens))
-        fixed = parts.prefix + parts.pins + summary + (fit.reserve_tokens or 0)
-        now = (fit.headroom_tokens or 0) + (fit.queued_tokens or 0)
-        fit = fit.model_copy(update={"largest_tokens": max(0, now, window_tokens - fixed)})
-        if fit.fits is not False:
-            return fit
-        rules = tracker.policy.rule_index.interventions.get("pre_request", ())
-        can_compact = not tracker.is_stalled and any(isinstance(rule, CompactRule) for rule in rules)
-        after = fixed + fit.tokens + calibration.spread(size.units)
-        return fit.model_copy(update={"fits_after_compaction": can_compact and after <= window_tokens})
-
-    def _fit_now(self, size: Size) -> Fit:
-        """Return whether a text of this size fits without a compaction."""
-        tracker, calibration = self.main.conversation.tracker, self.calibration
-        queued, window_tokens = tracker.queued, tracker.shown_limit_tokens
-        return decided(
-            Fit(
-                fits=None,
-                tokens=calibration.wrap(size.tokens(calibration)),
-                tokens_basis=basis_of((size,), calibration),
-                context_tokens=tracker.next_prompt.tokens,
-                context_basis=tracker.next_prompt.basis,
-                queued_tokens=0 if queued is None else queued.tokens,
-                queued_messages=0 if queued is None else queued.messages,
-                max_tokens=window_tokens,
-                max_tokens_basis=None if window_tokens is None else tracker.window.basis,
-                as_of=tracker.measurement.measured_at,
-            )
-        )
+        return fit_of_text(conversation.tracker, size)
 
     def has_read(self, chat: StoredChat) -> bool:
         if chat.first_seq < 0:

@@ -14,10 +14,12 @@ import anyio
 from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import text_at
 from mew_protocol.payloads.chat import MAIN_SESSION, TokenUsage, TurnReport
+from mew_protocol.payloads.fit import WOULD_OVERFLOW
 from mew_protocol.payloads.participant import Status
 from mew_protocol.status_word import status_word
 
 from mew_agent.agent.engine import Answering
+from mew_agent.agent.headroom import too_large_text
 from mew_agent.agent.recall import as_referred_to
 from mew_agent.agent.shared_turn import prompt_text
 from mew_agent.agent.space_tools import context_line
@@ -30,6 +32,7 @@ from mew_agent.context.tracker import Tracker
 from mew_agent.conversation.conversation import Conversation
 from mew_agent.conversation.events import ConversationEvent, ReplyNotice
 from mew_agent.conversation.model_calls import CallInterrupted
+from mew_agent.conversation.room import refused_message
 from mew_agent.conversation.texts import (
     CANCELLED_RESULT,
     EMPTY_ANSWER,
@@ -304,8 +307,11 @@ class ConversationAnswer(Answering):
         short = line if len(line) <= MAX_REASON_CHARS else f"{line[:MAX_REASON_CHARS]}..."
         await self.conversation.emit_status(status_word("tool_failed", f"{call.name}: {short}"))
 
-    async def failed(self, error: Exception) -> str:
-        """Announce a failure in the status. Returns the text for the sender of the chat."""
+    async def failed(self, error: Exception) -> str | None:
+        """Announce a failure in the status. Returns the text for the sender of the chat.
+
+        None if the chat was refused, because it can never fit.
+        """
         conversation = self.conversation
         self.failure = type(error).__name__
         self.problem = problem_of(error)
@@ -322,6 +328,8 @@ class ConversationAnswer(Answering):
                 text = INTERNAL_FAILURE.format(name=type(error).__name__)
                 return f"{text} {context_sentence(conversation.status())}"
         await conversation.emit_status()
+        if await self._refuse_too_large(error):
+            return None
         if not isinstance(error, ContextOverflow):
             return failed_call_text(error, conversation.status())
         result_tokens = self._result_tokens()
@@ -331,6 +339,21 @@ class ConversationAnswer(Answering):
         if problem is not None:
             return f"{failed_call_text(error, conversation.status())} {NO_ROOM.format(problem=problem)}"
         return does_not_fit_text(error, conversation.tracker.window.max_tokens, result_tokens=result_tokens)
+
+    async def _refuse_too_large(self, error: ModelError) -> bool:
+        """Refuse the chat and remove it if, by this error, no compaction makes room for it. Returns whether it is so.
+
+        Several chats in a turn may be too large only together.
+        """
+        conversation = self.conversation
+        fit = refused_message(conversation.state, error)
+        if fit is None or len(self.chats()) > 1:
+            return False
+        await conversation.remove_turn(self._turn)
+        await conversation.emit_status()
+        self.problem = f"{too_large_text(fit)}. {error}"
+        await self._me.messenger.refuse_chat(self._chat, self.problem, WOULD_OVERFLOW, fit)
+        return True
 
     def _result_tokens(self) -> int:
         """Return the projected size of this turn's tool results if they are most of the turn; else 0."""

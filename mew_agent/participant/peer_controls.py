@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
+import anyio.to_thread
 from mew_protocol import kinds
 from mew_protocol.context_report import PinReport, pin_hash
 from mew_protocol.envelope import Envelope
@@ -14,7 +15,7 @@ from mew_protocol.ids import GATEWAY
 from mew_protocol.payloads import compactions
 from mew_protocol.payloads.capability import EndedRights, Grant, Revoke
 from mew_protocol.payloads.chat import ChatCancel
-from mew_protocol.payloads.fit import Delivery, Fit, TextBasis, fit_in
+from mew_protocol.payloads.fit import Delivery, Fit
 from mew_protocol.payloads.participant import (
     CONTROL_ANSWERS,
     Clear,
@@ -36,7 +37,8 @@ from mew_protocol.payloads.space import Invite, InviteAck, Kick
 from mew_settings.roles import invitation
 from pydantic import BaseModel
 
-from mew_agent.errors import BadAnswer, ControlRefused, PeerAbsent, Refused
+from mew_agent.errors import BadAnswer, ControlRefused, GatewayError, NotPermitted, PeerAbsent, PeerError, Refused
+from mew_agent.participant.fit_requests import FIT_SECONDS, FitRequest
 from mew_agent.participant.messenger import (
     Answer,
     CompactionRequest,
@@ -47,8 +49,6 @@ from mew_agent.participant.messenger import (
     read_answer,
 )
 from mew_agent.participant.unfinished import Unfinished
-from mew_agent.tokens.projection import Calibration
-from mew_agent.tokens.sizes import Sizes
 
 ARCHIVE_SECONDS = 60.0
 """How long a peer may take to list or search what left its context."""
@@ -107,21 +107,24 @@ class PeerControls:
         kind = kinds.PARTICIPANT_REQUEST_STATUS
         return (await self._ask(peer, kind, request, Status, timeout_seconds)).pins or ()
 
-    async def would_fit(self, peer: str, text: str | int) -> Fit:
-        """Return whether a text, or a number of tokens, fits into a peer's context, by its last report.
+    async def would_fit(self, peer: str, text: str | int, *, timeout_seconds: float = FIT_SECONDS) -> Fit:
+        """Ask a peer whether a text, or a number of tokens, fits into its context.
 
-        The size of a text is a `heuristic`: only the peer knows its model's tokens. `fits` is None if it is not known;
-        the peer decides by its own figures when a chat arrives. Raises `PeerAbsent`.
+        The peer answers by its own figures and what it knows of its model's tokens. Without an answer, `by_report` of
+        the result is True: it compares the last report with an estimate, a `heuristic`. `fits` is None if it is not
+        known. Raises `PeerAbsent`.
         """
         known = self.messenger.peers.get(peer)
         if known is None:
             raise PeerAbsent(peer)
-        basis: TextBasis = "given"
-        if isinstance(text, str):
-            size = await Sizes().measure(text)
-            text, basis = Calibration().project(size.units), "heuristic"
+        request = await anyio.to_thread.run_sync(FitRequest.of, text)
+        with suppress(PeerError, GatewayError, NotPermitted):
+            kind = kinds.PARTICIPANT_REQUEST_STATUS
+            status = await self._ask(peer, kind, request.payload, Status, timeout_seconds)
+            if (fit := request.answer_in(status)) is not None:
+                return fit
         context = known.context
-        return fit_in(context.as_status(), text, basis, as_of=context.at or None, outdated=context.outdated)
+        return request.by_report(context.as_status(), as_of=context.at or None, outdated=context.outdated)
 
     async def deliver(self, peer: str, chat_id: str, how: Delivery) -> Envelope:
         """Choose the delivery of our chat that a peer holds because it does not fit. Raises the errors of `send`.

@@ -15,6 +15,7 @@ from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
 from mew_agent.agent.agent import Agent
 from mew_agent.config.agent_config import AgentConfig
+from mew_agent.errors import ChatRefused
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.participant.participant import Participant
 from tests.llama.server import LlamaServer
@@ -228,8 +229,8 @@ async def test_a_window_reported_too_large_is_learnt_and_the_question_answered(s
 async def test_a_message_larger_than_the_window_is_refused_and_left_out(staging: Staging) -> None:
     async with staging() as s:
         await s.ask(TEXTS[0])
-        answer = await s.ask("water " * 5000)
-        assert "does not fit my window of 4,096 tokens" in answer
+        with pytest.raises(ChatRefused, match="of the window of 4,096 fit, even after a compaction"):
+            await s.ask("water " * 5000)
         await s.ask(TEXTS[1])
         assert s.reported[-1]["tokens"] == s.slot_tokens < 1500
 

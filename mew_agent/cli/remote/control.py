@@ -145,7 +145,7 @@ def _answer(sent: SentRequest) -> tuple[Mapping[str, Any], ReadReceipt | None]:
         if receipt is not None and receipt.state == "queued" and receipt.reason is not None:
             terminal.note(str(receipt))
         if known.status == WOULD_OVERFLOW and known.fit is not None:
-            what = "makes room first, or fails"
+            what = "tries to read it, and its model may refuse it"
             if known.held or known.fit.fits_after_compaction:
                 what = "holds it until there is room" if known.held else "compacts first"
             does = f"{known.fit}; the agent {what}"

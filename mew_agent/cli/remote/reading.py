@@ -20,10 +20,8 @@ from mew_protocol import kinds
 from mew_protocol.capability import CapabilitySet
 from mew_protocol.envelope import Draft
 from mew_protocol.json_values import object_at, objects_at, value_at
-from mew_protocol.payloads.fit import Fit, TextBasis, fit_in
-from mew_protocol.payloads.participant import FitQuestion, RequestStatus
+from mew_protocol.payloads.fit import Fit
 from mew_protocol.quoting import indented, markdown_block, markdown_line
-from pydantic import ValidationError
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
@@ -50,7 +48,7 @@ from mew_agent.cli.remote.request import (
 )
 from mew_agent.cli.remote.session import configuration_at, find_gateway
 from mew_agent.errors import ConfigError, NotPermitted, PeerError, PeerTimeout, listed
-from mew_agent.tokens.projection import Calibration, features
+from mew_agent.participant.fit_requests import FIT_SECONDS, FitRequest
 from mew_agent.tools.peer_offers import BoundedEntries, ListPage
 
 Message = dict[str, Any]
@@ -59,7 +57,6 @@ Message = dict[str, Any]
 LIST_SECONDS: Final = 5.0
 """How long participants may take to list their tools."""
 
-FIT_SECONDS: Final = 5.0
 """How long an agent may take to say whether a text fits."""
 
 VERDICTS: Final = {True: "fits", False: "does not fit", None: "not known"}
@@ -247,13 +244,13 @@ def _print_tools(name: str, tools: list[Mapping[str, Any]]) -> None:
         terminal.print_line(words.clip(line, space))
 
 
-def _own_answer(connection: ConnectionOptions, target: str, question: FitQuestion) -> Fit | None:
+def _own_answer(connection: ConnectionOptions, target: str, question: FitRequest) -> Fit | None:
     """Ask an agent whether a text fits; None if it does not answer soon, or does not say."""
-    request = RequestStatus(fields=("tokens", "max_tokens"), fit=question)
+    kind = kinds.PARTICIPANT_REQUEST_STATUS
     try:
-        with send_request(connection, target, kinds.PARTICIPANT_REQUEST_STATUS, request, FIT_SECONDS) as sent:
-            return Fit.model_validate((sent.next_status().model_extra or {}).get("fit"))
-    except (ParticipantOffline, PeerError, NotPermitted, ValidationError):
+        with send_request(connection, target, kind, question.payload, FIT_SECONDS) as sent:
+            return question.answer_in(sent.next_status())
+    except (ParticipantOffline, PeerError, NotPermitted):
         return None
 
 
@@ -274,14 +271,12 @@ def fit(
     report. Exits with code 3 if it does not fit, and with code 1 if that is not known.
     """
     api = find_gateway(connection)
-    units = features(terminal.read_text(file, "FILE")) if tokens is None else None
-    outcome = _own_answer(connection, target, FitQuestion(tokens=tokens, features=units and units.counts))
-    is_own = outcome is not None
+    question = FitRequest.of(terminal.read_text(file, "FILE") if tokens is None else tokens)
+    outcome = _own_answer(connection, target, question)
     if outcome is None:
         entry = check_known(api, api.board(), target)
-        basis: TextBasis = "given" if units is None else "heuristic"
-        tokens = tokens if units is None else Calibration().project(units)
-        outcome = fit_in(entry.status, tokens or 0, basis, as_of=entry.received_at, outdated=entry.outdated)
+        outcome = question.by_report(entry.status, as_of=entry.received_at, outdated=entry.outdated)
+    is_own = not outcome.by_report
     known = {"participant": target, "asked": is_own, **outcome.model_dump(mode="json", exclude_none=True)}
     verdict = VERDICTS[outcome.fits]
     if outcome.fits is False and outcome.fits_after_compaction is not None:

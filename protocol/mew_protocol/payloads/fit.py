@@ -34,7 +34,8 @@ class Fit(Payload):
     `headroom_tokens` are what is free: `max_tokens` minus `context_tokens` (the next request), `queued_tokens` (chats
     that wait at the agent) and `reserve_tokens` (room for the answer); negative if these are more than the window.
     `fits_after_compaction` is the agent's own answer, and so is `largest_tokens`: the largest text that its window can
-    take, after a compaction and with an empty queue. `as_of` is when the figures were reported.
+    take, after a compaction and with an empty queue. `as_of` is when the figures were reported. `by_report` is True if
+    the agent did not answer itself, so that the figures are those of its last report.
     """
 
     fits: bool | None = None
@@ -53,20 +54,32 @@ class Fit(Payload):
     largest_tokens: int | None = Field(default=None, ge=0)
     reason: UnknownReason | Literal["no_report", "queue_unknown", "outdated"] | None = None
     as_of: str | None = None
+    by_report: bool | None = None
 
     @property
     def can_never_fit(self) -> bool:
         """Whether no compaction makes enough room for the text in a window of known size.
 
-        A size that nobody counted may be too high by a third, a text below half of the window is not the cause, and
-        an answer may be short: a text that needs the room kept free for it is tried.
+        A size that nobody counted may be too high by a third.
+        """
+        is_counted = self.tokens_basis in ("given", "tokenizer")
+        return self._is_too_large(self.tokens if is_counted else self.tokens * 3 // 4)
+
+    @property
+    def may_never_fit(self) -> bool:
+        """Whether no compaction makes enough room for the text if its size is right."""
+        return self._is_too_large(self.tokens)
+
+    def _is_too_large(self, tokens: int) -> bool:
+        """Return whether a text of this size is larger than any compaction makes room for.
+
+        A text below half of the window is not the cause, and an answer may be short: a text that needs the room kept
+        free for it is tried.
         """
         window, largest = self.max_tokens, self.largest_tokens
         if window is None or largest is None or self.max_tokens_basis == "assumed":
             return False
-        is_counted = self.tokens_basis in ("given", "tokenizer")
-        least = self.tokens if is_counted else self.tokens * 3 // 4
-        return least > largest + (self.reserve_tokens or 0) and self.tokens * 2 > window
+        return tokens > largest + (self.reserve_tokens or 0) and tokens * 2 > window
 
     def __str__(self) -> str:
         """For people: `~4,000 tokens (projected); free: ~1,200 of 8,192 (projected), 2 chats wait`."""

@@ -328,13 +328,13 @@ class HttpApi:
         parameters=(Parameter("tokens", "Size of the text in tokens; the gateway counts none itself", 0, 10**9, 0),),
     )
     async def _fit(self, call: Call) -> BaseModel:
-        """Ask whether a number of tokens fits into a participant's context, by its last status."""
+        """Ask whether a number of tokens fits into a participant's context, by its last report (not asking it)."""
         name = _participant_in_path(call.request, call.space)
         entry = next((one for one in call.space.board().participants if one.id == name), None)
         if entry is None:
             raise _no_participant(name)
         fit = fit_in(entry.status, call.number("tokens"), as_of=entry.received_at, outdated=entry.outdated)
-        return Fit.model_validate(fit.model_dump(exclude_none=True))
+        return Fit.model_validate({**fit.model_dump(exclude_none=True), "by_report": True})
 
     @serves("GET", "/spaces/{space}/view", ShownBoard)
     async def _view(self, call: Call) -> BaseModel:

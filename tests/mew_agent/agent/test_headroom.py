@@ -14,8 +14,10 @@ from benchmarks.bursts import run_bursts
 from mew_agent.agent.headroom import delivery_in
 from mew_agent.context.policy import output_reserve_tokens
 from mew_agent.context.sqlite_store import SqliteStore
-from mew_agent.errors import NoAnswer
+from mew_agent.conversation.room import fit_of_text
+from mew_agent.errors import ChatRefused, NoAnswer
 from mew_agent.tokens.projection import features
+from mew_agent.tokens.sizes import Size
 from tests.support.agents import SPACE, AgentDriver, StartAgent
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -148,6 +150,24 @@ async def test_a_question_of_a_program_ends_with_would_overflow(start_agent: Sta
         assert (await driver.ada.would_fit("coder", 100)).fits is True
 
 
+async def test_a_program_learns_from_the_agent_itself_what_fits(start_agent: StartAgent) -> None:
+    async with start_agent(window_tokens=WINDOW) as driver:
+        await driver.ask("Are you there?")
+        fit = await driver.ada.would_fit("coder", LONG)
+        assert fit == await driver.agent._runtime.headroom.fit_of(FitQuestion(features=features(LONG).counts))
+        assert (fit.by_report, fit.tokens_basis) == (None, "projected")
+        assert fit.largest_tokens is not None, "only the agent knows it"
+
+
+async def test_without_an_answer_the_last_report_says_what_fits(start_agent: StartAgent) -> None:
+    async with start_agent(window_tokens=WINDOW) as driver:
+        await driver.ask("Are you there?")
+        await driver.status()
+        fit = await driver.ada.would_fit("coder", LONG, timeout_seconds=0)
+        assert (fit.by_report, fit.fits, fit.tokens_basis) == (True, False, "heuristic")
+        assert fit.largest_tokens is None
+
+
 @pytest.mark.parametrize("mode", ["warn"])
 async def test_a_warned_sender_still_gets_its_message_delivered(
     start_agent: StartAgent, mode: str, text: Callable[[int], str]
@@ -216,15 +236,67 @@ async def test_the_largest_message_that_is_named_is_answered(start_agent: StartA
         assert not overflows(driver)
 
 
+def in_margin(driver: AgentDriver, text: str) -> bool:
+    """Whether a text is too large for every compaction if its projected size is right, and only then."""
+    fit = fit_of_text(driver.agent.conversation.tracker, Size(features(text)))
+    return fit.may_never_fit and not fit.can_never_fit
+
+
+@pytest.mark.parametrize("mode", ["warn"])
+@pytest.mark.parametrize("names_size", [True, False])
+async def test_a_message_that_only_its_model_refuses_costs_nothing(
+    start_agent: StartAgent, text: Callable[[int], str], names_size: bool
+) -> None:
+    message = "\n".join(LONG.splitlines()[:240])
+    async with start_agent(window_tokens=WINDOW, empty_stream_on_overflow=not names_size) as driver:
+        for _ in range(3):
+            await driver.ask(text(150))
+        conversation = driver.agent.conversation
+        assert in_margin(driver, message)
+        before, tokens = len(driver.main_requests), conversation.tracker.measurement.tokens
+        history = [*conversation.history.items]
+        with pytest.raises(NoAnswer, match="never fit") as failed:
+            await driver.ada.ask_agent("coder", message)
+        assert failed.value.code == "would_overflow"
+        said = await driver.recorder.first("coder", "chat/acknowledge", code="would_overflow")
+        assert said.body["fit"]["tokens"] > said.body["fit"]["largest_tokens"] > WINDOW // 2
+        assert not driver.summary_requests
+        assert len(driver.main_requests) == before + 1
+        assert conversation.history.items == history
+        assert (conversation.tracker.measurement.tokens, conversation.tracker.measurement.basis) == (tokens, "reported")
+        assert conversation.tracker.compactions == 0
+        assert await driver.ask("Are you still there?")
+        assert (await driver.status())["status"] == "active"
+
+
+@pytest.mark.parametrize("mode", ["warn"])
+@pytest.mark.parametrize(("history_tokens", "compactions"), [(600, 0), (1_500, 1)])
+async def test_a_message_smaller_than_its_estimate_is_answered(
+    start_agent: StartAgent, text: Callable[[int], str], history_tokens: int, compactions: int
+) -> None:
+    message = "internationalisation " * 700
+    async with start_agent(window_tokens=WINDOW) as driver:
+        conversation = driver.agent.conversation
+        while (conversation.tracker.measurement.tokens or 0) < history_tokens:
+            await driver.ask(text(150))
+        assert in_margin(driver, message)
+        assert await driver.ask(message)
+        assert overflows(driver) == conversation.tracker.compactions == compactions
+        if compactions:
+            assert conversation.tracker.last_compaction is not None
+            assert conversation.tracker.last_compaction.trigger == "overflow_error"
+
+
 @pytest.mark.parametrize("mode", ["off"])
-async def test_compactions_for_a_message_that_never_fits_are_no_stall(
+async def test_a_message_that_its_model_refuses_is_no_stall(
     start_agent: StartAgent, mode: str, tmp_path: Path, text: Callable[[int], str]
 ) -> None:
     async with start_agent(window_tokens=WINDOW, store=SqliteStore(tmp_path / "s.sqlite")) as driver:
         for _ in range(3):
             await driver.ask(text(400))
-        assert "does not fit" in await driver.ask(LONG)
-        assert overflows(driver)
+        with pytest.raises(ChatRefused, match="never fit"):
+            await driver.ask(LONG)
+        assert overflows(driver) == 1
         assert not driver.agent.conversation.tracker.is_stalled
     async with start_agent(window_tokens=WINDOW, store=SqliteStore(tmp_path / "s.sqlite")) as driver:
         assert not driver.agent.conversation.tracker.is_stalled

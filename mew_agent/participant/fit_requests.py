@@ -1,0 +1,51 @@
+"""Asks an agent whether a text fits into its context: the question, its answer, and the agent's last report.
+
+Owns how the text is measured for the question, and what the last report says without an answer. Sends nothing.
+"""
+
+from dataclasses import dataclass
+from typing import Final, Self
+
+from mew_protocol.context_report import Outdated
+from mew_protocol.payloads.fit import Fit, TextBasis, fit_in
+from mew_protocol.payloads.participant import FitQuestion, RequestStatus, Status
+from pydantic import ValidationError
+
+from mew_agent.tokens.projection import Calibration, Units, features
+from mew_agent.tokens.sizes import NO_UNITS
+
+FIT_SECONDS: Final = 5.0
+"""How long an agent has to answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class FitRequest:
+    """The question about one text, or about `tokens` that the asker gives."""
+
+    units: Units
+    tokens: int | None = None
+
+    @classmethod
+    def of(cls, text: str | int) -> Self:
+        """Return the question about a text, or a number of tokens. For long texts, call it in a thread."""
+        return cls(NO_UNITS, text) if isinstance(text, int) else cls(features(text))
+
+    @property
+    def payload(self) -> RequestStatus:
+        """The payload of `participant/request-status`."""
+        counts = None if self.tokens is not None else self.units.counts
+        return RequestStatus(fields=("tokens", "max_tokens"), fit=FitQuestion(tokens=self.tokens, features=counts))
+
+    def answer_in(self, status: Status) -> Fit | None:
+        """Return the agent's answer; None if it gives none, as agents of other projects."""
+        try:
+            return Fit.model_validate((status.model_extra or {}).get("fit"))
+        except ValidationError:
+            return None
+
+    def by_report(self, status: Status | None, *, as_of: str | None, outdated: Outdated | None) -> Fit:
+        """Compare the text with the agent's last report (arguments as in `fit_in`)."""
+        basis: TextBasis = "heuristic" if self.tokens is None else "given"
+        tokens = Calibration().project(self.units) if self.tokens is None else self.tokens
+        fit = fit_in(status, tokens, basis, as_of=as_of, outdated=outdated)
+        return fit.model_copy(update={"by_report": True})
