@@ -46,6 +46,8 @@ _SESSION = TypeAdapter(Session)
 _STATE_KEYS = {"summary", "revision", "next_seq", "turn", "context"}  # in the state of every version
 T = TypeVar("T")
 
+READ_ITEMS = 1000  # how many items are read at a time
+_MAX_SEQ = 2**63 - 1
 PRUNE_EVERY = 1000  # after how many changes a file is checked against its limits
 
 
@@ -180,12 +182,25 @@ class SqliteStore(Store):
     async def life_of(self, seq: int) -> ItemLife | None:
         return await self._run(lambda db: sqlite_archive.life_of(db, seq))
 
-    async def items(self, newest: int | None = None) -> list[Item]:
-        """Return all items as they were added, in context or not, or the `newest` ones, oldest first."""
-        rows = await self._rows(
-            "SELECT original FROM items ORDER BY seq DESC LIMIT ?", -1 if newest is None else newest
-        )
-        return [item_from(row[0]) for row in reversed(rows)]
+    async def items(self, newest: int | None = None, on_read: Callable[[int, int], None] | None = None) -> list[Item]:
+        """Return all items as they were added, in context or not, or the `newest` ones, oldest first.
+
+        After each part, `on_read` gets how many items were read, and of how many.
+        """
+        ((total,),) = await self._rows("SELECT count(*) FROM items")
+        total = total if newest is None else min(newest, total)
+        found: list[Item] = []
+        before = _MAX_SEQ
+        while len(found) < total:
+            most = min(READ_ITEMS, total - len(found))
+            query = "SELECT seq, original FROM items WHERE seq < ? ORDER BY seq DESC LIMIT ?"
+            if not (rows := await self._rows(query, before, most)):
+                break
+            found += [item_from(original) for _, original in rows]
+            before = rows[-1][0]
+            if on_read is not None:
+                on_read(len(found), total)
+        return found[::-1]
 
     async def overview(self) -> SessionOverview:
         """Count the contents of the session."""

@@ -260,6 +260,11 @@ def count_of(number: int, noun: str, plural: str | None = None) -> str:
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
+def share_of(part: int, total: int) -> str:
+    """Format a part of a total in whole percent, rounded down, and at most 100: `40%`."""
+    return f"{min(100, max(0, part * 100 // max(1, total)))}%"
+
+
 def compacts_in(entry: BoardEntry) -> str:
     """Turns and time until the next compaction, or until the window of an agent that never compacts is full.
 

@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
+from axe_playwright_python.async_playwright import Axe
 from mew_protocol import kinds
 from mew_protocol.codec import read_draft
 from mew_protocol.ids import ParticipantId
@@ -13,6 +14,7 @@ from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 from playwright.async_api import Page, expect
 
 from tests.browser.conftest import Join, OpenDashboard, Tab
+from tests.browser.scripts import CONTRAST
 from tests.browser.test_dashboard import REPORTED, WINDOW, log, row
 
 CALL = {"method": "tools/call", "params": {"name": "edit", "arguments": {"path": "a.py", "text": "x\n" * 10}}}
@@ -196,16 +198,47 @@ async def test_a_team_of_sixty_is_read_in_one_look(
     gateway: RunningGateway, open_dashboard: OpenDashboard, join: Join, tab: Tab
 ) -> None:
     async with AsyncExitStack() as members:
-        for number in range(60):
-            name = f"agent-{number:02}"
-            near: dict[str, Any] = {"level": "near_limit", "severity": 2} if number % 20 == 7 else {}
-            context = {**REPORTED, **near, "model": f"model-{number % 3}"}
-            status = {"messages_in_context": 3, "tokens": 1_000 * (number + 1), **WINDOW, "context": context}
-            await members.enter_async_context(join(name))
-            draft = read_draft({"kind": kinds.PARTICIPANT_STATUS, "payload": status})
-            assert gateway.service.receive(None, ParticipantId(name), draft).receipt.refused is None
+        await _join_team(gateway, join, members, {})
         await tab.page.set_viewport_size({"width": 1920, "height": 1080})
         await _read_team(await open_dashboard())
+
+
+async def _join_team(gateway: RunningGateway, join: Join, members: AsyncExitStack, words: dict[int, str]) -> None:
+    """Connect sixty agents; every twentieth is near its limit, and `words` are the status of some."""
+    for number in range(60):
+        name = f"agent-{number:02}"
+        near: dict[str, Any] = {"level": "near_limit", "severity": 2} if number % 20 == 7 else {}
+        context = {**REPORTED, **near, "model": f"model-{number % 3}"}
+        status = {"messages_in_context": 3, "tokens": 1_000 * (number + 1), **WINDOW, "context": context}
+        status["status"] = words.get(number, "active")
+        await members.enter_async_context(join(name))
+        draft = read_draft({"kind": kinds.PARTICIPANT_STATUS, "payload": status})
+        assert gateway.service.receive(None, ParticipantId(name), draft).receipt.refused is None
+
+
+@pytest.mark.parametrize("config", [TEAM])
+async def test_trouble_in_a_team_of_sixty_comes_first_and_every_width_is_accessible(
+    gateway: RunningGateway, open_dashboard: OpenDashboard, join: Join, tab: Tab
+) -> None:
+    async with AsyncExitStack() as members:
+        troubled = {3: "model_unreachable", 41: "compaction_stalled", 17: "paused", 11: "compacting"}
+        await _join_team(gateway, join, members, troubled)
+        page, listed = await open_dashboard(), tab.page.get_by_role("listbox", name="Participants").locator("[data-id]")
+        first = ["agent-41", "agent-03", "agent-47", "agent-27", "agent-17", "agent-07"]
+        for place, name in enumerate(first):
+            await expect(page.locator("#detail .tile").nth(place)).to_have_attribute("data-id", name)
+            await expect(listed.nth(place)).to_have_attribute("data-id", name)
+        for width, views in ((1440, [None]), (390, ["Conversation", "Participants", "Details"])):
+            await page.set_viewport_size({"width": width, "height": 900})
+            for view in views:
+                if view is not None:
+                    await page.get_by_role("button", name=view, exact=True).click()
+                for scheme in ("light", "dark"):
+                    await page.emulate_media(color_scheme=scheme)
+                    found = (await Axe().run(page)).response["violations"]
+                    assert [(one["id"], [node["html"] for node in one["nodes"]]) for one in found] == [], (width, view)
+                    assert await page.evaluate(CONTRAST) == [], (width, view)
+                    assert await page.evaluate("document.documentElement.scrollWidth") == width
 
 
 async def _read_team(page: Page) -> None:

@@ -21,6 +21,7 @@ from urllib.parse import quote
 import httpx2
 from mew_protocol.attention import Attention, AttentionItem
 from mew_protocol.errors import CAPABILITY_VIOLATION, UNAUTHORIZED
+from mew_protocol.ids import Position
 from mew_protocol.json_values import value_at
 from mew_protocol.payloads.figures import KEPT_SECONDS, ContextHistory
 from mew_protocol.payloads.mcp import UndecidedProposal, UndecidedProposals
@@ -240,6 +241,11 @@ class GatewayApi:
 
     def _page(self, place: str) -> dict[str, Any]:
         return self._object("GET", f"{self._messages}&limit={PAGE_MESSAGES}{place}")
+
+    def newest_position(self) -> Position | None:
+        """Return the position of the newest stored message that is not a status; None if there is none."""
+        positions = self._object("GET", f"{self._messages}&limit=1&before=newest")["positions"]
+        return Position.parse(str(positions[-1])) if positions else None
 
     def pages(self, since: str | None = None) -> Iterator[dict[str, Any]]:
         """Yield the pages of stored messages, oldest first; after `since`, the `next` of a page."""

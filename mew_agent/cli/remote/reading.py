@@ -19,6 +19,7 @@ from mew_board import words
 from mew_protocol import kinds
 from mew_protocol.capability import CapabilitySet
 from mew_protocol.envelope import Draft
+from mew_protocol.ids import Position
 from mew_protocol.json_values import object_at, objects_at, value_at
 from mew_protocol.payloads.fit import Fit
 from mew_protocol.quoting import indented, markdown_block, markdown_line
@@ -88,11 +89,16 @@ def show_history(
     api = find_gateway(connection)
     newest: deque[Message] = deque(maxlen=last)
     with terminal.ProgressLine() as progress:
-        read = 0
+        read, share = 0, ""
+        first = newest_at = None
         for page in api.pages():
             read += len(page["messages"])
+            if first is None and page.get("more"):
+                first, newest_at = Position.parse(page["positions"][0]), api.newest_position()
+            if first is not None and newest_at is not None:
+                share = share_read(first, Position.parse(str(page["next"])), newest_at)
             newest.extend(one for one in page["messages"] if _is_wanted(one, patterns, target))
-            progress.show(f"{api.space}: read {words.count_of(read, 'envelope')}")
+            progress.show(f"{api.space}: read {words.count_of(read, 'envelope')}{share}")
     if as_json:
         terminal.print_json([*newest])
     for message in () if as_json else newest:
@@ -104,6 +110,13 @@ def show_history(
     if not as_json:
         terminal.print_line("the gateway keeps no matching envelopes")
         warn_of_unknown_kinds({"kind": pattern} for pattern in patterns)
+
+
+def share_read(first: Position, at: Position | None, newest: Position) -> str:
+    """Return the share of a log from `first` to `newest` that was read up to `at`; empty if it is not known."""
+    if at is None or not first.epoch == at.epoch == newest.epoch:
+        return ""
+    return f", {words.share_of(at.sequence - first.sequence + 1, newest.sequence - first.sequence + 1)}"
 
 
 def _is_wanted(message: Message, patterns: list[str], target: str | None) -> bool:

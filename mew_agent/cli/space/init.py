@@ -134,6 +134,9 @@ def _create(template: Template, folder: Path, given: dict[str, str], *, asks: bo
     terminal.print_line("next: mew up -i (start and join it), or mew up")
 
 
+NO_KEY: Final = "or use a model without a key: `mew init --force --model rehearsal` (canned replies)"
+
+
 def _print_secrets(variables: tuple[TemplateVariable, ...]) -> None:
     for variable in variables:
         if variable.is_secret and variable.env_sources:
@@ -141,6 +144,8 @@ def _print_secrets(variables: tuple[TemplateVariable, ...]) -> None:
             todo = f"not set; export {variable.env_sources[0]} before `mew up`"
             state = f"read from {found} when the space starts" if found else todo
             terminal.print_line(f"  {variable.description}: {state}")
+            if found is None:
+                terminal.print_line(f"  {NO_KEY}")
 
 
 def _refuse_to_overwrite(folder: Path, *, force: bool) -> None:

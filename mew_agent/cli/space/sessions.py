@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
 import anyio
+from mew_board import words
 from mew_protocol.quoting import clean, indented, markdown_block, markdown_line
 from mew_protocol.setting_problems import did_you_mean
 from mew_spaces.gateway.auth import state_dir
@@ -60,7 +61,12 @@ def export(
 
     Writes the items, oldest first, including what a compaction removed from the context.
     """
-    (items,) = _ask(lambda store: store.items(last), _file(agent, space_dir))
+    progress = terminal.ProgressLine()
+
+    def show(read: int, total: int) -> None:
+        progress.show(f"reading the conversation of {agent}, {words.share_of(read, total)} of {total:,} items")
+
+    (items,) = _ask(lambda store: store.items(last, show), _file(agent, space_dir), progress=progress)
     if as_json:
         lines = [terminal.json_line([asdict(item) for item in items])]
     elif form == "text":
@@ -136,15 +142,16 @@ def _file(agent: str, space_dir: Path | None) -> Path:
     return known[agent]
 
 
-def _ask(question: Callable[[SqliteStore], Awaitable[T]], *paths: Path) -> list[T]:
+def _ask(
+    question: Callable[[SqliteStore], Awaitable[T]], *paths: Path, progress: terminal.ProgressLine | None = None
+) -> list[T]:
     """Ask each of these sessions in turn. A signal ends this after the session that is being asked."""
+    line = terminal.ProgressLine() if progress is None else progress
 
     async def ask() -> list[T]:
         answers = []
         for number, path in enumerate(paths, 1):
-            progress.show(
-                f"reading the conversation of {path.stem}{f', {number} of {len(paths)}' if paths[1:] else ''}"
-            )
+            line.show(f"reading the conversation of {path.stem}{f', {number} of {len(paths)}' if paths[1:] else ''}")
             store = SqliteStore(path)
             try:
                 answers.append(await question(store))
@@ -153,7 +160,7 @@ def _ask(question: Callable[[SqliteStore], Awaitable[T]], *paths: Path) -> list[
                     await store.aclose()
         return answers
 
-    with terminal.ProgressLine() as progress:
+    with line:
         answers = run_until_signal(ask)
     if answers is None:  # SIGTERM
         raise KeyboardInterrupt

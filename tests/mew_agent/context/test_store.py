@@ -71,6 +71,19 @@ def items(*contents: str) -> list[Item]:
     return history.items
 
 
+@pytest.mark.parametrize(("newest", "parts"), [(None, [(1000, 2100), (2000, 2100), (2100, 2100)]), (3, [(3, 3)])])
+async def test_reading_many_items_says_how_far_it_is(
+    tmp_path: Path, newest: int | None, parts: list[tuple[int, int]]
+) -> None:
+    store, kept, seen = SqliteStore(tmp_path / "s.db"), items(*map(str, range(2100))), []
+    await store.keep(Session(items=tuple(kept), next_seq=len(kept)), SessionChange(added=kept))
+    found = await store.items(newest, lambda read, total: seen.append((read, total)))
+    assert found == kept[-(newest or len(kept)) :]
+    assert seen == parts
+    assert await store.items(0) == []
+    await store.aclose()
+
+
 async def test_a_new_store_has_no_session(store: Store) -> None:
     assert await store.load() is None
     assert await store.recall("i0") is None

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 from markdown_it import MarkdownIt
+from mew_protocol.ids import Position
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
+from mew_agent.cli.remote.reading import share_read
 from mew_agent.participant.participant import Participant
 from mew_agent.tools.peer_offers import MAX_LISTED
 from tests.support.cli import answering, board_shows, mew, seat, status
@@ -69,6 +71,30 @@ async def test_a_chat_never_becomes_a_heading_of_the_document(gateway: RunningGa
     assert [one.type for one in found] == ["heading_open", "inline", "fence"] * 2
     assert all(one.content.startswith("coder to ada, ") for one in found if one.type == "inline")
     assert found[-1].content == "The last one.\n"
+
+
+async def test_a_long_history_shows_the_share_that_was_read(
+    gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mew_agent.cli.remote.http_api.PAGE_MESSAGES", 2)
+    shown: list[str] = []
+    monkeypatch.setattr("mew_agent.cli.app.terminal.ProgressLine.show", lambda _, text: shown.append(text))
+    async with joined(gateway, "coder") as coder:
+        for text in "abcdefgh":
+            await coder.chat(text, to=["ada"])
+            await coder.until("chat")
+        assert (await mew("history", *seat(gateway))).code == 0
+    shares = [int(one.rpartition(", ")[2].removesuffix("%")) for one in shown]
+    assert shares == sorted(set(shares)), "it grows"
+    assert shares[-1] == 100
+    assert len(shares) >= 4
+
+
+def test_the_share_of_a_log_of_two_epochs_is_not_known() -> None:
+    first, other = Position("a", 1), Position("b", 9)
+    assert share_read(first, Position("a", 5), Position("a", 10)) == ", 50%"
+    assert share_read(first, other, other) == share_read(first, Position("a", 5), other) == ""
+    assert share_read(first, None, Position("a", 10)) == ""
 
 
 async def test_history_cuts_a_long_chat_except_in_markdown(gateway: RunningGateway) -> None:

@@ -1,6 +1,7 @@
 """`mew init`: what it creates, keeps and refuses."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,19 @@ async def test_reference_mode_writes_the_layout_of_the_typescript_cli(
     assert (await mew("init")).code == 0
     assert "human" in load_space(tmp_path / ".mew" / "space.yaml").participants
     assert not (tmp_path / "space.yaml").exists()
+
+
+async def test_without_a_key_a_model_that_needs_none_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    outcome = await mew("init")
+    assert "not set; export OPENAI_API_KEY before `mew up`\n" in outcome.out
+    hint = re.search("`mew (init .*--model rehearsal)`", outcome.out)
+    assert hint is not None
+    again = await mew(*hint.group(1).split())
+    assert again.code == 0, "the hint works as printed"
+    assert "--model rehearsal" not in again.out
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-x")
+    assert "--model rehearsal" not in (await mew("init", "--force")).out
 
 
 async def test_keys_are_not_mentioned_without_need() -> None:
