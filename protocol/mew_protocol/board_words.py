@@ -32,3 +32,9 @@ ATTENTION_WORDS: Final[Mapping[str, str]] = _WORDS["attention"]
 
 STATE_WORDS: Final[Mapping[str, str]] = _WORDS["states"]
 """The state of participants in groups, by how urgent they are."""
+
+RECEIPT_FORMS: Final[Mapping[str, str]] = _WORDS["receipt_forms"]
+"""What the context of `{participant}` still holds of a message, by the form in a receipt."""
+
+RECEIPT_CHANGES: Final[Mapping[str, str]] = _WORDS["receipt_changes"]
+"""What a mark adds if the context no longer holds the whole message."""

@@ -68,9 +68,9 @@ class Member:
         """Send one frame of a stream."""
         await self._socket.send(f"#{stream}#{json.dumps(value)}")
 
-    async def report(self, *, to: Sequence[str] = (), **status: Any) -> None:
+    async def report(self, *, to: Sequence[str] = (), about: Sequence[str] = (), **status: Any) -> None:
         """Send a status; `messages_in_context` is 3 by default."""
-        await self.send_envelope(kinds.PARTICIPANT_STATUS, {"messages_in_context": 3, **status}, to=to)
+        await self.send_envelope(kinds.PARTICIPANT_STATUS, {"messages_in_context": 3, **status}, to=to, about=about)
 
     async def received(self, kind: str) -> dict[str, Any]:
         """Wait for the next envelope of a kind."""

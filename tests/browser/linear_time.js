@@ -268,6 +268,9 @@
       queue.show([item(t), { ...item(t), id: "other", kind: t }]);
       queue.close();
     },
+    "receipt.js:mark": (m, t) => [m.mark({ by: t, status: t }), m.mark({ by: t, call: 1, form: t })],
+    "receipt.js:line": (m, t) => [m.line({ participant: t, state: t, reason: t, in_context: "recoverable" }), m.line({ participant: t, call: { number: t }, in_context: "summary", summary: t, compaction: t })],
+    "receipt.js:story": (m, t) => m.story({ history: [{ what: t, trigger: t, compaction: t, at: t }] }),
     "requests.js:Requests": (m, t) => {
       const one = new m.Requests({ space: "review", participant: "ada", token: "x" });
       one._open.set("asked", { to: "coder", isAnswer: () => false, reject: () => undefined });

@@ -106,6 +106,7 @@ class SpaceView {
       mayDecide: (entry) => send("mcp/request", entry.to[0]) || send("mcp/reject", entry.from),
       onDecide: (entry, decision) => void this._decide(entry, decision),
       onSelect: (id) => this._choose(id),
+      receiptOf: (entry, id) => this._requests.receiptOf(entry, id),
       opened: this._opened,
       onOpen: () => this._queue.redraw(),
       changesOf: (entry) => this._changesOf(entry),

@@ -154,7 +154,7 @@ export class Conversation {
     const asked = this._found(about, "chat");
     if (asked) this._touch(asked, { acknowledged: asked.acknowledged.filter((one) => one.by !== envelope.from || one.call) }); // it is answered
     const turn = [...this.entries.values()].reverse().find((one) => one.type === "turn" && one.from === envelope.from && about.includes(one.question));
-    const chat = { id: envelope.id, type: "chat", ts: envelope.ts, from: String(envelope.from), to: names(envelope), text: payload.text };
+    const chat = { id: envelope.id, type: "chat", ts: envelope.ts, from: String(envelope.from), to: names(envelope), text: payload.text, isUrgent: payload.urgent === true };
     if (turn && turn.answer === undefined && turn.state !== "cancelled") {
       this._index(envelope.id, turn);
       this._touch(turn, { answer: payload.text, to: chat.to, state: "done", endedTs: envelope.ts });
@@ -166,7 +166,7 @@ export class Conversation {
   _acknowledge(envelope, payload) {
     const chat = this._found(idsOf(envelope), "chat");
     const { call, in_context: form } = payload.receipt ?? {};
-    const mark = { by: String(envelope.from), status: text(payload.status) ?? "received", call: Number.isInteger(call?.number) ? call.number : undefined, form: text(form) };
+    const mark = { hasReceipt: Boolean(payload.receipt), by: String(envelope.from), status: text(payload.status) ?? "received", call: Number.isInteger(call?.number) ? call.number : undefined, form: text(form) };
     if (chat) this._touch(chat, { acknowledged: [...chat.acknowledged.slice(-9), mark] });
   }
 

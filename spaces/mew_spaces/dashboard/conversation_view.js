@@ -5,6 +5,7 @@ import { renderArguments, renderProposal, renderResult, Room } from "./arguments
 import { isAbout } from "./conversation.js";
 import { copyText, make, makeText, setText } from "./dom.js";
 import { render } from "./markdown.js";
+import * as receipts from "./receipt.js";
 import * as text from "./text.js";
 
 const MAX_TEXT_CHARS = 10_000;
@@ -15,17 +16,9 @@ const SOON_MS = 50;
 const SLICE_MS = 40; // of drawing; then the page answers the user before it goes on
 const FOLLOW_PIXELS = 60;
 
-const FORMS = { shortened: "shortened", reference: "as a reference", summary: "now in its summary", recoverable: "found by recall", gone: "no longer in its context" };
-
-/** What a receiver said of a chat: that its model read it, in which call and what is left of it, or its status. */
-function receiptMark({ by, status, call, form }) {
-  if (call === undefined) return `${by}: ${text.plain(status)}`;
-  return `✓ read by ${by} in call ${call}${Object.hasOwn(FORMS, form) ? `, ${FORMS[form]}` : ""}`;
-}
-
 export class ConversationView {
   /** `list` scrolls; `onDecide(entry, decision)` is called for proposals with "approve", "reject". */
-  constructor({ list, empty, newest }, conversation, { me, mayDecide, onDecide, onSelect, opened = new Set(), onOpen, changesOf = () => undefined }) {
+  constructor({ list, empty, newest }, conversation, { me, mayDecide, onDecide, onSelect, receiptOf, opened = new Set(), onOpen, changesOf = () => undefined }) {
     this._list = list;
     this._empty = empty;
     this._newest = newest;
@@ -34,10 +27,12 @@ export class ConversationView {
     this._mayDecide = mayDecide;
     this._onDecide = onDecide;
     this._onSelect = onSelect;
+    this._receiptOf = receiptOf; // asks a participant for the receipt of a chat
     this._opened = opened;
     this._onOpen = onOpen; // a proposed call was opened
     this._changesOf = changesOf; // what a proposed call would change
     this._nodes = new Map();
+    this._stories = new Map(); // what was last shown of receipts that the user opened
     this._whole = new Set(); // entries of which the user wants to see everything
     this._notBeforeMs = new Map();
     this._late = new Set();
@@ -46,6 +41,7 @@ export class ConversationView {
     const { signal } = this._events;
     list.replaceChildren();
     list.addEventListener("click", (event) => this._click(event), { signal });
+    list.addEventListener("toggle", (event) => void this._showStory(event.target), { signal, capture: true });
     list.addEventListener("scroll", () => (this._newest.hidden = this._isAtEnd()), { passive: true, signal });
     newest.addEventListener("click", () => this.toEnd(), { signal });
     newest.hidden = true;
@@ -154,6 +150,7 @@ export class ConversationView {
       this._nodes.delete(id);
       this._notBeforeMs.delete(id);
       this._whole.delete(id);
+      this._stories.delete(id);
       return;
     }
     if (nowMs < (this._notBeforeMs.get(id) ?? 0)) return void this._late.add(id);
@@ -231,12 +228,43 @@ export class ConversationView {
   }
 
   _chat(entry) {
-    const node = make("article", "entry chat", this._head(entry), ...this._question(entry.question), ...body(entry.text, this._whole.has(entry.id)));
+    const urgent = entry.isUrgent ? [makeText("span", "state urgent", "urgent")] : [];
+    const node = make("article", "entry chat", this._head(entry, ...urgent), ...this._question(entry.question), ...body(entry.text, this._whole.has(entry.id)));
     node.dataset.mine = String(entry.from === this._me);
-    const marks = [...new Map(entry.acknowledged.map((one) => [one.by, one])).values()].map(receiptMark);
+    const newest = [...new Map(entry.acknowledged.map((one) => [one.by, one])).values()];
+    for (const one of newest.filter((each) => each.hasReceipt)) node.append(this._receipt(entry, one));
+    const marks = newest.filter((one) => !one.hasReceipt).map(receipts.mark);
     if (entry.isCancelled) marks.push("cancelled");
     if (marks.length) node.append(makeText("p", "marks", marks.join(" · ")));
     return node;
+  }
+
+  /** The mark of a receiver, which opens what became of the message there. */
+  _receipt(entry, one) {
+    const lines = make("div", "story", ...(this._stories.get(entry.id)?.get(one.by) ?? []));
+    lines.setAttribute("aria-live", "polite");
+    const node = fold(`receipt-${one.by}`, makeText("span", "", receipts.mark(one)), lines);
+    node.classList.add("receipt");
+    node.dataset.by = one.by;
+    return node;
+  }
+
+  /** Ask for the story of a message when its receipt is opened, and again after each change of it. */
+  async _showStory(details) {
+    const entry = this._conversation.entries.get(details.closest("[data-entry]")?.dataset.entry);
+    const { by } = details.dataset;
+    if (!details.open || by === undefined || !entry) return;
+    const lines = details.lastElementChild;
+    if (!lines.childNodes.length) setText(lines, `Asking ${by} …`);
+    let found;
+    try {
+      found = storyNodes(await this._receiptOf(entry, by));
+    } catch (error) {
+      found = [makeText("p", "", error.message)];
+    }
+    const known = this._stories.get(entry.id) ?? new Map();
+    this._stories.set(entry.id, known.set(by, found));
+    lines.replaceChildren(...found);
   }
 
   _turn(entry) {
@@ -322,6 +350,12 @@ function body(value, isWhole) {
   if (more <= 0) return [render(value)];
   if (isWhole) return [make("pre", "whole", value)];
   return [render(value.slice(0, MAX_TEXT_CHARS)), showAll(`Show all (${text.grouped(more)} more characters)`)];
+}
+
+/** What became of a message: one line, and each step with its time. */
+function storyNodes(receipt) {
+  const steps = receipts.story(receipt).map(([at, words]) => make("li", "", make("time", "", at), makeText("span", "", text.shortened(words, 300))));
+  return [makeText("p", "", text.shortened(receipts.line(receipt), 1_000)), ...(steps.length ? [make("ol", "", ...steps)] : [])];
 }
 
 function showAll(words) {

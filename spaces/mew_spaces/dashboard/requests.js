@@ -71,6 +71,15 @@ export class Requests {
     return answered;
   }
 
+  /** Ask a participant what became of a chat {id, from} there; resolves with its receipt. Throws `Refused`. */
+  async receiptOf({ id, from }, participant) {
+    const question = { kind: "participant/request-receipts", to: [participant], payload: { ids: [id], sender: from } };
+    const answer = await this.ask(question, (one) => one.kind === "participant/receipts", { timeoutMs: FETCH_TIMEOUT_MS });
+    const receipt = answer.payload?.receipts?.[0];
+    if (typeof receipt?.state !== "string") throw new Refused(`${participant} sent no receipt.`);
+    return { ...receipt, participant }; // an agent speaks of itself
+  }
+
   /** Finish requests that an envelope answers. */
   receive(envelope) {
     if (!this._open.size) return;

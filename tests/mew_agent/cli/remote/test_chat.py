@@ -4,14 +4,20 @@ import io
 import json
 from pathlib import Path
 
+import anyio
 import pytest
-from mew_spaces.config.loading import load_space
+from mew_spaces.config.loading import load_space, parse_space
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
+from mew_agent.participant.participant import Participant
+from mew_agent.parts.rehearsal import serve_rehearsal
 from tests.mew_agent.cli.remote.test_session import running_space
-from tests.support.cli import REPORT, Output, answering, board_shows, mew, seat, status
+from tests.support.agents import SPACE as AGENT_SPACE
+from tests.support.agents import EnvelopeRecorder, running_agent
+from tests.support.cli import REPORT, Outcome, Output, answering, board_shows, mew, seat, status
 from tests.support.gateway_client import Client, Message, joined
-from tests.support.waiting import until
+from tests.support.rehearsal_model import rehearsal_options
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 
 async def repeats(client: Client, request: Message) -> None:
@@ -90,6 +96,46 @@ async def test_waiting_for_an_answer_shows_what_the_agent_does(
         outcome = await mew("chat", "coder", "hi", *seat(gateway), output=seen)
     assert outcome.out == "you said: hi\n"
     assert outcome.err.endswith("\r\x1b[K")
+
+
+async def test_an_urgent_message_is_answered_with_the_running_turn() -> None:
+    entered, opened = anyio.Event(), anyio.Event()
+
+    async def look() -> str:
+        """Look something up."""
+        entered.set()
+        await opened.wait()
+        return "Door 4 is closed."
+
+    settings = {"space": "demo", "between_steps": "urgent"}
+    async with (
+        serve_gateway(parse_space(AGENT_SPACE)) as gateway,
+        serve_rehearsal(rehearsal_options()) as server,
+        running_agent(gateway, server, settings, None, 30.0, "coder", [look]),
+        Participant(gateway.ws_url, space="demo", id="bob", token=gateway.token_of("bob")) as bob,
+        anyio.create_task_group() as tasks,
+    ):
+        recorder = EnvelopeRecorder(bob)
+        await bob.chat("call look with {}", to="coder")
+        with anyio.fail_after(PATIENCE_SECONDS):
+            await entered.wait()
+        outcomes: list[Outcome] = []
+
+        async def chat() -> None:
+            outcomes.append(await mew("chat", "coder", "Stop: door 4 is on fire.", "--urgent", *seat(gateway)))
+
+        tasks.start_soon(chat)
+        await recorder.first("coder", "chat/acknowledge", status="queued")
+        assert next(one.body for one in recorder.sent_by("ada", "chat")) == {
+            "text": "Stop: door 4 is on fire.",
+            "receipts": True,
+            "urgent": True,
+        }
+        opened.set()
+        await until(lambda: bool(outcomes))
+        assert outcomes[0].code == 0
+        assert "read by coder in call 2" in outcomes[0].err
+        assert "Stop: door 4 is on fire." in str(server.requests[1].body["messages"])
 
 
 async def test_unquoted_words_form_one_message(gateway: RunningGateway) -> None:
