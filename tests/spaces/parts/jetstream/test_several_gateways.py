@@ -415,7 +415,10 @@ async def test_a_gateway_starts_from_a_snapshot_with_all_that_others_know(hub: M
                 return found
 
             invited = await post(first, kind="space/invite", payload={"participant_id": "eve"})
-            await post(first, kind="chat", id="once", payload={"text": "once"})
+            async with joined(first, "bob"):
+                pass
+            await until(lambda: "bob" not in first.service.space.members)
+            await post(first, kind="chat", id="once", payload={"text": "once"}, to=["bob"])
 
             async def is_trimmed() -> bool:
                 await post(first, kind="chat", payload={"text": "more"})
@@ -424,8 +427,11 @@ async def test_a_gateway_starts_from_a_snapshot_with_all_that_others_know(hub: M
 
             await until(is_trimmed)
             async with gateway(hub) as (second, _):
-                again = await post(second, kind="chat", id="once", payload={"text": "once"})
+                again = await post(second, kind="chat", id="once", payload={"text": "once"}, to=["bob"])
                 assert again["status"] == "duplicate"
+                (bob,) = [one.unread for one in second.service.board().participants if one.id == "bob"]
+                assert bob is not None
+                assert (bob.messages, bob.is_complete) == (1, True)
                 async with opened(second, "eve") as eve:
                     await eve.join(invited["token"])
                     assert (await eve.next())["kind"] == "system/welcome"
