@@ -1,6 +1,6 @@
 """[pure] The parts of a context window, what is free and what is kept free. The figures are those of the report."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from mew_protocol.payloads.participant import PrefixPart, Status
@@ -26,17 +26,21 @@ def composition(status: Status) -> list[Share]:
 
     Unknown parts are absent.
     """
-    report, tokens, window = words.report_of(status), status.tokens, status.max_tokens
+    report, basis = words.report_of(status), words.basis(status)
     parts = [Share(one.part, one.tokens, one.basis) for one in report.breakdown or () if one.tokens]
-    if tokens is None or window is None:
+    if status.tokens is None or status.max_tokens is None:
         return parts
     unsent = sum(one.tokens for one in parts if one.part == "unsent")
-    rest = tokens + unsent - sum(one.tokens for one in parts)
-    basis = words.basis(status)
-    if rest > 0:
-        parts.append(Share("other" if parts else "used", rest, basis))
+    used = status.tokens + unsent
     known = "exact" if basis in words.COUNTED and not unsent else "projected"
-    return [*parts, *_left(tokens + unsent, window, report.compact_at_tokens, known)]
+    return [*parts, *_unnamed(parts, used, basis), *_left(used, status.max_tokens, report.compact_at_tokens, known)]
+
+
+def _unnamed(parts: Sequence[Share], used: int, basis: str) -> Iterator[Share]:
+    """Yield the tokens in use that are in no part."""
+    rest = used - sum(one.tokens for one in parts)
+    if rest > 0:
+        yield Share("other" if parts else "used", rest, basis)
 
 
 def _left(used: int, window: int, compact_at: int | None, basis: str) -> Iterator[Share]:

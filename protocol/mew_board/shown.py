@@ -247,18 +247,26 @@ def totals(views: Iterable[ParticipantView]) -> ShownTotals:
     """Add up a space: contexts, tokens spent, and how many wait for a person or compact."""
     agents = [one for one in views if one.has_context]
     known = [one.status for one in agents if one.status is not None and one.status.tokens is not None]
-    costs = [words.report_of(one.status).spending for one in agents]
     found = ShownTotals(
         agents=len(agents),
         tokens=_sum(status.tokens for status in known),
         max_tokens=_sum(status.max_tokens for status in known),
         is_estimate=not all(words.basis(status) in words.COUNTED for status in known),
         unknown=len(agents) - len(known),
-        spent_tokens=_sum(spending.spent_tokens for spending in costs if spending is not None),
-        waiting=sum(any(item.level == "blocking" for item in one.items) for one in agents),
+        spent_tokens=_sum(map(_spent_tokens, agents)),
+        waiting=sum(map(_waits_for_a_person, agents)),
         compacting=sum(one.is_compacting for one in agents),
     )
     return found.model_copy(update={"text": totals_text(found)})
+
+
+def _spent_tokens(view: ParticipantView) -> int | None:
+    spending = words.report_of(view.status).spending
+    return spending.spent_tokens if spending is not None else None
+
+
+def _waits_for_a_person(view: ParticipantView) -> bool:
+    return any(item.level == "blocking" for item in view.items)
 
 
 def totals_text(found: ShownTotals) -> str:

@@ -14,7 +14,7 @@ from mew_protocol.attention import AttentionItem, AttentionLevel
 from mew_protocol.board_words import ATTENTION_WORDS, STATE_WORDS
 from mew_protocol.context_report import ContextReport
 from mew_protocol.payloads.participant import Board, BoardEntry, Status
-from mew_protocol.status_word import StatusWord
+from mew_protocol.status_word import Mark
 
 from mew_board import words
 
@@ -80,6 +80,11 @@ class ParticipantView:
         return max((SEVERITIES[one.level] for one in self.items), default=0)
 
     @property
+    def urgency(self) -> int:
+        """The severity that moves its row. A notice does not: it is about what happens by itself."""
+        return self.trouble if self.trouble > SEVERITIES["notice"] else 0
+
+    @property
     def compacts_next(self) -> bool:
         """True if its next turn compacts, or if it does not compact by itself and is nearly full."""
         status, report = self.status, self.report
@@ -103,15 +108,16 @@ class ParticipantView:
     @property
     def tone(self) -> Tone:
         """How urgent it is. Trouble never looks calm."""
-        levels = {one.level for one in self.items} - {"notice" if not self.entry.connected else ""}
-        if not self.entry.connected:
-            return "blocking" if "blocking" in levels else "warning" if "warning" in levels else "away"
-        said = self.status.word if self.status is not None else StatusWord()
-        fill: Tone = self.fill_tone if self.has_context else "none"
+        levels, is_connected = {one.level for one in self.items}, self.entry.connected
+        fill: Tone = "away" if not is_connected else self.fill_tone if self.has_context else "none"
         for level in ("blocking", "warning"):
-            if level in levels or said.has(level) or fill == level:
+            if level in levels or fill == level or self._says(level):
                 return level
-        return "notice" if levels else fill
+        return "notice" if levels and is_connected else fill
+
+    def _says(self, mark: Mark) -> bool:
+        """Return True if it is connected and its status word has this mark."""
+        return self.entry.connected and self.status is not None and self.status.word.has(mark)
 
     @property
     def order(self) -> str:
@@ -123,14 +129,11 @@ class ParticipantView:
     def word(self) -> str:
         """The most important word about it."""
         urgent = next((one for one in self.items if one.kind in ATTENTION_WORDS), None)
-        if urgent is not None and urgent.level != "notice":
+        if urgent is not None and (urgent.level != "notice" or self._says("calm")):
             return ATTENTION_WORDS[urgent.kind]
-        if not self.entry.connected or self.status is None:
-            known = "disconnected" if self.status is not None else "not connected"
-            return "connected" if self.entry.connected else known
-        if urgent is not None and self.status.word.has("calm"):
-            return ATTENTION_WORDS[urgent.kind]
-        return self._status_word(self.status)
+        if self.status is None:
+            return "connected" if self.entry.connected else "not connected"
+        return self._status_word(self.status) if self.entry.connected else "disconnected"
 
     def _status_word(self, status: Status) -> str:
         word = words.words(status.word.word)
@@ -220,25 +223,24 @@ class ParticipantView:
             return self.known
         report, at = self.report, self.entry.received_at
         if report is None:
-            when = words.ago(at, self.now)
-            return f"{self.source}, received {when}" if when else self.source
+            return words.with_age(self.source, at, self.now, ", received ")
         if report.basis in ("reported", "agent_reported"):
-            when = words.ago(report.measured_at or at, self.now)
-            return f"{self.source} {when}" if when else self.source
+            return words.with_age(self.source, report.measured_at or at, self.now)
         may_change = ", may still change" if report.basis == "provisional" else ""
         last = report.last_reported
         if last is None:
             return f"{self.source}{may_change}"
-        when = words.ago(last.measured_at, self.now)
-        return f"{self.source}{may_change}, last reported {last.tokens:,}{f' {when}' if when else ''}"
+        text = f"{self.source}{may_change}, last reported {last.tokens:,}"
+        return words.with_age(text, last.measured_at, self.now)
 
     @property
     def due(self) -> str:
         """When it compacts by itself, or is full; empty if that is not known."""
         report = words.report_of(self.status)
         limit = "" if report.compact_at_tokens is None else f"{report.compact_at_tokens:,}"
+        place = f" (at {limit})" if limit else ""
         if report.turns_to_compaction == 0 and not self.is_compacting:
-            return f"compacts in its next turn{f' (at {limit})' if limit else ''}"
+            return f"compacts in its next turn{place}"
         match self.compacts_in:
             case "-":
                 return f"compacts at {limit}" if limit and self.entry.outdated is None else ""
@@ -247,7 +249,7 @@ class ParticipantView:
             case when if when.startswith("full in"):
                 return when
             case when:
-                return f"compacts in {when}{f' (at {limit})' if limit else ''}"
+                return f"compacts in {when}{place}"
 
     @property
     def facts(self) -> list[tuple[str, str]]:

@@ -29,7 +29,13 @@ from mew_protocol.context_report import (
 )
 from mew_protocol.context_report import span as span
 from mew_protocol.payloads.mcp import COMPACT_CONTEXT
-from mew_protocol.payloads.participant import BoardEntry, CompactDone, Status, basis_label, basis_words
+from mew_protocol.payloads.participant import (
+    BoardEntry,
+    CompactDone,
+    Status,
+    basis_label,
+    basis_words,
+)
 from mew_protocol.payloads.participant import report_of as report_of
 from mew_protocol.proposal_text import ALL_SHOWN
 from mew_protocol.quoting import clean as clean
@@ -139,6 +145,12 @@ def ago(at: str | None, now: datetime | None) -> str | None:
     return f"{age} ago"
 
 
+def with_age(text: str, at: str | None, now: datetime | None, joint: str = " ") -> str:
+    """Append the age of a time of the wire to a text; return the text alone if the time cannot be read."""
+    age = ago(at, now)
+    return f"{text}{joint}{age}" if age else text
+
+
 def parse_time(at: str | None) -> datetime | None:
     """Read a time of the wire; without a zone it is UTC. None if it cannot be read."""
     try:
@@ -244,8 +256,7 @@ def reason(status: Status | None, now: datetime | None) -> str:
     why = REASONS[report.reason] if report.reason else "window unknown"
     if report.last_reported is None:
         return why
-    when = ago(report.last_reported.measured_at, now)
-    return f"{why}, was {report.last_reported.tokens:,}{f' {when}' if when else ''}"
+    return with_age(f"{why}, was {report.last_reported.tokens:,}", report.last_reported.measured_at, now)
 
 
 def next_call(report: ContextReport | None) -> str:
@@ -314,8 +325,7 @@ def remarks(entry: BoardEntry, *, now: datetime | None, ended: str | None = None
     found = [clean(ended)] if ended else []
     status = entry.status
     if not entry.connected:
-        when = ago(entry.received_at, now) if status else None
-        found.append(f"not connected, last report {when}" if when else "not connected")
+        found.append(with_age("not connected", entry.received_at if status else None, now, ", last report "))
     else:
         found.append(old_figure(entry, now))
     if status is not None:
@@ -343,8 +353,7 @@ def progress(work: Progress) -> str:
 
 def approvals(status: Status | None) -> tuple[Waiting, ...]:
     """Return the proposals of a participant that need a decision."""
-    waiting = status.context.waiting if status is not None and status.context is not None else None
-    return tuple(one for one in waiting or () if one.kind == "approval")
+    return tuple(one for one in report_of(status).waiting or () if one.kind == "approval")
 
 
 def approval(wait: Waiting) -> str:
@@ -370,20 +379,16 @@ def unread(entry: BoardEntry, now: datetime | None) -> str:
     if found is None or not found.messages:
         return ""
     shown = str(found.messages) if found.is_complete else f"{found.messages}+"
-    age = ago(found.oldest_at, now)
-    return f"{shown}, {age}" if age else shown
+    return with_age(shown, found.oldest_at, now, ", ")
 
 
 def _report_remarks(entry: BoardEntry, report: ContextReport, now: datetime | None) -> Iterator[str]:
-    waits = report.waiting or ()
-    for wait in waits if entry.connected else ():  # a proposal ends when its proposer leaves
-        if wait.kind == "approval":
-            age = ago(wait.since, now)
-            yield f"{approval(wait)}, asked {age}" if age else approval(wait)
+    for wait in approvals(entry.status) if entry.connected else ():  # a proposal ends when its proposer leaves
+        yield with_age(approval(wait), wait.since, now, ", asked ")
     if report.queued is not None and report.queued.messages:
         size = figure(report.queued.tokens, is_estimate=report.queued.basis != "tokenizer")
         yield f"{count_of(report.queued.messages, 'message')} queued ({size} tokens)"
-    yield from _limits(waits)
+    yield from _limits(report.waiting or ())
     yield from _figure_remarks(report, now)
     if report.sessions:
         yield sessions(report.sessions)
@@ -397,8 +402,7 @@ def _figure_remarks(report: ContextReport, now: datetime | None) -> Iterator[str
     if isinstance(report.severity, int) and report.severity > 0:
         yield words(report.level)
     if report.stale_messages:
-        when = ago(report.measured_at, now)
-        yield f"+{count_of(report.stale_messages, 'item')} since{f' {when}' if when else ''}"
+        yield with_age(f"+{count_of(report.stale_messages, 'item')} since", report.measured_at, now)
     if report.spent_tokens is not None:
         budget = "" if report.budget_tokens is None else f" of {report.budget_tokens:,}"
         yield f"spent {report.spent_tokens:,}{budget}"
@@ -457,16 +461,10 @@ def facts(entry: BoardEntry, now: datetime | None) -> list[tuple[str, str]]:
         ("compacts in", compacts_in(entry)),
         ("compacts at", figure_or_dash(report.compact_at_tokens)),
         *found,
-        ("last compaction", last_compaction(report, now)),
-        *_compaction_facts(report),
-        ("compactions", f"{report.compactions:,}" if report.compactions else "-"),
+        *_compaction_facts(report, now),
         *_call_facts(report),
-        ("spent", clean(str(report.spending or "-"))),
-        *(("spent for", spent_for(one)) for one in report.spent_for or ()),
-        ("window", WINDOW_SOURCES[report.max_tokens_basis] if report.max_tokens_basis else "-"),
-        ("model", clean(report.model or "-")),
-        ("policy", words(report.policy or "-")),
-        ("reported", ago(report.measured_at, now) or "-"),
+        *_spending_facts(report),
+        *_source_facts(report, now),
     ]
     return [(name, value) for name, value in rows if value not in ("-", "")]
 
@@ -482,11 +480,13 @@ def _next_call_with_basis(report: ContextReport) -> str:
     return shown if known is None or shown == "-" else f"{shown} ({words(known)})"
 
 
-def _compaction_facts(report: ContextReport) -> Iterator[tuple[str, str]]:
+def _compaction_facts(report: ContextReport, now: datetime | None) -> Iterator[tuple[str, str]]:
     cut = report.last_compaction
+    yield "last compaction", last_compaction(report, now)
     if cut is not None:
         yield "reason", clean(cut.reason or "-")
         yield "cost", str(cut.cost) if cut.cost else "-"
+    yield "compactions", f"{report.compactions:,}" if report.compactions else "-"
 
 
 def _call_facts(report: ContextReport) -> Iterator[tuple[str, str]]:
@@ -498,3 +498,15 @@ def _call_facts(report: ContextReport) -> Iterator[tuple[str, str]]:
     yield "reasoning", figure_or_dash(report.reasoning_tokens)
     yield "per turn", "-" if report.tokens_per_turn is None else f"~{report.tokens_per_turn:,.0f}"
     yield "drift", figure_or_dash(report.drift_tokens)
+
+
+def _spending_facts(report: ContextReport) -> Iterator[tuple[str, str]]:
+    yield "spent", clean(str(report.spending or "-"))
+    yield from (("spent for", spent_for(one)) for one in report.spent_for or ())
+
+
+def _source_facts(report: ContextReport, now: datetime | None) -> Iterator[tuple[str, str]]:
+    yield "window", WINDOW_SOURCES[report.max_tokens_basis] if report.max_tokens_basis else "-"
+    yield "model", clean(report.model or "-")
+    yield "policy", words(report.policy or "-")
+    yield "reported", ago(report.measured_at, now) or "-"

@@ -99,15 +99,15 @@ def board_lines(
         rows.sort(key=lambda row: row.order)
     else:
         places = {name: place for place, name in enumerate(launched)}
-        # A notice does not move a row: it is about what happens by itself.
-        urgency = {row.entry.id: -row.trouble if row.trouble > 1 else 0 for row in rows}
-        rows.sort(key=lambda row: (row.is_quiet, urgency[row.entry.id], places.get(row.entry.id, len(places))))
-    heading = paint(words.clip(_heading(board, now, style), style.width, mark=style.mark), _BOLD, style)
+        rows.sort(key=lambda row: (row.is_quiet, -row.urgency, places.get(row.entry.id, len(places))))
+    lines = [paint(words.clip(_heading(board, now, style), style.width, mark=style.mark), _BOLD, style)]
     if not rows:
-        return [heading, words.clip("no participant has reported a context window yet", style.width, mark=style.mark)]
+        nothing = "no participant has reported a context window yet"
+        return [*lines, words.clip(nothing, style.width, mark=style.mark)]
     sums = totals(rows)
-    glance = [words.clip(_in_style(sums.text, style), style.width, mark=style.mark)] if sums.agents >= SEVERAL else []
-    return [heading, *glance, *_table(rows, style, detail=detail, by=by)]
+    if sums.agents >= SEVERAL:
+        lines.append(words.clip(_in_style(sums.text, style), style.width, mark=style.mark))
+    return lines + _table(rows, style, detail=detail, by=by)
 
 
 def board_line(entry: BoardEntry, *, now: datetime, ended: str | None = None) -> str:
@@ -129,24 +129,31 @@ def _in_style(text: str, style: TerminalStyle) -> str:
 
 
 def _table(rows: list[ParticipantView], style: TerminalStyle, *, detail: bool, by: Grouping | None = None) -> list[str]:
+    layout, widths = _fitting_layout(rows, style, detail=detail)
+    lines = [_join([column.title for column in layout.columns], widths, layout, style)]
+    for group in grouped(rows, by) if by is not None else [Group("", tuple(rows))]:
+        if by is not None:
+            lines.append(paint(words.clip(group.title, style.width, mark=style.mark), _BOLD, style))
+        for row in group.rows:
+            texts = [column.text(row, style) for column in layout.columns]
+            lines.append(_join(texts, widths, layout, style, row))
+            if layout.notes:
+                lines += [paint(line, COLOURS[row.severity], style) for line in _notes(row, layout, style)]
+    return lines
+
+
+def _fitting_layout(
+    rows: Sequence[ParticipantView], style: TerminalStyle, *, detail: bool
+) -> tuple[_Layout, list[int]]:
+    """Return the first layout that fits, else the narrowest, and the widths of its columns."""
     widths: list[int] = []
     has_unread = any(row.unread for row in rows)
     for layout in _layouts(with_state=any(row.remarks for row in rows), with_unread=has_unread, detail=detail):
         cells = [(column.title, *(column.text(row, style) for row in rows)) for column in layout.columns]
         widths = [max(map(words.cells, one)) for one in cells]
         if sum(widths) + len(layout.gap) * (len(widths) - 1) <= style.width:
-            break  # else the narrowest layout
-    lines = [_join([column.title for column in layout.columns], widths, layout, style)]
-    groups = grouped(rows, by) if by is not None else [Group("", tuple(rows))]
-    starts = {group.rows[0].entry.id: group.title for group in groups if by is not None}
-    for row in (one for group in groups for one in group.rows):
-        if title := starts.get(row.entry.id):
-            lines.append(paint(words.clip(title, style.width, mark=style.mark), _BOLD, style))
-        texts = [column.text(row, style) for column in layout.columns]
-        lines.append(_join(texts, widths, layout, style, row))
-        if layout.notes:
-            lines += [paint(line, COLOURS[row.severity], style) for line in _notes(row, layout, style)]
-    return lines
+            break
+    return layout, widths
 
 
 def _notes(row: ParticipantView, layout: _Layout, style: TerminalStyle) -> list[str]:

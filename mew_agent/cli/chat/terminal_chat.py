@@ -216,15 +216,11 @@ class TerminalChat:
             case kinds.CHAT | kinds.PARTICIPANT_STATUS if who == self.me:
                 return None
             case kinds.CHAT:
-                others = [one for one in envelope.addressees if one != self.me]
-                to = f" (to {', '.join(others)})" if others else ""
-                return f"{who}{to}: {body.get('text')}"
+                return _chat_line(envelope, self.me)
             case kinds.PARTICIPANT_STATUS:
                 return self._status(envelope, mine=mine)
             case kinds.SYSTEM_PRESENCE:
-                name = value_at(body, "participant", "id") or "?"
-                verb = {"join": "joined", "leave": "left"}.get(str(body.get("event")), str(body.get("event")))
-                return f"* {name} {verb}"
+                return _presence_line(body)
             case kinds.SYSTEM_ERROR:
                 return f"* refused: {body.get('message') or body.get('error')}"
             case kinds.MCP_PROPOSAL | kinds.SYSTEM_WELCOME:
@@ -269,7 +265,7 @@ class TerminalChat:
         if (not mine and is_quiet) or (was_skipped and word == "compacted"):
             return None
         status = status_in(envelope.body)
-        work = status.context.progress if status is not None and status.context is not None else None
+        work = words.report_of(status).progress
         more = f", {words.progress(work)}" if work is not None else figures_of(status)
         return f"* {envelope.sender}: {words.state(word) or 'no status'}{more}"
 
@@ -334,3 +330,15 @@ def _freed(body: Mapping[str, Any]) -> str:
         return words.compaction(CompactDone.model_validate(body))
     except ValidationError:
         return "compacted"
+
+
+def _chat_line(envelope: Envelope, me: str) -> str:
+    others = [one for one in envelope.addressees if one != me]
+    to = f" (to {', '.join(others)})" if others else ""
+    return f"{envelope.sender}{to}: {envelope.body.get('text')}"
+
+
+def _presence_line(body: Mapping[str, Any]) -> str:
+    event = str(body.get("event"))
+    verb = {"join": "joined", "leave": "left"}.get(event, event)
+    return f"* {value_at(body, 'participant', 'id') or '?'} {verb}"

@@ -89,10 +89,8 @@ class SentRequest:
         """Show what the participant does: its state, the number of its call for us, and the size of its context."""
         status = self.last_status
         state = words.state(status.status or "") if status is not None and not words.is_quiet(status) else ""
-        calls = _calls(status)
-        is_later = calls is not None and self._calls_before is not None and calls > self._calls_before
-        number = f"call {1 + calls - self._calls_before}" if is_later else ""  # type: ignore[operator]
-        work = status.context.progress if status is not None and status.context is not None else None
+        number = _number_of_call(self._calls_before, _calls(status))
+        work = words.report_of(status).progress
         size = f"{words.tokens(status)} of {words.window(status)} tokens" if words.percent(status) is not None else ""
         parts = (state or "waiting for the answer", number, words.progress(work) if work is not None else "", size)
         self.progress.show(f"{self.participant}: {', '.join(one for one in parts if one)}")
@@ -225,8 +223,13 @@ class SlowRequest(TargetedRequest):
 
 def _calls(status: Status | None) -> int | None:
     """Return how many model calls a participant has made; None if it does not say."""
-    spending = status.context.spending if status is not None and status.context is not None else None
+    spending = words.report_of(status).spending
     return None if spending is None or spending.calls is None else spending.calls + spending.unreported_calls
+
+
+def _number_of_call(before: int | None, now: int | None) -> str:
+    """Format the number of the running call, by the calls before the request and now; empty if it is not known."""
+    return f"call {1 + now - before}" if now is not None and before is not None and now > before else ""
 
 
 def parse_answer(model: type[P], body: Mapping[str, Any], peer: str) -> P:

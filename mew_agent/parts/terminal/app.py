@@ -219,11 +219,17 @@ class SpaceApp(App[None]):
 
     def _draw_panels(self) -> None:
         view, now = self.view, self._now()
-        board = view.board
-        if board is None:
+        if view.board is None:
             self.query_one("#heading", Static).update(Content(f"joining '{view.who.space}' ..."))
             return
         items = view.attention(now)
+        self._draw_attention(items, now)
+        listed = views(view.board, items, view.people, now=now)
+        self._draw_glance(listed)
+        self._draw_board(matching(listed, self._filter), items)
+        self._draw_details()
+
+    def _draw_attention(self, items: Sequence[AttentionItem], now: datetime) -> None:
         urgent = {one.id for one in items if one.level != "notice"}
         if self._bell and not urgent <= self._rung:
             self.bell()
@@ -232,9 +238,8 @@ class SpaceApp(App[None]):
         queue = self.query_one(AttentionList)
         queue.show([(one.id, content_of([attention_line(one, now, self.size.width - 2)])) for one in items])
         queue.display = bool(items)
-        listed = views(board, items, view.people, now=now)
-        self._draw_glance(listed)
-        found = matching(listed, self._filter)
+
+    def _draw_board(self, found: Sequence[ParticipantView], items: Sequence[AttentionItem]) -> None:
         levels = {one.participant: one.level for one in reversed(single_items(items)) if one.participant is not None}
         pane = self.query_one(BoardList)
         width, is_tall = max(24, (pane.size.width or 37) - 2), len(found) <= COMPACT_ABOVE
@@ -249,7 +254,6 @@ class SpaceApp(App[None]):
             groups = grouped(found, self._by)
             titles = [heading_row(words.clip(one.title, width)) for one in groups]
             pane.show([pair for title, one in zip(titles, groups, strict=True) for pair in (title, *rows(one.rows))])
-        self._draw_details()
 
     def _draw_glance(self, listed: Sequence[ParticipantView]) -> None:
         line, widget = glance(listed, self.size.width - 2, self._style), self.query_one("#glance", Static)
@@ -479,7 +483,7 @@ class SpaceApp(App[None]):
         What a proposal would run is shown in full before it is approved, and so is what an action means.
         """
         item = self._item()
-        action = next((one for one in item.actions if one.label.startswith(label)), None) if item is not None else None
+        action = _action_of(item, label)
         if item is None or action is None:
             self.notify(f"This item has nothing to {label.lower()}.", timeout=2)
             return
@@ -521,3 +525,9 @@ class SpaceApp(App[None]):
                     f"Send /{command} {name}",
                     lambda line=f"/{command} {name}": self._enter(line),
                 )
+
+
+def _action_of(item: AttentionItem | None, label: str) -> AttentionAction | None:
+    """Return the action of an item with this beginning of its label."""
+    actions = item.actions if item is not None else ()
+    return next((one for one in actions if one.label.startswith(label)), None)

@@ -83,32 +83,38 @@ class ConversationFeed:
     def receive(self, envelope: Envelope) -> FeedEntry | None:
         """The entry that an envelope adds or changes; None if it changes none."""
         self._streams.receive(envelope)
-        body, work = envelope.body, self.entries.get(f"work:{envelope.context}")
+        body, at = envelope.body, str(envelope.ts or "")
+        work = self._work_of(envelope)
         match envelope.kind:
             case kinds.CHAT if isinstance(body.get("text"), str):
                 key = f"chat:{envelope.sender}:{envelope.id}"
                 if key in self.entries:
                     return None  # the history brought it already
-                entry = FeedEntry(key, "chat", envelope.sender, envelope.addressees, str(envelope.ts or ""))
+                entry = FeedEntry(key, "chat", envelope.sender, envelope.addressees, at)
                 entry.text, entry.id = str(body["text"]), envelope.id
                 return self._keep(entry)
             case kinds.CHAT_ACKNOWLEDGE:
                 return self._mark(envelope)
             case kinds.REASONING_START:
-                entry = FeedEntry(f"work:{envelope.id}", "work", envelope.sender, at=str(envelope.ts or ""))
+                entry = FeedEntry(f"work:{envelope.id}", "work", envelope.sender, at=at)
                 entry.is_running = True
                 return self._keep(entry)
-            case kinds.REASONING_THOUGHT if work is not None and work.sender == envelope.sender:
+            case kinds.REASONING_THOUGHT if work is not None:
                 if (call := _call_in(body)) is not None:
                     work.calls.append(call)
                     del work.calls[:-MAX_CALLS]
                 return work
-            case kinds.REASONING_CONCLUSION if work is not None and work.sender == envelope.sender:
+            case kinds.REASONING_CONCLUSION if work is not None:
                 # The answer follows as a chat, so that the text would be there twice.
                 work.is_running, work.text = False, ""
                 return work
             case _:
                 return None
+
+    def _work_of(self, envelope: Envelope) -> FeedEntry | None:
+        """Return the work that an envelope belongs to, if its sender does it."""
+        work = self.entries.get(f"work:{envelope.context}")
+        return work if work is not None and work.sender == envelope.sender else None
 
     def _mark(self, envelope: Envelope) -> FeedEntry | None:
         """Note the receipt in an acknowledgement at its chat."""

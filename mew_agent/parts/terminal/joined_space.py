@@ -185,17 +185,19 @@ class JoinedSpace:
             self.me.start_soon(self._load_capabilities)
         line, entry = self.chat.receive(envelope), self.feed.receive(envelope)
         shown = [entry] if entry is not None else []
-        # The parts of a prefix and the progress of work are shown elsewhere.
-        status = status_in(envelope.body) if envelope.kind == kinds.PARTICIPANT_STATUS else None
-        is_answer = envelope.sender in self._asking and envelope.names(self.who.participant)
-        is_working = status is not None and status.context is not None and status.context.progress is not None
-        has_place = is_working or (is_answer and envelope.kind == kinds.PARTICIPANT_STATUS)
         if line is not None and envelope.kind == kinds.SYSTEM_PRESENCE:
             name, _, verb = line.removeprefix("* ").rpartition(" ")
             shown.append(self.feed.add_presence(name, verb))
-        elif line is not None and envelope.kind != kinds.CHAT and not has_place:
+        elif line is not None and envelope.kind != kinds.CHAT and not self._is_in_a_panel(envelope):
             shown.append(self.feed.add_note(line.removeprefix("* ")))
         self.on_change(shown)
+
+    def _is_in_a_panel(self, envelope: Envelope) -> bool:
+        """Return True for a status with the parts of a prefix or the progress of work."""
+        if envelope.kind != kinds.PARTICIPANT_STATUS:
+            return False
+        is_answer = envelope.sender in self._asking and envelope.names(self.who.participant)
+        return is_answer or words.report_of(status_in(envelope.body)).progress is not None
 
     # -- what the panels show ----------------------------------------------------------------------------
 

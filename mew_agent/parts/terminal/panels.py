@@ -4,7 +4,7 @@ Owns layout only; the wording is `board.words`. Styles are words that the applic
 as arguments.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -15,7 +15,7 @@ from mew_board.shown import totals
 from mew_board.view import ParticipantView, Tone, views_of
 from mew_protocol.attention import AttentionItem, AttentionLevel
 from mew_protocol.envelope import Envelope
-from mew_protocol.payloads.figures import ParticipantFigures
+from mew_protocol.payloads.figures import FigureSample, ParticipantFigures
 from mew_protocol.payloads.participant import Board, BoardEntry, PrefixPart
 from mew_protocol.proposal_text import argument_lines, call_text
 
@@ -36,8 +36,8 @@ COMPACT_ABOVE: Final = 12
 
 _NAME_CELLS: Final = 14
 _FACT_CELLS: Final = 16
-_BLOCKS: Final = "▁▂▃▄▅▆▇█"
-_ASCII_BLOCKS: Final = "_.-=+*#@"
+_BLOCKS: Final = {True: ("▁▂▃▄▅▆▇█", "╎"), False: ("_.-=+*#@", "!")}
+"""The blocks of a sparkline, and its mark of a compaction, for a terminal with Unicode and without."""
 
 
 def attention_line(item: AttentionItem, now: datetime, width: int) -> Line:
@@ -55,8 +55,7 @@ def views(
 
     def key(view: ParticipantView) -> tuple[int, bool, float, str]:
         share = -1 if view.percent is None else view.percent
-        # A notice does not move a row: it is about what happens by itself.
-        return -view.trouble if view.trouble > 1 else 0, not view.has_context, -share, view.entry.id
+        return -view.urgency, not view.has_context, -share, view.entry.id
 
     return sorted(views_of(board, now=now, people=people, items=attention), key=key)
 
@@ -78,31 +77,38 @@ def row(
     entry: BoardEntry, level: AttentionLevel | None, *, now: datetime, width: int, is_tall: bool, style: TerminalStyle
 ) -> list[Line]:
     """A participant: name, gauge and share, or the age of an old figure; tall rows have figure and basis below."""
-    view, room = ParticipantView(entry, now), max(4, width - _NAME_CELLS - 8)
+    view = ParticipantView(entry, now)
     urgent = "" if level is None else LEVEL_STYLES[level]
     style_word, name_style = urgent or fill_style(view), urgent or ("" if entry.connected else "dim")
     mark = "  " if level is None else _MARKS[level]
     name = words.clip(view.name, _NAME_CELLS - 1).ljust(_NAME_CELLS)
-    begin: Line = ((mark, style_word), (name, name_style))
-    if view.status is not None and view.last_percent is not None:
-        drawn = gauge(view.status, room, style, with_limit=True)
-        first: Line = (*begin, (drawn, "dim"), (f"{view.last_percent}%?".rjust(5), "dim"))
-    elif view.status is None or view.percent is None:
-        why = view.reason if view.has_context else "" if entry.connected else "not connected"
-        first = (*begin, (words.clip(why, room + 5), "dim"))
-    elif view.old and not is_tall:
-        first = (*begin, (words.clip(f"{view.percent}%, {view.old}", room + 5), "dim"))
-    else:
-        drawn = gauge(view.status, room, style, with_limit=True)
-        first = (*begin, (drawn, style_word), (view.share.rjust(5), style_word))
+    fill = _fill(view, max(4, width - _NAME_CELLS - 8), style_word, style, shows_age=not is_tall)
+    first: Line = ((mark, style_word), (name, name_style), *fill)
     if not is_tall or not view.has_context:
         return [first]
+    return [first, ((f"  {words.clip(_about_figure(view, style), width - 2)}", "dim"),)]
+
+
+def _fill(view: ParticipantView, room: int, style_word: str, style: TerminalStyle, *, shows_age: bool) -> Line:
+    """Return the gauge and the share of a row; with `shows_age`, an old figure has its age in place of the gauge."""
+    if view.status is not None and view.last_percent is not None:
+        drawn = gauge(view.status, room, style, with_limit=True)
+        return ((drawn, "dim"), (f"{view.last_percent}%?".rjust(5), "dim"))
+    if view.status is None or view.percent is None:
+        why = view.reason if view.has_context else "" if view.entry.connected else "not connected"
+        return ((words.clip(why, room + 5), "dim"),)
+    if view.old and shows_age:
+        return ((words.clip(f"{view.percent}%, {view.old}", room + 5), "dim"),)
+    return ((gauge(view.status, room, style, with_limit=True), style_word), (view.share.rjust(5), style_word))
+
+
+def _about_figure(view: ParticipantView, style: TerminalStyle) -> str:
+    """Return the second line of a row: the figure, its basis and age, and what the participant does."""
     dot = "·" if style.unicode else "-"
     figure = f"{view.figure} {view.source}" + ("" if view.last_percent is None else f", {view.reason}")
-    is_at_work = view.report is not None and view.report.progress is not None
+    is_at_work = words.report_of(view.status).progress is not None
     parts = (view.doing, figure) if is_at_work else (view.old, figure, view.doing)
-    second = f" {dot} ".join(one for one in parts if one)
-    return [first, ((f"  {words.clip(second, width - 2)}", "dim"),)]
+    return f" {dot} ".join(one for one in parts if one)
 
 
 _TONE_STYLES: Final[Mapping[Tone, str]] = {"fine": "calm", "notice": "warn", "warning": "warn", "blocking": "alarm"}
@@ -136,17 +142,13 @@ def details(about: ParticipantDetails, *, now: datetime, width: int, style: Term
     for proposal in about.proposals:
         title, *more = whole([f"Proposes {call_text(proposal)}"], width)
         lines += _section(title, [*more, *whole(argument_lines(proposal.body), width)])
-    if about.allowed:
-        lines += _section("Always allowed", whole(about.allowed, width))
+    lines += _listed("Always allowed", whole(about.allowed, width))
     if status is not None and status.context is not None:
         lines += _facts(view, width)
-        if parts := [*composition_lines(status, about.prefix, width=width)]:
-            lines += _section("Composition", parts)
+        lines += _listed("Composition", composition_lines(status, about.prefix, width=width))
     if about.figures is not None and about.figures.samples:
         lines += _over_time(about.figures, now, width, style)
-    if about.tools:
-        lines += _section("Tools", (words.clip(words.clean(name), width) for name in about.tools))
-    return lines
+    return lines + _listed("Tools", (words.clip(words.clean(name), width) for name in about.tools))
 
 
 def _heading(view: ParticipantView, width: int, style: TerminalStyle) -> Iterator[Line]:
@@ -201,25 +203,33 @@ def _over_time(figures: ParticipantFigures, now: datetime, width: int, style: Te
 
 def sparkline(figures: ParticipantFigures, *, now: datetime, width: int, style: TerminalStyle) -> str:
     """The share of the window over the last hour, one cell per moment, with a mark where it was compacted."""
-    blocks, mark, blank = (_BLOCKS, "╎", " ") if style.unicode else (_ASCII_BLOCKS, "!", " ")
+    blocks, mark = _BLOCKS[style.unicode]
     step = timedelta(hours=1) / width
     begin = now - timedelta(hours=1)
     samples = [(at, one) for one in figures.samples if (at := words.parse_time(one.at)) is not None]
     compactions = [at for one in figures.compactions if (at := words.parse_time(one.at)) is not None]
-    cells, place, newest = [], 0, None
+    cells, place, block = [], 0, " "
     for cell in range(width):
         end = begin + (cell + 1) * step
         while place < len(samples) and samples[place][0] <= end:
-            newest = samples[place][1]
+            block = _block(samples[place][1], blocks)
             place += 1
-        if any(end - step < at <= end for at in compactions):
-            cells.append(mark)
-        elif newest is None or newest.tokens is None or not newest.max_tokens:
-            cells.append(blank)
-        else:
-            cells.append(blocks[min(len(blocks) - 1, len(blocks) * newest.tokens // newest.max_tokens)])
+        cells.append(mark if any(end - step < at <= end for at in compactions) else block)
     return "".join(cells)
+
+
+def _block(sample: FigureSample, blocks: str) -> str:
+    """Return the block for the share of a window; a blank if the share is unknown."""
+    if sample.tokens is None or not sample.max_tokens:
+        return " "
+    return blocks[min(len(blocks) - 1, len(blocks) * sample.tokens // sample.max_tokens)]
 
 
 def _section(title: str, texts: Sequence[str] | Iterator[str]) -> list[Line]:
     return [(("", ""),), ((title, "bold"),), *(((text, ""),) for text in texts)]
+
+
+def _listed(title: str, texts: Iterable[str]) -> list[Line]:
+    """Return a section, or nothing if there is nothing to list."""
+    listed = [*texts]
+    return _section(title, listed) if listed else []

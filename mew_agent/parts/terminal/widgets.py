@@ -193,16 +193,20 @@ class FeedView(ScrollView, can_focus=True):
             self._width = width
             self._waiting.update(self._entries)
         if self._waiting and width > 0:
-            end, options = time.monotonic() + seconds, _CONSOLE.options.update(width=width)
-            for key in [one for one in reversed(self._entries) if one in self._waiting]:
-                lines = _CONSOLE.render_lines(Group(*self._texts(self._entries[key])), options, pad=False)
-                self._strips[key] = [Strip(line) for line in lines]
-                self._waiting.discard(key)
-                if self._follows and time.monotonic() > end:
-                    break
+            self._draw_waiting(width, time.monotonic() + seconds)
             self._lay_out()
         if self._follows and self.scroll_y < self.max_scroll_y:
             self.scroll_end(animate=False, immediate=True)
+
+    def _draw_waiting(self, width: int, end: float) -> None:
+        """Draw the entries that wait, the newest first; at the end of the conversation until the time `end`."""
+        options = _CONSOLE.options.update(width=width)
+        for key in [one for one in reversed(self._entries) if one in self._waiting]:
+            lines = _CONSOLE.render_lines(Group(*self._texts(self._entries[key])), options, pad=False)
+            self._strips[key] = [Strip(line) for line in lines]
+            self._waiting.discard(key)
+            if self._follows and time.monotonic() > end:
+                break
 
     def _lay_out(self) -> None:
         """Put the lines of all entries below each other; the line at the top stays there for a reader."""
@@ -216,33 +220,43 @@ class FeedView(ScrollView, can_focus=True):
         self.refresh()
 
     def _texts(self, entry: FeedEntry) -> Iterator[RenderableType]:
-        dim = self.get_component_rich_style("feed--dim", partial=True)
-        if entry.kind == "note":
-            yield Text(clean_text(entry.text), dim)
-            return
-        if entry.kind == "chat":
-            to = f" to {', '.join(words.clean(one) for one in entry.to)}" if entry.to else ""
-            at = words.parse_time(entry.at)
-            mine = self.get_component_rich_style("feed--mine", partial=True)
-            sender = Style(bold=True) + (mine if entry.sender == self._me else Style())
-            moment = f"  {at.astimezone():%H:%M}" if at is not None else ""
-            yield Text.assemble((words.clean(entry.sender), sender), (to + moment, dim))
-            text = clean_text(entry.text)
-            is_markdown = len(text) <= _MARKDOWN_CHARS and _MARKUP.search(text) is not None
-            body = _Markdown(text, is_dark=self.app.current_theme.dark) if is_markdown else Text(text)
-            yield Padding(body, (0, 0, 0, 2))  # no line of a text may look like the name of a sender
-            if entry.marks:
-                is_open = entry.key in self._opened
-                shown = "\n".join((entry.story or ("asking ...",)) if is_open else entry.marks.values())
-                yield Padding(Text(shown, dim), (0, 0, 0, 4))
-        else:
-            is_open = entry.key in self._opened
-            yield Text(f"{'▼' if is_open else '▶'} {entry.summary}", dim)
-            if is_open:
-                yield Padding(Text(entry.details or "no thoughts or calls were shared", dim), (0, 0, 0, 2))
-            if entry.text:
-                yield Padding(Text(clean_text(entry.text), dim), (0, 0, 0, 2))
+        match entry.kind:
+            case "note":
+                yield Text(clean_text(entry.text), self._dim)
+                return
+            case "chat":
+                yield from self._chat_texts(entry)
+            case _:
+                yield from self._work_texts(entry)
         yield Text()
+
+    @property
+    def _dim(self) -> Style:
+        return self.get_component_rich_style("feed--dim", partial=True)
+
+    def _chat_texts(self, entry: FeedEntry) -> Iterator[RenderableType]:
+        to = f" to {', '.join(words.clean(one) for one in entry.to)}" if entry.to else ""
+        at = words.parse_time(entry.at)
+        mine = self.get_component_rich_style("feed--mine", partial=True)
+        sender = Style(bold=True) + (mine if entry.sender == self._me else Style())
+        moment = f"  {at.astimezone():%H:%M}" if at is not None else ""
+        yield Text.assemble((words.clean(entry.sender), sender), (to + moment, self._dim))
+        text = clean_text(entry.text)
+        is_markdown = len(text) <= _MARKDOWN_CHARS and _MARKUP.search(text) is not None
+        body = _Markdown(text, is_dark=self.app.current_theme.dark) if is_markdown else Text(text)
+        yield Padding(body, (0, 0, 0, 2))  # no line of a text may look like the name of a sender
+        if entry.marks:
+            is_open = entry.key in self._opened
+            shown = "\n".join((entry.story or ("asking ...",)) if is_open else entry.marks.values())
+            yield Padding(Text(shown, self._dim), (0, 0, 0, 4))
+
+    def _work_texts(self, entry: FeedEntry) -> Iterator[RenderableType]:
+        is_open = entry.key in self._opened
+        yield Text(f"{'▼' if is_open else '▶'} {entry.summary}", self._dim)
+        if is_open:
+            yield Padding(Text(entry.details or "no thoughts or calls were shared", self._dim), (0, 0, 0, 2))
+        if entry.text:
+            yield Padding(Text(clean_text(entry.text), self._dim), (0, 0, 0, 2))
 
     def render_line(self, y: int) -> Strip:
         """The line in row `y` of the screen, with its selected part marked."""
@@ -389,9 +403,7 @@ class KeyedList(OptionList):
     def show(self, rows: Sequence[tuple[str, Content]]) -> None:
         """Show these rows: only texts that changed are drawn again, unless the order changed."""
         if [one.id for one in self.options] == [key for key, _ in rows]:
-            for option, (key, content) in zip(self.options, rows, strict=True):
-                if option.prompt != content:
-                    self.replace_option_prompt(key, content)
+            self._replace_texts(rows)
             return
         chosen, top = self.chosen, self.scroll_y
         self.set_options(Option(content, id=key, disabled=key.startswith(_HEADING)) for key, content in rows)
@@ -402,6 +414,11 @@ class KeyedList(OptionList):
         self.scroll_to(y=top, animate=False, immediate=True)
         if self.has_focus:
             self.scroll_to_highlight()
+
+    def _replace_texts(self, rows: Sequence[tuple[str, Content]]) -> None:
+        for option, (key, content) in zip(self.options, rows, strict=True):
+            if option.prompt != content:
+                self.replace_option_prompt(key, content)
 
     def choose(self, key: str | None) -> None:
         """Select a row, if it is there."""
