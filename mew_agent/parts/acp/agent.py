@@ -264,20 +264,10 @@ class AcpEngine(Engine):
     # -- what the agent says -----------------------------------------------------------------------------
 
     async def _receive_update(self, update: Mapping[str, Any]) -> None:
-        context = self.external
-        context.spending = spending_in(update) or context.spending
-        if (usage := usage_in(update, self.profile)) is not None:
-            context.note_size(usage.tokens)
-            if (now := self._usage.usage(usage)) is not None:
-                await self._report(now)
-                self._me.start_soon(self.compactions.apply_pending)
+        await self._note_figures(update)
         if self._note_mode():
             await self._me.control.announce()
-        if self.profile.compacts_unreported and self._prompting == "chat" and self._messages.follow(update):
-            context.compaction_started("agent")
-            await self._end_own_compaction()
-        if (step := compaction_step(update, self.profile)) is not None:
-            await self._follow_compaction(step)
+        await self._note_compaction(update)
         if update.get("sessionUpdate") == "available_commands_update":
             listed = objects_at(update, "availableCommands")
             self._commands = tuple(str(one.get("name")).lstrip("/") for one in listed)
@@ -286,6 +276,22 @@ class AcpEngine(Engine):
             await self._me.control.announce(_plan_status(update))
         elif self.answer is not None and self._prompting == "chat":
             await self.answer.receive(update)
+
+    async def _note_figures(self, update: Mapping[str, Any]) -> None:
+        context = self.external
+        context.spending = spending_in(update) or context.spending
+        if (usage := usage_in(update, self.profile)) is not None:
+            context.note_size(usage.tokens)
+            if (now := self._usage.usage(usage)) is not None:
+                await self._report(now)
+                self._me.start_soon(self.compactions.apply_pending)
+
+    async def _note_compaction(self, update: Mapping[str, Any]) -> None:
+        if self.profile.compacts_unreported and self._prompting == "chat" and self._messages.follow(update):
+            self.external.compaction_started("agent")
+            await self._end_own_compaction()
+        if (step := compaction_step(update, self.profile)) is not None:
+            await self._follow_compaction(step)
 
     async def _follow_compaction(self, step: CompactionStep) -> None:
         """Note the progress of a compaction; report it if the agent started it."""
@@ -392,16 +398,7 @@ class AcpEngine(Engine):
 
     async def _ask_permission(self, request: Mapping[str, Any]) -> str | None:
         """Propose the call that the agent asks about. Returns the option to choose; None without a decision in time."""
-        call = object_at(request, "toolCall")
-        arguments = {
-            "tool": str(call.get("title") or call.get("kind") or "a tool"),
-            "kind": call.get("kind"),
-            "input": call.get("rawInput"),
-            "text": None if call.get("rawInput") else shortened(_text_of(call), MAX_TEXT_CHARS),
-            "changes": None if call.get("rawInput") else _changes_in(call),
-            "locations": call.get("locations"),
-        }
-        params = {"name": PERMISSION, "arguments": {key: one for key, one in arguments.items() if one}}
+        params = {"name": PERMISSION, "arguments": _asked_call(object_at(request, "toolCall"))}
         decision, scope = None, anyio.CancelScope()
         self._questions.add(scope)
         try:
@@ -473,6 +470,20 @@ class AcpAgent(Participant):
             max_compacting=settings.max_compacting,
         )
         engine.count_queued = runtime.headroom.count_queued
+
+
+def _asked_call(call: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a call that the agent asks about: its input or, without one, its text and its changes."""
+    has_input = bool(call.get("rawInput"))
+    arguments = {
+        "tool": str(call.get("title") or call.get("kind") or "a tool"),
+        "kind": call.get("kind"),
+        "input": call.get("rawInput"),
+        "text": None if has_input else shortened(_text_of(call), MAX_TEXT_CHARS),
+        "changes": None if has_input else _changes_in(call),
+        "locations": call.get("locations"),
+    }
+    return {key: one for key, one in arguments.items() if one}
 
 
 def _text_of(call: Mapping[str, Any]) -> str:

@@ -5,7 +5,7 @@ not know which calls belong together.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
@@ -37,6 +37,8 @@ SUBAGENT_HEADERS: Final = (
 _PATHS: Final[Mapping[str, Api]] = {"/chat/completions": "chat", "/responses": "responses", "/messages": "messages"}
 _INSTRUCTIONS: Final = ("system", "developer")
 _THINKING: Final = ("reasoning", "thinking", "redacted_thinking")
+_STABLE_TYPES: Final[Mapping[str, str | None]] = {"input_text": "text", "output_text": "text", "message": None}
+"""Types that later calls write differently: the one that is compared, or None for no type."""
 _UNSTABLE_KEYS: Final = frozenset(
     {"annotations", "cache_control", "encrypted_content", "id", "index", "logprobs", "phase", "reasoning"}
     | {"reasoning_content", "reasoning_details", "refusal", "signature", "status"}
@@ -75,11 +77,10 @@ def read_facts(
     """Read a request. `headers` have names in lower case, `body` is the decoded JSON. None if it has no messages."""
     if not isinstance(body, Mapping):
         return None
-    given = body.get("input" if api == "responses" else "messages")
-    messages = [{"role": "user", "content": given}] if isinstance(given, str) else given
-    if not isinstance(messages, list):
+    messages = _messages_of(body.get("input" if api == "responses" else "messages"))
+    if messages is None:
         return None
-    session = next((headers[name] for name in SESSION_HEADERS if headers.get(name)), None)
+    session = _first_of(SESSION_HEADERS, headers)
     previous = body.get("previous_response_id")
     start = digest_of(previous) if isinstance(previous, str) else ""
     chained = [*_chained(start, messages)]
@@ -87,7 +88,7 @@ def read_facts(
         api=api,
         model=str(body.get("model") or "")[:200],
         session=None if session is None else digest_of(session),
-        is_subagent=any(headers.get(name) for name in SUBAGENT_HEADERS),
+        is_subagent=_first_of(SUBAGENT_HEADERS, headers) is not None,
         tools=_tool_names(body.get("tools")),
         prefix=tuple(digest for digest, _ in chained),
         answered_calls=frozenset(digest_of(name) for name in _answered(messages)),
@@ -119,22 +120,33 @@ def _chained(digest: str, messages: list[Any]) -> Iterator[tuple[str, Mapping[st
             yield digest, message
 
 
+def _messages_of(given: object) -> list[Any] | None:
+    if isinstance(given, str):
+        return [{"role": "user", "content": given}]
+    return given if isinstance(given, list) else None
+
+
+def _first_of(names: Iterable[str], headers: Mapping[str, str]) -> str | None:
+    """Return the value of the first of these headers that is not empty."""
+    return next((headers[name] for name in names if headers.get(name)), None)
+
+
 def _stable(value: Any) -> Any:
     """Return the part of a message that later calls repeat; None if they repeat none."""
     if isinstance(value, Mapping):
-        if value.get("type") in _THINKING:
-            return None
-        kept = {key: _stable(one) for key, one in value.items() if key not in _UNSTABLE_KEYS}
-        if isinstance(text := value.get("content"), str):  # the same text may be a list of parts in the next call
-            kept["content"] = [{"type": "text", "text": text}] if text else None
-        if kept.get("type") in ("input_text", "output_text"):
-            kept["type"] = "text"
-        if kept.get("type") == "message":
-            del kept["type"]
-        return {key: one for key, one in kept.items() if one not in (None, [], "")} or None
+        return None if value.get("type") in _THINKING else _stable_object(value)
     if isinstance(value, list):
         return [one for one in map(_stable, value) if one is not None]
     return value
+
+
+def _stable_object(value: Mapping[str, Any]) -> dict[str, Any] | None:
+    kept = {key: _stable(one) for key, one in value.items() if key not in _UNSTABLE_KEYS}
+    if isinstance(text := value.get("content"), str):  # the same text may be a list of parts in the next call
+        kept["content"] = [{"type": "text", "text": text}] if text else None
+    if isinstance(kind := kept.get("type"), str):
+        kept["type"] = _STABLE_TYPES.get(kind, kind)
+    return {key: one for key, one in kept.items() if one not in (None, [], "")} or None
 
 
 def _answered(messages: list[Any]) -> Iterator[str]:

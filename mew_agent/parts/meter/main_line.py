@@ -140,15 +140,9 @@ class MainLine:
             line.turns_ended += 1
         if line is not main and call.may_take_over and (main is None or main.touched < call.number):
             self._main = main = line
-        tip = line.tip
-        if tip is None or tip.number < call.number:
+        if line.tip is None or line.tip.number < call.number:
             line.tip, line.is_released = call, False
-        if line is not main:
-            call.verdict, call.reason = "aside", call.reason or "another conversation"
-        elif line.tip is call:
-            call.verdict, call.reason = "provisional", None
-        else:
-            call.verdict, call.reason = "aside", "not continued"
+        call.verdict, call.reason = _verdict_on(call, is_main=line is main)
 
     # -- rules -------------------------------------------------------------------------------------------
 
@@ -162,14 +156,7 @@ class MainLine:
             if found is not None:
                 return found
         tip = self.newest
-        if (
-            tip is None
-            or facts.session != tip.facts.session
-            or not tip.facts.tools
-            or not facts.tools >= tip.facts.tools
-        ):
-            return None
-        return tip if _extends(facts, tip) or _answers(facts, tip) else None
+        return tip if tip is not None and _continues(facts, tip) else None
 
     def _repeated_line(self, facts: CallFacts) -> _Line | None:
         """Return the line of a call with the same messages: a retry."""
@@ -229,6 +216,19 @@ class MainLine:
         self._kept[facts.session, facts.tools, facts.prefix[-1]] = call
         if call.reply is not None and call.reply.response is not None:
             self._responses[call.reply.response] = call
+
+
+def _verdict_on(call: MeteredCall, *, is_main: bool) -> tuple[Verdict, str | None]:
+    """Return the verdict on a call that has its reply, and its reason."""
+    if not is_main:
+        return "aside", call.reason or "another conversation"
+    return ("provisional", None) if call.line.tip is call else ("aside", "not continued")
+
+
+def _continues(facts: CallFacts, tip: MeteredCall) -> bool:
+    """Return True if a call with at least the tools of another extends it or answers its tool calls."""
+    has_tools = bool(tip.facts.tools) and facts.tools >= tip.facts.tools
+    return facts.session == tip.facts.session and has_tools and (_extends(facts, tip) or _answers(facts, tip))
 
 
 def _extends(facts: CallFacts, earlier: MeteredCall) -> bool:

@@ -16,7 +16,7 @@ from mew_agent.context.receipts import MessageKey
 from mew_agent.participant.messenger import Messenger
 from mew_agent.participant.receipts import ReceiptSource
 from mew_agent.parts.meter.main_line import MeteredCall
-from mew_agent.parts.meter.relayed_texts import NOTHING, Found, RelayedTexts
+from mew_agent.parts.meter.relayed_texts import NOTHING, Found, RelayedTexts, TrackedChat
 
 MAX_CALLS: Final = 64
 """How many calls wait for a later one to confirm them."""
@@ -103,8 +103,9 @@ class RelayedReceipts(ReceiptSource):
 
     async def receipt(self, key: MessageKey) -> ReadReceipt:
         """See `ReceiptSource`."""
-        chat, newest, call = self.texts.find(key), self._newest, self._read_in.get(key)
-        is_held = chat is not None and newest is not None and chat.number in newest.held
+        chat, call = self.texts.find(key), self._read_in.get(key)
+        problem = NOT_TRACKED if chat is None else chat.problem
+        holder = self._holder_of(chat)
         known: dict[str, Any] = {
             "id": key.id,
             "participant": self._messenger.id,
@@ -112,17 +113,19 @@ class RelayedReceipts(ReceiptSource):
             "basis": "relayed_prompt",
         }
         if call is None:
-            reason = NOT_TRACKED if chat is None else chat.problem or NOT_SEEN
-            if is_held and chat is not None and newest is not None and chat.problem is None:
-                reason = NOT_CONFIRMED.format(number=newest.number)
+            reason = problem or (NOT_SEEN if holder is None else NOT_CONFIRMED.format(number=holder.number))
             return ReadReceipt(state="unknown", in_context="unknown", reason=reason, **known)
         values: dict[str, Any] = {"state": "in_prompt", "call": call, "at": call.at}
         values["history"] = (ReceiptEvent(what="in_prompt", at=call.at, call=call.number),)
-        problem = NOT_TRACKED if chat is None else chat.problem
-        if problem is None and is_held:
+        if problem is None and holder is not None:
             return ReadReceipt(in_context="whole", **values, **known)
-        reason = problem or (newest.problem if newest is not None else None) or NOT_NOW
+        reason = problem or (self._newest.problem if self._newest is not None else None) or NOT_NOW
         return ReadReceipt(in_context="unknown", reason=reason, **values, **known)
+
+    def _holder_of(self, chat: TrackedChat | None) -> "_Newest | None":
+        """Return the newest call if its prompt holds this chat."""
+        newest = self._newest
+        return newest if chat is not None and newest is not None and chat.number in newest.held else None
 
     async def sender_of(self, message_id: str) -> str | None:
         """See `ReceiptSource`."""

@@ -57,6 +57,10 @@ class Found:
 NOT_SEARCHED: Final = Found()
 
 
+def _unfit_length(chars: int) -> str | None:
+    return TOO_SHORT if chars < MIN_CHARS else TOO_LONG if chars > MAX_CHARS else None
+
+
 class RelayedTexts:
     """The newest chats, and which messages of requests hold them."""
 
@@ -70,7 +74,7 @@ class RelayedTexts:
         """Look for a chat from now on."""
         self._count += 1
         text = text.strip()
-        problem = TOO_SHORT if len(text) < MIN_CHARS else TOO_LONG if len(text) > MAX_CHARS else None
+        problem = _unfit_length(len(text))
         added = TrackedChat(key, self._count, () if problem else _forms_of(text), problem)
         for other in () if problem else self._chats.values():
             if any(text in form for form in other.forms):

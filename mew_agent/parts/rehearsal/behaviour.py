@@ -121,10 +121,15 @@ def _earlier_sentences(messages: Sequence[Message], question: str) -> list[str]:
     return [sentence for text in given for sentence in texts.sentences(text) if sentence not in own]
 
 
+def _called_names(message: Message) -> dict[str, str]:
+    """Return the names of the functions that a message calls, by the ids of the calls."""
+    calls = objects_at(message, "tool_calls")
+    return {str(call.get("id")): str(value_at(call, "function", "name")) for call in calls if "function" in call}
+
+
 def _answer_from_results(messages: Sequence[Message], limit_tokens: int) -> str:
     calls_at = max((place for place, message in enumerate(messages) if message.get("role") == "assistant"), default=-1)
-    calls = objects_at(messages[calls_at], "tool_calls") if calls_at >= 0 else []
-    names = {str(call.get("id")): str(value_at(call, "function", "name")) for call in calls if "function" in call}
+    names = _called_names(messages[calls_at]) if calls_at >= 0 else {}
     questions = [message_text(message) for message in messages if message.get("role") == "user"]
     query = texts.content_words(questions[-1]) if questions else frozenset()
     results = [message for message in messages[calls_at + 1 :] if message.get("role") == "tool"]

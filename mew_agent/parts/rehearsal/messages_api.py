@@ -4,7 +4,7 @@ Owns this API's JSON. Does not know HTTP.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from mew_protocol.json_values import objects_at
@@ -37,6 +37,10 @@ def as_chat(body: Mapping[str, Any]) -> Json:
     }
 
 
+def _of_type(name: str, blocks: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return [block for block in blocks if block.get("type") == name]
+
+
 def _translated(message: Mapping[str, Any]) -> list[Json]:
     """Return one message, or its tool results as separate messages before the rest."""
     role, content = message.get("role"), message.get("content")
@@ -45,15 +49,13 @@ def _translated(message: Mapping[str, Any]) -> list[Json]:
     blocks = objects_at(content)
     results: list[Json] = [
         {"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": block.get("content") or ""}
-        for block in blocks
-        if block.get("type") == "tool_result"
+        for block in _of_type("tool_result", blocks)
     ]
     calls = [
         function_call(block.get("id"), block.get("name"), json.dumps(block.get("input"), ensure_ascii=False))
-        for block in blocks
-        if block.get("type") == "tool_use"
+        for block in _of_type("tool_use", blocks)
     ]
-    text = [block for block in blocks if block.get("type") == "text"]
+    text = _of_type("text", blocks)
     if results and not text:
         return results
     rest: Json = {"role": role, "content": text}

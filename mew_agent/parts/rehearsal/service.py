@@ -264,9 +264,7 @@ class RehearsalServer:
         is_streamed = body.get("stream") is True
         recorded.status = 200
         if recorded.prompt_tokens >= options.window_tokens:
-            if not (is_streamed and options.empty_stream_on_overflow):
-                raise _overflow(options.window_tokens, recorded.prompt_tokens)
-            return _ChunkStream(self, recorded, (), ends_with=b"")
+            return self._overflowed(recorded, is_streamed=is_streamed)
         max_tokens = _max_tokens(body)
         plan = self._scripted(recorded) or plan_reply(messages, tools, options, max_tokens)
         completion = wire.complete(
@@ -282,11 +280,10 @@ class RehearsalServer:
         recorded.completion_tokens = completion.completion_tokens
         wants_usage = not is_streamed or value_at(body, "stream_options", "include_usage") is True
         usage = self._usage(completion, recorded, is_requested=wants_usage)
+        if not is_streamed or api is not _CHAT:
+            recorded.reported = usage
         if is_streamed:
-            if api is not _CHAT:
-                recorded.reported = usage
             return _ChunkStream(self, recorded, api.chunks_of(completion, options, usage), ends_with=api.ends_with)
-        recorded.reported = usage
         recorded.is_complete = True
         self.notify_change()
         return JSONResponse(api.body_of(completion, usage))
@@ -323,6 +320,12 @@ class RehearsalServer:
         given = (request.headers.get("authorization", "").removeprefix("Bearer "), request.headers.get("x-api-key"))
         if key is not None and key not in given:
             raise _status_error(401, self._options)
+
+    def _overflowed(self, recorded: RecordedRequest, *, is_streamed: bool) -> ASGIApp:
+        """Refuse a prompt that fills the window, with an error or, if configured, with an empty stream."""
+        if is_streamed and self._options.empty_stream_on_overflow:
+            return _ChunkStream(self, recorded, (), ends_with=b"")
+        raise _overflow(self._options.window_tokens, recorded.prompt_tokens)
 
     def _check_options(self, body: Mapping[str, object], recorded: RecordedRequest) -> None:
         options = self._options
