@@ -1,6 +1,7 @@
 """Turns an exception into the one line and the exit code that a person or a script sees."""
 
 import re
+from collections.abc import Iterable
 from typing import Any, Final
 
 from mew_protocol.setting_problems import did_you_mean, expectation
@@ -79,9 +80,13 @@ def _expected_arguments(text: str, context: Any) -> str:
     arguments = [one for one in parameters if one.param_type_name == "argument" and not one.hidden]
     if arguments:
         return f"; expected {' '.join(one.metavar or one.name.upper() for one in arguments)}"
+    return f"; expected {' or '.join(_naming_options(given[1], parameters)) or 'options only'}"
+
+
+def _naming_options(value: str, parameters: Iterable[Any]) -> list[str]:
+    """Return the options of a command that could take a value that was given as an argument."""
     known = {name for one in parameters for name in one.opts}
-    options = [f"{name} {given[1]}" for name in _NAMING_OPTIONS if name in known]
-    return f"; expected {' or '.join(options) or 'options only'}"
+    return [f"{name} {value}" for name in _NAMING_OPTIONS if name in known]
 
 
 def _message(error: BaseException) -> str:

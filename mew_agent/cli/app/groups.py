@@ -283,10 +283,8 @@ def parameter_rows(parameters: list[Any]) -> dict[str, list[tuple[str, str]]]:
 
     Options that many commands have are left out; see `common_options`.
     """
-    common = common_options(parameters)
-    shown = [
-        one for one in parameters if not getattr(one, "hidden", False) and not any(name in one.opts for name in common)
-    ]
+    common = frozenset(common_options(parameters))
+    shown = [one for one in parameters if not getattr(one, "hidden", False) and common.isdisjoint(one.opts)]
     rows = {
         "Arguments": [(one.metavar or one.name, one.help) for one in shown if one.param_type_name == "argument"],
         "Options": [(_option_name(one), _option_help(one)) for one in shown if one.param_type_name == "option"],

@@ -209,24 +209,27 @@ def _print_entries(found: CompactionHistory) -> None:
         terminal.print_lines(_lines(entry, terminal.now()))
 
 
-def _lines(entry: CompactionEntry, now: datetime) -> Iterator[str]:
-    """One entry: `3  14:01  threshold  115,940 -> 52,310  freed 63,630 (projected)  summary 1,204`, and its details."""
-    parts = [f"{entry.number:>3}", words.clock(entry.at, now), words.words(entry.trigger)]
-    if entry.undoes is not None:
-        parts[-1] += f" of {entry.undoes}"
+def _figures_of(entry: CompactionEntry, now: datetime) -> Iterator[str]:
+    yield f"{entry.number:>3}"
+    yield words.clock(entry.at, now)
+    yield words.words(entry.trigger) + (f" of {entry.undoes}" if entry.undoes is not None else "")
     if entry.tokens_before is not None or entry.tokens_after is not None:
-        parts.append(f"{words.figure(entry.tokens_before)} -> {words.figure(entry.tokens_after)}")
+        yield f"{words.figure(entry.tokens_before)} -> {words.figure(entry.tokens_after)}"
     if entry.freed_tokens is not None:
         is_back = entry.freed_tokens < 0  # by an undo
         gain = f"restored {-entry.freed_tokens:,}" if is_back else words.freed(entry.freed_tokens)
-        parts.append(f"{gain} ({words.words(entry.basis)})")
+        yield f"{gain} ({words.words(entry.basis)})"
     if entry.summary_tokens:
-        parts.append(f"summary {entry.summary_tokens:,}{' (extract)' if entry.summary_by == 'extract' else ''}")
+        yield f"summary {entry.summary_tokens:,}{' (extract)' if entry.summary_by == 'extract' else ''}"
     if entry.undone_by is not None:
-        parts.append(f"undone by {entry.undone_by}")
+        yield f"undone by {entry.undone_by}"
     if entry.problem is not None:
-        parts.append(entry.problem)
-    yield "  ".join(parts)
+        yield entry.problem
+
+
+def _lines(entry: CompactionEntry, now: datetime) -> Iterator[str]:
+    """One entry: `3  14:01  threshold  115,940 -> 52,310  freed 63,630 (projected)  summary 1,204`, and its details."""
+    yield "  ".join(_figures_of(entry, now))
     asked = f"asked by {entry.asked_by}" if entry.asked_by else ""
     cost = f"cost {entry.cost}" if entry.cost is not None and str(entry.cost) else ""
     for detail in (": ".join(filter(None, (asked, entry.reason))), entry.approval, cost):

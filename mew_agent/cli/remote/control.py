@@ -13,7 +13,7 @@ from mew_board import words
 from mew_protocol import kinds
 from mew_protocol.context_report import pin_hash
 from mew_protocol.payloads.chat import Acknowledge, Chat, ChatCancel
-from mew_protocol.payloads.fit import WOULD_OVERFLOW
+from mew_protocol.payloads.fit import WOULD_OVERFLOW, Fit
 from mew_protocol.payloads.participant import (
     Clear,
     Compact,
@@ -84,12 +84,7 @@ def chat(
             terminal.warn(f"'{request.target}' is paused and answers later; {sent.resume_hint}")
         announce_approvals(sent)
         body, receipt = _answer(sent)
-        outcome = {"participant": request.target, **body}
-        if receipt is not None:
-            outcome["receipt"] = receipt.model_dump(mode="json", exclude_none=True)
-        terminal.print_outcome(str(body.get("text") or ""), outcome, as_json=request.as_json)
-        if receipt is not None and receipt.is_read and not request.as_json:
-            terminal.note(str(receipt))
+        _print_answer(request, body, receipt)
         # An agent of another implementation reports why it failed before it sends the answer about it.
         has_failed = body.get("failure") is not None or words.failure(sent.last_status) is not None
         return ExitCode.FAILED if has_failed else ExitCode.DONE
@@ -131,6 +126,15 @@ def compact(
     raise AssertionError("`answers` ends by raising only")
 
 
+def _print_answer(request: TargetedRequest, body: Mapping[str, Any], receipt: ReadReceipt | None) -> None:
+    outcome = {"participant": request.target, **body}
+    if receipt is not None:
+        outcome["receipt"] = receipt.model_dump(mode="json", exclude_none=True)
+    terminal.print_outcome(str(body.get("text") or ""), outcome, as_json=request.as_json)
+    if receipt is not None and receipt.is_read and not request.as_json:
+        terminal.note(str(receipt))
+
+
 def _answer(sent: SentRequest) -> tuple[Mapping[str, Any], ReadReceipt | None]:
     """Return the payload of the answer to a chat, and the newest receipt of the chat.
 
@@ -145,12 +149,16 @@ def _answer(sent: SentRequest) -> tuple[Mapping[str, Any], ReadReceipt | None]:
         if receipt is not None and receipt.state == "queued" and receipt.reason is not None:
             terminal.note(str(receipt))
         if known.status == WOULD_OVERFLOW and known.fit is not None:
-            what = "tries to read it, and its model may refuse it"
-            if known.held or known.fit.fits_after_compaction:
-                what = "holds it until there is room" if known.held else "compacts first"
-            does = f"{known.fit}; the agent {what}"
+            does = f"{known.fit}; the agent {_makes_room(known.fit, is_held=bool(known.held))}"
             terminal.warn(f"the message does not fit into the context of '{sent.participant}' now: {does}")
     raise AssertionError("`answers` ends by raising only")
+
+
+def _makes_room(fit: Fit, *, is_held: bool) -> str:
+    """Return what an agent does with a message that does not fit now."""
+    if is_held:
+        return "holds it until there is room"
+    return "compacts first" if fit.fits_after_compaction else "tries to read it, and its model may refuse it"
 
 
 def _answers_no_chats(sent: SentRequest) -> bool:

@@ -3,7 +3,8 @@
 Owns how the answer is printed. What the roles may send is `mew_settings.roles`; who may invite is up to the gateway.
 """
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import typer
 from mew_protocol import kinds
@@ -40,10 +41,7 @@ def invite(
     """
     if (problem := new_id_problem(name)) is not None:
         raise ConfigError("NAME", problem)
-    roles = [one for one in rights or () if one in ROLE_PATTERNS]
-    patterns = read_capabilities("CAPABILITY", *(one for one in rights or () if one not in roles))
-    warn_of_unknown_kinds(patterns)
-    payload = invitation(name, [*roles, *patterns])
+    payload = invitation(name, _given(rights or ()))
     api = find_gateway(connection)
     answer = api.post({"kind": kinds.SPACE_INVITE, "payload": {**payload, "reason": reason} if reason else payload})
     token = answer.get("token")
@@ -53,8 +51,17 @@ def invite(
     if as_json or url is None:
         return
     terminal.print_line(f"  token      {token}")
+    what = "mew run COMMAND"
     if payload["several_sockets"]:
         terminal.print_line(f"  browser    {url}")
-    what = "mew connect" if payload["several_sockets"] else "mew run COMMAND"
+        what = "mew connect"
     given = f"MEW_GATEWAY={api.gateway} MEW_SPACE={api.space} MEW_PARTICIPANT_ID={name} MEW_TOKEN={token}"
     terminal.print_line(f"  terminal   {given} {what}")
+
+
+def _given(rights: Sequence[str]) -> list[str | dict[str, Any]]:
+    """Read roles, kinds and patterns. Raises `ConfigError`."""
+    roles = [one for one in rights if one in ROLE_PATTERNS]
+    patterns = read_capabilities("CAPABILITY", *(one for one in rights if one not in roles))
+    warn_of_unknown_kinds(patterns)
+    return [*roles, *patterns]

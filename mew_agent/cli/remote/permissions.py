@@ -209,20 +209,31 @@ def short_id(proposal: UndecidedProposal) -> str:
 def _find(api: GatewayApi, name: str | None) -> UndecidedProposal:
     """Find the open proposal that an id, a participant or no name means. Raises `ConfigError`."""
     proposals = api.proposals()
-    found = [one for one in proposals if one.id == name] or [one for one in proposals if one.is_named(name or "")]
-    found = found or [one for one in proposals if name in (None, one.sender)]
+    found = _meant(proposals, name)
     if len(found) == 1:
         return found[0]
-    if name is None or found:
+    if found:
         which = "; ".join(f"{short_id(one)} of {one.sender}: {_call(one)}" for one in found)
-        problem = f"several are open, type the id of one: {which}" if found else "no proposal is open"
-        raise ConfigError(name or "PROPOSAL", problem)
+        raise ConfigError(name or "PROPOSAL", f"several are open, type the id of one: {which}")
+    if name is None:
+        raise ConfigError("PROPOSAL", "no proposal is open")
+    raise ConfigError(name, _why_none(proposals, name))
+
+
+def _meant(proposals: Sequence[UndecidedProposal], name: str | None) -> list[UndecidedProposal]:
+    """Return the proposals that an id, the beginning of an id, a participant or no name means."""
+    found = [one for one in proposals if one.id == name] or [one for one in proposals if one.is_named(name or "")]
+    return found or [one for one in proposals if name in (None, one.sender)]
+
+
+def _why_none(proposals: Sequence[UndecidedProposal], name: str) -> str:
+    """Return why a name means no proposal, with the ids to choose from."""
     alike = [one for one in proposals if one.id.startswith(name)]
     problem = "no open proposal has this id"
     if alike:
         problem = "matches several proposals, decided ones included; type more of the id"
     listed = ", ".join(short_id(one) for one in alike or proposals) or "none"
-    raise ConfigError(name, f"{problem} (open: {listed})")
+    return f"{problem} (open: {listed})"
 
 
 def announce_approvals(request: SentRequest) -> None:
@@ -280,6 +291,13 @@ def _changes(proposal: UndecidedProposal, target_tokens: int | None, pins: list[
     return given
 
 
+def _occasion(given: Mapping[str, Any]) -> str:
+    """Return what started a proposed compaction, who asked for it and why."""
+    labels = {"requested_by": ", requested by ", "session": ", session ", "reason": ": "}
+    asked = "".join(f"{label}{given[key]}" for key, label in labels.items() if given.get(key))
+    return f"trigger {given.get('trigger')}{asked}"
+
+
 def _details(proposal: UndecidedProposal) -> list[str]:
     """Return the whole proposal: a person must not approve hidden parts."""
     if proposal.truncated:
@@ -287,14 +305,10 @@ def _details(proposal: UndecidedProposal) -> list[str]:
     if not is_compaction(proposal):
         return argument_lines(proposal.body)
     given = _arguments(proposal)
-    trigger = f"trigger {given.get('trigger')}"
-    asked = f", requested by {given['requested_by']}" if given.get("requested_by") else ""
-    asked += f", session {given['session']}" if given.get("session") else ""
-    asked += f": {given['reason']}" if given.get("reason") else ""
     cleared = f", {given['cleared_results']} tool results cleared" if given.get("cleared_results") else ""
     sizes = [f"{key.partition('_')[0]} ~{_number(given.get(key))}" for key in _SIZES]
     lines = [
-        f"{', '.join(sizes)}, cost ~{_number(given.get('cost_tokens'))} tokens ({trigger}{asked})",
+        f"{', '.join(sizes)}, cost ~{_number(given.get('cost_tokens'))} tokens ({_occasion(given)})",
         f"leaves {_extent(given.get('leaves'))}{cleared}",
         f"stays {_extent(given.get('stays'))}",
         f"compacts at {given.get('goes_on_at')} unless rejected",
@@ -399,6 +413,19 @@ def revoke(
         terminal.print_line(f"  and {omitted:,} more capabilities of others")
 
 
+def _read_patterns(where: str, text: str) -> Iterator[dict[str, Any]]:
+    """Read one text as patterns: a kind, or JSON. Raises `ConfigError`."""
+    try:
+        value = json.loads(text) if text.startswith(("{", "[", '"')) else text
+    except ValueError as error:
+        raise ConfigError(where, f"is not JSON: {error}", _CAPABILITY_FORMS) from None
+    for one in value if isinstance(value, list) and value else [value]:
+        pattern = {"kind": one} if isinstance(one, str) else one
+        if not isinstance(pattern, dict) or not pattern.get("kind"):
+            raise ConfigError(where, f"has no kind: {json.dumps(one)}", _CAPABILITY_FORMS)
+        yield pattern
+
+
 def read_capabilities(where: str, *texts: str, to: Sequence[str] = ()) -> list[dict[str, Any]]:
     """Read capabilities as patterns: each text is a kind, or JSON with a kind, a pattern, or a list of these.
 
@@ -406,17 +433,8 @@ def read_capabilities(where: str, *texts: str, to: Sequence[str] = ()) -> list[d
     """
     from mew_spaces.config.settings import Capability  # the models of space.yaml take 20 ms to load
 
-    patterns: list[dict[str, Any]] = []
-    for text in texts:
-        try:
-            value = json.loads(text) if text.startswith(("{", "[", '"')) else text
-        except ValueError as error:
-            raise ConfigError(where, f"is not JSON: {error}", _CAPABILITY_FORMS) from None
-        for one in value if isinstance(value, list) and value else [value]:
-            pattern = {"kind": one} if isinstance(one, str) else one
-            if not isinstance(pattern, dict) or not pattern.get("kind"):
-                raise ConfigError(where, f"has no kind: {json.dumps(one)}", _CAPABILITY_FORMS)
-            patterns.append({**pattern, "to": list(to)} if to else pattern)
+    read = [pattern for text in texts for pattern in _read_patterns(where, text)]
+    patterns = [{**pattern, "to": list(to)} for pattern in read] if to else read
     if (found := patterns_problem(patterns)) is not None:
         index, problem = found
         raise ConfigError(where, problem if index is None else f"pattern {index + 1}: {problem}")

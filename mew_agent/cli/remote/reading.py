@@ -8,7 +8,7 @@ import json
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -62,6 +62,8 @@ LIST_SECONDS: Final = 5.0
 
 VERDICTS: Final = {True: "fits", False: "does not fit", None: "not known"}
 
+_EXIT_CODES: Final = {True: ExitCode.DONE, False: ExitCode.SKIPPED, None: ExitCode.FAILED}
+
 _MAX_CHARS: Final = 4_000
 """Of one chat, so that a pasted file does not push all others off the screen."""
 
@@ -87,22 +89,11 @@ def show_history(
         raise ConfigError("--markdown", "cannot be combined with --json")
     patterns = ["*"] if everything else kind or [kinds.CHAT]
     api = find_gateway(connection)
-    newest: deque[Message] = deque(maxlen=last)
-    with terminal.ProgressLine() as progress:
-        read, share = 0, ""
-        first = newest_at = None
-        for page in api.pages():
-            read += len(page["messages"])
-            if first is None and page.get("more"):
-                first, newest_at = Position.parse(page["positions"][0]), api.newest_position()
-            if first is not None and newest_at is not None:
-                share = share_read(first, Position.parse(str(page["next"])), newest_at)
-            newest.extend(one for one in page["messages"] if _is_wanted(one, patterns, target))
-            progress.show(f"{api.space}: read {words.count_of(read, 'envelope')}{share}")
+    newest = _newest_messages(api, patterns, target, last)
     if as_json:
         terminal.print_json([*newest])
-    for message in () if as_json else newest:
-        terminal.print_line(_markdown(message) if as_markdown else _message_line(message, terminal.now()))
+    else:
+        _print_messages(newest, as_markdown=as_markdown)
     if newest:
         return
     if target is not None:
@@ -134,6 +125,28 @@ def _markdown(message: Message) -> str:
         return f"## {markdown_line(f'{who}, {at}')}\n\n{block}\n"
     block = markdown_block(json.dumps(payload, ensure_ascii=False, indent=2), "json")
     return f"## {markdown_line(f'{who}, {kind}, {at}')}\n\n{block}\n"
+
+
+def _newest_messages(api: GatewayApi, patterns: list[str], participant: str | None, last: int) -> deque[Message]:
+    """Read what the gateway keeps, and return the newest messages of these kinds."""
+    newest: deque[Message] = deque(maxlen=last)
+    with terminal.ProgressLine() as progress:
+        read, share = 0, ""
+        first = newest_at = None
+        for page in api.pages():
+            read += len(page["messages"])
+            if first is None and page.get("more"):
+                first, newest_at = Position.parse(page["positions"][0]), api.newest_position()
+            if first is not None and newest_at is not None:
+                share = share_read(first, Position.parse(str(page["next"])), newest_at)
+            newest.extend(one for one in page["messages"] if _is_wanted(one, patterns, participant))
+            progress.show(f"{api.space}: read {words.count_of(read, 'envelope')}{share}")
+    return newest
+
+
+def _print_messages(messages: Iterable[Message], *, as_markdown: bool) -> None:
+    for message in messages:
+        terminal.print_line(_markdown(message) if as_markdown else _message_line(message, terminal.now()))
 
 
 def _message_line(message: Message, now: datetime) -> str:
@@ -174,15 +187,11 @@ def show_tools(
             check_member(api, board, target)
         with terminal.ProgressLine() as progress:
             found = _ask_for_tools(api, events, names, time.monotonic() + timeout, progress)
-    if as_json:
-        rows = ({"participant": name, **tool} for name, tools in sorted(found.items()) for tool in tools)
-        terminal.print_json([*rows])
-    for name, tools in () if as_json else sorted(found.items()):
-        _print_tools(name, tools)
+    _print_all_tools(found, as_json=as_json)
     silent = [name for name in names if name not in found]
-    if target is not None and silent:
-        raise PeerTimeout(target, "tools/list", timeout)
     if silent:
+        if target is not None:
+            raise PeerTimeout(target, "tools/list", timeout)
         terminal.warn(f"no answer in {timeout:g} s from {', '.join(silent)}")
     if not as_json and not any(found.values()):
         terminal.print_line("no participant offers a tool" if target is None else f"{target}: no tools")
@@ -246,6 +255,15 @@ def _answered(body: Any, open_requests: Mapping[str, str]) -> str | None:
     return next((one for one in body.get("correlation_id") or () if open_requests.get(one) == sender), None)
 
 
+def _print_all_tools(found: Mapping[str, list[Mapping[str, Any]]], *, as_json: bool) -> None:
+    listed = sorted(found.items())
+    if as_json:
+        terminal.print_json([{"participant": name, **tool} for name, tools in listed for tool in tools])
+        return
+    for name, tools in listed:
+        _print_tools(name, tools)
+
+
 def _print_tools(name: str, tools: list[Mapping[str, Any]]) -> None:
     if not tools:
         return
@@ -291,11 +309,13 @@ def fit(
         outcome = question.by_report(entry.status, as_of=entry.received_at, outdated=entry.outdated)
     is_own = not outcome.by_report
     known = {"participant": target, "asked": is_own, **outcome.model_dump(mode="json", exclude_none=True)}
-    verdict = VERDICTS[outcome.fits]
-    if outcome.fits is False and outcome.fits_after_compaction is not None:
-        verdict += " now, but after a compaction" if outcome.fits_after_compaction else ", not even after a compaction"
     by = "" if is_own else "; by its last report"
-    terminal.print_outcome(f"{target}: {verdict}; {outcome}{by}", known, as_json=as_json)
-    if outcome.fits is None:
-        return ExitCode.FAILED
-    return ExitCode.DONE if outcome.fits else ExitCode.SKIPPED
+    terminal.print_outcome(f"{target}: {_verdict(outcome)}; {outcome}{by}", known, as_json=as_json)
+    return _EXIT_CODES[outcome.fits]
+
+
+def _verdict(fit: Fit) -> str:
+    verdict = VERDICTS[fit.fits]
+    if fit.fits is False and fit.fits_after_compaction is not None:
+        verdict += " now, but after a compaction" if fit.fits_after_compaction else ", not even after a compaction"
+    return verdict

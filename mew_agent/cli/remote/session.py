@@ -112,6 +112,16 @@ class _LocatedSpace(NamedTuple):
     person: str | None = None
 
 
+def _recorded_space(file: Path, given: str | None) -> _LocatedSpace | None:
+    """Return the space that `mew gateway start` serves from a folder, if the given gateway is one of its own."""
+    state = state_dir(file.resolve())
+    urls = ",".join(one.url for one in recorded_gateways(state).values() if one.url is not None)
+    if not urls or (given is not None and not is_same_gateway(given, urls)):
+        return None
+    config = load_space(file)
+    return _LocatedSpace(given or urls, run_file_path(state), config.space.id, default_person(config))
+
+
 def _find_place(connection: ConnectionOptions) -> _LocatedSpace:
     """Find the gateway: the given one, the one of `mew up`, or those of `mew gateway start` in this folder.
 
@@ -123,11 +133,8 @@ def _find_place(connection: ConnectionOptions) -> _LocatedSpace:
         return _LocatedSpace(given or _running_gateway(path, run, connection.folder), path, run.space, run.person)
     with suppress(ConfigError):
         file = Path(run.config) if run is not None and run.config else space_config_path(None, connection.folder)
-        state = state_dir(file.resolve())
-        urls = [one.url for one in recorded_gateways(state).values() if one.url is not None]
-        if urls and (given is None or is_same_gateway(given, ",".join(urls))):
-            config = load_space(file)
-            return _LocatedSpace(given or ",".join(urls), run_file_path(state), config.space.id, default_person(config))
+        if (recorded := _recorded_space(file, given)) is not None:
+            return recorded
     return _LocatedSpace(given or _running_gateway(path, run, connection.folder))
 
 

@@ -139,9 +139,12 @@ def _print_changes(api: GatewayApi, *, bell: bool, as_json: bool) -> None:
                 if as_json:
                     terminal.print_json(_as_json(entry, own))
                 elif entry.status is not None:
-                    run = api.run()
-                    ended = run.ended().get(entry.id) if run else None
-                    terminal.print_line(board_line(entry, now=terminal.now(), ended=ended))
+                    terminal.print_line(board_line(entry, now=terminal.now(), ended=_how_ended(entry.id, api)))
+
+
+def _how_ended(name: str, api: GatewayApi) -> str | None:
+    run = api.run()
+    return run.ended().get(name) if run else None
 
 
 def _redraw(api: GatewayApi, by: Grouping | None, *, bell: bool) -> None:

@@ -9,7 +9,7 @@ import json
 import os
 import secrets
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
@@ -53,6 +53,7 @@ from mew_agent.cli.app.options import (
     option,
 )
 from mew_agent.cli.space.agent_sections import (
+    AgentSection,
     ServedModel,
     check_served,
     process_settings,
@@ -63,6 +64,7 @@ from mew_agent.cli.space.agent_sections import (
 )
 from mew_agent.cli.space.agent_type import AGENT_KEY
 from mew_agent.cli.space.start_checks import check_programs, warnings_about
+from mew_agent.config.agent_config import AgentConfig
 from mew_agent.errors import ConfigError
 from mew_agent.gateway_address import CA_VARIABLE
 from mew_agent.model.builtin import is_builtin
@@ -204,11 +206,7 @@ def make_launch_plan(options: StartOptions, environ: Mapping[str, str] | None = 
         check_person(config, options.participant)
     state, folder = state_dir(path), space_folder(path)
     _refuse_second_start(state)
-    agents = {
-        name: read_section(name, participant.section(AGENT_KEY), config, path, environ)
-        for name, participant in config.participants.items()
-        if participant.type_key == AGENT_KEY and participant.auto_start
-    }
+    agents = _read_agents(config, path, environ)
     configs = [agent.config for agent in agents.values()]
     served = shared_model(configs)
     model_port = choose_address("127.0.0.1", 0).port if served else None
@@ -244,19 +242,31 @@ def make_launch_plan(options: StartOptions, environ: Mapping[str, str] | None = 
         model_port=model_port,
         served=served,
         model_arguments=("--of-space", *server_arguments(served, configs)) if served else (),
-        notices=(
-            *notices,
-            *(
-                f"{place_in(path, place)}: {'.'.join(place)}: {name} is not set; the program gets ${{{name}}}. "
-                f"Set it before `mew up`: export {name}=..."
-                for place, name in launch.unset_variables()
-            ),
-            *([REFERENCE_NOTICE] if config.is_reference else []),
-            *unreachable_models(configs),
-            *warnings_about(config, path),
-        ),
+        notices=(*notices, *_notices(launch, configs, path)),
         person=default_person(config),
     )
+
+
+def _read_agents(config: SpaceConfig, path: Path, environ: Mapping[str, str]) -> dict[str, AgentSection]:
+    """Read the sections of the agents to start. Raises `ConfigError`."""
+    return {
+        name: read_section(name, participant.section(AGENT_KEY), config, path, environ)
+        for name, participant in config.participants.items()
+        if participant.type_key == AGENT_KEY and participant.auto_start
+    }
+
+
+def _notices(launch: Launch, agents: Sequence[AgentConfig], path: Path) -> Iterator[str]:
+    """Yield what to know before the start: variables that are not set, models out of reach, doubtful settings."""
+    for place, name in launch.unset_variables():
+        yield (
+            f"{place_in(path, place)}: {'.'.join(place)}: {name} is not set; the program gets ${{{name}}}. "
+            f"Set it before `mew up`: export {name}=..."
+        )
+    if launch.config.is_reference:
+        yield REFERENCE_NOTICE
+    yield from unreachable_models(agents)
+    yield from warnings_about(launch.config, path)
 
 
 def add_new_participants(

@@ -88,14 +88,8 @@ def logs(
     With --follow, --json prints an object in a line for each line. NAME is a participant, `gateway`, `mew` (the process
     of `mew up`) or `system:model` (the model server).
     """
-    found = find_run(space_dir)
-    folder = log_folder(found[0].parent if found is not None else state_dir(space_config_path(None, space_dir)))
-    known = {path.stem: path for path in sorted(folder.glob("*.log")) if not path.stem.endswith(".previous")}
-    if name is not None and name not in known:
-        if not known:
-            raise ConfigError("NAME", f"no log of '{name}', {relative_to(Path.cwd(), folder)} is empty")
-        raise unknown_name("NAME", f"no log of '{name}'", name, known)
-    readers = [_LogReader(path, last) for one, path in known.items() if name in (None, one)]
+    folder = _log_folder(space_dir)
+    readers = [_LogReader(path, last) for path in _logs_in(folder, name)]
     if as_json and not follow:
         terminal.print_json([{"name": one.name, "line": line} for one in readers for line in one.new_lines()])
         return
@@ -104,9 +98,7 @@ def logs(
     width = 0 if name is not None else max((len(reader.name) for reader in readers), default=0)
     while readers:
         for reader in readers:
-            mark = f"{reader.name:<{width}} | " if width else ""
-            for line in reader.new_lines():
-                terminal.print_outcome(f"{mark}{line}", {"name": reader.name, "line": line}, as_json=as_json)
+            _print_new_lines(reader, width, as_json=as_json)
         if not follow:
             return
         time.sleep(_POLL_SECONDS)
@@ -133,6 +125,30 @@ def down(
         stopped = stop_space(path, run)
     text = f"{run.space}: stopped" if stopped else f"{run.space}: had already ended; cleaned up"
     terminal.print_outcome(text, {"space": run.space, "stopped": stopped}, as_json=as_json)
+
+
+def _print_new_lines(reader: "_LogReader", width: int, *, as_json: bool) -> None:
+    """Print new lines of a log, after its name in a column of this width; without the name if the width is 0."""
+    mark = f"{reader.name:<{width}} | " if width else ""
+    for line in reader.new_lines():
+        terminal.print_outcome(f"{mark}{line}", {"name": reader.name, "line": line}, as_json=as_json)
+
+
+def _log_folder(space_dir: Path | None) -> Path:
+    found = find_run(space_dir)
+    return log_folder(found[0].parent if found is not None else state_dir(space_config_path(None, space_dir)))
+
+
+def _logs_in(folder: Path, name: str | None) -> list[Path]:
+    """Return the log of this name, or all logs. Raises `ConfigError` if there is no such log."""
+    known = {path.stem: path for path in sorted(folder.glob("*.log")) if not path.stem.endswith(".previous")}
+    if name is None:
+        return [*known.values()]
+    if not known:
+        raise ConfigError("NAME", f"no log of '{name}', {relative_to(Path.cwd(), folder)} is empty")
+    if name not in known:
+        raise unknown_name("NAME", f"no log of '{name}'", name, known)
+    return [known[name]]
 
 
 class _LogReader:

@@ -325,16 +325,30 @@ def _print_started(plan: LaunchPlan) -> None:
 
 def _next_steps(plan: LaunchPlan, *, is_background: bool) -> list[str]:
     """The addresses of the dashboard, and three commands to type next, which work as they stand."""
-    people = plan.people
-    pages = plan.dashboards()
+    lines = _addresses(plan, is_background=is_background)
+    if QUIET.is_on:
+        return lines
+    steps = _commands(plan, is_background=is_background)
+    width = max(len(command) for command, _ in steps)
+    heading = "next:" if is_background else "next, in another terminal:"
+    return [*lines, heading, *(f"  {command:<{width}}  {purpose}" for command, purpose in steps)]
+
+
+def _addresses(plan: LaunchPlan, *, is_background: bool) -> list[str]:
+    """The addresses of the dashboard, and how to name a person if there are several."""
+    people, pages = plan.people, plan.dashboards()
     if not is_background and not sys.stdout.isatty():
         # A service manager or container engine keeps this output, and the address of a person holds a token.
         pages = [(name, url.partition("#")[0]) for name, url in pages[:1]]
     lines = [f"dashboard{f' of {name}' if len(pages) > 1 else ''}: {url}" for name, url in pages]
     if len(people) > 1:
         lines.append(f"{len(people)} people here: add --participant ID to commands, or {default_hint(people[0])}")
-    if QUIET.is_on:
-        return lines
+    return lines
+
+
+def _commands(plan: LaunchPlan, *, is_background: bool) -> list[tuple[str, str]]:
+    """Three commands to type next, each with its purpose."""
+    people = plan.people
     place = "" if Path.cwd().is_relative_to(plan.launch.folder.resolve()) else f" --space-dir {plan.launch.folder}"
     who = f" --participant {people[0]}" if plan.person is None and people else ""
     agents = [name for name, one in plan.launch.config.participants.items() if one.type_key == AGENT_KEY]
@@ -342,13 +356,10 @@ def _next_steps(plan: LaunchPlan, *, is_background: bool) -> list[str]:
     first = (f"{mew} logs{place} --follow", "read what the programs write")
     if agents and people:
         first = (f'{mew} chat{place}{who} {agents[0]} "Hello."', f"talk to {agents[0]}")
-    steps = [first, (f"{mew} dashboard{place} --open", "see the space in a browser")]
-    stop = (f"{mew} down{place}", "stop the space")
-    watch = (f"{mew} status{place}{who} --watch", "see how full each context window is")
-    steps.append(stop if is_background or not people else watch)
-    width = max(len(command) for command, _ in steps)
-    heading = "next:" if is_background else "next, in another terminal:"
-    return [*lines, heading, *(f"  {command:<{width}}  {purpose}" for command, purpose in steps)]
+    last = (f"{mew} status{place}{who} --watch", "see how full each context window is")
+    if is_background or not people:
+        last = (f"{mew} down{place}", "stop the space")
+    return [first, (f"{mew} dashboard{place} --open", "see the space in a browser"), last]
 
 
 def _last_words(log: Path) -> str:
