@@ -181,8 +181,13 @@ async def test_the_verbs_of_the_command_line_work_in_the_composer(open_dashboard
         await expect(said).to_contain_text("'robot' is not one of person, agent, tool, or a kind")
         await run("/invite x chat mcp/*")
         await expect(said).to_contain_text("x was added.")
+        await row(page, "x").wait_for()
+        await page.get_by_label("To", exact=True).select_option("coder")
+        await run("/remove nobody")
+        await expect(said).to_have_text("/remove needs the name of a participant, not 'nobody'.")
         await run("/kick x")
         await expect(said).to_contain_text("Accepted by the gateway.")
+        await expect(row(page, "x")).to_have_count(0)
         await run("/approve")
         await expect(said).to_have_text("Nothing waits for approval.")
 

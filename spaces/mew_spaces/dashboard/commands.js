@@ -40,7 +40,7 @@ export const COMMANDS = {
   approve: { kind: "mcp/request", help: "Go to the oldest proposal, to approve it", words: "", isDecision: true },
   reject: { kind: "mcp/reject", help: "Go to the oldest proposal, to reject it", words: "", isDecision: true },
   invite: { kind: "space/invite", help: "Invite somebody new; the token is shown once", words: "[person|agent|tool|KIND ...]", isNew: true, payload: (words, id) => invitation(id, words.map(known)).payload },
-  remove: { kind: "space/kick", help: "End its membership; its token becomes invalid", words: "[REASON]", payload: (words, id) => ({ participant_id: id, ...reason(words) }) },
+  remove: { kind: "space/kick", help: "End a membership; the token becomes invalid", words: "NAME [REASON]", needsName: true, payload: (words, id) => ({ participant_id: id, ...reason(words) }) },
   shutdown: { kind: "participant/shutdown", help: "Stop the program", words: "[REASON]", payload: reason },
   call: {
     kind: "mcp/request",
@@ -101,6 +101,8 @@ export function readLine(line, targets, known) {
     to = [named];
     words = words.slice(1);
   } else if (command.isNew) to = [];
+  // A mistyped name must not remove the chosen participant.
+  if (command.needsName && !known.includes(named)) throw new InvalidCommand(`/${name} needs the name of a participant${named ? `, not '${named}'` : ""}.`);
   if (command.isDecision) return { command: name, was: match[1], kind: command.kind, to: [], about: known.includes(named) ? named : undefined };
   if (!to.length) throw new InvalidCommand(`/${name} needs a participant: ${command.isNew ? "type a new name" : "choose a target or type its name"}.`);
   if (to.length > 1) throw new InvalidCommand(`/${name} acts on one participant; ${to.length} are chosen.`);
