@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import Final
@@ -48,17 +48,24 @@ def doctor(place: SpaceFileOptions, *, as_json: JsonOption = False) -> int:
     config = _space_of(place)
     found = look_around({} if config is None else needs(config))
     if config is not None:
-        found += _findings_of_participants(config)
-        mode = os.environ.get(COMPAT_VARIABLE) or config.compat or "specification"
-        found.append(Finding("space", "compat", mode, ""))
+        found += _findings_of_space(config)
     missing = [one for one in found if one.needed_by and one.version is None]
     if as_json:
         terminal.print_json([asdict(one) for one in found])
-        return ExitCode.FAILED if missing else ExitCode.DONE
-    _print_findings(found)
+    else:
+        _print_findings(found)
+        _warn_of_missing(missing)
+    return ExitCode.FAILED if missing else ExitCode.DONE
+
+
+def _findings_of_space(config: SpaceConfig) -> list[Finding]:
+    mode = os.environ.get(COMPAT_VARIABLE) or config.compat or "specification"
+    return [*_findings_of_participants(config), Finding("space", "compat", mode, "")]
+
+
+def _warn_of_missing(missing: Iterable[Finding]) -> None:
     for one in missing:
         terminal.warn(f"{', '.join(one.needed_by)}: needs {one.name}; install it with: {one.install}")
-    return ExitCode.FAILED if missing else ExitCode.DONE
 
 
 def _space_of(place: SpaceFileOptions) -> SpaceConfig | None:

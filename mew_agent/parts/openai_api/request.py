@@ -89,11 +89,8 @@ def checked_body(body: object) -> Mapping[str, Any]:
     return body
 
 
-def read_messages(body: Mapping[str, Any], messages: list[Any], where: str) -> ApiRequest:
-    """Return the request with these messages, and with the other keys that both APIs have.
-
-    Raises `AnswerFailed` unless these are messages of known roles, the last one the user's.
-    """
+def _check_roles(messages: list[Any], where: str) -> None:
+    """Raise `AnswerFailed` unless these are messages of known roles, the last one the user's."""
     for index, message in enumerate(messages):
         if not isinstance(message, Mapping):
             raise invalid_body(f"{where}[{index}]", f"is {_kind(message)}", "an object with `role` and `content`")
@@ -102,6 +99,14 @@ def read_messages(body: Mapping[str, Any], messages: list[Any], where: str) -> A
     if (role := messages[-1]["role"]) != "user":
         place = f"{where}[{len(messages) - 1}].role"
         raise invalid_body(place, f"is '{role}'", "'user': the last message must be the user's")
+
+
+def read_messages(body: Mapping[str, Any], messages: list[Any], where: str) -> ApiRequest:
+    """Return the request with these messages, and with the other keys that both APIs have.
+
+    Raises `AnswerFailed` unless these are messages of known roles, the last one the user's.
+    """
+    _check_roles(messages, where)
     last = len(messages) - 1
     texts = [(one["role"], _loose_text(one.get("content"))) for one in messages[:-1]]
     system = "\n".join(text for role, text in texts if role in _SYSTEM_ROLES)
