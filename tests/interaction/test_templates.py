@@ -69,7 +69,7 @@ def test_a_running_space_is_joined_and_gets_new_participants(mew: Mew, tmp_path:
     assert mew("agent", "add", "sums", "--command", "mew agent start -t calculator") == "sums: added and joined\n"
     assert 'Noted: "hello"' in mew("chat", "late", "hello")
     assert mew("agent", "add", "bob", "--person").startswith("bob: added; `mew dashboard --participant bob`")
-    token = mew("token", "create", "-p", "guest", "-c", '["chat"]').strip()
+    token = mew("invite", "guest", "chat").splitlines()[1].split()[-1]
     assert (tmp_path / ".mew" / "tokens" / "guest.token").read_text().strip() == token
     flags = ("--participant", "guest", "--token", token)
     assert 'Noted: "I am new"' in mew("chat", "late", "I am new", *flags)

@@ -205,6 +205,6 @@ def _admit(space: SpaceConfig, participant: str, capabilities: str | None, path:
     if running is None and not known:
         raise ConfigError("--capabilities", "requires a running space; `mew up` starts it")
     if capabilities is not None:
-        terminal.warn(f"`mew invite {participant}` does this, too")
+        terminal.warn(f"`mew invite {participant}` replaces --capabilities here")
     if running is not None and not running.has_member(participant):
         running.invite(participant, wanted)
