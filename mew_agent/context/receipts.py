@@ -108,8 +108,8 @@ class Follow:
 Cause = Literal["read", "context", "join"] | MessageKey
 """What changed: a model read a prompt, the context was cut or restored, one message, or the agent has joined again."""
 
-FINAL_STATES: Final = ("refused", "cancelled")
-"""The states of a message that no prompt will hold."""
+FINAL_STATES: Final = ("refused",)
+"""The states of a message that no prompt will hold. One that was cancelled may be in the history, and is read later."""
 
 
 class Follows:

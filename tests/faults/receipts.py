@@ -21,6 +21,7 @@ from mew_protocol.envelope import Envelope, wire_timestamp
 from mew_protocol.json_values import objects_at
 from mew_protocol.payloads.fit import Delivery
 from mew_protocol.payloads.receipts import MAX_RECEIPT_IDS, ReadReceipt
+from mew_protocol.status_word import StatusWord
 from mew_spaces.parts.jetstream.nats_server import NatsServer
 
 from mew_agent.errors import MewAgentError
@@ -298,7 +299,7 @@ class ReceiptRun:
                     self.witness.claims.append(Claim(log.name, receipt, _earlier(at), at, "told"))
                 if body.get("held") is True:
                     member.held.append(envelope)
-                if body.get("status") in ("refused", "cancelled"):
+                if StatusWord.read(body.get("status")).word in ("refused", "cancelled"):
                     self._open[log.name].difference_update(envelope.correlation_ids)
             case kinds.CHAT if envelope.body.get("needs_reply") is not False:  # otherwise it asks how to deliver
                 for name in envelope.correlation_ids:

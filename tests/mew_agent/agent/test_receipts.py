@@ -166,7 +166,7 @@ async def test_a_restart_puts_nothing_in_doubt_that_had_left_the_context(
     async with start_agent(store=SqliteStore(path), agent={"context_token_limit": 8_192}) as s:
         s.server.change(window_tokens=600)  # the agent learns it when the model refuses the prompt
         sent = await s.send_chat(text(1_000))
-        await s.recorder.first("coder", "chat", about=sent)
+        await s.recorder.first("coder", "chat/acknowledge", about=sent, code="would_overflow")
         before = await receipt_of(s, sent.id)
         assert (before.call, before.in_context) == (None, "recoverable")
     async with start_agent(store=SqliteStore(path)) as s:

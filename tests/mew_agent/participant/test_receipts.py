@@ -51,6 +51,14 @@ def test_a_change_looks_only_at_the_followers_that_it_may_concern() -> None:
     assert follows.due(["read"]) == []
 
 
+def test_a_message_that_was_cancelled_may_still_be_read() -> None:
+    follows = Follows()
+    cancelled, refused = (Follow(MessageKey("ada", name), "ada", name) for name in ("cancelled", "refused"))
+    follows.put(cancelled)
+    follows.put(refused)
+    assert follows.due(["read"]) == [cancelled]
+
+
 async def test_a_follower_is_told_of_a_change_during_a_lost_connection(gateway: RunningGateway, joined: Joined) -> None:
     async with faulty_link(gateway.port) as link, joined("ada") as ada:
         bob = Participant(link.url, space="demo", id="bob", token=gateway.token_of("bob"))
