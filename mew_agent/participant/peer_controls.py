@@ -177,7 +177,7 @@ class PeerControls:
             request.reply_or_raise(timeout_seconds)
 
     async def cancel(self, work: Envelope | str, *, reason: str | None = None) -> tuple[Envelope, ...]:
-        """Cancel a chat of ours, or all that a peer works on: its running turn too, whoever asked for it.
+        """Cancel a chat of ours, or all that a peer works on: its running turn too, whichever participant asked.
 
         Returns what was sent; nothing if the peer does not work. Raises the errors of `send`.
         """

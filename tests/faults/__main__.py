@@ -4,7 +4,9 @@ import argparse
 import logging
 import sys
 import tempfile
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TypeVar
 
 import anyio
 
@@ -14,6 +16,8 @@ from tests.faults.harness import FaultPlan, PromiseBroken, run_faults
 from tests.faults.receipts import ReceiptPlan, run_receipts
 from tests.faults.several import SeveralPlan, run_several
 from tests.faults.soak import run_soak
+
+Plan = TypeVar("Plan")
 
 
 def main() -> int:
@@ -45,9 +49,9 @@ def main() -> int:
     if chosen.soak:
         return soak(chosen.seconds or 900.0)
     if chosen.receipts:
-        return receipts(ReceiptPlan(chosen.seed, chosen.chats, chosen.several))
+        return judged(run_receipts, ReceiptPlan(chosen.seed, chosen.chats, chosen.several))
     if chosen.several:
-        return several(SeveralPlan(chosen.seed, chosen.seconds or 60.0))
+        return judged(run_several, SeveralPlan(chosen.seed, chosen.seconds or 60.0))
     seconds = chosen.seconds if chosen.seconds or chosen.cuts or chosen.kills or chosen.agent_kills else 30.0
     plan = FaultPlan(
         seed=chosen.seed,
@@ -60,32 +64,14 @@ def main() -> int:
         sends_per_second=chosen.sends_per_second,
         durability=chosen.durability,
     )
+    return judged(run_faults, plan)
+
+
+def judged(run: Callable[[Plan, Path], Awaitable[object]], plan: Plan) -> int:
+    """Run a plan in a folder of its own and print the report; the exit code says whether all promises held."""
     with tempfile.TemporaryDirectory() as folder:
         try:
-            report = anyio.run(run_faults, plan, Path(folder))
-        except PromiseBroken as broken:
-            print(broken, file=sys.stderr)
-            return 1
-    print(report)
-    return 0
-
-
-def receipts(plan: ReceiptPlan) -> int:
-    """Compare read receipts while everything breaks; the exit code says whether all were true."""
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            print(anyio.run(run_receipts, plan, Path(folder)))
-        except PromiseBroken as broken:
-            print(broken, file=sys.stderr)
-            return 1
-    return 0
-
-
-def several(plan: SeveralPlan) -> int:
-    """Break gateways, NATS servers and their network; the exit code says whether all held."""
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            print(anyio.run(run_several, plan, Path(folder)))
+            print(anyio.run(run, plan, Path(folder)))
         except PromiseBroken as broken:
             print(broken, file=sys.stderr)
             return 1

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mew_protocol.bounded_dict import BoundedDict
+from mew_protocol.bounded_dict import BoundedDict, Shares
 
 from mew_agent.context.receipts import MessageKey
 
 MAX_CHATS: Final = 128
-"""How many of the newest chats are looked for."""
+"""How many of the newest chats are looked for. With more, the sender with the most loses its oldest."""
 
 MIN_CHARS: Final = 16
 """A shorter text occurs by chance."""
@@ -65,7 +65,8 @@ class RelayedTexts:
     """The newest chats, and which messages of requests hold them."""
 
     def __init__(self) -> None:
-        self._chats: BoundedDict[MessageKey, TrackedChat] = BoundedDict(MAX_CHATS)
+        self._chats: dict[MessageKey, TrackedChat] = {}
+        self._shares = Shares[MessageKey]()
         self._messages: BoundedDict[str, tuple[frozenset[int], int]] = BoundedDict(MAX_MESSAGES)
         """By the digest of a message and all before it: the chats that it holds, and the newest one looked for."""
         self._count = 0
@@ -81,7 +82,12 @@ class RelayedTexts:
                 added.problem = SAME_WORDS
             if any(form in text for form in other.forms):
                 other.problem = other.problem or SAME_WORDS
+        self._chats.pop(key, None)  # one that is sent again is the newest
         self._chats[key] = added
+        self._shares.add(key, key.sender)
+        while (surplus := self._shares.surplus(MAX_CHATS)) is not None:
+            self._shares.discard(surplus)
+            del self._chats[surplus]
 
     def find(self, key: MessageKey) -> TrackedChat | None:
         """Return a chat that is looked for; None if it is not, or no longer."""

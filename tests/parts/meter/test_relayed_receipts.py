@@ -184,6 +184,16 @@ def test_texts_that_cannot_be_told_apart_are_not_looked_for(texts: list[str], pr
     assert [(found := relayed.find(key)) and found.problem for key in keys] == problems
 
 
+def test_a_sender_of_many_chats_loses_its_own_first() -> None:
+    relayed = RelayedTexts()
+    relayed.add(MessageKey("bob", "first"), "Please look at the harbour wall.")
+    for number in range(2 * MAX_CHATS):
+        relayed.add(MessageKey("ada", str(number)), f"This is message number {number} of very many.")
+    assert relayed.find(MessageKey("bob", "first")) is not None
+    assert relayed.find(MessageKey("ada", "0")) is None
+    assert relayed.find(MessageKey("ada", str(2 * MAX_CHATS - 1))) is not None
+
+
 def test_each_message_is_searched_once_for_each_chat() -> None:
     relayed = RelayedTexts()
     for number in range(MAX_CHATS + 10):
