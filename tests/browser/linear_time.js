@@ -4,6 +4,7 @@
   const load = (name) => import(`/dashboard/${name}`);
   const MORE_THAN_LINEAR = 11; // of four times the length: linear is 4, quadratic 16; memory and its collection cost some
   const WORTH_MS = 4; // shorter times are within the resolution of the clock and the noise of a busy machine
+  const RESOLUTION_MS = 0.5; // the clock shows tenths
   const TOO_LONG_MS = 2_000;
   const ROUNDS = 5;
   const FRAME_MS = 16;
@@ -87,7 +88,8 @@
         const steps = await leastInTurns(run, make, [length / 4, length, 4 * length], ROUNDS);
         const ratios = [steps[1][1] / steps[0][1], steps[2][1] / steps[1][1]];
         isSuspect = steps[2][1] >= WORTH_MS && ratios[1] > MORE_THAN_LINEAR;
-        if (isSuspect && (ratios[0] > MORE_THAN_LINEAR || ms > TOO_LONG_MS)) return steps;
+        const isMeasured = steps[0][1] >= RESOLUTION_MS; // any time is many times nothing
+        if (isSuspect && ((isMeasured && ratios[0] > MORE_THAN_LINEAR) || ms > TOO_LONG_MS)) return steps;
       }
       if (ms > TOO_LONG_MS) return undefined;
       before = ms;

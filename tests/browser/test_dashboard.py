@@ -16,6 +16,7 @@ from playwright.async_api import Locator, Page, Route, expect
 
 from tests.browser.conftest import HOSTILE, Join, OpenDashboard, Tab
 from tests.browser.scripts import CONTRAST, FILLS, NOTIFICATIONS, ODD_ENVELOPES
+from tests.support.waiting import until
 
 WINDOW: dict[str, Any] = {"max_tokens": 128_000}
 
@@ -509,6 +510,34 @@ async def test_the_composer_completes_names_and_permitted_commands(open_dashboar
         await text.fill("/frobnicate")
         await page.keyboard.press("Enter")
         await expect(said).to_have_text("Unknown command /frobnicate. Type / to see the commands.")
+
+
+async def test_what_is_typed_while_a_line_is_sent_is_a_line_of_its_own(
+    open_dashboard: OpenDashboard, join: Join
+) -> None:
+    page = await open_dashboard()
+    held: list[Route] = []
+    async with join("coder") as coder:
+        await page.route("**/participants/ada/messages*", lambda route: held.append(route))
+        text = page.get_by_label("Message")
+        await text.press_sequentially("first")
+        await page.keyboard.press("Enter")
+        await text.press_sequentially("second")
+        await page.keyboard.press("Enter")
+        await until(lambda: len(held) == 1)
+        await held[0].continue_()
+        assert (await coder.received(kinds.CHAT))["payload"]["text"] == "first"
+        await until(lambda: len(held) == 2)
+        await held[1].continue_()
+        assert (await coder.received(kinds.CHAT))["payload"]["text"] == "second"
+        await text.press_sequentially("third")
+        await page.keyboard.press("Enter")
+        await text.press_sequentially("fourth")
+        await page.keyboard.press("Enter")
+        await until(lambda: len(held) == 3)
+        await held[2].abort()
+        await expect(text).to_have_value("third\nfourth")
+        await expect(page.locator("#composer-answer")).to_have_attribute("data-problem", "true")
 
 
 async def test_text_from_participants_is_never_parsed_as_html(

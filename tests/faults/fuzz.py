@@ -314,7 +314,11 @@ class FuzzRun:
 
     async def _talk(self, witness: Participant) -> None:
         while True:
-            await witness.chat(str(self._spoken + 1))
+            try:
+                await witness.chat(str(self._spoken + 1))
+            except MewAgentError as error:
+                self._check(False, f"a member could not send: {error!r:.300}", self.space.gateway.output)
+                return
             self._spoken += 1
             await anyio.sleep(0.05)
 

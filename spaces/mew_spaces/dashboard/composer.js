@@ -23,6 +23,7 @@ export class Composer {
     this._draft = "";
     this._completion = undefined;
     this._isSending = false;
+    this._isDue = false; // Enter was pressed while the line before was on its way
     this._events = new AbortController();
     const { signal } = this._events;
     this._form.addEventListener("submit", (event) => (event.preventDefault(), void this._submit()), { signal });
@@ -78,7 +79,8 @@ export class Composer {
 
   async _submit() {
     const typed = this._input.value;
-    if (!typed.trim() || this._isSending) return;
+    if (!typed.trim()) return;
+    if (this._isSending) return void (this._isDue = true);
     const { known } = this._context();
     let line;
     try {
@@ -87,24 +89,38 @@ export class Composer {
       if (!(error instanceof InvalidCommand)) throw error;
       return this.say(error.message, true);
     }
+    this._take(typed);
     this._setSending(true);
     this.say(line.command ? `Waiting for ${line.to[0] ?? "the gateway"} …` : undefined);
-    try {
-      const sent = this._send(line, () => this._sent(typed));
-      this.say(await sent);
-    } catch (error) {
-      this.say(error.message, true);
-    } finally {
+    let isAccepted = false;
+    const accept = () => {
+      isAccepted = true;
       this._setSending(false);
+    };
+    try {
+      this.say(await this._send(line, accept));
+      if (!isAccepted) accept();
+    } catch (error) {
+      if (this._events.signal.aborted) return;
+      if (!isAccepted) this._giveBack(typed);
+      this.say(error.message, true);
     }
   }
 
-  /** The gateway accepted the line: the input is free for the next one. */
-  _sent(typed) {
-    if (this._input.value === typed) this._input.value = "";
+  /** The input is free for the next line while this one is on its way. */
+  _take(typed) {
+    this._input.value = "";
     this._history = [...this._history.filter((one) => one !== typed), typed].slice(-MAX_HISTORY);
     this._at = this._history.length;
     store(this._history, HISTORY_KEY);
+    this._typed();
+  }
+
+  /** What was not accepted stands in the input again, before what was typed since, and nothing more is sent. */
+  _giveBack(typed) {
+    const since = this._input.value;
+    this._input.value = since ? `${typed}\n${since}` : typed;
+    this._isDue = false;
     this._setSending(false);
     this._typed();
   }
@@ -113,6 +129,9 @@ export class Composer {
     this._isSending = isSending;
     byId("composer-send").setAttribute("aria-disabled", String(isSending));
     setText(byId("composer-send"), isSending ? "Sending …" : "Send");
+    if (isSending || !this._isDue) return;
+    this._isDue = false;
+    void this._submit();
   }
 
   _typed() {
