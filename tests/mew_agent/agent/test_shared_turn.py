@@ -12,12 +12,13 @@ from mew_protocol.envelope import Envelope
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import serve_gateway
 
+from mew_agent.agent.inbox import QUEUED
 from mew_agent.agent.shared_turn import answered_together, divided, entering, ranks_of, replies
 from mew_agent.context.store import StoredChat
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.rehearsal import RehearsalOptions, serve_rehearsal
 from tests.support.agents import AgentDriver, EnvelopeRecorder, running_agent
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 StartAgent = Callable[..., Any]
 
@@ -301,9 +302,12 @@ async def test_many_waiting_chats_cost_a_quarter_of_the_calls() -> None:
                 for number in range(CHATS // SENDERS):
                     sent.append(await sender.send("chat", {"text": f"{name} asks: is {number} even?"}, to="coder"))
 
+        await ada.pause("coder")  # so that the number of turns does not depend on how fast chats arrive
         async with anyio.create_task_group() as tasks:
             for number in range(SENDERS):
                 tasks.start_soon(send, f"p{number}")
+        await until(lambda: len(actor._runtime.inbox.in_state(*QUEUED)) == CHATS)
+        await ada.resume("coder")
 
         def ends() -> Counter[str]:
             refused = [
