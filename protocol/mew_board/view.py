@@ -128,7 +128,9 @@ class ParticipantView:
     @property
     def word(self) -> str:
         """The most important word about it."""
-        urgent = next((one for one in self.items if one.kind in ATTENTION_WORDS), None)
+        # That it is away explains why it reads nothing.
+        said = (one for one in self.items if self.entry.connected or one.kind != "unread")
+        urgent = next(said, None)
         if urgent is not None and (urgent.level != "notice" or self._says("calm")):
             return ATTENTION_WORDS[urgent.kind]
         if self.status is None:

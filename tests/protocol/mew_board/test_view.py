@@ -50,6 +50,8 @@ def item(kind: AttentionKind, level: Any = "warning") -> AttentionItem:
         ({"connected": False}, "away", "disconnected"),
         ({"connected": False, "items": (item("disconnected"),)}, "warning", "disconnected"),
         ({"connected": False, "items": (item("disconnected", "notice"),)}, "away", "disconnected"),
+        ({"items": (item("unread"),)}, "warning", "has unread messages"),
+        ({"connected": False, "items": (item("unread"),)}, "warning", "disconnected"),
         ({"status": "compacting", "context": {"progress": WORK}}, "fine", "compacting 1/3"),
     ],
 )
