@@ -21,7 +21,7 @@ from mew_protocol.capability import CapabilitySet
 from mew_protocol.context_report import Waiting
 from mew_protocol.envelope import Envelope
 from mew_protocol.errors import CAPABILITY_VIOLATION
-from mew_protocol.payloads.mcp import CallSubject, arguments_of, fulfils
+from mew_protocol.payloads.mcp import CallSubject, arguments_of, fulfils, repeats
 
 from mew_agent import tracing
 from mew_agent.errors import AnswerLost, GatewayError, NotPermitted, PeerError, PeerFailed, Refused, Rejected
@@ -228,6 +228,11 @@ class McpClient:
         """Return the decision about our proposal to ourselves to which a request refers: perhaps this request."""
         known = (self._approvals.get(name) for name in request.correlation_ids)
         return next((one.decision for one in known if one is not None), None)
+
+    def is_as_proposed(self, request: Envelope) -> bool:
+        """Return whether a request makes the call of our proposal to ourselves, to which it refers, unchanged."""
+        known = (self._approvals.get(name) for name in request.correlation_ids)
+        return any(repeats(request.body, one.sent.body) for one in known if one is not None)
 
     def fail_closed_proposals(self, still_open: Collection[str]) -> None:
         """Fail our proposals to ourselves that the gateway closed while our connection was lost."""

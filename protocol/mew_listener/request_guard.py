@@ -9,6 +9,7 @@ are not browsers send no `Origin`. What a trusted proxy forwards replaces the cl
 import ipaddress
 import json
 import logging
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -21,6 +22,9 @@ from mew_listener.proxies import Forwarded, TrustedProxies
 from mew_listener.proxies import Headers as RawHeaders
 
 log = logging.getLogger("mew_listener")
+
+_HOST = re.compile(r"(?:\[(?P<address>[^\]\s]+)\]|(?P<name>[^\s:/?#@\[\]\\]+))(?::[0-9]{0,5})?")
+"""A host and an optional port, nothing else: the text before an `@` is a user, and others read it as the host."""
 
 UNAUTHORIZED = "unauthorized"
 
@@ -119,10 +123,14 @@ class RequestGuard:
         return f"pages of this origin may not use the server; {self._advice.origin}"
 
     def _is_own(self, host: str) -> bool:
+        written = _HOST.fullmatch(host)
+        if written is None:
+            return False
+        name = written["address"] or written["name"]
+        if name in self._hosts:
+            return True
         try:
-            name = urlsplit(f"//{host}").hostname or ""
-            if name not in self._hosts:
-                ipaddress.ip_address(name)  # any address is accepted: DNS rebinding needs a name
+            ipaddress.ip_address(name)  # any address is accepted: DNS rebinding needs a name
         except ValueError:
             return False
         return True

@@ -19,6 +19,7 @@ from mew_protocol.payloads.base import Payload
 from mew_protocol.payloads.mcp import UndecidedProposal, approval_of, arguments_of
 from mew_protocol.payloads.participant import BoardEntry
 from mew_protocol.proposal_text import AlwaysAllow, always_allow, is_compaction, proposed
+from mew_protocol.quoting import mew_command
 from mew_protocol.status_word import NEEDS, StatusWord
 
 AttentionKind = Literal[
@@ -161,13 +162,13 @@ def approval_item(proposal: UndecidedProposal, *, now: datetime) -> AttentionIte
         what += f"; rejected by {', '.join(proposal.rejected_by)}"
     approve = AttentionAction(
         label="Approve",
-        command=f"mew approve {name}",
+        command=mew_command("approve", name),
         capability=kinds.MCP_REQUEST,
         envelope=_draft(kinds.MCP_REQUEST, proposal.addressees, approval_of(proposal), (proposal.id,)),
     )
     reject = AttentionAction(
         label="Reject",
-        command=f"mew reject {name}",
+        command=mew_command("reject", name),
         capability=kinds.MCP_REJECT,
         envelope=_draft(kinds.MCP_REJECT, (sender,), {"reason": "disagree"}, (proposal.id,)),
     )
@@ -420,18 +421,18 @@ def _make_room(participant: str) -> tuple[AttentionAction, ...]:
 def _control(label: str, command: str, kind: str, participant: str) -> AttentionAction:
     return AttentionAction(
         label=label,
-        command=f"mew {command} {participant}",
+        command=mew_command(command, participant),
         capability=kind,
         envelope=_draft(kind, (participant,), {}),
     )
 
 
 def _logs(participant: str) -> AttentionAction:
-    return AttentionAction(label="Show log", command=f"mew logs {participant}")
+    return AttentionAction(label="Show log", command=mew_command("logs", participant))
 
 
 def _restart(participant: str) -> AttentionAction:
-    return AttentionAction(label="Restart", command=f"mew restart {participant}")
+    return AttentionAction(label="Restart", command=mew_command("restart", participant))
 
 
 _ACTIONS: Final[Mapping[str, Callable[[str], AttentionAction]]] = {

@@ -1,14 +1,17 @@
 """[pure] Texts and names of others, written into another language: they stay text, whatever they contain.
 
-One function for each language: a terminal, plain text with several authors, a prompt for a model, Markdown, and the
-mark-up of chat services. Each is safe by construction, not by a list of known attacks. HTML has `html.escape`, and JSON
-has `json.dumps`. Does not shorten texts.
+Owns one function for each language: a terminal, plain text with several authors, a prompt for a model, Markdown, the
+mark-up of chat services, a shell. Each is safe by construction, not by a list of known attacks. HTML has `html.escape`,
+and JSON has `json.dumps`. Does not shorten texts.
 """
 
 import re
+import shlex
 import unicodedata
 from collections.abc import Mapping
 from typing import Final
+
+from mew_protocol.visible import visible
 
 _INVISIBLE: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
@@ -79,3 +82,12 @@ def chat_line(text: str) -> str:
     """
     plain = _CHAT_EMPHASIS.sub("＿", one_line(text).translate(_CHAT_MARKUP))
     return _CHAT_LINK.sub(lambda found: "：" if found[0] == ":" else "․", plain)
+
+
+def mew_command(command: str, *names: str) -> str:
+    """Return a `mew` command for people to copy into a shell: `mew approve 3f2a9c1b`.
+
+    `command` may have several words. Names are arguments, whatever they contain; invisible characters are marked.
+    """
+    separator = ["--"] if any(one.startswith("-") for one in names) else []
+    return visible(f"mew {command} {shlex.join([*separator, *names])}")

@@ -185,3 +185,50 @@ async def test_a_decided_edit_is_a_diff_after_a_reload(open_dashboard: OpenDashb
         await page.locator("#messages summary").last.click()
         await expect(page.locator("#messages .diff-title")).to_have_text("+1 −1")
         await expect(page.locator("#messages .diff-line[data-mark='+']")).to_have_text("+ three\n")
+
+
+PRESS_WHEN_ONE_IS_LEFT = """() => {
+    const list = document.querySelector("#queue-items");
+    window.pressed = new Promise((resolve) => new MutationObserver((_, observer) => {
+        if (list.querySelectorAll(".item").length !== 1) return;
+        observer.disconnect();
+        list.querySelector("[data-approves]").click();
+        resolve(performance.now());
+    }).observe(list, { childList: true }));
+}"""
+
+
+async def test_a_click_meant_for_a_withdrawn_proposal_approves_no_other(
+    open_dashboard: OpenDashboard, join: Join
+) -> None:
+    page = await open_dashboard()
+    async with join("coder") as coder, join("writer") as files:
+        await coder.send_envelope(kinds.MCP_PROPOSAL, call("list_files"), to=["writer"])
+        first = await coder.received(kinds.MCP_PROPOSAL)
+        await coder.send_envelope(kinds.MCP_PROPOSAL, call("delete_files"), to=["writer"])
+        queue = page.locator("#queue .item")
+        await expect(queue).to_have_count(2)
+        await page.evaluate(PRESS_WHEN_ONE_IS_LEFT)
+        await coder.send_envelope(kinds.MCP_WITHDRAW, {"reason": "x"}, to=["writer"], about=[first["id"]])
+        pressed = await page.evaluate("window.pressed")
+        await expect(queue).to_contain_text("Not sent: this took the place of another item just now.")
+        await page.wait_for_function("(at) => performance.now() > at + 1_000", arg=pressed)
+        await approve(queue).click()
+        request = await files.received(kinds.MCP_REQUEST)
+        assert request["payload"]["params"]["name"] == "delete_files"
+
+
+async def test_words_of_others_do_not_decide_about_a_proposal(open_dashboard: OpenDashboard, join: Join) -> None:
+    page = await open_dashboard()
+    async with join("coder") as coder, join("writer") as writer:
+        await coder.send_envelope(kinds.MCP_PROPOSAL, call("write"))
+        proposal = (await coder.received(kinds.MCP_PROPOSAL))["id"]
+        forged = {"result": {"content": [{"type": "text", "text": "forged"}]}}
+        await writer.send_envelope(kinds.MCP_RESPONSE, forged, to=["coder"], about=[proposal])
+        await writer.send_envelope(kinds.MCP_REQUEST, call("other"), to=["coder"], about=[proposal])
+        await writer.send_envelope(kinds.CHAT, {"text": "sent all"})
+        await expect(page.locator("#messages")).to_contain_text("sent all")
+        shown = page.locator("#messages .proposal")
+        await expect(shown).to_contain_text("waits for approval")
+        await expect(shown).not_to_contain_text("forged")
+        await expect(approve(shown)).to_be_enabled()

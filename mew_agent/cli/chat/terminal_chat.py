@@ -61,6 +61,8 @@ class TerminalChat:
     unfinished: Unfinished = field(init=False)
     _proposals_seen: int = 0
     _proposals_shown: int = 0
+    _closed_by_others: int | None = None
+    """The number of a proposal that another participant closed since the person last decided."""
     _skipped: set[str] = field(default_factory=set)
     """Participants that skipped a compaction; the `compacted` status that follows is not shown."""
 
@@ -165,13 +167,19 @@ class TerminalChat:
         return TypedEnvelope(kinds.MCP_REJECT, {"reason": reason}, (proposal.sender,), (proposal.id,))
 
     def _open_proposal(self, parts: list[str]) -> int:
-        """The number of the proposal. It may be omitted only if one is open: another may have arrived just now."""
+        """The number of the proposal. It may be omitted only if one is open: another may have arrived just now.
+
+        For the same reason it may not be omitted in the first decision after another participant closed a proposal.
+        """
+        closed, self._closed_by_others = self._closed_by_others, None
         if parts and parts[0].isdecimal():
             if int(parts[0]) not in self.proposals:
                 raise InvalidLine(f"no proposal {parts[0]} is open")
             return int(parts[0])
-        if len(self.proposals) == 1:
+        if len(self.proposals) == 1 and closed is None:
             return next(iter(self.proposals))
+        if len(self.proposals) == 1:
+            raise InvalidLine(f"proposal {closed} is no longer open, {next(iter(self.proposals))} is. Add the number")
         listed = ", ".join(str(number) for number in self.proposals)
         raise InvalidLine(f"several proposals are open: {listed}. Add a number" if listed else "no proposal is open")
 
@@ -199,6 +207,7 @@ class TerminalChat:
             case kinds.MCP_REQUEST | kinds.MCP_REJECT | kinds.MCP_WITHDRAW:
                 for number in [at for at, one in self.proposals.items() if _closes(envelope, one, self.me)]:
                     del self.proposals[number]
+                    self._closed_by_others = number
             case _:
                 pass
 

@@ -15,6 +15,7 @@ from typing import Final
 
 import anyio
 import anyio.to_thread
+from mew_protocol.setting_problems import unreadable
 from mew_settings.participant_types import participant_types
 from mew_spaces.config.loading import ParticipantConfig, SpaceConfig, load_space
 from mew_spaces.errors import SpacesError
@@ -61,19 +62,24 @@ class CommandLinePrograms:
         return None if run is None else tuple(sorted({*run.pids.participants, *run.exits}))
 
     async def log(self, participant: str, lines: int) -> tuple[str, ...] | None:
-        """See `ProgramControl.log`. Tokens of the space and secrets of environments are replaced."""
+        """See `ProgramControl.log`. Tokens of the space and secrets of environments are replaced.
+
+        While the tokens cannot be read, one line says so in place of the log.
+        """
         if participant not in (self.participants() or ()):
             return None
         path = log_path(log_folder(self._state), participant)
 
         def read() -> tuple[str, ...]:
-            secrets = self._secrets()
-            return tuple(hide_secrets(line, secrets) for line in tail(path, lines))
-
-        try:
-            return await anyio.to_thread.run_sync(read)
-        except OSError:
+            try:
+                secrets = self._secrets()
+            except SecretsUnknown as error:
+                return (str(error),)
+            with suppress(OSError):
+                return tuple(hide_secrets(line, secrets) for line in tail(path, lines))
             return ()
+
+        return await anyio.to_thread.run_sync(read)
 
     async def startable(self) -> tuple[str, ...]:
         """See `ProgramControl.startable`."""
@@ -134,7 +140,10 @@ class CommandLinePrograms:
                     cwd=folder,
                 )
                 # What a program wrote last is part of either output.
-                secrets = await anyio.to_thread.run_sync(self._secrets)
+                try:
+                    secrets = await anyio.to_thread.run_sync(self._secrets)
+                except SecretsUnknown as error:
+                    return _not_done(participant, f"`mew {words[0]}` ended with code {done.returncode}; {error}")
                 with suppress(ValueError):
                     if isinstance(answer := json.loads(done.stdout), dict):
                         text = hide_secrets(str(answer.get("text")), secrets)
@@ -148,9 +157,23 @@ def _not_done(participant: str, why: str) -> ProgramAnswer:
     return ProgramAnswer(participant=participant, done=False, text=why)
 
 
+class SecretsUnknown(Exception):
+    """The tokens of a space cannot be read. What its programs wrote may contain one, so it must not be shown."""
+
+    def __init__(self, folder: Path, error: OSError) -> None:
+        super().__init__(f"output withheld, because the tokens to hide cannot be read: {folder} {unreadable(error)}")
+
+
 def known_secrets(state: Path, config: SpaceConfig, environ: Mapping[str, str]) -> list[str]:
-    """Return the tokens of a space, and the values of its programs' variables and headers with names like `KEY`."""
-    found = [path.read_text(encoding="utf-8").strip() for path in (state / "tokens").glob("*") if path.is_file()]
+    """Return the tokens of a space, and the values of its programs' variables and headers with names like `KEY`.
+
+    Raises `SecretsUnknown`.
+    """
+    folder = state / "tokens"
+    try:
+        found = [*_texts_in(folder)]
+    except OSError as error:
+        raise SecretsUnknown(folder, error) from error
     found += [value for name, value in environ.items() if _SECRET_NAME.search(name)]
     for participant in config.participants.values():
         found += participant.tokens
@@ -160,6 +183,14 @@ def known_secrets(state: Path, config: SpaceConfig, environ: Mapping[str, str]) 
                 found += [whole, whole.rpartition(" ")[2]]  # `Bearer KEY`
         found += _model_keys(participant, environ)
     return sorted({one for one in found if len(one) >= _SHORTEST_SECRET}, key=len, reverse=True)
+
+
+def _texts_in(folder: Path) -> Iterator[str]:
+    """Yield the text of each file in a folder. Raises OSError unless all of them can be read."""
+    for path in folder.iterdir():  # `glob` takes a folder that it cannot read for an empty one
+        with suppress(FileNotFoundError):  # the token was replaced
+            if not path.is_dir():
+                yield path.read_text(encoding="utf-8", errors="replace").strip()
 
 
 def _variables(participant: ParticipantConfig) -> Iterator[tuple[str, str]]:

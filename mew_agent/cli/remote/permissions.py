@@ -7,7 +7,7 @@ keeps the proposals, and decides who may make their requests and what may be gra
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Final
 
@@ -19,6 +19,7 @@ from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import object_at, value_at
 from mew_protocol.payloads.mcp import (
     COMPACT_CONTEXT,
+    KEPT_SHORT,
     CallSubject,
     UndecidedProposal,
     approval_of,
@@ -32,6 +33,7 @@ from mew_protocol.proposal_text import (
     is_compaction,
     proposed,
 )
+from mew_protocol.quoting import mew_command
 from mew_protocol.setting_problems import did_you_mean, first_problem
 from mew_protocol.visible import visible
 from pydantic import ValidationError
@@ -53,7 +55,6 @@ from mew_agent.compaction.approval import read_approval
 from mew_agent.errors import ConfigError, MewAgentError, PeerFailed
 from mew_agent.participant.events import MAX_SHOWN_CHARS
 
-_SHORT: Final = 8
 _SIZES: Final = ("present_tokens", "freed_tokens")
 _SHOWN_OF_COMPACTION: Final = frozenset(
     {"trigger", "requested_by", "session", "reason", "cleared_results", "cost_tokens", "leaves", "stays", *_SIZES}
@@ -120,7 +121,7 @@ def _whole(proposal: UndecidedProposal) -> Iterator[str]:
 
 def _is_confirmed(proposal: UndecidedProposal, name: str | None) -> bool:
     """Show a proposal that was not named by its id, and ask about it at a terminal."""
-    if name is not None and proposal.id.startswith(name):
+    if name not in (None, proposal.sender):
         return True
     terminal.print_lines(_whole(proposal))
     return not terminal.is_terminal(sys.stdin) or bool(typer.confirm("Approve?"))
@@ -203,13 +204,18 @@ def _check_counts(events: SpaceEvents, request: Envelope, proposer: str) -> None
 
 def short_id(proposal: UndecidedProposal) -> str:
     """The beginning of an id, by which a person names a proposal."""
-    return visible(proposal.id[:_SHORT] if proposal.short_id is None else proposal.short_id)
+    return visible(_typed_id(proposal))
+
+
+def _typed_id(proposal: UndecidedProposal) -> str:
+    return proposal.id[:KEPT_SHORT] if proposal.short_id is None else proposal.short_id
 
 
 def _find(api: GatewayApi, name: str | None) -> UndecidedProposal:
     """Find the open proposal that an id, a participant or no name means. Raises `ConfigError`."""
     proposals = api.proposals()
-    found = _meant(proposals, name)
+    participants = {str(one.get("id")) for one in api.participants()} if name is not None else set[str]()
+    found = _meant(proposals, name, participants)
     if len(found) == 1:
         return found[0]
     if found:
@@ -217,13 +223,21 @@ def _find(api: GatewayApi, name: str | None) -> UndecidedProposal:
         raise ConfigError(name or "PROPOSAL", f"several are open, type the id of one: {which}")
     if name is None:
         raise ConfigError("PROPOSAL", "no proposal is open")
-    raise ConfigError(name, _why_none(proposals, name))
+    raise ConfigError(name, "has no open proposal" if name in participants else _why_none(proposals, name))
 
 
-def _meant(proposals: Sequence[UndecidedProposal], name: str | None) -> list[UndecidedProposal]:
-    """Return the proposals that an id, the beginning of an id, a participant or no name means."""
-    found = [one for one in proposals if one.id == name] or [one for one in proposals if one.is_named(name or "")]
-    return found or [one for one in proposals if name in (None, one.sender)]
+def _meant(
+    proposals: Sequence[UndecidedProposal], name: str | None, participants: Collection[str]
+) -> list[UndecidedProposal]:
+    """Return the proposals that an id, the beginning of an id, a participant or no name means.
+
+    The id of a participant means nothing else: proposers choose the ids of their proposals.
+    """
+    if name is None:
+        return list(proposals)
+    if name in participants or any(one.sender == name for one in proposals):
+        return [one for one in proposals if one.sender == name]
+    return [one for one in proposals if one.id == name] or [one for one in proposals if one.is_named(name)]
 
 
 def _why_none(proposals: Sequence[UndecidedProposal], name: str) -> str:
@@ -252,8 +266,8 @@ def announce_approvals(request: SentRequest) -> None:
                 continue
             # Of the gateway, not of the status: it is what an approval runs. It also knows those who are not connected.
             what = words.approval(wait) if is_compaction(one) else f"approval of {proposed(one, MAX_SHOWN_CHARS)}"
-            name = short_id(one)
-            commands = f"`mew approve {name}` or `mew reject {name}`"
+            name = _typed_id(one)
+            commands = f"`{mew_command('approve', name)}` or `{mew_command('reject', name)}`"
             terminal.warn(f"'{request.participant}' waits for {what}; {_deciders(one)}: {commands}")
 
     announce()

@@ -6,7 +6,7 @@ what its figures mean, and `figures` when they are valid.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, NoReturn
@@ -19,7 +19,6 @@ from mew_protocol.payloads.mcp import CallSubject
 from mew_protocol.payloads.participant import Compact, CompactDone
 from mew_protocol.payloads.system import SpaceFacts
 from mew_protocol.status_word import StatusWord, status_word
-from mew_protocol.visible import shortened
 
 from mew_agent.agent.engine import Engine
 from mew_agent.agent.inbox import AddressFilter
@@ -53,9 +52,6 @@ logger = logging.getLogger("mew_agent.parts.acp")
 
 PERMISSION: Final = "permission"
 """The tool that a permission request proposes to call."""
-
-MAX_TEXT_CHARS: Final = 100_000
-"""Maximum length of the text in a proposed permission request; a longer one says how much is missing."""
 
 GO_ON: Final = "Your context was compacted while you worked on the last message. Go on with it where you stopped."
 AGAIN: Final = "(You were restarted while you worked on this message. Go on where you stopped.)\n"
@@ -412,7 +408,11 @@ class AcpEngine(Engine):
             self._questions.discard(scope)
         if scope.cancelled_caught:
             return None
-        wanted = "reject_once" if decision is None or decision.kind == kinds.MCP_REJECT else "allow_once"
+        # The agent runs the call that it asked about, so a changed one allows nothing.
+        is_allowed = (
+            decision is not None and decision.kind == kinds.MCP_REQUEST and self._me.mcp.is_as_proposed(decision)
+        )
+        wanted = "allow_once" if is_allowed else "reject_once"
         options = objects_at(request, "options")
         # Without an option of this kind, None cancels the agent's call.
         return next((str(one.get("optionId")) for one in options if one.get("kind") == wanted), None)
@@ -425,13 +425,16 @@ class AcpEngine(Engine):
     async def _answer_decision(self, request: Envelope) -> dict[str, Any] | None:
         """Return the result of a request that fulfils a permission proposal; None for other requests.
 
-        Raises `RequestFailed` if the proposal was already decided, or never made.
+        Raises `RequestFailed` if the proposal was already decided or never made, or the request changes the call.
         """
         if CallSubject.read(request.body).tool != PERMISSION:
             return None
         decision = self._me.mcp.decision_before(request)
         if decision is None or decision.id != request.id:  # not every gateway refuses a second decision
             raise RequestFailed(INVALID_REQUEST, "no decision is needed: the proposal was decided, or never made")
+        if not self._me.mcp.is_as_proposed(request):
+            problem = f"rejected: '{self._me.id}' runs the call as it proposed it; approve it without changes"
+            raise RequestFailed(INVALID_REQUEST, problem)
         return {"content": [{"type": "text", "text": "Allowed."}]}
 
 
@@ -473,29 +476,37 @@ class AcpAgent(Participant):
 
 
 def _asked_call(call: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a call that the agent asks about: its input or, without one, its text and its changes."""
-    has_input = bool(call.get("rawInput"))
+    """Return a call that the agent asks about: its input, and the texts and changes that the input does not contain.
+
+    Some agents name the command or the change only there.
+    """
+    known = frozenset(_strings_in(call.get("rawInput")))
+    contents = objects_at(call, "content")
+    diffs = (one for one in contents if one.get("type") == "diff")
+    changes = [{key: one.get(key) for key in ("path", "oldText", "newText")} for one in diffs]
+    texts = (text_in(one.get("content")) or str(one.get("path") or "") for one in contents)
     arguments = {
         "tool": str(call.get("title") or call.get("kind") or "a tool"),
         "kind": call.get("kind"),
         "input": call.get("rawInput"),
-        "text": None if has_input else shortened(_text_of(call), MAX_TEXT_CHARS),
-        "changes": None if has_input else _changes_in(call),
+        "text": "\n".join(one for one in texts if one and one not in known),
+        "changes": [one for one in changes if not known.issuperset(filter(None, one.values()))],
         "locations": call.get("locations"),
     }
     return {key: one for key, one in arguments.items() if one}
 
 
-def _text_of(call: Mapping[str, Any]) -> str:
-    """Return the texts of a tool call, and the files that it changes. Some agents name the command only there."""
-    parts = objects_at(call, "content")
-    return "\n".join(filter(None, (text_in(one.get("content")) or str(one.get("path") or "") for one in parts)))
-
-
-def _changes_in(call: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the changes of files that a tool call shows."""
-    changes = (one for one in objects_at(call, "content") if one.get("type") == "diff")
-    return [{key: one.get(key) for key in ("path", "oldText", "newText")} for one in changes]
+def _strings_in(value: object) -> Iterator[str]:
+    """Yield the texts in a JSON value."""
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, str):
+            yield one
+        elif isinstance(one, Mapping):
+            waiting += one.values()
+        elif isinstance(one, list):
+            waiting += one
 
 
 def _plan_status(update: Mapping[str, Any]) -> StatusWord:

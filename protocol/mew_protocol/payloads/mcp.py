@@ -170,6 +170,12 @@ def fulfils(request: Envelope, proposal: Envelope) -> bool:
     return is_same_call and (not proposed or (bool(asked) and asked <= proposed))
 
 
+def repeats(request: Mapping[str, Any], proposal: Mapping[str, Any]) -> bool:
+    """Return True if the payload of a request is the proposed call without any change."""
+    calls = [{"method": one.get("method"), "params": one.get("params")} for one in (request, proposal)]
+    return canonical_json(calls[0]) == canonical_json(calls[1])
+
+
 def digest_of(body: Mapping[str, Any], proposer: str, to: Iterable[str]) -> str:
     """Return the digest of a proposal: `sha256:` and the hash of method, params, proposer and addressees.
 

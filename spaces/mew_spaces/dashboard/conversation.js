@@ -11,6 +11,13 @@ const CONTROLS = new Set(["compact", "forget", "clear", "pin", "unpin", "undo", 
 
 const idsOf = (envelope) => [envelope.correlation_id ?? []].flat().map(String);
 const names = (envelope) => [envelope.to ?? []].flat().map(String);
+/** Whether a request asks for the proposed call of the proposed participants, as the gateway decides it. */
+function fulfils(envelope, payload, { to, payload: proposed }) {
+  const called = ({ method, params }) => JSON.stringify([String(method), method === "tools/call" ? String(params?.name) : null]);
+  const asked = names(envelope);
+  return called(payload) === called(proposed) && (!to.length || (asked.length > 0 && asked.every((one) => to.includes(one))));
+}
+
 const text = (value) => (typeof value === "string" && value.trim() ? value : undefined);
 
 export class Conversation {
@@ -226,9 +233,9 @@ export class Conversation {
     const method = String(payload.method ?? "");
     if (LISTS.test(method) || method.startsWith("notifications/")) return;
     const proposal = this._found(idsOf(envelope), "proposal");
-    if (proposal) {
+    if (proposal && fulfils(envelope, payload, proposal)) {
       this._index(envelope.id, proposal);
-      this._touch(proposal, { state: "approved", by: String(envelope.from), row: { ...proposal.row, state: "called" } });
+      this._touch(proposal, { state: "approved", by: String(envelope.from), asked: names(envelope), row: { ...proposal.row, state: "called" } });
       return;
     }
     const params = payload.params ?? {};
@@ -249,6 +256,8 @@ export class Conversation {
     const ids = idsOf(envelope);
     const entry = this._found(ids);
     if (!entry) return;
+    // Nobody else answers: the result would be shown as that of the participant that was asked.
+    if (entry.type === "proposal" && !(entry.asked ?? entry.to).includes(String(envelope.from))) return;
     const outcome = payload.error ? { state: "failed", result: payload.error } : { state: payload.result?.isError ? "failed" : "answered", result: payload.result };
     if (entry.row) this._touch(entry, { row: { ...entry.row, ...outcome } });
     const row = entry.tools?.find((one) => ids.includes(one.request));

@@ -7,6 +7,7 @@ import { byId, make, makeText, setText } from "./dom.js";
 import { span } from "./text.js";
 
 const MAX_SHOWN = 5;
+const SETTLING_MS = 700; // a click so soon after another item took the place was meant for the one before
 const GONE = new Set(["program_ended", "disconnected"]); // a restart is what helps
 
 export class Queue {
@@ -26,6 +27,8 @@ export class Queue {
     this._isWhole = false;
     this._isFolded = matchMedia("(max-width: 699px)").matches; // on a phone the panes need the room
     this._drawn = "";
+    this._places = []; // the item that is, or was, at each place of the list
+    this._movedAt = new Map(); // when an item took the place of another one
     this._events = new AbortController();
     byId("queue-items").addEventListener("click", (event) => this._click(event), { signal: this._events.signal });
     byId("queue-fold").addEventListener("click", () => this._fold(!this._isFolded), { signal: this._events.signal });
@@ -97,6 +100,7 @@ export class Queue {
     const typed = list.querySelector("input")?.value;
     const shown = this._isWhole ? this._items : this._items.slice(0, MAX_SHOWN);
     list.replaceChildren(...shown.flatMap((item) => [this._item(item), ...(this._open.has(item.id) ? (item.items ?? []).map((one) => this._item(one, true)) : [])]));
+    this._notePlaces([...list.children].map((node) => node.dataset.item));
     const more = this._items.length - shown.length;
     if (more > 0) list.append(make("li", "more", button(`Show ${more} more`, { action: "whole" })));
     byId("queue").hidden = this._items.length === 0;
@@ -109,6 +113,26 @@ export class Queue {
     // Where a decision is made with the keyboard, the next one is near: the focus does not go back to the top of the page.
     const next = buttons.find((node) => node.dataset.key === focused) ?? buttons[0] ?? byId("composer-text");
     next.focus();
+  }
+
+  /** Note which items take the place of others. */
+  _notePlaces(ids) {
+    const now = performance.now();
+    this._movedAt = new Map([...this._movedAt].filter(([id]) => ids.includes(id)));
+    for (let at = 0; at < Math.max(ids.length, this._places.length); at += 1) {
+      const [id, before] = [ids[at], this._places[at]];
+      if (id === undefined) before.emptyAt ??= now;
+      else {
+        const isTaken = before && before.id !== id && now - (before.emptyAt ?? now) < SETTLING_MS;
+        if (isTaken) this._movedAt.set(id, now);
+        this._places[at] = { id };
+      }
+    }
+  }
+
+  /** Whether a decision about an item may be meant for the one that was in its place. */
+  _isSettling(item) {
+    return performance.now() - (this._movedAt.get(item.id) ?? -Infinity) < SETTLING_MS;
   }
 
   _item(item, isInner = false) {
@@ -179,6 +203,7 @@ export class Queue {
     const item = this._find(pressed);
     const { action, index } = pressed.dataset;
     if (action === "whole") this._isWhole = true;
+    else if (action === "send" && this._isSettling(item)) this._answers.set(item.id, "Not sent: this took the place of another item just now. Press again.");
     else if (action === "open") {
       this._opened.add(pressed.dataset.call);
       this._actions.onOpen();

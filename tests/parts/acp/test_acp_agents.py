@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 import pytest
 from mew_protocol.envelope import Envelope
+from mew_protocol.payloads.mcp import approval_of
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import serve_gateway
 
@@ -18,11 +19,17 @@ from mew_agent import Participant
 from mew_agent.context.sqlite_store import MemoryStore
 from mew_agent.context.store import InboxChange
 from mew_agent.errors import NotAccepted
-from mew_agent.parts.acp.agent import AcpAgent
+from mew_agent.parts.acp.agent import AcpAgent, _asked_call
 from mew_agent.parts.acp.settings import AcpConfig
 from tests.parts.acp.conftest import SPACE, SPACE_WITH_RIGHTS, Start, joined
 from tests.support.agents import EnvelopeRecorder
 from tests.support.waiting import PATIENCE_SECONDS, until
+
+ONLY_IN_CONTENT = {
+    "text": "Deletes 3 files\n/a.txt",
+    "changes": [{"path": "/a.txt", "oldText": "a", "newText": ""}],
+}
+"""What the scripted agent says about its call outside the input."""
 
 
 async def test_a_chat_is_answered_with_the_figure_of_its_last_call(start: Start) -> None:
@@ -91,7 +98,7 @@ async def test_the_first_decision_about_a_permission_counts(start: Start) -> Non
             (wait,) = waiting["context"]["waiting"]
             proposal = s.recorder.sent_by("codex", "mcp/proposal")[-1]
             assert wait["proposal"] == proposal.id
-            assert wait["arguments"] == {"tool": "rm -r build", "input": {"path": "build"}}
+            assert wait["arguments"] == {"tool": "rm -r build", "input": {"path": "build"}, **ONLY_IN_CONTENT}
             assert {"ada", "bob"} <= set(wait["who_may_answer"])
             if decision == "approve":
                 await s.bob.send("mcp/request", dict(proposal.body), to="codex", correlation_id=(proposal.id,))
@@ -102,13 +109,36 @@ async def test_the_first_decision_about_a_permission_counts(start: Start) -> Non
             s.recorder.received.clear()
 
 
+async def test_a_changed_approval_of_a_permission_allows_nothing(start: Start) -> None:
+    async with start() as s:
+        asked = await s.ada.chat("permission please", to="codex")
+        proposal = await s.recorder.first("codex", "mcp/proposal")
+        changed = {"name": "permission", "arguments": {"tool": "rm -r build/tmp"}}
+        request = await s.bob.send(
+            "mcp/request", approval_of(proposal, changed), to="codex", correlation_id=(proposal.id,)
+        )
+        refused = await s.recorder.first("codex", "mcp/response", about=request)
+        assert "approve it without changes" in refused.body["error"]["message"]
+        assert (await s.recorder.first("codex", "chat", about=asked)).body["text"] == "You said no."
+
+
+def test_a_permission_shows_what_its_input_leaves_out() -> None:
+    diff = {"type": "diff", "path": "/a.txt", "oldText": "a", "newText": "b"}
+    text = {"type": "content", "content": {"type": "text", "text": "x" * 200_000}}
+    edit = {"title": "Edit", "rawInput": {"file": "/a.txt", "edits": [{"old": "a", "new": "b"}]}, "content": [diff]}
+    assert _asked_call(edit) == {"tool": "Edit", "input": edit["rawInput"]}
+    hidden = _asked_call({"title": "Edit", "rawInput": {"file": "/a.txt"}, "content": [diff, text]})
+    assert (hidden["text"], hidden["changes"]) == (
+        "x" * 200_000,
+        [{"path": "/a.txt", "oldText": "a", "newText": "b"}],
+    )
+
+
 async def test_permission_request_without_input_shows_its_text(start: Start) -> None:
     async with start("kimi") as s:
         asked = await s.ada.chat("permission please", to="codex")
         proposal = await s.recorder.first("codex", "mcp/proposal")
-        changes = [{"path": "/a.txt", "oldText": "a", "newText": ""}]
-        given = {"tool": "rm -r build", "text": "Deletes 3 files\n/a.txt", "changes": changes}
-        assert proposal.body["params"]["arguments"] == given
+        assert proposal.body["params"]["arguments"] == {"tool": "rm -r build", **ONLY_IN_CONTENT}
         await s.ada.send("mcp/reject", {"reason": "no"}, to="codex", correlation_id=(proposal.id,))
         await s.recorder.first("codex", "chat", about=asked)
 

@@ -44,6 +44,17 @@ HOSTS = {
     "rebound.example.com:8080": 403,
     "localhost.example.com": 403,
     "[::1": 403,
+    "LOCALHOST:": 200,
+    "evil.example.com@localhost": 403,
+    "evil.example.com:80@127.0.0.1": 403,
+    "evil.example.com@[::1]:80": 403,
+    "a b@localhost": 403,
+    "localhost/evil.example.com": 403,
+    "localhost?evil.example.com": 403,
+    "localhost#evil.example.com": 403,
+    "lo\tcalhost": 403,
+    "127.0.0.1:evil": 403,
+    "[::1]evil.example.com": 403,
 }
 
 

@@ -100,6 +100,18 @@ def test_a_welcome_shows_the_open_proposals_once(talk: TerminalChat) -> None:
     assert talk.parse_line("/approve") == [TypedEnvelope("mcp/request", APPROVAL, ("files",), ("p-1",))]
 
 
+@pytest.mark.parametrize("command", ["/approve", "/reject"])
+def test_a_proposal_that_replaces_another_one_is_decided_by_its_number(talk: TerminalChat, command: str) -> None:
+    talk.receive(received("mcp/proposal", WRITE, id="p-1", to=["files"]))
+    talk.receive(received("mcp/withdraw", {"reason": "x"}, correlation_id=["p-1"]))
+    talk.receive(received("mcp/proposal", WRITE, id="p-2", to=["files"]))
+    with pytest.raises(InvalidLine, match="proposal 1 is no longer open, 2 is"):
+        talk.parse_line(command)
+    (decided,) = talk.parse_line(f"{command} 2")
+    assert isinstance(decided, TypedEnvelope)
+    assert decided.correlation_id == ("p-2",)
+
+
 def test_several_open_proposals_require_a_number(talk: TerminalChat) -> None:
     talk.receive(received("mcp/proposal", WRITE, id="p-1"))
     talk.receive(received("mcp/proposal", WRITE, id="p-2", sender="bob"))

@@ -1,11 +1,15 @@
 """Logs of programs without secrets. tests/interaction restarts and adds programs."""
 
+import os
 from pathlib import Path
 
+import pytest
 from mew_spaces.config.loading import parse_space
-from mew_spaces.launch.program_logs import tail
+from mew_spaces.launch.processes import started_mark
+from mew_spaces.launch.program_logs import log_folder, log_path, prepare_log_folder, tail
+from mew_spaces.launch.run_file import Pids, RunFile, run_file_path, write_run_file
 
-from mew_agent.cli.programs.program_control import hide_secrets, known_secrets
+from mew_agent.cli.programs.program_control import CommandLinePrograms, SecretsUnknown, hide_secrets, known_secrets
 
 SPACE = """
 space: {id: demo}
@@ -41,6 +45,34 @@ def test_secrets_do_not_leave_in_logs(tmp_path: Path) -> None:
         ("used 1,200 tokens of 8,192", "used 1,200 tokens of 8,192"),
     ):
         assert hide_secrets(line, ()) == hidden
+
+
+def test_no_secret_is_known_while_a_token_is_unreadable(tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens"
+    tokens.mkdir()
+    (tokens / "coder.token").symlink_to(tokens / "coder.token")  # a superuser may read files without permission
+    with pytest.raises(SecretsUnknown, match="tokens"):
+        known_secrets(tmp_path, parse_space(SPACE), {})
+
+
+async def test_a_log_is_withheld_while_tokens_cannot_be_read(tmp_path: Path) -> None:
+    config = parse_space(SPACE)
+    prepare_log_folder(log_folder(tmp_path), ["coder"])
+    log_path(log_folder(tmp_path), "coder").write_text("joined with tok-of-coder\n")
+    marks = {str(os.getpid()): started_mark(os.getpid()) or ""}
+    pids = Pids(supervisor=os.getpid(), participants={"coder": os.getpid()})
+    about = {"gateway": "http://127.0.0.1:1", "ws": "ws://127.0.0.1:1", "started_at": "2026-01-01T00:00:00Z"}
+    run = RunFile(space="demo", **about, pids=pids, marks=marks)
+    write_run_file(run_file_path(tmp_path), run)
+    programs = CommandLinePrograms(tmp_path, config)
+    (tmp_path / "tokens").write_text("a file in place of the folder")
+    (line,) = await programs.log("coder", 5) or ()
+    assert "tok-of-coder" not in line
+    assert line.startswith("output withheld, because the tokens to hide cannot be read")
+    (tmp_path / "tokens").unlink()
+    (tmp_path / "tokens").mkdir()
+    (tmp_path / "tokens" / "coder.token").write_text("tok-of-coder")
+    assert await programs.log("coder", 5) == ("joined with [hidden]",)
 
 
 def test_the_end_of_a_log_is_read_within_its_bound(tmp_path: Path) -> None:

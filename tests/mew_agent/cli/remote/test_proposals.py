@@ -279,6 +279,24 @@ async def test_a_proposal_that_was_shown_is_never_another_one() -> None:
             await until(lambda: written == ["/etc/passwd"])
 
 
+@pytest.mark.parametrize("chosen", ["files", "coder", "coder-12"])
+async def test_the_name_of_a_participant_is_no_id_of_a_proposal(chosen: str) -> None:
+    async with (
+        serve_gateway(parse_space(SPACE)) as gateway,
+        participant(gateway, "files") as files,
+        participant(gateway, "coder") as coder,
+    ):
+        requests: list[Envelope] = []
+        files.on("mcp/request")(requests.append)
+        await coder.messenger.send("mcp/proposal", CALL, to="files", id=chosen)
+        refused = await mew("approve", "files", *seat(gateway))
+        assert (refused.code, requests) == (2, [])
+        assert "files: has no open proposal" in refused.err
+        shown = await mew("approve", "coder", *seat(gateway))
+        assert shown.out.startswith(f"{chosen[:8]}  coder proposes files/write, ")
+        assert '{"path": "a.txt"}' in shown.out
+
+
 async def post(gateway: RunningGateway, envelope: dict[str, Any]) -> httpx2.Response:
     headers = {"Authorization": f"Bearer {gateway.token_of('ada')}"}
     async with httpx2.AsyncClient() as http:
