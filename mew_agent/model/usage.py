@@ -35,6 +35,8 @@ _CACHED: Final = (
     *("prompt_tokens_details.cached_tokens", "input_tokens_details.cached_tokens", "cached_content_token_count"),
     *("input_token_details.cache_read", "cache_read_tokens", "cached_prompt_tokens"),
 )
+_AUDIO: Final = "prompt_tokens_details.audio_tokens"
+"""A part of the prompt, except where the total shows that it is counted apart; Mistral."""
 _REASONING: Final = (
     *("completion_tokens_details.reasoning_tokens", "output_tokens_details.reasoning_tokens", "thoughts_token_count"),
     *("output_tokens_details.thinking_tokens", "output_token_details.reasoning"),  # Anthropic; LangChain
@@ -139,7 +141,8 @@ def _of_object(raw: Mapping[str, object]) -> Usage | None:
     if not total:
         return None
     cached, excluded = _cache(raw, prompt, completion, None if total_computed else total)
-    prompt += excluded
+    audio = _figure(raw, _AUDIO) or 0
+    prompt += excluded + (audio if total == prompt + audio + completion else 0)
     return Usage(
         prompt_tokens=prompt,
         completion_tokens=completion,

@@ -17,11 +17,15 @@ Api = Literal["chat", "responses", "messages"]
 _TOOL_CALLS: Final = frozenset(
     {"function_call", "custom_tool_call", "local_shell_call", "shell_call", "apply_patch_call", "tool_use"}
 )
+_MAY_RUN_AT_SERVER: Final = frozenset({"custom_tool_call", "shell_call"})
+"""Calls for the client or for the server: OpenAI's shells, xAI's searches. A message after one has its result."""
 
 
 @dataclass(slots=True)
 class _ItemEvents(ReplyEvents):
     """A reply in items or blocks. It ends with an event of its own, with or without usage."""
+
+    _may_have_run: set[str] = field(default_factory=set)  # ids of such calls
 
     @property
     def has_ended(self) -> bool:
@@ -30,10 +34,14 @@ class _ItemEvents(ReplyEvents):
 
     def _read_items(self, items: list[Json]) -> None:
         for item in items:
-            kind = item.get("type")
+            kind, name = text_at(item.get("type")), text_at(item.get("call_id")) or text_at(item.get("id"))
             self._ran_tools = self._ran_tools or kind in SERVER_TOOLS
-            if kind in _TOOL_CALLS:
-                self._add_call(item.get("call_id") or item.get("id"))
+            if kind in _TOOL_CALLS and name:
+                self._add_call(name)
+            if kind in _MAY_RUN_AT_SERVER:
+                self._may_have_run.add(name)
+            elif kind == "message":
+                self.tool_calls = [one for one in self.tool_calls if one not in self._may_have_run]
 
 
 @dataclass(slots=True)

@@ -63,9 +63,15 @@ SAID = ({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delt
 STOP = {"type": "message_stop"}
 
 
+def item(kind: str) -> Json:
+    """An item of the Responses API. That of a call has an id: `function_call c1`."""
+    name, _, call = kind.partition(" ")
+    return {"type": name, "call_id": call} if call else {"type": name}
+
+
 def response(*items: str, status: str = "completed", **fields: Any) -> Json:
     """The last event of the Responses API."""
-    body = {"id": "r1", "model": "m", "status": status, "output": [{"type": one} for one in items], **fields}
+    body = {"id": "r1", "model": "m", "status": status, "output": [*map(item, items)], **fields}
     return {"type": f"response.{status}", "response": body}
 
 
@@ -80,6 +86,7 @@ class Shape:
     text: str = "1094 km"
     cached: int | None = None
     spent: int | None = None  # all tokens that are paid for; None: the total
+    calls: tuple[str, ...] | None = None  # tool calls that wait for a result; None: not checked
     has_done: bool | None = None  # whether `[DONE]` ends the stream; None: only that of chat completions
     content_type: str = "text/event-stream"
     line_end: str = "\n"
@@ -141,6 +148,24 @@ SHAPES: dict[str, Shape] = {
     ),
     "Mistral: text in parts": Shape(
         (piece([{"type": "text", "text": "1094 km"}]), piece("", "stop", usage=USAGE)),
+    ),
+    "Mistral: the audio of the prompt apart": Shape(
+        (
+            whole(
+                usage=usage(
+                    9, 248, 632, prompt_audio_seconds=3, prompt_tokens_details={"cached_tokens": 0, "audio_tokens": 375}
+                )
+            ),
+        ),
+        (384, 632),
+        content_type="application/json",
+    ),
+    "OpenAI: the audio of the prompt included": Shape(
+        (
+            piece("1094 km"),
+            piece(finish="stop"),
+            bare(usage={**USAGE, "prompt_tokens_details": {"cached_tokens": 0, "audio_tokens": 375}}),
+        )
     ),
     "Groq": Shape((piece("1094 km"), piece(finish="stop", x_groq={"id": "r", "usage": USAGE}))),
     "Groq with tools of its own": Shape(
@@ -303,10 +328,19 @@ SHAPES: dict[str, Shape] = {
         response("tool_search_call", usage={"input_tokens": 900, "output_tokens": 100, "total_tokens": 1000}),
     ),
     "Responses with a shell of the server": responses(
-        {"type": "response.output_item.done", "item": {"type": "shell_call_output", "call_id": "s1"}},
-        response("shell_call", "shell_call_output", "message", usage={"input_tokens": 1_501, "output_tokens": 314}),
+        {"type": "response.output_item.done", "item": item("shell_call s1")},
+        {"type": "response.output_item.done", "item": item("shell_call_output s1")},
+        response(
+            *("shell_call s1", "shell_call_output s1", "message"), usage={"input_tokens": 1_501, "output_tokens": 314}
+        ),
         figures=(1_501, 1_815),
         label="provisional",
+        calls=(),
+    ),
+    "Responses with a shell of the client": responses(
+        {"type": "response.output_item.done", "item": item("shell_call s1")},
+        response("message", "shell_call s1", usage={"input_tokens": 900, "output_tokens": 100}),
+        calls=("s1",),
     ),
     "Responses with a compaction at the server": responses(
         response("message", "compaction", usage={"input_tokens": 51_097, "output_tokens": 2_505}),
@@ -327,6 +361,21 @@ SHAPES: dict[str, Shape] = {
         figures=(4_640, 4_993),
         spent=6_133,
     ),
+    "xAI: a search of X by the server": responses(
+        {"type": "response.output_item.done", "item": item("custom_tool_call xs1")},
+        {"type": "response.output_item.done", "item": item("message")},
+        response(
+            *("custom_tool_call xs1", "message"),
+            usage={
+                "input_tokens": 27_236,
+                "output_tokens": 3_077,
+                "server_side_tool_usage_details": {"x_search_calls": 1},
+            },
+        ),
+        figures=(27_236, 30_313),
+        label="provisional",
+        calls=(),
+    ),
     "xAI: no tool of the server": responses(
         response(
             "message",
@@ -340,8 +389,16 @@ SHAPES: dict[str, Shape] = {
         figures=(955, 1_000),
     ),
     "Responses with a function call": responses(
-        {"type": "response.output_item.done", "item": {"type": "function_call", "call_id": "c1"}},
-        response("function_call", usage={"input_tokens": 900, "output_tokens": 100, "total_tokens": 1000}),
+        {"type": "response.output_item.done", "item": item("function_call c1")},
+        response("function_call c1", usage={"input_tokens": 900, "output_tokens": 100, "total_tokens": 1000}),
+        calls=("c1",),
+    ),
+    "Responses with calls of both kinds": responses(
+        response(
+            *("custom_tool_call t1", "message", "custom_tool_call t2", "function_call c1"),
+            usage={"input_tokens": 900, "output_tokens": 100},
+        ),
+        calls=("t2", "c1"),
     ),
     "Messages": messages(started(input_tokens=900, output_tokens=1), *SAID, ended(output_tokens=100)),
     "Messages with a cache": messages(

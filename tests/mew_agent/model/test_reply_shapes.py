@@ -20,7 +20,7 @@ from mew_agent.model.interface import Message, ModelReply, ModelRequest, Window
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.model.usage import Usage
 from mew_agent.parts.meter.calls import MeasuredCalls
-from mew_agent.parts.meter.facts import CallFacts
+from mew_agent.parts.meter.facts import CallFacts, digest_of
 from mew_agent.parts.meter.main_line import MainLine, MeteredCall
 from mew_agent.parts.meter.replies import Reply
 from mew_agent.serving.relay import serve_relay
@@ -177,6 +177,7 @@ async def test_meter_reads_each_recorded_shape(provider: RawProvider, name: str)
         return
     assert call.reply is not None
     check(shape, call.usage)
+    assert shape.calls is None or call.reply.tool_calls == frozenset(map(digest_of, shape.calls))
 
 
 def test_shapes_of_many_hosts_are_held() -> None:

@@ -91,6 +91,20 @@ def test_reader_never_raises(api: Any, body: bytes) -> None:
         assert reply is None or isinstance(reply, Reply)
 
 
+@pytest.mark.parametrize("kind", [[], {}, 7, None])
+def test_reader_ignores_types_that_are_no_text(kind: object) -> None:
+    events: dict[Any, Any] = {
+        "responses": {"type": "response.output_item.done", "item": {"type": kind}},
+        "messages": {"type": "content_block_start", "content_block": {"type": kind}},
+    }
+    for api, event in events.items():
+        reader = ReplyReader(api)
+        reader.feed(lines({"type": kind}, event) + STREAMS[api])
+        reply = reader.end()
+        assert reply is not None
+        assert reply.tool_calls == {digest_of("c1")}
+
+
 def test_compression_that_cannot_be_read_leaves_the_usage_unknown() -> None:
     reader = ReplyReader("chat", encoding="br")
     reader.feed(b"\x0b\x02\x80")
