@@ -484,9 +484,19 @@ class HelpScreen(TextScreen):
 
 
 class ConfirmScreen(TextScreen):
-    """A text to confirm; its result is true if the person did."""
+    """A text to confirm; its result is true if the person did. What was not shown cannot be confirmed."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("y", "dismiss(True)", "Yes"),
+        Binding("y", "confirm", "Yes"),
         Binding("escape,n", "dismiss(False)", "No"),
     ]
+
+    def action_confirm(self) -> None:
+        """Confirm the text if its end is shown; otherwise show its next page."""
+        scroll = self.query_one("#help", VerticalScroll)
+        if not scroll.size.height:
+            return  # nothing is shown yet
+        if scroll.scroll_offset.y < scroll.max_scroll_y:
+            scroll.scroll_page_down(animate=False)
+        else:
+            self.dismiss(result=True)

@@ -81,6 +81,27 @@ async def test_a_person_chats_acts_and_sees_the_figures_of_the_status(
         assert screen.app.failure is None
 
 
+async def test_a_long_proposal_is_approved_after_its_end_is_shown(gateway: RunningGateway) -> None:
+    bob = Participant(gateway.ws_url, space="demo", id="bob", token=gateway.token_of("bob"))
+    bob.tool(write_file)
+    async with bob, console(gateway) as screen, anyio.create_task_group() as tasks:
+        path = "\n".join(["first", *(f"line {number}" for number in range(60)), "last"])
+        answered: list[object] = []
+
+        async def propose() -> None:
+            answered.append(await bob.propose("bob", "tools/call", {"name": "write_file", "arguments": {"path": path}}))
+
+        tasks.start_soon(propose)
+        await screen.shows("! bob waits for approval of write_file", "1 needs you")
+        await screen.pilot.press("f3", "a")
+        await screen.shows("bob proposes write_file on bob:", "first")
+        await screen.pilot.press("y")
+        await screen.shows("Y approve   Esc back", "last")
+        assert answered == []
+        await screen.pilot.press("y")
+        await until(lambda: len(answered) == 1)
+
+
 async def test_a_proposal_is_on_top_until_it_is_decided(gateway: RunningGateway) -> None:
     bob = Participant(gateway.ws_url, space="demo", id="bob", token=gateway.token_of("bob"))
 
