@@ -10,6 +10,8 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from mew_listener.http import admit
+from mew_protocol.codec import parse_json
+from mew_protocol.errors import DecodeError
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -89,11 +91,11 @@ def health_routes(participant: ChatParticipant) -> tuple[Route, Route]:
 
 
 async def read_json(request: Request) -> Any:
-    """Return the JSON body of a request. Raises `AnswerFailed` (400)."""
+    """Return the JSON body of a request, as the wire reads JSON: see `parse_json`. Raises `AnswerFailed` (400)."""
     try:
-        return await request.json()
-    except (ValueError, RecursionError) as error:
-        message = f"body: invalid JSON: {error} (expected a JSON object)"
+        return parse_json(await request.body())
+    except DecodeError as error:
+        message = f"body: {error.detail} (expected a JSON object)"
         raise AnswerFailed(HTTPStatus.BAD_REQUEST, "invalid_request", message) from None
 
 

@@ -117,6 +117,8 @@ def decode_complete(raw: bytes, max_bytes: int, max_depth: int) -> tuple[Envelop
 
 
 def _parsed(raw: bytes | str, max_depth: int) -> object:
+    if len(raw) > MAX_VALUES and _has_too_many_values(raw):
+        raise DecodeError(errors.TOO_LARGE, f"a message may hold at most {MAX_VALUES:,} values")
     try:
         return from_json(raw, allow_inf_nan=False)
     except ValueError as error:
@@ -128,17 +130,30 @@ def _parsed(raw: bytes | str, max_depth: int) -> object:
         raise DecodeError(errors.INVALID_JSON, f"invalid JSON: {error}") from None
 
 
+def parse_json(raw: bytes | str, *, max_depth: int = DEFAULT_MAX_DEPTH) -> object:
+    """Return the value of a JSON text, which can be written as UTF-8 again: no NaN, infinity or half surrogate pair.
+
+    Half of a pair becomes the replacement character. Raises `DecodeError`.
+    """
+    value = _parsed(raw, max_depth)
+    _check_value(value, raw, max_depth)
+    return value
+
+
+def _check_value(value: object, raw: bytes | str, max_depth: int) -> None:
+    """Raise `DecodeError` for a number that became infinity, and for a value that is nested too deeply."""
+    text = raw.encode(errors="replace") if isinstance(raw, str) else raw
+    if (_large_exponent(text) or _many_digits(text)) and _has_infinity(value):
+        raise DecodeError(errors.INVALID_JSON, "invalid JSON: a number is too large")
+    # Counting brackets is far cheaper than walking the value, and few messages have that many.
+    if text.count(b"[") + text.count(b"{") > max_depth and _is_deeper_than(value, max_depth):
+        raise _too_deep(max_depth)
+
+
 def _decode_json(raw: bytes | str, max_depth: int) -> Draft:
-    if len(raw) > MAX_VALUES and _has_too_many_values(raw):
-        raise DecodeError(errors.TOO_LARGE, f"a message may hold at most {MAX_VALUES:,} values")
     value = _parsed(raw, max_depth)
     try:
-        text = raw.encode(errors="replace") if isinstance(raw, str) else raw
-        if (_large_exponent(text) or _many_digits(text)) and _has_infinity(value):
-            raise DecodeError(errors.INVALID_JSON, "invalid JSON: a number is too large")
-        # Counting brackets is far cheaper than walking the value, and few messages have that many.
-        if text.count(b"[") + text.count(b"{") > max_depth and _is_deeper_than(value, max_depth):
-            raise _too_deep(max_depth)
+        _check_value(value, raw, max_depth)
         return read_draft(value)
     except DecodeError as problem:
         problem.envelope_id = _id_in(value)

@@ -32,12 +32,15 @@ from a2a.types import (
 )
 from mew_listener.request_guard import ONLY_OWN, Allowed
 from mew_listener.server import serving
+from mew_protocol.codec import parse_json
+from mew_protocol.errors import DecodeError
 from mew_protocol.payloads.participant import Status
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import Message
 
 from mew_agent._version import __version__
 from mew_agent.parts.a2a.tasks import CONTEXT_EXTENSION, ParticipantTasks, RecentTasks, UsableRequests, tools_of
@@ -49,6 +52,9 @@ from mew_agent.serving.http import FAILURE_HANDLERS, KeyCheck, TracedRequests, h
 SCHEMA_PATH: Final = "/extensions/context/v1.json"
 CARD_SECONDS: Final = 1.5
 """How long a card waits for the tools of its participant, if they are not known."""
+
+PARSE_ERROR: Final = -32700
+"""The code of JSON-RPC for a body that is not JSON."""
 
 VERSIONS: Final = ("1.0", "0.3")
 """The versions of A2A that clients may speak, the preferred one first."""
@@ -153,12 +159,11 @@ class A2AServer:
             )
         dispatcher = JsonRpcDispatcher(handler, enable_v0_3_compat=True)
         try:  # before the SDK, which logs what clients send or leave unfinished as failures of its own
-            await request.json()
-        except json.JSONDecodeError:
-            pass  # the SDK answers
-        except (ValueError, RecursionError) as error:
-            raise AnswerFailed(HTTPStatus.BAD_REQUEST, "invalid_request", f"body: invalid JSON: {error}") from None
-        response = await dispatcher.handle_requests(request)
+            body = parse_json(await request.body())
+        except DecodeError as error:
+            problem = {"code": PARSE_ERROR, "message": error.detail}
+            return JSONResponse({"jsonrpc": "2.0", "id": None, "error": problem})
+        response = await dispatcher.handle_requests(_with_body(request, json.dumps(body).encode()))
         for name in (HTTP_EXTENSION_HEADER, LEGACY_HTTP_EXTENSION_HEADER):
             if CONTEXT_EXTENSION in (one.strip() for one in request.headers.get(name, "").split(",")):
                 response.headers[name] = CONTEXT_EXTENSION
@@ -203,6 +208,16 @@ class A2AServer:
             default_output_modes=["text/plain", *inputs],
             skills=skills,
         )
+
+
+def _with_body(request: Request, body: bytes) -> Request:
+    """Return the request with another body."""
+    unread: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive() -> Message:
+        return unread.pop() if unread else await request.receive()
+
+    return Request(request.scope, receive)
 
 
 def _local_url(request: Request) -> str:

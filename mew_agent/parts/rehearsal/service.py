@@ -19,7 +19,9 @@ import anyio
 import anyio.lowlevel
 from mew_listener.request_guard import ONLY_OWN, Allowed
 from mew_listener.server import ListenerOptions, break_connection, serving, while_connected
+from mew_protocol.codec import parse_json
 from mew_protocol.envelope import wire_timestamp
+from mew_protocol.errors import DecodeError
 from mew_protocol.json_values import value_at
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
@@ -443,11 +445,11 @@ async def _respond_to_error(request: Request, error: Exception) -> Response:
 
 async def _json_object(request: Request) -> Mapping[str, object]:
     try:
-        body = json.loads(await request.body())
+        body = parse_json(await request.body())
     except ClientDisconnect:
         raise _invalid("The client closed the connection before the body ended.", None) from None
-    except ValueError as error:
-        raise _invalid(f"The body is not JSON: {error}", None) from error
+    except DecodeError as error:
+        raise _invalid(f"The body is not JSON: {error.detail}", None) from error
     if not isinstance(body, dict):
         raise _invalid("The body is not a JSON object.", None)
     return body

@@ -399,3 +399,21 @@ async def test_person_answers_when_they_have_read_the_message(
     assert answers == ["Yes."]
     assert states[-1] == TaskState.TASK_STATE_COMPLETED
     assert cancelled.status.state == TaskState.TASK_STATE_CANCELED
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b'{"\\ud800": 1, "jsonrpc": "2.0", "method": "SendMessage", "id": 1}', -32600),
+        (b'{"jsonrpc": "2.0", "method": "\\ud83d", "id": "\\ude42"}', -32601),
+        (b'{"jsonrpc": "2.0", "method": "SendMessage", "id": 1e999}', -32700),
+        (b'{"jsonrpc":', -32700),
+    ],
+)
+async def test_a_body_that_no_response_can_repeat_is_an_error_of_the_client(
+    a2a: StartA2A, caplog: pytest.LogCaptureFixture, body: bytes, code: int
+) -> None:
+    async with a2a() as built:
+        answer = await built.http.post(f"{built.base_url}/agents/coder", content=body)
+    assert answer.json()["error"]["code"] == code
+    assert [one for one in caplog.records if one.exc_info] == []

@@ -252,6 +252,14 @@ async def test_an_invalid_body_error_names_the_field(chat: StartChatApi) -> None
     assert "/v1/chat/completions" in nowhere.json()["error"]["message"]
 
 
+async def test_half_of_a_surrogate_pair_in_a_body_is_replaced(chat: StartChatApi) -> None:
+    async with chat() as built, httpx2.AsyncClient(headers={"authorization": f"Bearer {KEY}"}) as http:
+        body = b'{"model": "\\ud800", "messages": [{"role": "user", "content": "a"}]}'
+        refused = await http.post(f"{built.base_url}/chat/completions", content=body)
+    assert refused.status_code == 404
+    assert refused.json()["error"]["message"].startswith("no agent '\ufffd' in this space")
+
+
 async def test_a_body_that_is_too_large_is_refused(chat: StartChatApi, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "BODY_BYTES", 10_000)
     async with chat() as built, httpx2.AsyncClient(headers={"authorization": f"Bearer {KEY}"}) as http:
