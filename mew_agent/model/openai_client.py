@@ -4,11 +4,9 @@ Owns the openai package, the course of a request, and the translation of its err
 Keeps no history and makes no policy decisions.
 """
 
-import functools
 import importlib
 import json
 import logging
-import ssl
 import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, nullcontext
@@ -19,6 +17,7 @@ import anyio
 import anyio.to_thread
 import httpx2
 
+from mew_agent.certificates import certificates_for
 from mew_agent.errors import ModelError
 from mew_agent.gateway_address import is_loopback
 from mew_agent.model import dialect as dialects
@@ -214,7 +213,7 @@ class OpenAIModel:
             http_client = self._http_client
             if http_client is None and self._is_local:
                 # A proxy from the environment cannot reach servers on this machine.
-                http_client = openai.DefaultAsyncHttpxClient(trust_env=False, verify=self._certificates())
+                http_client = openai.DefaultAsyncHttpxClient(trust_env=False, verify=certificates_for(self._base_url))
             self._client = openai.AsyncOpenAI(
                 api_key=self._api_key or _NO_KEY,
                 base_url=self._base_url,
@@ -246,13 +245,7 @@ class OpenAIModel:
         raise self._status_error(response, _error_in(response))
 
     def _plain_client(self) -> httpx2.AsyncClient:
-        return httpx2.AsyncClient(verify=self._certificates(), trust_env=not self._is_local)
-
-    def _certificates(self) -> ssl.SSLContext:
-        """Return the certificates to trust: none for plain HTTP on this machine, where no connection needs any."""
-        if self._is_local and self._base_url.startswith("http:"):
-            return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        return _trusted_certificates()
+        return httpx2.AsyncClient(verify=certificates_for(self._base_url), trust_env=not self._is_local)
 
     def _translated(
         self, error: BaseException, *, chunks_seen: int | None = None, offered_tools: bool = False
@@ -304,12 +297,6 @@ async def _events(response: httpx2.Response, decoder: EventDecoder) -> AsyncGene
             yield event
     for event in decoder.end():
         yield event
-
-
-@functools.cache
-def _trusted_certificates() -> ssl.SSLContext:
-    """Return the certificates that clients trust by default. Loading them takes 20 ms, so clients share them."""
-    return httpx2.create_ssl_context()
 
 
 def _error_in(response: httpx2.Response) -> object:

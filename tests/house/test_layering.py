@@ -30,6 +30,7 @@ VENDOR_DOORS: dict[str, tuple[str, ...]] = {
     "google": ("mew_agent/parts/a2a/",),
     "acp": ("mew_agent/parts/acp/session.py", "mew_agent/parts/acp/server.py"),
     "httpx2": (
+        "mew_agent/certificates.py",
         "mew_agent/cli/remote/http_api.py",
         "mew_agent/model/openai_client.py",
         "mew_agent/participant/stored_messages.py",

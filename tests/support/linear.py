@@ -1,6 +1,8 @@
 """Measures whether reading hostile text takes time linear in its length, in CPU time of this thread."""
 
+import math
 import re
+import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -30,11 +32,14 @@ PUMPS = (
 
 PREFIXES = ("a", '"', "<a")
 
-_SCREENED = (20, 32, 52, 84, 128)
-"""Repetitions at which all attacks are compared. The steps are small, so that an exponential cost shows in time."""
+_SCREENED = 128
+"""Repetitions at which all attacks are compared."""
 
-_EXPONENTIAL = 20.0
-"""No step above multiplies a cost by this much, unless it is exponential."""
+_TOO_LONG_SECONDS = 0.3
+"""Ends a run, because an exponential cost would not end. In linear time no text that is measured takes this long."""
+
+_ATTEMPTS = 3
+"""A run is too long if it is so each time: the timer can also count a pause of the whole machine."""
 
 _FEWEST = 32
 """Repetitions at which the costliest attacks are measured first; then at four times as many, and so on."""
@@ -80,18 +85,18 @@ def attacks_on(pattern: str) -> Iterator[Attack]:
             yield Attack("", f"{prefix}{pump}", "!")
 
 
+class _TooLong(BaseException):
+    """A run reached its bound. No `except Exception` of the measured code takes it."""
+
+
 def superlinear_attack(run: Callable[[str], object], attacks: Iterable[Attack], *, finalists: int = 3) -> str | None:
     """Return how the cost of `run` grows under the worst attack if that is above linear; None if no attack is."""
     screened: list[tuple[float, Attack]] = []
     for attack in attacks:
-        text, seconds, before = "", 0.0, 0.0
-        for repetitions in _SCREENED:
-            text = attack.text(repetitions)
-            before, seconds = seconds, _cost(run, text)
-            if seconds > 4 * _LONG_SECONDS:
-                if before and _cost(run, text) > _EXPONENTIAL * before:
-                    return f"{attack}: {repetitions} repetitions cost {seconds * 1e3:.0f} ms"
-                break
+        text = attack.text(_SCREENED)
+        seconds = _cost(run, text)
+        if seconds == math.inf:
+            return f"{attack}: {_SCREENED} repetitions cost more than {_TOO_LONG_SECONDS} s"
         screened.append((seconds / len(text), attack))
     screened.sort(key=lambda one: -one[0])
     return next(filter(None, (growth(run, attack.text, str(attack)) for _, attack in screened[:finalists])), None)
@@ -102,7 +107,10 @@ def growth(run: Callable[[Any], object], make: Callable[[int], Any], name: str, 
     size, before = first, 0.0
     while size < _MAX_REPETITIONS:
         whole = make(size)
-        seconds = min(_cost(run, whole), _cost(run, whole))
+        seconds = _cost(run, whole)
+        if _LONG_SECONDS < seconds <= _RATIO * before:
+            return None  # and a second run, which takes longest at this size, would show no more
+        seconds = min(seconds, _cost(run, whole))
         if before and seconds > max(_SHORT_SECONDS, _RATIO * before):
             small, large = (min(_cost(run, one) for _ in range(7)) for one in (make(size // 4), whole))
             # What is quadratic up to a bound is linear beyond it.
@@ -115,6 +123,24 @@ def growth(run: Callable[[Any], object], make: Callable[[int], Any], name: str, 
 
 
 def _cost(run: Callable[[Any], object], given: Any) -> float:
-    begun = time.thread_time()
-    run(given)
-    return time.thread_time() - begun
+    """Return the seconds of one run; infinity if it reached its bound."""
+    _end_long_runs()
+    for _ in range(_ATTEMPTS):
+        try:
+            signal.setitimer(signal.ITIMER_VIRTUAL, _TOO_LONG_SECONDS)
+            begun = time.thread_time()
+            run(given)
+            return time.thread_time() - begun
+        except _TooLong:
+            pass
+        finally:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+    return math.inf
+
+
+@cache
+def _end_long_runs() -> None:
+    def end(_number: int, _frame: object) -> None:
+        raise _TooLong
+
+    signal.signal(signal.SIGVTALRM, end)

@@ -30,6 +30,7 @@ from pydantic_core import to_json
 
 from mew_agent import tracing
 from mew_agent._version import __version__
+from mew_agent.certificates import certificates_for
 from mew_agent.child_program import ChildFailed, ChildProgram, running_program
 from mew_agent.gateway_address import is_loopback
 from mew_agent.parts.mcp.settings import BridgeSettings
@@ -132,7 +133,7 @@ async def connected(settings: BridgeSettings, notify: Notify) -> AsyncIterator[S
     handler = partial(_handle_notification, notify)
     if server.url is not None:
         uses_proxy = not is_loopback(urlsplit(server.url).hostname or "")  # none can reach servers on this machine
-        certificates = httpx2.create_ssl_context()
+        certificates = certificates_for(server.url)
         async with (
             httpx2.AsyncClient(
                 headers=server.headers, timeout=_HTTP_TIMEOUT, verify=certificates, trust_env=uses_proxy
