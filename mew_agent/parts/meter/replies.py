@@ -68,9 +68,11 @@ class ReplyReader:
 
     def end(self, *, was_cut: bool = False) -> Reply | None:
         """Return the reply at the end of the body; None if it lacks its end. `was_cut`: the connection broke."""
+        is_whole, events = self._decoder.is_whole, self._events
         if not was_cut:
             self._read(self._decoder.end())
-        events = self._events
+        if is_whole and not events.chunks:
+            return None  # no valid JSON, so the client cannot read it either
         if not (events.is_complete or (not was_cut and not self._is_readable)):
             return None
         if was_cut and not events.may_break_off:

@@ -280,6 +280,12 @@ SHAPES: dict[str, Shape] = {
     "an event stream that calls itself JSON": Shape(OWN_CHUNK, content_type="application/json"),
     "an event stream that calls itself text": Shape(OWN_CHUNK, content_type="text/plain"),
     "a whole reply that calls itself an event stream": Shape((json.dumps(whole()),), has_done=False),
+    "a whole reply that ends in the middle": Shape(
+        (json.dumps(whole())[:-9],), None, "failed", has_done=False, content_type="application/json"
+    ),
+    "a web page in place of a reply": Shape(
+        ("<html><body>Please sign in.</body></html>",), None, "failed", has_done=False, content_type="text/html"
+    ),
     "no line end after the last event": Shape(OWN_CHUNK, has_done=False, has_last_line_end=False),
     "CRLF, and no line end after the last event": Shape(
         OWN_CHUNK, has_done=False, line_end="\r\n", has_last_line_end=False
