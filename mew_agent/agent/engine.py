@@ -19,10 +19,10 @@ from mew_protocol.payloads.receipts import ReceiptBasis, ReceiptEvent
 from mew_protocol.payloads.system import SpaceFacts
 from mew_protocol.status_word import StatusWord
 
-from mew_agent.context.receipts import MessageKey, MessageRecord
+from mew_agent.context.receipts import MessageKey
 from mew_agent.context.store import InboxChange, StoredChat
 from mew_agent.conversation.events import HistoryChanged, PromptRead
-from mew_agent.conversation.receipts import NOT_HELD, Holding
+from mew_agent.conversation.receipts import NOT_HELD, Holding, ReadRecord
 from mew_agent.participant.external_context import GROWTH_PERCENT, STALLED_STATUS, Figures
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.streams import Reasoning
@@ -228,9 +228,9 @@ class Engine(ABC):
     receipt_basis: ReceiptBasis = "agent_prompt"
     """How it is known which messages were read."""
 
-    async def holding(self, record: MessageRecord, key: MessageKey, session: str | None) -> Holding:
+    async def holding(self, read: ReadRecord, key: MessageKey, session: str | None) -> Holding:
         """Return what the context holds of a message, as far as its record tells."""
-        entry = record.newest
+        entry = (await read()).newest
         if entry is None or entry.call is None:
             return NOT_HELD
         events = [ReceiptEvent(what="in_prompt", at=entry.call.at, call=entry.call.number)]

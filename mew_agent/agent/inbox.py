@@ -26,7 +26,19 @@ from mew_protocol.json_values import text_at
 from mew_protocol.payloads.chat import client_of
 
 from mew_agent.agent.loop_guard import Verdict, asks_something
-from mew_agent.agent.shared_turn import Rank, SharedAnswer, answered_together, entering, ranks_of, replies
+from mew_agent.agent.shared_turn import (
+    Rank,
+    SharedAnswer,
+    answered_together,
+    begun,
+    cancelled_turn,
+    continued,
+    entering,
+    fresh,
+    ranks_of,
+    replies,
+    to_answer_next,
+)
 from mew_agent.context.receipts import NO_RECEIPTS, Ending, MessageEnding, MessageKey, ReceiptChange
 from mew_agent.context.store import ChatForm, ChatState, InboxChange, Store, StoredChat, StoreUnusable
 from mew_agent.conversation.model_calls import ModelCalls
@@ -205,6 +217,8 @@ class Inbox:
         """How many chats one turn may answer while more than these wait; None: one."""
         self.is_agent: Callable[[str], bool] = lambda _: False
         """Whether a participant is known to be an agent."""
+        self._leaving: dict[int, StoredChat] = {}
+        """The chats that are taken out, until the store has what became of them."""
         self._undecided: set[int] = set()
         """The chats that may not be for the agent: its model, or rules that are new since a restart, decide."""
         self._served: BoundedDict[tuple[str, ...], None] = BoundedDict(2 * MAX_ALL_CHATS)
@@ -246,8 +260,8 @@ class Inbox:
     async def load(self) -> str | None:
         """Load the chats of an earlier process. Returns the position it had reached, None if it stored none."""
         stored = await self._store.load_inbox()
-        begun = {chat.number for chat in stored.chats if chat.state in QUEUED[1:]}
-        found = (one if one.joined is None or one.joined in begun else _fresh(one) for one in stored.chats)
+        was_begun = {chat.number for chat in stored.chats if chat.state in QUEUED[1:]}
+        found = (one if one.joined is None or one.joined in was_begun else fresh(one) for one in stored.chats)
         # Those begun come first: the history ends in the middle of one.
         chats = sorted(found, key=lambda chat: (chat.state == "queued", chat.number))
         self._chats = {chat.number: chat for chat in chats}
@@ -263,8 +277,8 @@ class Inbox:
         return stored.position
 
     def find(self, key: MessageKey) -> StoredChat | None:
-        """Return the newest chat with this sender and id that is not finished; None if there is none."""
-        chats = (*self._chats.values(), *self.answering)
+        """Return the newest chat with this sender and id whose end is not stored; None if there is none."""
+        chats = (*self._leaving.values(), *self._chats.values(), *self.answering)
         found = (one for one in chats if (one.envelope.sender, one.envelope.id) == (key.sender, key.id))
         return max(found, key=lambda one: one.number, default=None)
 
@@ -338,7 +352,7 @@ class Inbox:
         refusal = self._limit_reached(chat.sender, verdict) or refusal
         if refusal is not None:
             # The position moves on: after a restart, the chat would come again although its sender has the refusal.
-            await self._change(position=position, ending=_ended(chat, "refused", refusal))
+            await self._change(position=position, endings=[_ended(chat, "refused", refusal)])
             return Admission("refused", refusal)
         stored = self._stored(chat, position, age_seconds, is_past=is_past)
         if is_for_us is None:
@@ -405,9 +419,9 @@ class Inbox:
         gone = [chat for chat in meant if not _was_begun(chat)]
         self._drop(gone)
         if self.current is not None and is_about(cancel, self.current.envelope):
-            await self.mark_cancelled(position)
+            cancelled += self._cancelled_turn()
         endings = [_ended(chat.envelope, "cancelled", "by its sender") for chat in gone]
-        if meant:
+        if meant or cancelled:
             await self._change(*cancelled, removed=gone, position=position, endings=endings)
         return tuple(ending.key for ending in endings)
 
@@ -446,7 +460,7 @@ class Inbox:
         if self._chats.get(chat.number) is chat:
             del self._chats[chat.number]
             ending = _ended(chat.envelope, "cancelled", "it did not fit, and its sender cancelled it")
-            await self._change(removed=(chat,), position=position, ending=ending)
+            await self._change(removed=(chat,), position=position, endings=[ending])
 
     async def reached(self, position: Position | None) -> None:
         """Note that everything up to this position is handled. It is stored now and then, and with each chat."""
@@ -507,7 +521,7 @@ class Inbox:
         if self.current is not None and self.current.state == "cancelled":
             chat = replace(chat, state="cancelled")
         self.current = chat
-        self.joined = tuple(_begun(one, chat) for one in self.joined)
+        self.joined = tuple(begun(one, chat) for one in self.joined)
         await self._change(chat, *self.joined)
         return chat
 
@@ -516,16 +530,14 @@ class Inbox:
 
         With `by`, the whole turn was cancelled: the sender of a chat in it cancels its own, another participant all.
         """
-        if self.current is None:
-            return
-        self.current = replace(self.current, state="cancelled")
-        if by is not None:
-            is_asker = any(one.envelope.sender == by for one in self.answering)
-            self.joined = tuple(
-                one if is_asker and one.envelope.sender != by else replace(one, state="cancelled")
-                for one in self.joined
-            )
-        await self._change(*self.answering, position=position)
+        if self.current is not None:
+            await self._change(*self._cancelled_turn(by), position=position)
+
+    def _cancelled_turn(self, by: str | None = None) -> tuple[StoredChat, ...]:
+        """Mark the running turn as cancelled; `by` as in `mark_cancelled`. Returns its chats."""
+        assert self.current is not None
+        self.current, self.joined = cancelled_turn(self.current, self.joined, by)
+        return self.answering
 
     async def finish(self) -> tuple[MessageKey, ...]:
         """End the turn, whose question needs nothing more. Returns the chats that ended with it.
@@ -538,11 +550,11 @@ class Inbox:
         ended, joined = self.current, self.joined
         self.current, self.joined = None, ()
         self._restored.difference_update(one.number for one in (ended, *joined))
-        rest = _to_answer_next(ended, joined)
+        rest = to_answer_next(ended, joined)
         over = [one for one in (ended, *joined) if one not in rest]
         is_answered = ended.answer is not None and ended.state == "answered"
         endings = self._answered(ended, joined) if is_answered else [_ended(one.envelope, "cancelled") for one in over]
-        kept = _continued(rest)
+        kept = continued(rest)
         self._chats = {**{one.number: one for one in kept}, **self._chats}
         self._arrived.set()
         await self._change(*kept, removed=over, endings=endings)
@@ -595,7 +607,7 @@ class Inbox:
                 del self._chats[one.number]
                 self._note_served(one)
                 section = f"{mark}-{count}" if mark else ""
-                self.joined += (_begun(replace(one, joined=question.number, section=section), question),)
+                self.joined += (begun(replace(one, joined=question.number, section=section), question),)
         if question.state == "answering":
             await self._change(*self.joined)
         return question
@@ -620,7 +632,9 @@ class Inbox:
     def take_overheard(self) -> Iterator[StoredChat]:
         """Remove and return the overheard chats, oldest first. They stay in the store."""
         while (chat := next(iter(self.in_state("overheard")), None)) is not None:
-            yield self._chats.pop(chat.number)
+            self._leaving[chat.number] = self._chats.pop(chat.number)
+            yield chat
+            self._leaving.pop(chat.number, None)
 
     async def forget_overheard(self, chat: StoredChat) -> None:
         """Remove a chat that `take_overheard` returned from the store, too."""
@@ -657,10 +671,9 @@ class Inbox:
         while (number := overheard.surplus(MAX_OVERHEARD_CHATS)) is not None:
             overheard.discard(number)
             forgotten.append(self._chats.pop(number))
-        await self._change(chat, position=position)
-        for one in forgotten:
-            ending = _ended(one.envelope, "refused", f"more than {MAX_OVERHEARD_CHATS} messages waited as context")
-            await self._change(removed=(one,), ending=ending)
+        reason = f"more than {MAX_OVERHEARD_CHATS} messages waited as context"
+        endings = [_ended(one.envelope, "refused", reason) for one in forgotten]
+        await self._change(chat, removed=forgotten, position=position, endings=endings)
         if state == "queued":
             self._arrived.set()
 
@@ -669,7 +682,6 @@ class Inbox:
         *chats: StoredChat,
         removed: Sequence[StoredChat] = (),
         position: Position | str | None = None,
-        ending: MessageEnding | None = None,
         endings: Sequence[MessageEnding] = (),
     ) -> None:
         """Store a change. If the store fails, the agent still answers; only a restart would forget it."""
@@ -677,15 +689,17 @@ class Inbox:
         # Nothing may move the position back: a chat that waited for its classification is older than the newest.
         if isinstance(position, Position) and old is not None and old.epoch == position.epoch:
             position = position if position.sequence > old.sequence else None
+        receipts = ReceiptChange(endings=endings) if endings else NO_RECEIPTS
+        leaving = {chat.number: chat for chat in removed}
+        self._leaving |= leaving
         try:
             place = None if position is None else str(position)
-            endings = endings if ending is None else (*endings, ending)
-            receipts = ReceiptChange(endings=endings) if endings else NO_RECEIPTS
-            numbers = tuple(chat.number for chat in removed)
-            await self._store.change_inbox(InboxChange(chats, numbers, place, receipts))
+            await self._store.change_inbox(InboxChange(chats, tuple(leaving), place, receipts))
         except StoreUnusable as error:
             logger.warning("inbox not stored: %s", error)
             return
+        finally:
+            self._leaving = {number: chat for number, chat in self._leaving.items() if number not in leaving}
         self._stored_position = position if isinstance(position, Position) else old
 
 
@@ -699,35 +713,9 @@ def _place(turns: Mapping[tuple[str, ...], int], ranks: Mapping[str, Rank], chat
     return (*ranks.get(chat.envelope.sender, ()), *(turns.get(owner, 0) for owner in _owners(chat)))
 
 
-def _begun(chat: StoredChat, question: StoredChat) -> StoredChat:
-    """Return a chat that joined the turn of a question, as far as that has come."""
-    if question.first_seq < 0 or chat.state == "cancelled":
-        return chat
-    return replace(chat, state="answering", turn=question.turn, first_seq=question.first_seq)
-
-
 def _was_begun(chat: StoredChat) -> bool:
     """Return whether an earlier process began the turn of this waiting chat."""
     return chat.state == "answering" and chat.joined is None
-
-
-def _fresh(chat: StoredChat) -> StoredChat:
-    """Return a chat that joined a turn, as it was before."""
-    return replace(chat, state="queued", joined=None, section="", turn=-1, first_seq=-1)
-
-
-def _to_answer_next(question: StoredChat, joined: Sequence[StoredChat]) -> tuple[StoredChat, ...]:
-    """Return the chats that remain of an ended turn: those not cancelled, if only its question was, or never began."""
-    if question.state not in ("cancelled", "queued"):
-        return ()
-    return tuple(one for one in joined if one.state != "cancelled")
-
-
-def _continued(chats: Sequence[StoredChat]) -> tuple[StoredChat, ...]:
-    """Return the chats of a turn whose question is gone: the first one is now the question, if the turn was begun."""
-    if not chats or chats[0].state == "queued":
-        return tuple(_fresh(one) for one in chats)
-    return (replace(chats[0], joined=None), *(replace(one, joined=chats[0].number) for one in chats[1:]))
 
 
 def _ended(chat: Envelope, what: Ending, reason: str | None = None, answer: str | None = None) -> MessageEnding:

@@ -6,6 +6,7 @@ Owns how inbox, conversation and store answer together, and what is stored of fo
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 from uuid import uuid4
 
@@ -22,7 +23,7 @@ from mew_agent.agent.inbox import Inbox
 from mew_agent.context.receipts import Follow, MessageKey, MessageRecord, ReceiptChange
 from mew_agent.context.store import InboxChange, Store, StoredChat, StoreUnusable
 from mew_agent.conversation.events import HistoryChanged, PromptRead
-from mew_agent.conversation.receipts import NOT_HELD, Holding
+from mew_agent.conversation.receipts import NOT_HELD, Holding, ReadRecord
 from mew_agent.participant.messenger import Messenger, timestamp
 from mew_agent.participant.receipts import ReceiptSource
 from mew_agent.settings import BetweenSteps
@@ -41,7 +42,7 @@ WAITS: Final = {
 AFTER_TURN: Final = "the agent reads no message during a turn"
 """Why a chat waits at an engine that cannot let it join the turn."""
 
-Hold = Callable[[MessageRecord, MessageKey, str | None], Awaitable[Holding]]
+Hold = Callable[[ReadRecord, MessageKey, str | None], Awaitable[Holding]]
 """Returns what the context holds of a message, given its record, its key and its session; `Engine.holding`."""
 
 
@@ -89,11 +90,12 @@ class AgentReceipts(ReceiptSource):
         }
         chat = self._inbox.find(key)
         try:
-            record = _present(await self._store.message(key), chat)
+            record = await self._record(key, chat)
             session = None if chat is None else chat.envelope.body.get("session")
             if record.ending is not None:
                 session = record.ending.session
-            holding = await self._hold(record, key, session if isinstance(session, str) else None)
+            read = partial(self._record, key, chat)
+            holding = await self._hold(read, key, session if isinstance(session, str) else None)
         except StoreUnusable as error:
             return ReadReceipt(state="unknown", in_context="unknown", reason=f"not readable: {error}", **known)
         if chat is not None and chat.state not in ("answering", "answered", "cancelled"):
@@ -103,6 +105,9 @@ class AgentReceipts(ReceiptSource):
         is_plain = chat is not None and chat.state == "queued" and found.reason is None
         waits = self.after_turn(chat.envelope) if chat is not None and is_plain else None
         return found if waits is None else found.model_copy(update={"reason": waits})
+
+    async def _record(self, key: MessageKey, chat: StoredChat | None) -> MessageRecord:
+        return _present(await self._store.message(key), chat)
 
     def after_turn(self, chat: Envelope) -> str | None:
         """Return why a chat waits for the end of the running turn although it is urgent, or of the turn's asker.

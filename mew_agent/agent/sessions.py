@@ -11,6 +11,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 
@@ -34,7 +35,7 @@ from mew_agent.config.agent_config import AgentConfig, chosen_policy
 from mew_agent.config.policy_choice import server_refusal
 from mew_agent.context.history import History
 from mew_agent.context.policy import compact_at_tokens, output_reserve_tokens
-from mew_agent.context.receipts import MessageKey, MessageRecord
+from mew_agent.context.receipts import MessageKey
 from mew_agent.context.sqlite_store import MemoryStore, SqliteStore
 from mew_agent.context.store import Store, StoredChat, StoreLimits, StoreUnusable
 from mew_agent.context.tracker import Tracker
@@ -43,7 +44,7 @@ from mew_agent.conversation.conversation import Conversation
 from mew_agent.conversation.events import ConversationEvent, HistoryChanged, PromptRead, StatusChanged
 from mew_agent.conversation.model_calls import CALL_BOUND_SECONDS, ConversationOptions
 from mew_agent.conversation.pins import SETTINGS_ORIGIN, SPACE_ORIGIN, PinTools, pins_of_space
-from mew_agent.conversation.receipts import Holding
+from mew_agent.conversation.receipts import Holding, ReadRecord
 from mew_agent.conversation.room import fit_of_text
 from mew_agent.conversation.texts import DEFAULT_SYSTEM_PROMPT
 from mew_agent.errors import ConfigError, MewAgentError
@@ -291,14 +292,14 @@ class ConversationEngine(Engine):
     receipt_basis = "prompt"
     shares_turns = True
 
-    async def holding(self, record: MessageRecord, key: MessageKey, session: str | None) -> Holding:
+    async def holding(self, read: ReadRecord, key: MessageKey, session: str | None) -> Holding:
         if session in (None, MAIN_SESSION):
-            return await self.main.conversation.receipts.of(record)
+            return await self.main.conversation.receipts.of(read)
         found = self._sessions.get(session_key(key.sender, session))
         if found is None:
             return Holding("gone", reason=f"the session '{session}' was deleted")
         conversation = found.conversation
-        return await conversation.receipts.of(await conversation.state.store.message(key))
+        return await conversation.receipts.of(partial(conversation.state.store.message, key))
 
     @property
     def compacts(self) -> Conversation:

@@ -1,11 +1,11 @@
-"""Chats that share a turn: which may enter it, which are answered together, and how one answer is divided.
+"""Chats that share a turn: which may enter it and are answered together, how far it has come, and its divided answer.
 
 Knows chats as stored. Does not know the store or the model, nor who is an agent.
 """
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from mew_agent.context.store import StoredChat
@@ -90,6 +90,45 @@ def _plain(chats: Iterable[StoredChat]) -> tuple[StoredChat, ...]:
         elif sender not in blocked:
             found.append(one)
     return tuple(found)
+
+
+# -- how far a turn has come ---------------------------------------------------------------------------------
+
+
+def begun(chat: StoredChat, question: StoredChat) -> StoredChat:
+    """Return a chat that joined the turn of a question, as far as that has come."""
+    if question.first_seq < 0 or chat.state == "cancelled":
+        return chat
+    return replace(chat, state="answering", turn=question.turn, first_seq=question.first_seq)
+
+
+def fresh(chat: StoredChat) -> StoredChat:
+    """Return a chat that joined a turn, as it was before."""
+    return replace(chat, state="queued", joined=None, section="", turn=-1, first_seq=-1)
+
+
+def to_answer_next(question: StoredChat, joined: Sequence[StoredChat]) -> tuple[StoredChat, ...]:
+    """Return the chats that remain of an ended turn: those not cancelled, if only its question was, or never began."""
+    if question.state not in ("cancelled", "queued"):
+        return ()
+    return tuple(one for one in joined if one.state != "cancelled")
+
+
+def continued(chats: Sequence[StoredChat]) -> tuple[StoredChat, ...]:
+    """Return the chats of a turn whose question is gone: the first one is now the question, if the turn was begun."""
+    if not chats or chats[0].state == "queued":
+        return tuple(fresh(one) for one in chats)
+    return (replace(chats[0], joined=None), *(replace(one, joined=chats[0].number) for one in chats[1:]))
+
+
+def cancelled_turn(
+    question: StoredChat, joined: Sequence[StoredChat], by: str | None = None
+) -> tuple[StoredChat, tuple[StoredChat, ...]]:
+    """Return the chats of a cancelled turn. With `by`, a sender cancels its own chats, another participant all."""
+    is_asker = any(one.envelope.sender == by for one in (question, *joined))
+    kept = (by is None or (is_asker and one.envelope.sender != by) for one in joined)
+    rest = (one if stays else replace(one, state="cancelled") for one, stays in zip(joined, kept, strict=True))
+    return replace(question, state="cancelled"), tuple(rest)
 
 
 # -- one answer ----------------------------------------------------------------------------------------------

@@ -244,7 +244,10 @@ class SqliteStore(Store):
             except (KeyError, TypeError, ValueError, ValidationError) as error:
                 raise StoreDamaged(self._path, f"its content is invalid ({error})") from error
 
-        return await anyio.to_thread.run_sync(transaction, limiter=self._one_at_a_time)
+        # Callers have changed the same facts in memory: a cancelled task must not leave them out of the store.
+        with anyio.CancelScope(shield=True):
+            done = await anyio.to_thread.run_sync(transaction, limiter=self._one_at_a_time)
+        return done  # noqa: RET504 - to mypy, a scope may swallow what is raised in it
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is None:

@@ -141,7 +141,7 @@ class StoredInbox:
 
 
 class Store(Protocol):
-    """Stores one agent's session. Each method is one transaction."""
+    """Stores one agent's session. Each method is one transaction, which a cancelled task completes."""
 
     async def load(self) -> Session | None:
         """Load the session; None if it is new."""

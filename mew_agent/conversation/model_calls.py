@@ -165,24 +165,28 @@ class ModelCalls:
 
     async def main(self, listener: ReplyListener) -> ModelReply:
         """Send everything in context and add the reply. Raises a `ModelError` or `CallInterrupted`, adding nothing."""
-        history, tracker = self._state.history, self._state.tracker
-        request, fingerprint = self._request()
+        tracker, (request, fingerprint) = self._state.tracker, self._request()
         try:
-            reply, record = await self._made(self._model, request, "main", listener)
+            return await self._kept(*await self._made(self._model, request, "main", listener), fingerprint)
         except ModelError as error:
             self.last_error_status = error.status
             since = timestamp() if tracker.model_wait is None else tracker.model_wait.since
             problem = f"{error.endpoint}{f' ({error.detail})' if error.detail else ''}"
             tracker.model_wait = Waiting(kind="model", what=problem, since=since)
             raise
+        finally:
+            self.prompted = None  # the store has what was read: receipts find it in one of the two
+
+    async def _kept(self, reply: ModelReply, record: CallRecord, fingerprint: str) -> ModelReply:
+        """Add the reply of a main call, also if the turn is cancelled meanwhile: its model has read the prompt."""
         if reply.tool_calls:
-            reply = with_unique_call_ids(reply, history)
-        self.last_error_status = tracker.model_wait = None
+            reply = with_unique_call_ids(reply, self._state.history)
+        self.last_error_status = self._state.tracker.model_wait = None
         self.latency_ms = record.latency_ms
         self._follow_served_model(reply.served_model)
         assert self.prompted is not None
-        await self._state.add_reply(reply, record, prompted=self.prompted, fingerprint=fingerprint)
-        self.prompted = None
+        with anyio.CancelScope(shield=True):
+            await self._state.add_reply(reply, record, prompted=self.prompted, fingerprint=fingerprint)
         return reply
 
     async def summary(self, request: ModelRequest) -> ModelReply:
@@ -253,11 +257,8 @@ class ModelCalls:
             is_error = isinstance(error, MewAgentError)
             served = error.model if isinstance(error, ModelError) else record.model
             failure = replace(record, at=timestamp(), model=served, failed=str(error) if is_error else "cancelled")
-            known = None
-            if role == "main":
-                known, self.prompted = None if isinstance(error, NEVER_READ) else self.prompted, None
-            with anyio.CancelScope(shield=not is_error):
-                await self._state.save(SessionChange(call=failure, receipts=ReceiptChange(prompted=known)))
+            known = None if role != "main" or isinstance(error, NEVER_READ) else self.prompted
+            await self._state.save(SessionChange(call=failure, receipts=ReceiptChange(prompted=known)))
             raise
         price = prices.get(reply.served_model) or prices.get(record.model)  # servers answer with longer names
         record = replace(

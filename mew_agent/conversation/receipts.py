@@ -3,7 +3,7 @@
 Owns the reading of facts, history and archive as one answer. Does not know inboxes, nor who asks.
 """
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,7 +12,7 @@ from mew_protocol.payloads.receipts import InContext, PromptCall, ReceiptEvent, 
 from mew_agent.compaction.traces import traces
 from mew_agent.context.archive import UNDO, ArchivedCompaction, ItemLife
 from mew_agent.context.history import Item, Summary
-from mew_agent.context.receipts import MessageEntry, MessageRecord, ReceiptChange
+from mew_agent.context.receipts import MessageEntry, MessageRecord, Prompted, ReceiptChange
 from mew_agent.context.store import SessionChange
 from mew_agent.conversation.context_state import ContextState
 from mew_agent.conversation.model_calls import ModelCalls
@@ -36,6 +36,10 @@ class Holding:
 NOT_HELD: Final = Holding()
 
 
+ReadRecord = Callable[[], Awaitable[MessageRecord]]
+"""Reads what the store keeps of one message now."""
+
+
 class ContextReceipts:
     """Reads what one conversation holds of messages."""
 
@@ -44,14 +48,19 @@ class ContextReceipts:
         self._kept_call: str | None = None
         """The running call whose reading is stored."""
 
-    async def of(self, record: MessageRecord) -> Holding:
+    async def of(self, read: ReadRecord) -> Holding:
         """Return what the next prompt holds of a message, and the call that read it first."""
         while True:
-            revision = self._state.history.revision
-            found = await self._look(record)
-            # A cut or an undo while the store was read: history and archive must be of one moment.
-            if self._state.history.revision == revision:
+            moment = self._moment
+            found = await self._look(await read())
+            # A call, a cut or an undo while the store was read: record, history and archive must be of one moment.
+            if self._moment == moment:
                 return found
+
+    @property
+    def _moment(self) -> tuple[int, Prompted | None]:
+        """What a change of the context, and the beginning, the first output and the end of a call replace."""
+        return self._state.history.revision, self._calls.prompted
 
     async def _look(self, record: MessageRecord) -> Holding:
         entry = record.newest

@@ -131,6 +131,8 @@ class AgentLog:
     prompts: list[Prompt] = field(default_factory=list)
     kills: list[str] = field(default_factory=list)
     """When its process was ended, by a signal of any kind."""
+    failures: list[str] = field(default_factory=list)
+    """When it noted that a main call had failed. It may have given up a call whose whole reply was on its way."""
     changes: list[Change] = field(default_factory=list)
     answers: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Of each chat: the id and the time of its answer."""
@@ -145,7 +147,7 @@ class AgentLog:
         """Return whether the agent has surely stored that the model read a prompt."""
         one = self.prompts[number]
         until = self.times[number + 1] if number + 1 < len(self.prompts) else NEVER
-        return one.record.is_complete and not any(one.at <= at <= until for at in self.kills)
+        return one.record.is_complete and not any(one.at <= at <= until for at in (*self.kills, *self.failures))
 
     def readings(self, chat: Chat) -> list[int]:
         """Return the prompts that may be the first one that the model read the chat in; the last one is certain.
@@ -257,6 +259,8 @@ class ReceiptWitness:
         ]
         if tried or _call_began(claim, chat, log):
             self.unknown["a call with it had begun, or ended without output"] += 1
+        elif any(chat.confirmed_at <= at <= claim.ended_at for at in log.failures):
+            self.unknown["a call failed before its model got it"] += 1
         elif any(chat.confirmed_at <= at <= claim.ended_at for at in log.kills):
             self.unknown["the process ended before a call"] += 1
         else:

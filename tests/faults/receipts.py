@@ -24,6 +24,7 @@ from mew_protocol.payloads.receipts import MAX_RECEIPT_IDS, ReadReceipt
 from mew_protocol.status_word import StatusWord
 from mew_spaces.parts.jetstream.nats_server import NatsServer
 
+from mew_agent.context.sqlite_store import SqliteStore
 from mew_agent.errors import MewAgentError
 from mew_agent.participant.messenger import timestamp
 from mew_agent.participant.participant import Participant
@@ -203,6 +204,7 @@ class ReceiptRun:
                     tasks.start_soon(self._break_things)
                 problems = await self._settle()
                 compactions = await self._compactions()
+                await self._read_failures()
                 problems += await self._recall_problems()
                 watches.cancel_scope.cancel()
         self.witness.judge()
@@ -496,6 +498,14 @@ class ReceiptRun:
             page = await self._members[0].compaction_history(agent)
             found.update(one.trigger for one in page.entries)
         return found
+
+    async def _read_failures(self) -> None:
+        """Read from the session of each agent when its main calls failed: what it gave up, it need not have read."""
+        for agent in AGENTS:
+            store = SqliteStore(self._folder / f"{agent}.db")
+            calls = await store.calls()
+            await store.aclose()
+            self.witness.agents[agent].failures = [one.at for one in calls if one.role == "main" and one.failed]
 
     async def _recall_problems(self) -> list[str]:
         """What is recoverable is found by a search, and what is gone is not."""

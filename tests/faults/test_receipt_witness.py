@@ -84,17 +84,20 @@ def test_the_witness_finds_false_receipts(
     assert problem in found
 
 
-def test_an_unknown_form_needs_a_cause() -> None:
+@pytest.mark.parametrize(("failed_at", "problems"), [("t02", []), ("t06", ["is unknown (None) without a cause"])])
+def test_an_unknown_form_needs_a_cause(failed_at: str, problems: list[str]) -> None:
     witness = ReceiptWitness(("a0",))
+    witness.agents["a0"].failures.append(failed_at)
     witness.add(Chat("m1", "s0", "a0", "Q00001", TEXT, follows=False, confirmed_at="t01"))
     for number in range(2):
         witness.prompt("a0", Request(f"t{number}1"), ("Hello.",))
-    assert judged(witness, "t05", "queued", "unknown", None) == ["is unknown (None) without a cause"]
+    assert judged(witness, "t05", "queued", "unknown", None) == problems
 
 
-def test_a_killed_agent_may_name_the_call_after_the_kill_but_never_two_calls() -> None:
+@pytest.mark.parametrize("ended", ["kills", "failures"])
+def test_an_agent_may_name_the_call_after_one_that_ended_but_never_two_calls(ended: str) -> None:
     witness = seen()
-    witness.agents["a0"].kills.append("t13")
+    getattr(witness.agents["a0"], ended).append("t13")
     second = PromptCall(number=2, id="c2", at="t20")
     assert judged(witness, "t22", "answered", "whole", second) == []
     assert judged(witness, "t23", "answered", "whole", CALL) == ["an earlier receipt named another call, c2"]

@@ -214,7 +214,7 @@ EXCUSED: Final[Mapping[str, str]] = {
     "mew_agent.compaction.summary.with_true_citations": _PART,
     "mew_agent.compaction.extract._Facts._is_open_request": _PART,
     "mew_agent.model.dialect._streaming_otherwise": _PART,
-    "mew_agent.agent.inbox.Inbox.mark_cancelled": _WHOLE,
+    "mew_agent.agent.shared_turn.cancelled_turn": _WHOLE,
     "mew_agent.cli.space.init._person": _OPERATOR,
     "mew_agent.parts.rehearsal.summaries._written": _PART,
     "mew_agent.cli.remote.receipt._find": _OPERATOR,

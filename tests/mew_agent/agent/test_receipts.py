@@ -18,6 +18,7 @@ from mew_agent.participant.participant import Participant
 from mew_agent.parts.rehearsal import ScriptedReply, ScriptedToolCall
 from tests.support.agents import AgentDriver
 from tests.support.peers import with_tools
+from tests.support.waiting import until
 
 StartAgent = Callable[..., Any]
 
@@ -99,6 +100,36 @@ async def test_a_receipt_is_of_one_moment_although_an_undo_comes_between(
         assert not store.meanwhile
         assert found.in_context == "whole"
         assert [event.what for event in found.history] == ["in_prompt", "answered", "summary", "undone"]
+
+
+@pytest.mark.parametrize("end", ["cancelled", "answered"])
+async def test_a_message_is_never_unknown_while_its_end_is_stored(
+    start_agent: StartAgent, tmp_path: Path, end: str
+) -> None:
+    class WatchedStore(SqliteStore):
+        """Asks for receipts before it stores an end."""
+
+        seen: list[ReadReceipt]
+
+        async def change_inbox(self, change: InboxChange) -> None:
+            for one in change.receipts.endings:
+                self.seen.append(await s.agent.control.receipts.receipt(one.key))
+            await super().change_inbox(change)
+
+    store = WatchedStore(tmp_path / "coder.db")
+    store.seen = []
+    async with start_agent(store=store, chunk_delay_seconds=0.05) as s:
+        first = await s.send_chat("The code of door 4 is K-47.")
+        waiting = await s.ada.send("chat", {"text": "And of door 5?"}, to="coder")
+        if end == "cancelled":
+            await s.recorder.first("coder", "chat/acknowledge", about=waiting, status="queued")
+            await s.ada.send("chat/cancel", {}, to="coder", correlation_id=(waiting.id,))
+        await s.recorder.first("coder", "chat", about=first)
+        await until(lambda: len(store.seen) == 2)
+    found = {one.id: one for one in store.seen}
+    assert found[first.id].state == "answered"
+    assert found[first.id].call is not None
+    assert found[waiting.id].state == ("queued" if end == "cancelled" else "answered")
 
 
 async def test_a_forgotten_message_is_recoverable_and_an_unknown_one_is_unknown(start_agent: StartAgent) -> None:
