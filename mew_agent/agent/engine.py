@@ -20,7 +20,7 @@ from mew_protocol.payloads.system import SpaceFacts
 from mew_protocol.status_word import StatusWord
 
 from mew_agent.context.receipts import MessageKey
-from mew_agent.context.store import InboxChange, StoredChat
+from mew_agent.context.store import ChatRefusal, InboxChange, StoredChat
 from mew_agent.conversation.events import HistoryChanged, PromptRead
 from mew_agent.conversation.receipts import NOT_HELD, Holding, ReadRecord
 from mew_agent.participant.external_context import GROWTH_PERCENT, STALLED_STATUS, Figures
@@ -159,8 +159,8 @@ class Answering(ABC):
         """Return the answer after `max_seconds`, or raise an error for `failed`."""
         raise TimeoutError(f"no answer within {self.max_seconds:g} seconds")
 
-    async def failed(self, error: Exception) -> str | None:
-        """Return the answer after a failure of `make`, None if its sender was told; or raise the error."""
+    async def failed(self, error: Exception) -> str | ChatRefusal:
+        """Return the answer after a failure of `make`, or the refusal in its place; or raise the error."""
         raise error
 
     async def end(self) -> None:

@@ -552,7 +552,7 @@ class Inbox:
         self._restored.difference_update(one.number for one in (ended, *joined))
         rest = to_answer_next(ended, joined)
         over = [one for one in (ended, *joined) if one not in rest]
-        is_answered = ended.answer is not None and ended.state == "answered"
+        is_answered = ended.state == "answered" and ended.outcome is not None
         endings = self._answered(ended, joined) if is_answered else [_ended(one.envelope, "cancelled") for one in over]
         kept = continued(rest)
         self._chats = {**{one.number: one for one in kept}, **self._chats}
@@ -623,6 +623,8 @@ class Inbox:
 
     def _answered(self, question: StoredChat, joined: Sequence[StoredChat]) -> list[MessageEnding]:
         """Return the endings of the chats of a turn; those that were cancelled meanwhile have no answer."""
+        if question.refusal is not None:
+            return [_ended(question.envelope, "refused", question.refusal.problem)]
         return [
             _ended(one.envelope, "answered", answer=self.id_for(reply.chats[0], "answer"))
             for reply in replies(question, joined)

@@ -214,6 +214,8 @@ def _state_of(chat: StoredChat | None, record: MessageRecord, holding: Holding) 
     if ending is not None and ending.what != "kept":
         reason = ending.reason or holding.reason
         return {"state": ending.what, "at": ending.at, "answer": ending.answer, "reason": reason}
+    if chat is not None and chat.refusal is not None and chat.state == "answered":
+        return {"state": "refused", "reason": chat.refusal.problem}
     if chat is not None and chat.state in ("answered", "cancelled"):
         return {"state": chat.state}
     if holding.call is not None:

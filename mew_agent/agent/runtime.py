@@ -35,7 +35,7 @@ from mew_agent.agent.receipts import AgentReceipts
 from mew_agent.agent.shared_turn import SharedAnswer
 from mew_agent.agent.staggering import StaggeredCompactions
 from mew_agent.context.receipts import MessageKey
-from mew_agent.context.store import InboxChange, Store, StoredChat
+from mew_agent.context.store import ChatRefusal, InboxChange, Store, StoredChat
 from mew_agent.conversation.texts import GAVE_UP, TOO_OLD
 from mew_agent.errors import GatewayError, NotConfirmed, NotConnected, NotPermitted, problem_of
 from mew_agent.participant.dispatcher import Hooks
@@ -131,7 +131,7 @@ class ChatTurn:
         if self.question.state != "queued" and self.question.attempts:
             opened, concluded = name_of(self.question, "reasoning"), name_of(self.question, "conclusion")
             await self.reasoning.conclude_for_killed_process(
-                opened, concluded, self.question.answer, continues=was_begun
+                opened, concluded, self.question.outcome, continues=was_begun
             )
         if was_begun and self.question.attempts >= MAX_ATTEMPTS:
             self.decline("killed", GAVE_UP.format(count=self.question.attempts))
@@ -139,9 +139,22 @@ class ChatTurn:
             self.question = await self.inbox.update(replace(self.question, state="answered", answer=self.instead))
         if self.question.state in ("queued", "answering"):
             await self._make_answer(chat, was_begun=was_begun)
-        if self.question.answer is not None:
+        if self.question.refusal is not None and self.question.state == "answered":
+            await self._send_refusal(self.question.refusal)
+        elif self.question.answer is not None:
             for reply in self.inbox.replies():
                 await self._send(reply)
+
+    async def _send_refusal(self, refusal: ChatRefusal) -> None:
+        """Send the refusal of the chat. Raises the `GatewayError` of sending."""
+        await self.me.messenger.refuse_chat(
+            self.question.envelope,
+            refusal.problem,
+            refusal.code,
+            refusal.fit,
+            id=self.inbox.id_for(self.question, "answer"),
+            wait_seconds=ANSWER_SECONDS,
+        )
 
     async def _send(self, reply: SharedAnswer) -> None:
         """Send one answer to the senders of the chats that it answers. Raises the `GatewayError` of sending."""
@@ -168,7 +181,8 @@ class ChatTurn:
 
     async def _make_answer(self, chat: Envelope, *, was_begun: bool) -> None:
         """Let the engine make the answer, keep it, and conclude the reasoning. A cancelled turn has no answer."""
-        reasoning, answering, answer = self.reasoning, self.answering, None
+        reasoning, answering = self.reasoning, self.answering
+        answer: str | ChatRefusal | None = None
         await reasoning.send_optional(kinds.CHAT_ACKNOWLEDGE, {"status": "processing"}, to=chat.sender)
         turn, first_seq = await answering.begin(self.question, was_begun=was_begun)
         attempts = self.question.attempts + 1
@@ -197,12 +211,14 @@ class ChatTurn:
         if answer is None:
             self.question = replace(self.question, state="cancelled")  # only the conclusion is tried again
             await self.inbox.mark_cancelled()
+        elif isinstance(answer, ChatRefusal):
+            self.question = await self.inbox.update(replace(self.question, state="answered", refusal=answer))
         else:
             self.question = await self.inbox.update(replace(self.question, state="answered", answer=answer))
             if answering.last_thought is not None:
                 await reasoning.think(answering.last_thought)
         reason = self._cancel_reason or (None if self.failure is None else self.failure.problem)
-        await reasoning.conclude(self.inbox.id_for(self.question, "conclusion"), answer, reason)
+        await reasoning.conclude(self.inbox.id_for(self.question, "conclusion"), self.question.outcome, reason)
 
 
 CLOSE_SECONDS: Final = 3.0

@@ -27,7 +27,7 @@ from mew_agent.config.agent_config import AgentConfig
 from mew_agent.context.history import Item
 from mew_agent.context.persisted_state import CallRecord
 from mew_agent.context.receipts import MessageKey
-from mew_agent.context.store import InboxChange, StoredChat
+from mew_agent.context.store import ChatRefusal, InboxChange, StoredChat
 from mew_agent.context.tracker import Tracker
 from mew_agent.conversation.conversation import Conversation
 from mew_agent.conversation.events import ConversationEvent, ReplyNotice
@@ -307,11 +307,8 @@ class ConversationAnswer(Answering):
         short = line if len(line) <= MAX_REASON_CHARS else f"{line[:MAX_REASON_CHARS]}..."
         await self.conversation.emit_status(status_word("tool_failed", f"{call.name}: {short}"))
 
-    async def failed(self, error: Exception) -> str | None:
-        """Announce a failure in the status. Returns the text for the sender of the chat.
-
-        None if the chat was refused, because it can never fit.
-        """
+    async def failed(self, error: Exception) -> str | ChatRefusal:
+        """Announce a failure in the status. Returns the text for the sender of the chat, or why it can never fit."""
         conversation = self.conversation
         self.failure = type(error).__name__
         self.problem = problem_of(error)
@@ -328,8 +325,8 @@ class ConversationAnswer(Answering):
                 text = INTERNAL_FAILURE.format(name=type(error).__name__)
                 return f"{text} {context_sentence(conversation.status())}"
         await conversation.emit_status()
-        if await self._refuse_too_large(error):
-            return None
+        if (refusal := await self._refuse_too_large(error)) is not None:
+            return refusal
         if not isinstance(error, ContextOverflow):
             return failed_call_text(error, conversation.status())
         result_tokens = self._result_tokens()
@@ -340,20 +337,19 @@ class ConversationAnswer(Answering):
             return f"{failed_call_text(error, conversation.status())} {NO_ROOM.format(problem=problem)}"
         return does_not_fit_text(error, conversation.tracker.window.max_tokens, result_tokens=result_tokens)
 
-    async def _refuse_too_large(self, error: ModelError) -> bool:
-        """Refuse the chat and remove it if, by this error, no compaction makes room for it. Returns whether it is so.
+    async def _refuse_too_large(self, error: ModelError) -> ChatRefusal | None:
+        """Remove the chat if, by this error, no compaction makes room for it. Returns its refusal; None if one does.
 
         Several chats in a turn may be too large only together.
         """
         conversation = self.conversation
         fit = refused_message(conversation.state, error)
         if fit is None or len(self.chats()) > 1:
-            return False
+            return None
         await conversation.remove_turn(self._turn)
         await conversation.emit_status()
         self.problem = f"{too_large_text(fit)}. {error}"
-        await self._me.messenger.refuse_chat(self._chat, self.problem, WOULD_OVERFLOW, fit)
-        return True
+        return ChatRefusal(self.problem, WOULD_OVERFLOW, fit)
 
     def _result_tokens(self) -> int:
         """Return the projected size of this turn's tool results if they are most of the turn; else 0."""

@@ -12,6 +12,7 @@ from typing import Literal, Protocol
 
 from mew_protocol.envelope import Envelope, wire_time
 from mew_protocol.payloads.compactions import CompactionEntry
+from mew_protocol.payloads.fit import Fit
 
 from mew_agent.context.archive import ArchivedCompaction, ItemLife
 from mew_agent.context.history import Item, Summary
@@ -20,8 +21,9 @@ from mew_agent.context.receipts import NO_RECEIPTS, Follow, MessageKey, MessageR
 from mew_agent.errors import MewAgentError
 
 ChatState = Literal["queued", "answering", "answered", "cancelled", "overheard", "held", "no_room"]
-"""`answered`: the answer exists, but the gateway has not confirmed it. `overheard`: kept as context, not answered.
-`held`: from an agent that gets no answer before a person or a program sends a chat. `no_room`: it does not fit now."""
+"""`answered`: an answer or a refusal exists, but the gateway has not confirmed it. `overheard`: kept as context, not
+answered. `held`: from an agent that gets no answer before a person or a program sends a chat. `no_room`: it does not
+fit now."""
 
 ChatForm = Literal["whole", "reference", "digest"]
 """How a chat enters the context."""
@@ -71,6 +73,15 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True)
+class ChatRefusal:
+    """Why a chat gets no answer; `code` and `fit` as in `Acknowledge`."""
+
+    problem: str
+    code: str | None = None
+    fit: Fit | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class StoredChat:
     """A chat that an agent received and has not finished."""
 
@@ -82,12 +93,18 @@ class StoredChat:
     first_seq: int = -1  # from which items belong to that turn
     attempts: int = 0  # how often a process began to answer it
     answer: str | None = None  # the text of the finished answer
+    refusal: ChatRefusal | None = None  # what its sender gets instead of an answer
     form: ChatForm = "whole"
     sent_at: float | None = None  # when the gateway accepted it, in seconds since 1970 by our own clock
     chosen_by: str | None = None  # the chat with which its sender chose the form
     weight: int = 1  # as how many chats it counts for the limits of an inbox
     joined: int | None = None  # the number of the chat in whose turn it is answered, if that is another one
     section: str = ""  # the name of its section in an answer to several chats; empty if the answer has no sections
+
+    @property
+    def outcome(self) -> str | None:
+        """The text of the answer or of the refusal; None for neither."""
+        return self.answer if self.refusal is None else self.refusal.problem
 
     @property
     def queued_at(self) -> str | None:

@@ -443,9 +443,14 @@ class Messenger:
         await client.send_unconfirmed(envelope, wait_seconds=wait_seconds)
         return None
 
-    async def refuse_chat(self, chat: Envelope, problem: str, code: str | None = None, fit: Fit | None = None) -> None:
-        """Tell the sender of a chat that no answer follows, and why; `code` and `fit` as in `Acknowledge`."""
-        about: dict[str, Any] = {"to": (chat.sender,), "correlation_id": (chat.id,)}
+    async def refuse_chat(
+        self, chat: Envelope, problem: str, code: str | None = None, fit: Fit | None = None, **sending: Any
+    ) -> None:
+        """Tell the sender of a chat that no answer follows, and why; `code` and `fit` as in `Acknowledge`.
+
+        `sending` are arguments of `send`.
+        """
+        about: dict[str, Any] = {"to": (chat.sender,), "correlation_id": (chat.id,), **sending}
         if self.may_send(kinds.CHAT_ACKNOWLEDGE):
             await self.send(
                 kinds.CHAT_ACKNOWLEDGE,

@@ -17,7 +17,7 @@ from mew_agent.agent.engine import Answering, Engine
 from mew_agent.agent.inbox import AddressFilter
 from mew_agent.agent.runtime import AgentRuntime
 from mew_agent.context.sqlite_store import MemoryStore
-from mew_agent.context.store import InboxChange, StoredChat
+from mew_agent.context.store import ChatRefusal, InboxChange, StoredChat
 from mew_agent.conversation.texts import EMPTY_ANSWER
 from mew_agent.errors import InvalidReport
 from mew_agent.participant.participant import Participant
@@ -69,7 +69,7 @@ class LibraryEngine(Engine):
 
     async def answering(self, question: StoredChat, reasoning: Reasoning) -> Answering:
         """See `Engine`."""
-        return LibraryAnswer(self._me, question, self._answer)
+        return LibraryAnswer(question, self._answer)
 
     async def _answer(self, text: str) -> LibraryReply:
         """Run one turn, and report its figures."""
@@ -106,8 +106,8 @@ class LibraryEngine(Engine):
 class LibraryAnswer(Answering):
     """One answer of a library."""
 
-    def __init__(self, me: Participant, question: StoredChat, answer: Callable[[str], Awaitable[LibraryReply]]) -> None:
-        self._me, self._chat, self._answer = me, question.envelope, answer
+    def __init__(self, question: StoredChat, answer: Callable[[str], Awaitable[LibraryReply]]) -> None:
+        self._chat, self._answer = question.envelope, answer
         self._remarks: list[Envelope] = []
         self._tokens, self._unreported = 0, 0
 
@@ -128,7 +128,6 @@ class LibraryAnswer(Answering):
             self._tokens, self._unreported = reply.usage.total_tokens, 0
         return reply.text or EMPTY_ANSWER
 
-    async def failed(self, error: Exception) -> None:
-        problem = f"its program failed: {type(error).__name__}: {error}"
-        await self._me.messenger.refuse_chat(self._chat, problem, "program_failed")
+    async def failed(self, error: Exception) -> ChatRefusal:
         self.failure = type(error).__name__
+        return ChatRefusal(f"its program failed: {type(error).__name__}: {error}", "program_failed")

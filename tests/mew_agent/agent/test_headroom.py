@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.fit import WouldFit, answer_reserve_tokens
@@ -14,12 +15,13 @@ from benchmarks.bursts import run_bursts
 from mew_agent.agent.headroom import delivery_in
 from mew_agent.context.policy import output_reserve_tokens
 from mew_agent.context.sqlite_store import SqliteStore
+from mew_agent.context.store import InboxChange
 from mew_agent.conversation.room import fit_of_text
 from mew_agent.errors import ChatRefused, NoAnswer
 from mew_agent.tokens.projection import features
 from mew_agent.tokens.sizes import Size
 from tests.support.agents import SPACE, AgentDriver, StartAgent
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 WINDOW = 4_000
 LONG = "\n".join(f"Line {number}: the gauge of hall {number % 17} shows {number * 31} litres." for number in range(400))
@@ -260,6 +262,9 @@ async def test_a_message_that_only_its_model_refuses_costs_nothing(
         assert failed.value.code == "would_overflow"
         said = await driver.recorder.first("coder", "chat/acknowledge", code="would_overflow")
         assert said.body["fit"]["tokens"] > said.body["fit"]["largest_tokens"] > WINDOW // 2
+        (receipt,) = await driver.ada.receipts("coder", said.correlation_ids[0])
+        assert (receipt.state, receipt.call) == ("refused", None)
+        assert "never fit" in str(receipt.reason)
         assert not driver.summary_requests
         assert len(driver.main_requests) == before + 1
         assert conversation.history.items == history
@@ -267,6 +272,39 @@ async def test_a_message_that_only_its_model_refuses_costs_nothing(
         assert conversation.tracker.compactions == 0
         assert await driver.ask("Are you still there?")
         assert (await driver.status())["status"] == "active"
+
+
+@pytest.mark.parametrize("mode", ["warn"])
+async def test_a_killed_agent_sends_the_refusal_of_its_model_after_its_restart(
+    start_agent: StartAgent, text: Callable[[int], str], tmp_path: Path, mode: str
+) -> None:
+    class LastStore(SqliteStore):
+        """Stores a refusal, and nothing comes after it."""
+
+        has_refusal = False
+
+        async def change_inbox(self, change: InboxChange) -> None:
+            await super().change_inbox(change)
+            if any(chat.refusal is not None for chat in change.put):
+                self.has_refusal = True
+                await anyio.sleep_forever()
+
+    message, store = "\n".join(LONG.splitlines()[:240]), LastStore(tmp_path / "coder.db")
+    async with start_agent(window_tokens=WINDOW, store=store) as driver:
+        for _ in range(3):
+            await driver.ask(text(150))
+        chat = await driver.send_chat(message)
+        await until(lambda: store.has_refusal)
+        acknowledged = driver.recorder.sent_by("coder", "chat/acknowledge", about=chat)
+        assert "would_overflow" not in [one.body.get("code") for one in acknowledged]
+    async with start_agent(window_tokens=WINDOW, store=SqliteStore(tmp_path / "coder.db")) as driver:
+        said = await driver.recorder.first("coder", "chat/acknowledge", about=chat, code="would_overflow")
+        assert said.body["fit"]["tokens"] > said.body["fit"]["largest_tokens"]
+        await driver.ask("Are you there?")
+        (receipt,) = await driver.ada.receipts("coder", chat.id)
+        assert (receipt.state, receipt.call) == ("refused", None)
+        assert str(receipt.reason) in said.body["status"]
+        assert len(driver.main_requests) == 1
 
 
 @pytest.mark.parametrize("mode", ["warn"])
