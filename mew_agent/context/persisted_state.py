@@ -79,3 +79,4 @@ class PersistedState(BaseModel):
     pins: tuple[Pin, ...] = ()  # those that participants and the agent itself made
     pins_made: int = 0
     prompts_made: int = 0  # main calls so far, which receipts number
+    shortened: tuple[int, int] | None = None  # the revision and the newest item of a prompt that the server shortened

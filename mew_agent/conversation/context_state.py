@@ -77,6 +77,8 @@ class ContextState:
         self.answering_turn: int | None = None  # the turn being answered, which nothing may remove; None between turns
         self.prompts_made = 0
         """The number of main calls so far; receipts name calls by it."""
+        self.shortened: tuple[int, int] | None = None
+        """The revision and the newest item of a prompt that the server shortened; None if it shortened none."""
         self.has_cut_results = False
         """Whether the history contains a shortened tool result, whose full text is in the store."""
         self._suggestions = SavingSuggestions(tracker)
@@ -108,6 +110,7 @@ class ContextState:
     def _restore(self, persisted: PersistedState) -> None:
         """Restore the decisions of the policy; after a change of policy only pins and own reminders remain."""
         pins, made, self.prompts_made = persisted.pins, persisted.pins_made, persisted.prompts_made
+        self.shortened = persisted.shortened
         if persisted.policy not in (None, self.tracker.policy.name):
             own = tuple(reminder for reminder in persisted.reminders if reminder.owner is None)
             persisted = PersistedState(reminders=own, reminders_made=persisted.reminders_made)
@@ -131,6 +134,7 @@ class ContextState:
             pins=self.pins.made_here if self._stores_pins else (),
             pins_made=self.pins.made if self._stores_pins else 0,
             prompts_made=self.prompts_made,
+            shortened=self.shortened,
         )
 
     async def save(self, change: SessionChange = NO_CHANGE) -> int | None:
@@ -277,8 +281,18 @@ class ContextState:
             thinking=thinking,
         )
         tracker.item_added(item, size.counted_tokens, size.units)
+        is_shortened = tracker.is_truncated_by_server
+        if is_shortened:
+            self.shortened = self.history.revision, prompted.last_seq
         await self.save(SessionChange(added=(item,), call=call, receipts=ReceiptChange(prompted=prompted)))
+        if is_shortened:
+            await self._announce_change()
         return item
+
+    def may_be_left_out(self, seq: int) -> bool:
+        """Return whether the server may leave an item out: it shortened a prompt, and the history is the same."""
+        revision, last_seq = self.shortened or (-1, -1)
+        return self.history.revision == revision and seq <= last_seq
 
     async def _enter(
         self,

@@ -4,7 +4,7 @@ Owns the reading of facts, history and archive as one answer. Does not know inbo
 """
 
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from mew_protocol.payloads.receipts import InContext, PromptCall, ReceiptEvent, SummaryTrace
@@ -19,6 +19,7 @@ from mew_agent.conversation.model_calls import ModelCalls
 
 MAYBE_SENT: Final = "a call with it ended without output"
 SENDING: Final = "a call with it has begun"
+SHORTENED: Final = "the model's server shortened the prompt, and does not say what it left out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +79,20 @@ class ContextReceipts:
         events = (*read, *steps)
         if item is not None:
             if call is not None:
-                return Holding(_form_of(item, life.item), call, events=events)
+                form = _form_of(item, life.item)
+                return self._unless_left_out(entry.seq, Holding(form, call, events=events))
             return Holding("no" if reason is None else "unknown", reason=reason, events=events)
         last = steps[-1].compaction if steps else None
         trace = _trace(life.item, self._state.history.summary)
-        return Holding("recoverable" if trace is None else "summary", call, trace, last, reason, events)
+        if trace is None:
+            return Holding("recoverable", call, None, last, reason, events)
+        return self._unless_left_out(entry.seq, Holding("summary", call, trace, last, reason, events))
+
+    def _unless_left_out(self, seq: int, holding: Holding) -> Holding:
+        """Return what the prompt holds; unknown if the server may have left it out of the prompt that it got."""
+        if not self._state.may_be_left_out(seq):
+            return holding
+        return replace(holding, in_context="unknown", summary=None, reason=SHORTENED)
 
     async def _in_running_call(self, entry: MessageEntry, item: Item | None) -> tuple[PromptCall | None, str | None]:
         """Return the running call if its model reads the message, and else why that is not known, if so."""

@@ -26,12 +26,13 @@ NEVER = "~"
 SHOWN_STORY = 12
 """How many receipts before and after a wrong one are shown."""
 
-Form = Literal["whole", "reference", "summary", "named", "out"]
-"""What a prompt holds of a chat: all of it, a note with its word, a sentence of it in the summary, only its word in the
-summary, or nothing."""
+Form = Literal["whole", "shortened", "reference", "summary", "named", "out"]
+"""What a prompt holds of a message: all of it, a part of a tool's result, a note in its place, a sentence of it in the
+summary, only its word in the summary, or nothing."""
 
 ALLOWED: Mapping[Form, frozenset[str]] = {
     "whole": frozenset(("whole",)),
+    "shortened": frozenset(("shortened",)),
     "reference": frozenset(("reference",)),
     "summary": frozenset(("summary",)),
     "named": frozenset(("summary", "recoverable", "gone")),
@@ -52,7 +53,9 @@ class Recorded(Protocol):
 
 @dataclass(eq=False)
 class Chat:
-    """One chat of the run. `confirmed_at`: its sender knows that the gateway has it; None if that is not known."""
+    """One chat of the run, or one result of a tool. `confirmed_at`: its sender knows that the gateway has it; None if
+    that is not known.
+    """
 
     id: str
     sender: str
@@ -61,6 +64,7 @@ class Chat:
     text: str
     follows: bool
     confirmed_at: str | None = None
+    is_result: bool = False
 
     @cached_property
     def sentences(self) -> tuple[str, ...]:
@@ -70,11 +74,16 @@ class Chat:
 
 @dataclass(eq=False)
 class Prompt:
-    """One main request to a model: which chats stand in it whole or in part, and its summary."""
+    """One main request to a model: which messages stand in it whole or in part, or as the note of a cleared result,
+    and its summary.
+    """
 
     record: Recorded
     whole: frozenset[str]
     part: frozenset[str]
+    cleared: frozenset[str]
+    left_out: frozenset[str]
+    """The messages that the agent sent, and the server kept from the model."""
     summary: str
 
     @property
@@ -97,6 +106,8 @@ class Prompt:
         if chat.mark in self.whole:
             return "whole"
         if chat.mark in self.part:
+            return "shortened" if chat.is_result else "reference"
+        if chat.mark in self.cleared:
             return "reference"
         if chat.mark not in self.summary:
             return "out"
@@ -136,6 +147,8 @@ class AgentLog:
     changes: list[Change] = field(default_factory=list)
     answers: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Of each chat: the id and the time of its answer."""
+    results: dict[str, str] = field(default_factory=dict)
+    """The mark of the result of each tool call, by the id of the call."""
     _readings: dict[str, list[int]] = field(default_factory=dict)
 
     @cached_property
@@ -158,9 +171,10 @@ class AgentLog:
             return known
         found = self._readings[chat.id] = []
         for number, one in enumerate(self.prompts):
-            if (chat.mark in one.whole or chat.mark in one.part) and one.has_output:
+            is_got = chat.mark in one.whole or chat.mark in one.part
+            if (is_got or chat.mark in one.left_out) and one.has_output:
                 found.append(number)
-                if self.is_certain(number):
+                if is_got and self.is_certain(number):
                     break
         return found
 
@@ -188,13 +202,41 @@ class ReceiptWitness:
         """Record a chat, before it is sent."""
         self.chats[chat.id] = self._by_mark[chat.mark] = chat
 
-    def prompt(self, agent: str, record: Recorded, texts: Sequence[str]) -> None:
-        """Record a main request with the texts of its messages of the role `user`."""
-        said = [one for one in texts if not one.startswith(SUMMARY)]
+    def expect(self, result: Chat) -> None:
+        """Record a result of a tool before it is sent; `sent` follows."""
+        self._by_mark[result.mark] = result
+
+    def sent(self, mark: str, message_id: str, agent: str, at: str) -> None:
+        """Record the message in which a result was sent."""
+        result = self._by_mark[mark]
+        result.id, result.agent, result.confirmed_at = message_id, agent, at
+        self.chats[message_id] = result
+
+    def prompt(
+        self,
+        agent: str,
+        record: Recorded,
+        texts: Sequence[str],
+        results: Sequence[tuple[str, str]] = (),
+        left_out: Sequence[str] = (),
+    ) -> None:
+        """Record a main request: texts of the role `user`, and results of tools by the ids of their calls.
+
+        `left_out` are texts that the server kept from the model.
+        """
+        log, said = self.agents[agent], [one for one in texts if not one.startswith(SUMMARY)]
+        cleared = set[str]()
+        for call, text in results:
+            if (found := MARK.search(text)) is not None:
+                log.results[call] = found[0]
+            elif call in log.results:
+                cleared.add(log.results[call])
+        said += [text for _, text in results]
         marks = {mark for one in said for mark in MARK.findall(one)}
         whole = frozenset(mark for mark in marks if any(self._by_mark[mark].text in one for one in said))
         summary = next((one for one in texts if one.startswith(SUMMARY)), "")
-        self.agents[agent].prompts.append(Prompt(record, whole, frozenset(marks) - whole, summary))
+        missing = frozenset(mark for one in left_out for mark in MARK.findall(one)) - marks
+        log.prompts.append(Prompt(record, whole, frozenset(marks) - whole, frozenset(cleared), missing, summary))
 
     def judge(self) -> None:
         """Compare every claim with the prompts, in the order in which they were made."""
@@ -249,8 +291,17 @@ class ReceiptWitness:
         if chat.confirmed_at is None or chat.confirmed_at > claim.begun_at:
             self.unknown["its sender did not know that it was sent"] += 1
             return
+        if chat.is_result and claim.receipt.state == "unknown":
+            if any(chat.mark in one.whole | one.part for one in log.prompts if one.at < claim.begun_at):
+                yield "the agent does not know it, although a prompt held it"
+            else:
+                self.unknown["a result that no prompt held"] += 1
+            return
         if claim.receipt.state == "unknown":
             yield "the agent does not know it, although the gateway had it"
+            return
+        if any(chat.mark in one.left_out for one in log.prompts if one.at <= claim.ended_at):
+            self.unknown["the server shortened a prompt with it"] += 1
             return
         tried = [
             number
@@ -284,6 +335,9 @@ class ReceiptWitness:
         if claim.receipt.summary == "quoted":
             forms -= {"named"}
         if any(said in ALLOWED[form] for form in forms):
+            return
+        if any(chat.mark in log.prompts[number].left_out for number in range(earliest, after + 1)):
+            self.not_judged["the server left it out unnoticed"] += 1
             return
         if len(between) > 1:
             self.not_judged["between two changes"] += 1

@@ -32,7 +32,7 @@ from mew_agent.parts.rehearsal import RehearsalOptions, RehearsalServer, serve_r
 from tests.faults.harness import MODEL_AT_WORK, MODEL_FAULTS, PromiseBroken, only_error, outcome_of
 from tests.faults.load import AgentProcess
 from tests.faults.processes import GatewayProcess
-from tests.faults.receipt_witness import Change, Chat, Claim, ReceiptWitness
+from tests.faults.receipt_witness import MARK, Change, Chat, Claim, ReceiptWitness
 from tests.faults.witness import HISTORY_LINES, SendOutcome
 from tests.support.faulty_link import FaultyLink, faulty_link
 from tests.support.waiting import until
@@ -47,6 +47,7 @@ EVENTS: Mapping[str, int] = {
     "restart agent": 5,
     "compact": 12,
     "overflow": 10,
+    "shortened prompt": 6,
     "forget": 10,
     "clear": 4,
     "undo": 14,
@@ -64,6 +65,16 @@ SMALL_WINDOW_TOKENS = 2_200
 
 TOLD_BEFORE_SECONDS = 2.0
 """How long before it is sent an acknowledgement may have been made."""
+
+TOOL_OWNER = SENDERS[0]
+CALL_EVERY = 6
+"""Which chats ask for a tool call."""
+
+RESULT_TOKENS = 150
+"""How much of a result an agent reads."""
+
+FIRST_RESULT = 50_000
+"""Above the numbers of chats: results have marks, too."""
 
 MOST_SEARCHED = 200
 """How many messages are searched for at the end."""
@@ -128,13 +139,14 @@ class ReceiptReport:
     witness: ReceiptWitness
     prompts: int
     chats: Counter[str]
+    results: int
 
     def __str__(self) -> str:
         witness = self.witness
         lines = [
             f"seed {self.seed}: {self.seconds:.0f} s; {self.chats.total()} chats ({_counted(self.chats)})",
             f"events: {_counted(self.events)}",
-            f"changes of contexts: {_counted(self.compactions)}; {self.prompts} prompts",
+            f"changes of contexts: {_counted(self.compactions)}; {self.prompts} prompts, {self.results} results",
             f"{len(witness.claims):,} receipts compared: {_counted(witness.states)}",
             f"unknown for a documented cause: {_counted(witness.unknown) or 'none'}",
             f"form not judged: {_counted(witness.not_judged) or 'none'}",
@@ -149,13 +161,17 @@ class ReceiptMember(Participant):
     def __init__(self, name: str, url: str, run: "ReceiptRun") -> None:
         super().__init__(url, space=SPACE_ID, id=name, token=name, first_connect_seconds=60)
         self._run = run
+        if name == TOOL_OWNER:
+            self.tool(run.measure)
         self.held: list[Envelope] = []
         """Acknowledgements of chats that an agent holds."""
 
     async def receive(self, envelope: Envelope) -> None:
-        """Record what an agent sent."""
+        """Record what an agent sent, and the results that it gets."""
         if envelope.sender in AGENTS:
             self._run.hear(self, envelope)
+        elif envelope.kind == kinds.MCP_RESPONSE and (found := MARK.search(str(envelope.body))) is not None:
+            self._run.witness.sent(found[0], envelope.id, envelope.addressees[0], envelope.ts or "")
 
 
 class ReceiptRun:
@@ -182,6 +198,7 @@ class ReceiptRun:
         self._allowed = 0
         """How many chats may have been sent by now, so that faults happen between chats."""
         self._sent = 0
+        self._results = 0
         self._heard: set[str] = set()
         self._started_at = 0.0
 
@@ -221,7 +238,9 @@ class ReceiptRun:
             chats=Counter(
                 "answered" if one.id in self.witness.agents[one.agent].answers else "not answered"
                 for one in self.witness.chats.values()
+                if not one.is_result
             ),
+            results=sum(one.is_result for one in self.witness.chats.values()),
         )
         problems += self.witness.wrong
         if problems:
@@ -245,6 +264,7 @@ class ReceiptRun:
             options = {**MODEL_AT_WORK, "reply_tokens": 60, "summary_behaviour": ("extract", "quarter")[number % 2]}
             model = await stack.enter_async_context(serve_rehearsal(RehearsalOptions.model_validate(options)))
             settings: dict[str, Any] = {"context_token_limit": 4096, "together": 4 if number else None}
+            settings["max_result_tokens"] = RESULT_TOKENS
             url = await self._url(stack)
             agent = AgentProcess(name, self._folder, url, SPACE_ID, model.base_url, **settings)
             stack.callback(agent.close)
@@ -274,10 +294,14 @@ class ReceiptRun:
             for request in [one for one in model.requests if one.number > seen[name]]:
                 seen[name] = request.number
                 if not request.is_summary:
-                    said = [
-                        str(one["content"]) for one in objects_at(request.body, "messages") if one["role"] == "user"
+                    sent = objects_at(request.body, "messages")
+                    first = 1 + request.left_out  # after the system prompt
+                    messages, left_out = sent[first:], [str(one["content"]) for one in sent[1:first]]
+                    said = [str(one["content"]) for one in messages if one["role"] == "user"]
+                    results = [
+                        (str(one["tool_call_id"]), str(one["content"])) for one in messages if one["role"] == "tool"
                     ]
-                    self.witness.prompt(name, request, said)
+                    self.witness.prompt(name, request, said, results, left_out)
 
     async def _keep_agents_running(self) -> None:
         while True:
@@ -317,6 +341,18 @@ class ReceiptRun:
             case _:
                 pass
 
+    def measure(self, number: int) -> str:
+        """Measure something. Each result has a mark of its own."""
+        self._results += 1
+        mark, random = f"Q{FIRST_RESULT + self._results:05}", Random(f"{self.plan.seed} {number} {self._results}")
+        readings = (
+            f"Reading {place} of {mark} is {random.choice(_WORDS)} {place * 3}."
+            for place in range(random.choice((1, 3, 90)))
+        )
+        text = " ".join((f"Decision: the station of {mark} is {random.randrange(10_000)}.", *readings))
+        self.witness.expect(Chat("", TOOL_OWNER, "", mark, text, follows=False, is_result=True))
+        return text
+
     async def _keep_sending(self, member: ReceiptMember, random: Random) -> None:
         """Send chats until all are sent; decide about those that an agent holds."""
         while self._sent < self.plan.chats:
@@ -339,6 +375,8 @@ class ReceiptRun:
         parts = random.choice((1, 2, 2, 3, 12, 150 if number % 7 == 0 else 4))
         sentences = [f"Decision: the port of {mark} is {random.randrange(10_000)}."]
         sentences += [f"Part {place} of {mark} is {random.choice(_WORDS)} {place * 7}." for place in range(1, parts)]
+        if number % CALL_EVERY == 1:
+            sentences.append(f'Call {TOOL_OWNER}__measure with {{"number": {number}}} for {mark}.')
         text, follows = " ".join(sentences), number % 2 == 0
         payload = {"text": text, **({"receipts": True} if follows else {})}
         draft = member.messenger.draft(kinds.CHAT, payload, to=(agent,))
@@ -414,8 +452,8 @@ class ReceiptRun:
                 gateway.kill()
                 await anyio.sleep(random.choice((0.0, 0.5)))
                 await gateway.start()
-            case "overflow":
-                await self._shrink(self._models[agent])
+            case "overflow" | "shortened prompt":
+                await self._shrink(self._models[agent], shortens_prompts=name == "shortened prompt")
             case "model fault":
                 model, before = self._models[agent], self._models[agent].options
                 model.change(**MODEL_FAULTS[random.choice(tuple(MODEL_FAULTS))])
@@ -431,12 +469,14 @@ class ReceiptRun:
             case _:
                 await self._control(name, agent, member, random)
 
-    async def _shrink(self, model: RehearsalServer) -> None:
-        """Let a model have a smaller window, until it has refused one prompt, or for some seconds."""
+    async def _shrink(self, model: RehearsalServer, *, shortens_prompts: bool) -> None:
+        """Let a model have a smaller window, until it has refused or shortened one prompt, or for some seconds."""
         before, seen = model.options, model.requests[-1].number if model.requests else 0
-        model.change(window_tokens=SMALL_WINDOW_TOKENS)
+        model.change(window_tokens=SMALL_WINDOW_TOKENS, shortens_prompts=shortens_prompts)
         with anyio.move_on_after(5):
-            await model.wait_until(lambda: any(one.status == 400 for one in model.requests if one.number > seen))
+            await model.wait_until(
+                lambda: any(one.status == 400 or one.left_out for one in model.requests if one.number > seen)
+            )
             await anyio.sleep(0.3)
         model.options = before
 

@@ -114,3 +114,52 @@ def test_a_summary_with_only_the_name_of_a_message_does_not_quote_it() -> None:
 def test_a_follower_must_be_told_what_those_who_ask_are_told() -> None:
     (found,) = judged(seen(follows=True), "t34", "answered", "recoverable")
     assert found == "its follower was told None at last"
+
+
+RESULT = "Decision: the station of Q50001 is 7. Reading 0 of Q50001 is amber."
+
+
+@pytest.mark.parametrize(
+    ("at", "form", "problems"),
+    [
+        ("t12", "whole", []),
+        ("t22", "shortened", []),
+        ("t32", "reference", []),
+        ("t22", "whole", ["says whole, but prompts have it 2 shortened, 3 reference; changes between: []"]),
+        ("t32", "shortened", ["says shortened, but prompts have it 3 reference, 4 reference; changes between: []"]),
+    ],
+)
+def test_results_of_tools_are_judged_by_their_calls(at: str, form: str, problems: list[str]) -> None:
+    witness = ReceiptWitness(("a0",))
+    witness.expect(Chat("", "s0", "", "Q50001", RESULT, follows=False, is_result=True))
+    witness.sent("Q50001", "m1", "a0", "t01")
+    witness.agents["a0"].answers["m1"] = ("answer", "t99")
+    texts = ("", RESULT, "Decision: the station of Q50001 [...]", "[Tool result cleared]", "[Tool result cleared]")
+    for number, text in enumerate(texts):
+        witness.prompt("a0", Request(f"t{number}1"), ("Hello.",), (("c1", text),) if text else ())
+    assert judged(witness, at, "in_prompt", form) == problems
+
+
+@pytest.mark.parametrize(
+    ("held", "problems"), [(False, []), (True, ["the agent does not know it, although a prompt held it"])]
+)
+def test_a_result_that_no_prompt_held_may_be_unknown(held: bool, problems: list[str]) -> None:
+    witness = ReceiptWitness(("a0",))
+    witness.expect(Chat("", "s0", "", "Q50001", RESULT, follows=False, is_result=True))
+    witness.sent("Q50001", "m1", "a0", "t01")
+    witness.prompt("a0", Request("t11"), ("Hello.",), (("c1", RESULT),) if held else ())
+    assert judged(witness, "t12", "unknown", "unknown", None) == problems
+
+
+@pytest.mark.parametrize(
+    ("form", "cause"),
+    [("unknown", "the server shortened a prompt with it"), ("whole", "the server left it out unnoticed")],
+)
+def test_what_the_server_left_out_may_be_unknown_or_unnoticed(form: str, cause: str) -> None:
+    witness = seen()
+    witness.agents["a0"].changes.clear()
+    del witness.agents["a0"].prompts[3:]
+    for number in (3, 4):
+        witness.prompt("a0", Request(f"t{number}1"), ("And?",), left_out=(TEXT,))
+    assert judged(witness, "t35", "answered", form) == []
+    assert (witness.unknown + witness.not_judged)[cause] == 1

@@ -15,4 +15,5 @@ async def test_read_receipts_are_true_while_everything_breaks(tmp_path: Path) ->
     assert report.chats["answered"] > 0
     assert report.witness.states["answered whole"] > 0
     assert report.compactions.total() > 0
+    assert report.results > 0
     assert all(report.events.values())

@@ -95,6 +95,9 @@ class RehearsalOptions(_Options):
     empty_stream_on_overflow: bool = False
     """Answer a streaming request that does not fit with HTTP 200 and no chunks, as some servers do."""
 
+    shortens_prompts: bool = False
+    """Leave out the oldest messages of a prompt that does not fit, as some servers do without saying so."""
+
     status: int | None = Field(default=None, ge=400, le=599)  # answer every completion request with this HTTP status
     retry_after_seconds: float | None = Field(default=None, ge=0.0)
     """The `Retry-After` header that accompanies `status`."""

@@ -22,7 +22,7 @@ from mew_listener.server import ListenerOptions, break_connection, serving, whil
 from mew_protocol.codec import parse_json
 from mew_protocol.envelope import wire_timestamp
 from mew_protocol.errors import DecodeError
-from mew_protocol.json_values import value_at
+from mew_protocol.json_values import objects_at, value_at
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
@@ -69,6 +69,7 @@ class RecordedRequest:
     chunks_sent: int = 0
     is_complete: bool = False
     is_disconnected: bool = False
+    left_out: int = 0  # how many messages after the system prompt the model did not get
 
 
 @dataclass(eq=False)
@@ -265,6 +266,10 @@ class RehearsalServer:
         options = self._options
         is_streamed = body.get("stream") is True
         recorded.status = 200
+        if recorded.prompt_tokens >= options.window_tokens and options.shortens_prompts:
+            messages = _shortened(messages, tools, options.window_tokens - options.reply_tokens)
+            recorded.left_out = len(objects_at(body, "messages")) - len(messages)
+            recorded.prompt_tokens = count_request(messages, tools)
         if recorded.prompt_tokens >= options.window_tokens:
             return self._overflowed(recorded, is_streamed=is_streamed)
         max_tokens = _max_tokens(body)
@@ -468,6 +473,20 @@ def _messages_and_tools(body: Mapping[str, object]) -> tuple[list[Mapping[str, o
     if any(message.get("content") is None and not message.get("tool_calls") for message in messages):
         raise _invalid("A message without tool calls needs 'content'.", "messages")
     return messages, tools
+
+
+def _shortened(
+    messages: Sequence[Mapping[str, object]], tools: Sequence[Mapping[str, object]], most_tokens: int
+) -> Sequence[Mapping[str, object]]:
+    """Return the system prompt and the newest messages that fit, from a message of a user on."""
+    first = next((place for place, one in enumerate(messages) if one.get("role") != "system"), 0)
+    starts = [place for place, one in enumerate(messages) if place >= first and one.get("role") == "user"]
+    kept: Sequence[Mapping[str, object]] = messages
+    for start in starts:
+        kept = (*messages[:first], *messages[start:])
+        if count_request(kept, tools) <= most_tokens:
+            break
+    return kept
 
 
 def _max_tokens(body: Mapping[str, object]) -> int | None:

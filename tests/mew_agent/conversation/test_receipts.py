@@ -2,15 +2,18 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from mew_protocol.payloads.participant import Forget
 
 from mew_agent.context.receipts import MessageKey, MessageRecord
-from mew_agent.context.sqlite_store import MemoryStore
+from mew_agent.context.sqlite_store import MemoryStore, SqliteStore
 from mew_agent.context.store import NO_CHANGE, Session, SessionChange
-from mew_agent.conversation.receipts import Holding
+from mew_agent.conversation.events import ConversationEvent, HistoryChanged
+from mew_agent.conversation.receipts import SHORTENED, Holding
 from mew_agent.errors import ModelStreamCut
 from mew_agent.model.interface import ModelEvent, ModelReply, TextDelta
 from mew_agent.tokens.sizes import INLINE_CHARS
@@ -150,3 +153,35 @@ async def test_output_before_the_end_of_a_failed_call_is_a_reading(
         driver.server.change(cut_after_chunks=None)
         await driver.turn("And now?")
         assert await call_number(driver) == 1
+
+
+async def test_a_prompt_that_the_server_shortened_leaves_the_older_messages_in_doubt(
+    start_conversation: StartConversation, text: Callable[[int], str], tmp_path: Path
+) -> None:
+    changes, store = list[HistoryChanged](), SqliteStore(tmp_path / "coder.db")
+
+    async def record(event: ConversationEvent) -> None:
+        if isinstance(event, HistoryChanged):
+            changes.append(event)
+
+    async with start_conversation(store=store, window=8_192, window_tokens=8_192, shortens_prompts=True) as driver:
+        driver.conversation.events.subscribe(record)
+        for _ in range(8):
+            await driver.turn(text(250))
+        assert (await holding(driver)).in_context == "whole"
+        driver.server.change(window_tokens=1_500)
+        await driver.turn("And now?")
+        sent = driver.server.requests[-1]
+        assert sent.left_out
+        assert "truncated_by_server" in driver.words
+        assert changes
+        found = await holding(driver)
+        assert (found.in_context, found.call and found.call.number, found.reason) == ("unknown", 1, SHORTENED)
+        async with start_conversation(store=SqliteStore(tmp_path / "coder.db")) as restarted:
+            await restarted.conversation.load()
+            assert (await holding(restarted)).in_context == "unknown"
+        await driver.turn("Then?")
+        assert (await holding(driver, MessageKey("ada", "q10"))).in_context == "whole"
+        await driver.conversation.forget(Forget(direction="oldest", entries=4), "ada")
+        assert (await holding(driver)).in_context == "recoverable"
+        assert (await holding(driver, MessageKey("ada", "q9"))).in_context == "whole"
