@@ -158,7 +158,7 @@ class StoredInbox:
 
 
 class Store(Protocol):
-    """Stores one agent's session. Each method is one transaction, which a cancelled task completes."""
+    """Stores one agent's session. Each method is one transaction; a cancelled task completes its change."""
 
     async def load(self) -> Session | None:
         """Load the session; None if it is new."""

@@ -18,7 +18,10 @@ import psutil
 
 from tests.support.ports import unused_ports
 
-START_SECONDS = 60.0
+START_SECONDS = 240.0
+STOP_SECONDS = 120.0
+"""Bounds for busy machines: with twenty processes to a core, a gateway takes more than a minute to start."""
+
 UNLIMITED = -1
 
 PROGRAMS = Path(__file__).with_name("programs.py")
@@ -112,11 +115,11 @@ class ProgramProcess:
     def _wait(self) -> None:
         assert self._process is not None
         try:
-            self._process.wait(30)
+            self._process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-            raise AssertionError(f"{self.name} did not stop within 30 s of SIGTERM") from None
+            raise AssertionError(f"{self.name} did not stop within {STOP_SECONDS:.0f} s of SIGTERM") from None
 
 
 class GatewayProcess(ProgramProcess):
