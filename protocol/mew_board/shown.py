@@ -244,7 +244,7 @@ def _sum(figures: Iterable[int | None]) -> int | None:
 
 
 def totals(views: Iterable[ParticipantView]) -> ShownTotals:
-    """Add up a space: contexts, tokens spent, and how many wait for a person or compact."""
+    """Add up a space: contexts, tokens spent, and how many are blocked until a person acts, or compact."""
     agents = [one for one in views if one.has_context]
     known = [one.status for one in agents if one.status is not None and one.status.tokens is not None]
     found = ShownTotals(
@@ -254,7 +254,7 @@ def totals(views: Iterable[ParticipantView]) -> ShownTotals:
         is_estimate=not all(words.basis(status) in words.COUNTED for status in known),
         unknown=len(agents) - len(known),
         spent_tokens=_sum(map(_spent_tokens, agents)),
-        waiting=sum(map(_waits_for_a_person, agents)),
+        waiting=sum(map(_is_blocked, agents)),
         compacting=sum(one.is_compacting for one in agents),
     )
     return found.model_copy(update={"text": totals_text(found)})
@@ -265,12 +265,12 @@ def _spent_tokens(view: ParticipantView) -> int | None:
     return spending.spent_tokens if spending is not None else None
 
 
-def _waits_for_a_person(view: ParticipantView) -> bool:
+def _is_blocked(view: ParticipantView) -> bool:
     return any(item.level == "blocking" for item in view.items)
 
 
 def totals_text(found: ShownTotals) -> str:
-    """Format totals: `12 agents · 482,110 of 1,536,000 tokens · spent 1,204,113 · 3 wait for you · 1 compacting`."""
+    """Format totals: `12 agents · 482,110 of 1,536,000 tokens · 3 blocked until you act · 1 compacting`."""
     if not found.agents:
         return "No agent has reported a context yet."
     size = f" of {found.max_tokens:,}" if found.max_tokens else ""
@@ -279,7 +279,7 @@ def totals_text(found: ShownTotals) -> str:
         f"{words.figure(found.tokens, is_estimate=found.is_estimate)}{size} tokens in use",
         f"{found.unknown:,} unknown" if found.unknown else "",
         f"{found.spent_tokens:,} spent" if found.spent_tokens is not None else "",
-        f"{found.waiting:,} {'waits' if found.waiting == 1 else 'wait'} for you" if found.waiting else "",
+        f"{found.waiting:,} blocked until you act" if found.waiting else "",
         f"{found.compacting:,} compacting" if found.compacting else "",
     ]
     return " · ".join(one for one in pieces if one)

@@ -232,3 +232,70 @@ async def test_words_of_others_do_not_decide_about_a_proposal(open_dashboard: Op
         await expect(shown).to_contain_text("waits for approval")
         await expect(shown).not_to_contain_text("forged")
         await expect(approve(shown)).to_be_enabled()
+
+
+async def _tab_to(page: Page, wanted: Locator, most: int) -> None:
+    """Press Tab until the wanted element has the focus."""
+    for _ in range(most):
+        await page.keyboard.press("Tab")
+        if await wanted.count() and await wanted.first.evaluate("one => one === document.activeElement"):
+            return
+    raise AssertionError(f"{wanted} has no focus after {most} presses of Tab")
+
+
+@pytest.mark.parametrize("place", PLACES)
+async def test_a_cut_call_is_opened_and_approved_by_keyboard(
+    open_dashboard: OpenDashboard, join: Join, place: str
+) -> None:
+    page = await open_dashboard()
+    async with join("coder") as coder, join("writer") as files:
+        before = [f"line {number}" for number in range(450)]
+        texts = {"old_string": "\n".join(before), "new_string": "\n".join(f"new {one}" for one in before)}
+        await coder.send_envelope(kinds.MCP_PROPOSAL, call("edit", path="a.py", **texts), to=["writer"])
+        shown = page.locator(place)
+        await expect(approve(shown)).to_be_disabled()
+        await _tab_to(page, shown.locator(".cut-mark"), 40)
+        await page.keyboard.press("Enter")
+        await expect(shown).to_contain_text("new line 449")
+        assert await shown.evaluate("one => one.contains(document.activeElement)")
+        await expect(approve(shown)).to_be_enabled()
+        await _tab_to(page, approve(shown), 2)
+        await page.keyboard.press("Enter")
+        assert (await files.received(kinds.MCP_REQUEST))["payload"]["params"]["arguments"] == {"path": "a.py", **texts}
+
+
+async def test_every_cut_in_the_conversation_is_opened_by_keyboard(open_dashboard: OpenDashboard, join: Join) -> None:
+    page = await open_dashboard()
+    async with join("coder") as coder, join("writer") as writer:
+        await coder.send_envelope(kinds.CHAT, {"text": f"{'word ' * 9_000}end"})
+        await coder.send_envelope(kinds.MCP_REQUEST, call(code="line\n" * 900 + "last line"), to=["writer"])
+        chat, tool = page.locator("#messages .chat"), page.locator("#messages .entry:has(.tool)")
+        await tool.wait_for()
+        await _tab_to(page, chat.get_by_role("button", name="Show all"), 40)
+        await page.keyboard.press("Enter")
+        await expect(chat).to_contain_text("word end")
+        await _tab_to(page, tool.locator("summary"), 3)
+        await page.keyboard.press("Enter")
+        await _tab_to(page, tool.locator(".cut-mark"), 2)
+        await page.keyboard.press("Enter")
+        await expect(tool).to_contain_text("last line")
+        await expect(tool.locator(".cut-mark")).to_have_count(0)
+        assert await tool.evaluate("one => one.contains(document.activeElement)")
+        del writer
+
+
+async def test_on_a_phone_an_approval_leaves_two_thirds_of_the_screen(
+    open_dashboard: OpenDashboard, join: Join, tab: Tab
+) -> None:
+    await tab.page.set_viewport_size({"width": 390, "height": 844})
+    page = await open_dashboard()
+    async with join("coder") as coder, join("writer"):
+        await coder.send_envelope(kinds.MCP_PROPOSAL, call("edit", text="line\n" * 20), to=["writer"])
+        queue = page.locator("#queue")
+        item = queue.locator(".item-proposal")
+        await expect(item.locator(".call")).to_be_in_viewport(ratio=1)
+        for name in ("Approve", "Reject…"):
+            await expect(item.get_by_role("button", name=name)).to_be_in_viewport(ratio=1)
+        box = await queue.bounding_box()
+        assert box is not None
+        assert box["height"] < 844 / 3

@@ -304,7 +304,7 @@ async def test_trouble_comes_first_and_never_looks_calm(open_dashboard: OpenDash
         await expect(row(page, "writer")).to_have_attribute("aria-posinset", "1")
         await expect(page.locator("#queue .item").first).to_contain_text("writer cannot reach its model")
         await expect(page.locator("#glance")).to_have_text(
-            "2 agents · 106,240 of 128,000 tokens in use · 1 unknown · 1 waits for you"
+            "2 agents · 106,240 of 128,000 tokens in use · 1 unknown · 1 blocked until you act"
         )
         await page.get_by_label("Search participants").fill("cod")
         await expect(options).to_have_count(1)

@@ -193,6 +193,10 @@ export class ConversationView {
       if (button.dataset.call) this._onOpen?.();
       this._notBeforeMs.delete(entry.id);
       this._drawOne(entry.id, Date.now());
+      // The button is gone. What it opened is read from there on, and what decides about it is next.
+      const opened = this._nodes.get(entry.id);
+      opened.tabIndex = -1;
+      opened.focus({ preventScroll: true });
     }
     else if (button.dataset.select) this._onSelect(button.dataset.select);
   }

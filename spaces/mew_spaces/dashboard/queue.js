@@ -153,7 +153,8 @@ export class Queue {
     else {
       const call = make("div", "item-call", ...shown.nodes);
       if (item.rejected_by?.length) head.append(makeText("span", "item-reason", `rejected by ${item.rejected_by.join(", ")}; others may still approve it`));
-      for (const mark of call.querySelectorAll("[data-whole]")) Object.assign(mark.dataset, { action: "open", call: shown.key });
+      for (const mark of call.querySelectorAll("[data-whole]")) Object.assign(mark.dataset, { action: "open", call: shown.key, key: `${item.id} open` });
+      call.tabIndex = -1;
       for (const one of bar.querySelectorAll("[data-approves]")) one.disabled = !shown.isShown; // nothing is approved that was not shown
       bar.append(make("span", "soft", shown.note));
       node.append(head, call, bar); // the buttons come after what they decide about
@@ -181,7 +182,8 @@ export class Queue {
     const restarts = this._restarts(item);
     if (restarts) bar.append(button("Restart program", { action: "restart" }, GONE.has(item.kind)));
     const commands = restarts ? [] : (item.actions ?? []).filter((action) => !action.envelope && action.command);
-    if (commands.length) bar.append(make("span", "soft", "in a terminal: "), ...commands.flatMap((action, index) => [index ? ", " : "", make("code", "", action.command)]));
+    // In one element: the bar keeps a distance between its own.
+    if (commands.length) bar.append(make("span", "soft", "in a terminal: ", ...commands.flatMap((action, index) => [index ? ", " : "", make("code", "", action.command)])));
     for (const node of bar.querySelectorAll("button")) node.dataset.key = `${item.id} ${node.dataset.action} ${node.dataset.index ?? ""}`;
     return bar;
   }
@@ -217,7 +219,14 @@ export class Queue {
     else if (action === "confirmed") void this._confirm(item, item.actions[Number(index)].envelope);
     else if (action === "restart") void this._restart(item);
     this._draw();
+    // What was opened is read from its place on; the buttons that decide about it are next.
+    if (action === "open") this._callOf(item)?.focus();
     if (action === "reject") byId("queue-items").querySelector("input")?.focus();
+  }
+
+  _callOf(item) {
+    const node = [...byId("queue-items").children].find((one) => one.dataset.item === item.id);
+    return node?.querySelector(".item-call");
   }
 
   _submit(event) {

@@ -153,9 +153,10 @@ def test_totals_count_what_is_known_and_what_waits() -> None:
     ]
     found = totals(views)
     assert found.text == (
-        "3 agents · ~100,000 of 200,000 tokens in use · 1 unknown · 1,000 spent · 1 waits for you · 1 compacting"
+        "3 agents · ~100,000 of 200,000 tokens in use · 1 unknown · 1,000 spent"
+        " · 1 blocked until you act · 1 compacting"
     )
-    assert totals(views[1:2]).text == "1 agent · ? tokens in use · 1 unknown · 1 waits for you"
+    assert totals(views[1:2]).text == "1 agent · ? tokens in use · 1 unknown · 1 blocked until you act"
     assert totals(views[3:]).text == "No agent has reported a context yet."
 
 
