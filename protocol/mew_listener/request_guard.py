@@ -53,8 +53,8 @@ ONLY_OWN = Allowed()
 class Advice:
     """How a server is told to accept another host or origin."""
 
-    host: str = "start the server with --allow-host NAME"
-    origin: str = "start the server with --allow-origin URL"
+    host: str = "start the server with --allow NAME"
+    origin: str = "start the server with --allow URL"
 
 
 class RequestGuard:

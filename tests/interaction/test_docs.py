@@ -302,7 +302,7 @@ def command_words(command: str) -> list[str]:
 
 RUN_IN_THE_TEST = re.compile(
     r"mew (agent add|chat|clear|compact|context|down|fit|grant|history|pause|pin|proposals|restart \w+|resume|revoke"
-    r"|shutdown|status|token|tools|unpin|up --port \d+ --detach)\b"
+    r"|shutdown|status|token|tools|up --port \d+ --detach)\b"
 )
 """Commands that run in the process of the tests, where everything is imported: each process of `mew` imports for 0.3 s.
 Real processes of them are in test_cli_processes.py."""

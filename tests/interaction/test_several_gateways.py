@@ -39,7 +39,7 @@ class Gateways:
         return ",".join(f"ws://127.0.0.1:{port}" for port in self.processes)
 
     async def drain(self, port: int) -> Outcome:
-        return await mew("gateway", "drain", "--port", str(port), "--space-dir", str(self.folder))
+        return await mew("down", "--drain", "--port", str(port), "--space-dir", str(self.folder))
 
     def start(self, port: int) -> None:
         """Start a gateway, and wait until it listens."""

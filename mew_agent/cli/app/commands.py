@@ -25,6 +25,9 @@ def _rare(summary: str, implementation: str, **settings: Any) -> CommandEntry:
     return _command(summary, implementation, is_everyday=False, **settings)
 
 
+_ARGUMENT_OF_TOKEN: Final = dict.fromkeys(("--participant", "--participant-id", "--id", "-p", "-i"), "")
+"""The participant was an option of the commands that are now `mew token`."""
+
 _CORE: Final[Sections] = {
     "Start and stop": {
         "init": _command("Create a space in this folder from a template.", "cli.space.init:init"),
@@ -35,13 +38,8 @@ _CORE: Final[Sections] = {
         "doctor": _command("List what is installed, and how to install the rest.", "cli.space.doctor:doctor"),
         "clean": _rare("Remove the logs and FIFOs of past runs.", "cli.space.clean:clean"),
         "gateway": GroupEntry(
-            "Run or drain a gateway.",
-            {
-                "start": _command("Run the gateway of one or more spaces.", "cli.programs.gateway:start"),
-                "drain": _command(
-                    "Stop a gateway after its members have moved to others.", "cli.programs.gateway:drain"
-                ),
-            },
+            "Run a gateway.",
+            {"start": _command("Run the gateway of one or more spaces.", "cli.programs.gateway:start")},
             is_everyday=False,
         ),
     },
@@ -51,26 +49,18 @@ _CORE: Final[Sections] = {
         ),
         "logs": _command("Print what the programs of a space wrote.", "cli.space.running:logs"),
         "history": _command(
-            "Print recent chats of a space, or envelopes of other kinds.", "cli.remote.reading:show_history"
+            "Print recent chats of a space, or who has read a message.", "cli.remote.reading:show_history"
         ),
         "dashboard": _command("Print the address of the dashboard.", "cli.space.running:dashboard"),
         "tools": _rare("List the tools that participants offer.", "cli.remote.reading:show_tools"),
     },
     "Talk and decide": {
         "chat": _command("Send a message and print the answer.", "cli.remote.control:chat"),
-        "receipt": _rare(
-            "Show who has read a message, and what is left of it in their contexts.", "cli.remote.receipt:receipt"
-        ),
         "cancel": _command("Cancel what agents work on for you.", "cli.remote.cancelling:cancel"),
         "proposals": _command("List the proposals that need a decision.", "cli.remote.permissions:show_proposals"),
         "approve": _command("Approve a proposal: make its request.", "cli.remote.permissions:approve"),
         "reject": _command("Reject a proposal.", "cli.remote.permissions:reject"),
         "connect": _rare("Join the running space from this terminal.", "cli.chat.connect:connect"),
-        "client": GroupEntry(
-            "Connect by hand or from a script.",
-            {"connect": _command("Join a space and exchange lines of JSON.", "cli.chat.client:connect")},
-            is_everyday=False,
-        ),
     },
     "Context windows": {
         "compact": _command(
@@ -92,21 +82,9 @@ _CORE: Final[Sections] = {
         ),
         "fit": _rare("Check whether a text fits into an agent's context.", "cli.remote.reading:fit"),
         "pin": _rare("Keep a text in every prompt of an agent, or list its pins.", "cli.remote.control:pin"),
-        "unpin": _rare("Remove a pinned text from an agent.", "cli.remote.control:unpin"),
         "forget": _rare("Drop messages from one end of a participant's history.", "cli.remote.control:forget"),
         "clear": _rare("Clear a participant's history.", "cli.remote.control:clear"),
-        "reset": _rare("Clear a participant's history and close its streams.", "cli.remote.control:reset"),
-        "sessions": GroupEntry(
-            "List, export and prune stored conversations.",
-            {
-                "list": _command("List the stored conversations of this space.", "cli.space.sessions:list_sessions"),
-                "export": _command(
-                    "Export a conversation as JSON Lines, JSON, Markdown or text.", "cli.space.sessions:export"
-                ),
-                "prune": _command("Remove old parts of stored conversations.", "cli.space.sessions:prune"),
-            },
-            is_everyday=False,
-        ),
+        "sessions": _rare("List, print or prune stored conversations.", "cli.space.sessions:sessions"),
     },
     "Participants": {
         "agent": GroupEntry(
@@ -125,19 +103,9 @@ _CORE: Final[Sections] = {
         ),
         "grant": _rare("Grant capabilities to a participant.", "cli.remote.permissions:grant"),
         "revoke": _rare("Revoke capabilities granted to a participant.", "cli.remote.permissions:revoke"),
-        "token": GroupEntry(
-            "Create, list, rotate and revoke tokens.",
-            {
-                "create": _command(
-                    "Print a participant's or observer's token; create it if needed.", "cli.space.tokens:create"
-                ),
-                "list": _command(
-                    "List the token files of a space, without the tokens.", "cli.space.tokens:list_tokens"
-                ),
-                "rotate": _command("Replace a token with a new one and print it.", "cli.space.tokens:rotate"),
-                "revoke": _command("Delete a token.", "cli.space.tokens:revoke"),
-            },
-            is_everyday=False,
+        "token": _rare(
+            "Print, create, replace or revoke a token; without a participant, list the tokens.",
+            "cli.space.tokens:token",
         ),
         "serve": GroupEntry(
             "Serve agents to programs (openai, a2a, mcp, acp), or a model.",
@@ -154,7 +122,19 @@ _CORE: Final[Sections] = {
         "space clean": OtherName("clean"),
         "space connect": OtherName("connect"),
         "model serve": OtherName("serve model"),
-        "sessions show": OtherName("sessions export --format text --last 20"),
+        "client connect": OtherName("connect --json"),
+        "gateway drain": OtherName("down --drain"),
+        "receipt": OtherName("history"),
+        "reset": OtherName("clear --streams"),
+        "sessions export": OtherName("sessions"),
+        "sessions list": OtherName("sessions"),
+        "sessions prune": OtherName("sessions", options={"--days": "--prune-days", "--megabytes": "--prune-megabytes"}),
+        "sessions show": OtherName("sessions --format text --last 20"),
+        "token create": OtherName("token", options=_ARGUMENT_OF_TOKEN),
+        "token list": OtherName("token"),
+        "token revoke": OtherName("token --revoke", options=_ARGUMENT_OF_TOKEN),
+        "token rotate": OtherName("token --replace", options=_ARGUMENT_OF_TOKEN),
+        "unpin": OtherName("pin --remove"),
         "context undo": OtherName("undo"),
         "context recall": OtherName("recall"),
         # What users of docker, gh and others type.

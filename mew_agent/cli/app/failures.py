@@ -97,7 +97,7 @@ def _message(error: BaseException) -> str:
                 refusal = error.detail
             elif error.detail.startswith("the gateway refused"):  # which adds nothing to our text
                 refusal = str(Unauthorized(error.participant))
-            command = f"`mew token create --participant {error.participant}`"
+            command = f"`mew token {error.participant}`"
             return f"{refusal}. In the folder of the space, {command} prints its token"
         case MewAgentError() | SpacesError():
             return str(error)

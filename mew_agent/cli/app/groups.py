@@ -5,17 +5,27 @@ are in the modules that implement them.
 """
 
 import os
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import takewhile
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import typer
 from mew_settings.environment import COMPAT_VARIABLE
 from typer.core import TyperCommand, TyperGroup
 
-from mew_agent.cli.app.options import SHORT_OPTIONS, common_options, with_quiet_option
+from mew_agent.cli.app.options import (
+    OLDER_VALUES,
+    SHORT_OPTIONS,
+    OlderOption,
+    common_options,
+    older_options,
+    with_quiet_option,
+)
 from mew_agent.cli.app.signals import raise_on_interrupt
 
 _SIMILARITY: Final = 0.7
@@ -42,12 +52,11 @@ class CommandEntry:
         # An app with a single function is that command, not a group.
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
         settings = {"ignore_unknown_options": True, "allow_interspersed_args": False} if self.passes_options else {}
-        app.command(name, cls=CommandPage, context_settings=settings)(
-            with_quiet_option(getattr(import_module(module), function))
-        )
+        called = getattr(import_module(module), function)
+        app.command(name, cls=CommandPage, context_settings=settings)(with_quiet_option(called))
         command = typer.main.get_command(app)
         assert isinstance(command, CommandPage)
-        command.detaches = self.detaches
+        command.detaches, command.older_options = self.detaches, older_options(called)
         return command
 
 
@@ -71,16 +80,59 @@ class GroupEntry:
 class OtherName:
     """Another name of a command: an older one, or that of another program.
 
-    `target` is what to type instead; with arguments after it, `with_argument` if that is given.
+    `target` is what to type instead; with arguments after it, `with_argument` if that is given. `options` are those of
+    the other name that the command calls differently; one without a name there is an argument.
     """
 
     target: str
     with_argument: str | None = None
+    options: Mapping[str, str] | None = None
+
+    def translated(self, arguments: Sequence[str]) -> list[str]:
+        """Return arguments of the other name as arguments of the command."""
+        return [word for one in arguments for word in self._words(one)]
+
+    def _words(self, typed: str) -> list[str]:
+        name, is_joined, value = typed.partition("=")
+        if self.options is None or name not in self.options:
+            return [typed]
+        return [*filter(None, [self.options[name]]), *([value] if is_joined else [])]
 
 
-Entry = CommandEntry | GroupEntry | OtherName
+@dataclass(frozen=True, slots=True)
+class RunnableAgent:
+    """A participant that `mew agent run --type NAME` runs: the `module:function`, which gets an `AgentProgram`."""
+
+    implementation: str
+
+    def run(self, program: "AgentProgram") -> None:
+        """Run the participant until it is shut down."""
+        module, _, function = self.implementation.partition(":")
+        getattr(import_module(module), function)(program)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentProgram:
+    """What the command line gives a participant of an `RunnableAgent`. None means: look elsewhere."""
+
+    type: str
+    gateway: str | None
+    space: str | None
+    id: str | None
+    token: str | None
+    config: Path | None
+    log_level: str
+
+
+Entry = CommandEntry | GroupEntry | OtherName | RunnableAgent
 Sections = Mapping[str, Mapping[str, Entry]]
 """Commands by name, under the headings that help shows. The key of an `OtherName` may have two words."""
+
+
+def runnable_agents(sections: Sections) -> dict[str, RunnableAgent]:
+    """Return the types of `mew agent run` by name."""
+    entries = (pair for section in sections.values() for pair in section.items())
+    return {name: entry for name, entry in entries if isinstance(entry, RunnableAgent)}
 
 
 def make_group(
@@ -141,6 +193,24 @@ class CommandPage(_Page, TyperCommand):
     """A command, and its help page."""
 
     detaches: bool = False
+    older_options: Mapping[str, OlderOption] = MappingProxyType({})
+
+    def make_parser(self, ctx: Any) -> Any:
+        """Make the parser of the arguments, which reads older options as well."""
+        parser = super().make_parser(ctx)
+        for name, one in self.older_options.items():
+            action = "store_const" if one.is_switch else "append" if one.is_repeatable else "store"
+            parser.add_option(None, one.names, name, action=action, const=True)  # type: ignore[arg-type]
+        read = parser.parse_args
+
+        def parse_args(args: list[str]) -> Any:
+            values, rest, order = read(args)
+            found = {name: one for name, one in self.older_options.items() if name in values}
+            OLDER_VALUES.set({name: _older_value(ctx, one, values.pop(name)) for name, one in found.items()})
+            return values, rest, order
+
+        parser.parse_args = parse_args  # type: ignore[method-assign]
+        return parser
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the arguments."""
@@ -186,7 +256,7 @@ class LazyGroup(_Page, TyperGroup):
             title: {
                 name: one
                 for name, one in section.items()
-                if not isinstance(one, OtherName) and (everything or one.is_everyday)
+                if isinstance(one, CommandEntry | GroupEntry) and (everything or one.is_everyday)
             }
             for title, section in self.sections.items()
         }
@@ -228,13 +298,15 @@ class LazyGroup(_Page, TyperGroup):
         command = self
         for name in names:
             command = command.get_command(ctx, name)
-        return " ".join(names), command, [*words[len(names) :], *rest]
+        return " ".join(names), command, [*words[len(names) :], *meant.translated(rest)]
 
     def _suggestion(self, name: str, root: Mapping[str, CommandEntry | GroupEntry]) -> str:
         """Return the commands that were probably meant: with the same name elsewhere, else the most similar one."""
         from difflib import get_close_matches  # only needed for an error
 
         meant = [f"'mew {path}'" for path in _paths_to(name, root)]
+        former = (one.target for typed, one in self.other_names.items() if typed.startswith(f"{name} "))
+        meant = meant or [f"'mew {path}'" for path in dict.fromkeys(former)]
         meant = meant or [f"'{one}'" for one in get_close_matches(name, self.entries, n=1, cutoff=_SIMILARITY)]
         meant = meant or [f"'mew {one}'" for one in get_close_matches(name, root, n=1, cutoff=_SIMILARITY)]
         return f" (did you mean {' or '.join(meant)}?)" if meant else ""
@@ -260,6 +332,18 @@ def write_tables(formatter: Any, tables: Mapping[str, list[tuple[str, str]]]) ->
     for title, rows in tables.items():
         with formatter.section(title):
             formatter.write_dl([(name.ljust(width), text) for name, text in rows])
+
+
+def _older_value(ctx: Any, older: OlderOption, value: Any) -> Any:
+    """Return the value of an older option, and name what replaces it to a person, but not in the log of a script."""
+    from mew_agent.cli.app import terminal
+
+    if older.use and terminal.is_terminal(sys.stderr):
+        say_other_name(older.names[0], older.use)
+    try:
+        return value if older.is_switch or older.is_repeatable else older.read(value)
+    except ValueError:
+        ctx.fail(f"Invalid value for '{older.names[0]}': '{value}'.")
 
 
 def say_other_name(typed: str, command: str) -> None:

@@ -7,7 +7,7 @@ import typer
 
 from mew_agent.cli.app.commands import COMMANDS
 from mew_agent.cli.app.exit_codes import exit_code_rows
-from mew_agent.cli.app.groups import Entry, GroupEntry, OtherName, write_tables
+from mew_agent.cli.app.groups import CommandEntry, Entry, GroupEntry, OtherName, write_tables
 from mew_agent.cli.app.options import COMMON_OPTIONS
 
 
@@ -42,7 +42,7 @@ def _all_commands() -> dict[str, list[tuple[str, str]]]:
 def _rows(name: str, entry: Entry) -> Iterator[tuple[str, str]]:
     if isinstance(entry, GroupEntry):
         yield from ((f"{name} {inner}", one.summary) for inner, one in entry.commands.items())
-    elif not isinstance(entry, OtherName):
+    elif isinstance(entry, CommandEntry):
         yield name, entry.summary
 
 

@@ -6,9 +6,11 @@ the group as one parameter.
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, is_dataclass
 from functools import wraps
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar, get_args
 
 import typer
@@ -78,6 +80,24 @@ def option(usage: str, text: str = "", **settings: Any) -> Any:
     return typer.Option(*words, metavar=name, help=text, **settings)
 
 
+@dataclass(frozen=True, slots=True)
+class OlderOption:
+    """The annotation of a parameter that is no option any more: old scripts may give it, and help does not list it.
+
+    `use` is what to type instead; empty if the default always does. `read` reads the value. A switch takes none.
+    """
+
+    names: tuple[str, ...]
+    use: str = ""
+    read: Callable[[str], Any] = str
+    is_switch: bool = False
+    is_repeatable: bool = False
+
+
+OLDER_VALUES: Final[ContextVar[Mapping[str, Any]]] = ContextVar("OLDER_VALUES", default=MappingProxyType({}))
+"""The values of older options of the command that runs, by parameter."""
+
+
 def complete_participants(context: typer.Context, incomplete: str) -> list[str]:
     """The participants of the space.yaml of a command that is being typed, for shell completion."""
     from mew_spaces.config.loading import load_space
@@ -124,6 +144,7 @@ TokenOption = Annotated[str | None, _common("--token, -t TOKEN")]
 PlainOption = Annotated[bool, option("--plain", "Print line by line instead of the full-screen application.")]
 JsonOption = Annotated[bool, _common("--json")]
 TargetArgument = Annotated[str, participant_argument("Id of the participant.")]
+OlderTimeout = Annotated[float, OlderOption(("--timeout",), read=float)]
 TimeoutOption = Annotated[float, option("--timeout SECONDS", "Time to wait for the answer.", min=0.1)]
 ReasonOption = Annotated[str | None, option("--reason TEXT", "Reason to send to the participant.")]
 LogLevelOption = Annotated[
@@ -137,25 +158,26 @@ LogFormatOption = Annotated[
 HostOption = Annotated[str, option("--host ADDRESS", "Address to listen on.")]
 PortOption = Annotated[int, option("--port, -p PORT", "Port to listen on; 0 picks a free port.", min=0, max=65535)]
 
-AllowHostOption = Annotated[
-    list[str] | None, option("--allow-host NAME", "Accept requests to this host name; repeatable.")
-]
-
 
 @dataclass(frozen=True, slots=True)
 class AllowedCallers:
     """The host names and the pages that may use a server, as given on the command line."""
 
-    allow_host: AllowHostOption = None
-    allow_origin: Annotated[
-        list[str] | None, option("--allow-origin URL", "Allow browser requests from this origin; repeatable.")
+    allow: Annotated[
+        list[str] | None,
+        option("--allow NAME|URL", "Accept requests to this host, or of web pages of this origin; repeatable."),
     ] = None
+    allow_host: Annotated[list[str] | None, OlderOption(("--allow-host",), "--allow", is_repeatable=True)] = None
+    allow_origin: Annotated[list[str] | None, OlderOption(("--allow-origin",), "--allow", is_repeatable=True)] = None
 
     def as_allowed(self) -> "Allowed":
         """Return the same for the server."""
         from mew_listener.request_guard import Allowed  # here, because other commands need no web server
 
-        return Allowed(self.allow_host or (), self.allow_origin or ())
+        given = self.allow or []
+        hosts = [one for one in given if "://" not in one]
+        origins = [one for one in given if "://" in one]
+        return Allowed((*hosts, *(self.allow_host or ())), (*origins, *(self.allow_origin or ())))
 
 
 BackplaneOption = Annotated[
@@ -184,7 +206,7 @@ class ConnectionOptions:
     participant: Annotated[
         str | None, _common("--participant ID", also="--participant-id", autocompletion=complete_participants)
     ] = None
-    token: TokenOption = None
+    token: Annotated[str | None, OlderOption(("--token", "-t"), "MEW_TOKEN")] = None
     gateway: GatewayOption = None
     space: SpaceOption = None
     folder: FolderOption = None
@@ -197,6 +219,7 @@ class ProgramConnection(ConnectionOptions):
     participant: Annotated[
         str | None, participant_option("Participant to act as (default: MEW_PARTICIPANT_ID, then the space's person).")
     ] = None
+    token: TokenOption = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,21 +231,34 @@ class SpaceFileOptions:
 
 
 def with_quiet_option(command: Callable[..., CommandResult]) -> Callable[..., CommandResult]:
-    """Add `--quiet` to a command."""
+    """Add `--quiet` to a command. Its older options become parameters that only `OLDER_VALUES` sets."""
+    signature = inspect.signature(command, eval_str=True)
+    older = {one.name: one.default for one in signature.parameters.values() if _older(one) is not None}
 
     @wraps(command)
     def run(*, quiet: bool = False, **given: Any) -> CommandResult:
         QUIET.is_on = quiet
-        return command(**given)
+        return command(**given, **older | {name: one for name, one in OLDER_VALUES.get().items() if name in older})
 
-    signature = inspect.signature(command, eval_str=True)
     added = inspect.Parameter(
         "quiet", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, _common("--quiet, -q")]
     )
-    ordered = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in signature.parameters.values()]
+    options = (one for one in signature.parameters.values() if one.name not in older)
+    ordered = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in options]
     run.__signature__ = signature.replace(parameters=[*ordered, added])  # type: ignore[attr-defined]
     run.__annotations__ = {one.name: one.annotation for one in (*ordered, added)}
     return run
+
+
+def older_options(command: Callable[..., Any]) -> dict[str, OlderOption]:
+    """Return the older options of a command by parameter."""
+    parameters = inspect.signature(command, eval_str=True).parameters.values()
+    return {one.name: older for one in parameters if (older := _older(one)) is not None}
+
+
+def _older(parameter: inspect.Parameter) -> OlderOption | None:
+    metadata = getattr(parameter.annotation, "__metadata__", ())
+    return next((one for one in metadata if isinstance(one, OlderOption)), None)
 
 
 def with_option_groups(command: Callable[..., CommandResult]) -> Callable[..., CommandResult]:

@@ -1,10 +1,11 @@
-"""`mew client connect`: a connection that reads and writes lines of JSON, for scripts.
+"""`mew connect --json`: a connection that reads and writes lines of JSON, for scripts.
 
 Owns the translation between lines and messages. Joining and reconnecting is `mew_agent.participant.client`.
 """
 
 import json
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
@@ -15,8 +16,8 @@ from mew_protocol.envelope import Envelope
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.line_io import WriteLine, fifo_writer, file_writer, lines_of_fifo, lines_of_stdin, read_lines
-from mew_agent.cli.app.options import ProgramConnection, option, with_option_groups
-from mew_agent.cli.remote.session import find_identity
+from mew_agent.cli.app.options import option
+from mew_agent.cli.remote.session import Identity
 from mew_agent.errors import first_cause
 from mew_agent.participant.client import Client, Credentials
 from mew_agent.participant.delivery import Message
@@ -26,30 +27,27 @@ from mew_agent.program import run_until_signal
 QUIT: Final = "quit"
 
 
-@with_option_groups
-def connect(
-    *,
-    fifo_in: Annotated[Path | None, option("--fifo-in FILE", "FIFO to read from (default: standard input).")] = None,
-    fifo_out: Annotated[Path | None, option("--fifo-out FILE", "FIFO to write lines to.")] = None,
-    output_file: Annotated[Path | None, option("--output-file FILE", "File to append lines to.")] = None,
-    connection: ProgramConnection,
-) -> None:
-    """Join a space and exchange lines of JSON.
+@dataclass(frozen=True, slots=True)
+class LineFiles:
+    """Where lines of JSON are read and written, as given on the command line."""
 
-    Each line read is an envelope to send, each line written is an envelope received. The gateway fills in missing
-    headers (id, ts, from). Data frames are written as `{"type": "frame", "stream_id": ..., "data": ...}`, and
-    `{"type": "stream_gap", "stream_id": ..., "missed": ...}` where frames are missing. The line `quit` ends the
-    connection; the end of the input does not.
-    """
-    who = find_identity(connection, token="")
-    credentials = Credentials(who.ws_url, who.space, who.participant, who.token)
-    write: WriteLine = partial(print, flush=True)
-    if output_file is not None:
-        write = file_writer(output_file)
-    elif fifo_out is not None:
-        write = fifo_writer(fifo_out, on_full=lambda: terminal.warn(f"{fifo_out} has no reader; dropping lines"))
-    source = lines_of_stdin() if fifo_in is None else lines_of_fifo(fifo_in)
-    run_until_signal(lambda: exchange_lines(Client(credentials), source, write))
+    fifo_in: Annotated[
+        Path | None, option("--fifo-in FILE", "With --json: FIFO to read from (default: standard input).")
+    ] = None
+    fifo_out: Annotated[Path | None, option("--fifo-out FILE", "With --json: FIFO to write lines to.")] = None
+    output_file: Annotated[Path | None, option("--output-file FILE", "With --json: file to append lines to.")] = None
+
+    def exchange(self, who: Identity) -> None:
+        """Join as a participant, and exchange lines until `quit` or a signal."""
+        credentials = Credentials(who.ws_url, who.space, who.participant, who.token)
+        write: WriteLine = partial(print, flush=True)
+        if self.output_file is not None:
+            write = file_writer(self.output_file)
+        elif self.fifo_out is not None:
+            problem = f"{self.fifo_out} has no reader; dropping lines"
+            write = fifo_writer(self.fifo_out, on_full=lambda: terminal.warn(problem))
+        source = lines_of_stdin() if self.fifo_in is None else lines_of_fifo(self.fifo_in)
+        run_until_signal(lambda: exchange_lines(Client(credentials), source, write))
 
 
 async def exchange_lines(client: Client, source: Iterable[str], write_line: WriteLine) -> None:

@@ -13,28 +13,49 @@ from mew_spaces.config.loading import SpaceConfig
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.line_io import lines_of_stdin, read_lines
 from mew_agent.cli.app.locate import space_config_path, space_folder
-from mew_agent.cli.app.options import ConnectionOptions, PlainOption, option, with_option_groups
+from mew_agent.cli.app.options import (
+    ConnectionOptions,
+    JsonOption,
+    PlainOption,
+    ProgramConnection,
+    option,
+    with_option_groups,
+)
+from mew_agent.cli.chat.client import LineFiles
 from mew_agent.cli.chat.line_chat import chat_by_lines
 from mew_agent.cli.remote.session import configuration_at, find_identity
+from mew_agent.errors import ConfigError
 from mew_agent.program import run_until_signal
 
 
 @with_option_groups
 def connect(
-    connection: ConnectionOptions,
+    connection: ProgramConnection,
     *,
     config: Annotated[
         Path | None, option("--config, -c FILE", "Path of the space's space.yaml (default: found in the folder).")
     ] = None,
     plain: PlainOption = False,
+    as_json: JsonOption = False,
+    files: LineFiles,
 ) -> None:
     """Join the running space from this terminal.
 
     At a terminal it opens the full-screen application, where F1 shows the keys. Type /help for the commands.
+
+    With --json, each line read is an envelope to send, each line written is an envelope received. The gateway fills in
+    missing headers (id, ts, from). Data frames are written as `{"type": "frame", "stream_id": ..., "data": ...}`, and
+    `{"type": "stream_gap", "stream_id": ..., "missed": ...}` where frames are missing. The line `quit` ends the
+    connection; the end of the input does not.
     """
     if config is not None and connection.folder is None:
         connection = replace(connection, folder=space_folder(space_config_path(config, None)))
-    join_space(connection, plain=plain)
+    if as_json:
+        files.exchange(find_identity(connection, token=""))
+    elif files != LineFiles():
+        raise ConfigError("--fifo-in, --fifo-out, --output-file", "require --json")
+    else:
+        join_space(connection, plain=plain)
 
 
 def join_space(connection: ConnectionOptions, config: SpaceConfig | None = None, *, plain: bool = False) -> None:

@@ -8,6 +8,8 @@ from mew_spaces.gateway.auth import read_token
 
 from mew_agent.agent.agent import run_agent
 from mew_agent.cli.app import terminal
+from mew_agent.cli.app.commands import COMMANDS
+from mew_agent.cli.app.groups import AgentProgram, RunnableAgent, runnable_agents
 from mew_agent.cli.app.locate import find_run, is_same_gateway
 from mew_agent.cli.app.options import (
     GatewayOption,
@@ -21,7 +23,7 @@ from mew_agent.cli.app.options import (
 )
 from mew_agent.cli.programs.agent_host import check_settings, serve_agents
 from mew_agent.config.agent_config import Source, load_agent_config
-from mew_agent.errors import ConfigError
+from mew_agent.errors import ConfigError, unknown_name
 from mew_agent.program import run_until_signal
 from mew_agent.tracing import enable_by_environment
 
@@ -31,7 +33,13 @@ def run(
     space: SpaceOption = None,
     agent_id: Annotated[str | None, participant_option("Participant id (default: MEW_PARTICIPANT_ID).")] = None,
     token: TokenOption = None,
-    config: Annotated[Path | None, option("--config, -c FILE", "YAML or JSON file of settings.")] = None,
+    agent_type: Annotated[
+        str | None,
+        option("--type TYPE", "Run a participant that needs no model: an echo, a calculator or a fulfiller."),
+    ] = None,
+    config: Annotated[
+        Path | None, option("--config, -c FILE", "YAML or JSON file of settings; of a fulfiller: its policy.")
+    ] = None,
     model: Annotated[str | None, option("--model, -m NAME", "Model (default: OPENAI_MODEL).")] = None,
     base_url: Annotated[
         str | None, option("--base-url, --openai-url URL", "Model server (default: OPENAI_BASE_URL).")
@@ -49,9 +57,17 @@ def run(
     Settings come from the options, then MEW_AGENT_CONFIG (JSON), then the file, then the environment (MEW_GATEWAY,
     MEW_SPACE, MEW_PARTICIPANT_ID, MEW_TOKEN, OPENAI_API_KEY, OPENAI_BASE_URL, OPENAI_MODEL). Gateway, space and token
     default to the running space of this folder.
+
+    With --type, `echo` repeats chats, `calculator` offers tools, and `fulfiller` fulfils the proposals of others. The
+    policy of a fulfiller has patterns to allow and to deny, and where to ask (docs/how-to/approve.md); without one it
+    fulfils all proposals. Their id is TYPE-agent by default.
     """
     if from_stdin:
         serve_agents()
+        return
+    if agent_type is not None:
+        program = AgentProgram(agent_type, gateway, space, agent_id, token, config, log_level or "info")
+        _type_called(agent_type).run(program)
         return
     options = {
         "gateway": gateway,
@@ -75,6 +91,13 @@ def run(
     terminal.configure_logging(settings.log_level)
     enable_by_environment()
     run_until_signal(lambda: run_agent(settings))
+
+
+def _type_called(name: str) -> RunnableAgent:
+    known = runnable_agents(COMMANDS)
+    if name not in known:
+        raise unknown_name("--type", f"no agent type '{name}'", name, known)
+    return known[name]
 
 
 def _running_space(agent_id: str | None) -> Source | None:

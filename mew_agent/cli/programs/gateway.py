@@ -1,8 +1,6 @@
-"""`mew gateway`: runs the gateway of one or more spaces, and drains it; and a gateway inside a Python program."""
+"""`mew gateway start`: runs the gateway of one or more spaces; and a gateway inside a Python program."""
 
 import os
-import signal
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager
 from pathlib import Path
@@ -16,14 +14,13 @@ from mew_spaces.gateway.auth import state_dir
 from mew_spaces.gateway.certificate import TlsFiles
 from mew_spaces.gateway.gateway import HostedSpace, run_gateway, serve_gateway
 from mew_spaces.gateway.gateway import RunningGateway as RunningGateway
-from mew_spaces.launch.processes import is_running, started_mark
+from mew_spaces.launch.processes import started_mark
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import (
     REFERENCE_NOTICE,
     in_mode,
     on_backplane,
-    recorded_gateways,
     space_config_path,
 )
 from mew_agent.cli.app.options import (
@@ -31,20 +28,17 @@ from mew_agent.cli.app.options import (
     DEFAULT_PORT,
     BackplaneOption,
     CompatOption,
-    FolderOption,
     HostOption,
-    JsonOption,
     LogFormatOption,
     LogLevelOption,
+    OlderOption,
     PortOption,
     option,
 )
 from mew_agent.cli.programs.program_control import CommandLinePrograms
-from mew_agent.errors import ConfigError, GatewayError
+from mew_agent.errors import ConfigError
 
 DRAIN_SECONDS = 5.0
-STOP_SECONDS = 30.0
-"""How long a drained gateway may take to end."""
 
 
 def start(
@@ -69,13 +63,15 @@ def start(
     ] = DRAIN_SECONDS,
     log_level: LogLevelOption = "info",
     log_format: LogFormatOption = None,
-    auto_start: Annotated[bool, option("--auto-start/--no-auto-start", hidden=True)] = False,
+    auto_start: Annotated[bool, OlderOption(("--auto-start",), "mew up", is_switch=True)] = False,
+    no_auto_start: Annotated[bool, OlderOption(("--no-auto-start",), is_switch=True)] = True,
 ) -> None:
     """Run the gateway of one or more spaces.
 
     Starts no participants; `mew up` does. If other gateways serve the space, SIGTERM and Ctrl-C let the members
     move to them first.
     """
+    del no_auto_start  # it starts none in any case
     terminal.use_log_format(log_format)
     terminal.configure_logging(log_level)
     configs = space_config or [space_config_path(None, None)]
@@ -113,37 +109,6 @@ def start(
             trusted_proxies=trusted_proxy or (),
             drain_seconds=drain_seconds,
         )
-
-
-def drain(
-    *,
-    port: Annotated[int | None, option("--port, -p PORT", "Port of the gateway (default: the only one here).")] = None,
-    folder: FolderOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Stop a gateway after its members have moved to others.
-
-    The gateway runs on this machine, and other gateways serve its space. Returns when it has ended.
-    """
-    running = recorded_gateways(state_dir(space_config_path(None, folder)))
-    chosen = next(iter(running)) if port is None and len(running) == 1 else port
-    if chosen not in running:
-        problem = (
-            "several gateways run in this folder" if port is None else f"no gateway of this folder listens on {port}"
-        )
-        if not running:
-            problem = "no gateway of `mew gateway start` runs in this folder"
-        raise ConfigError("--port", problem, ", ".join(map(str, sorted(running))) or None)
-    pid, mark = running[chosen].pid, running[chosen].mark
-    os.kill(pid, signal.SIGTERM)
-    deadline = time.monotonic() + STOP_SECONDS
-    while is_running(pid, mark):
-        if time.monotonic() >= deadline:
-            where = f"the gateway at port {chosen} (process {pid})"
-            raise GatewayError(f"{where} is still running after {STOP_SECONDS:g} seconds; see its output")
-        time.sleep(0.05)
-    outcome = {"port": chosen, "stopped": True}
-    terminal.print_outcome(f"the gateway at port {chosen} has stopped", outcome, as_json=as_json)
 
 
 @contextmanager

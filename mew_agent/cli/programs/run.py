@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from mew_agent.cli.app.options import ConnectionOptions, with_option_groups
+from mew_agent.cli.app.options import ProgramConnection, with_option_groups
 from mew_agent.cli.remote.session import find_identity
 from mew_agent.cli.space.plan import INTERPRETER
 from mew_agent.errors import ConfigError
@@ -21,7 +21,7 @@ from mew_agent.errors import ConfigError
 @with_option_groups
 def run_program(
     command: Annotated[list[str], typer.Argument(metavar="COMMAND", help="Program and its arguments.")],
-    connection: ConnectionOptions,
+    connection: ProgramConnection,
 ) -> None:
     """Run your own program as a participant.
 
@@ -46,7 +46,7 @@ def run_program(
     os.execvpe(arguments[0], arguments, environment)  # noqa: S606 - the user's own program
 
 
-def _check_order(command: list[str], connection: ConnectionOptions) -> None:
+def _check_order(command: list[str], connection: ProgramConnection) -> None:
     """Refuse `mew run FILE --participant ID`: the program would get the option, and run as the default person."""
     for option, given in (("--participant", connection.participant), ("--space-dir", connection.folder)):
         value = next((one for one in command[1:] if one == option or one.startswith(f"{option}=")), None)

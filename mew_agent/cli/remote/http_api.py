@@ -341,7 +341,7 @@ class GatewayApi:
         except BaseException as error:
             client.close()
             if isinstance(error, httpx2.LocalProtocolError | ValueError):
-                raise ConfigError("--token", "is not a token: it contains invalid characters") from None
+                raise ConfigError("MEW_TOKEN", "is not a token: it contains invalid characters") from None
             if isinstance(error, httpx2.TransportError):
                 raise tls_failure(self.gateway, _root(error)) or NotConnected(self.gateway, _cause(error)) from None
             raise

@@ -22,7 +22,13 @@ from mew_protocol.setting_problems import did_you_mean, expectation, first_probl
 from pydantic import BaseModel, ValidationError
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.options import ConnectionOptions, JsonOption, TargetArgument, TimeoutOption
+from mew_agent.cli.app.options import (
+    ConnectionOptions,
+    JsonOption,
+    OlderTimeout,
+    TargetArgument,
+    TimeoutOption,
+)
 from mew_agent.cli.board.live_board import apply_event, entry_of
 from mew_agent.cli.remote.http_api import GatewayApi, SpaceEvents
 from mew_agent.cli.remote.session import find_gateway
@@ -194,7 +200,7 @@ class TargetedRequest:
     """A request to one participant, as given on the command line."""
 
     target: TargetArgument
-    timeout: TimeoutOption = STATUS_SECONDS
+    timeout: OlderTimeout = STATUS_SECONDS
     as_json: JsonOption = False
     connection: ConnectionOptions
 

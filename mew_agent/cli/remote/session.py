@@ -143,7 +143,7 @@ def _no_token(participant: str, space: str, run_path: Path | None) -> ConfigErro
     config = configuration_at(run_path)
     if config is not None and participant not in config.participants:
         return not_in_space("--participant", participant, config, f"space '{space}'")
-    return ConfigError("--token", f"no token of '{participant}' found", "--token, MEW_TOKEN or a file in .mew/tokens")
+    return ConfigError("MEW_TOKEN", f"no token of '{participant}' found", "MEW_TOKEN, or a file in .mew/tokens")
 
 
 def require_person(who: Identity, config: SpaceConfig | None = None) -> None:
@@ -177,7 +177,7 @@ def _running_gateway(path: Path | None, run: RunFile | None, folder: Path | None
         last = find_last_run(folder)
         ended = f": '{last.space}' {last.how}{_when(last.at)}. `mew up` starts it again, " if last is not None else ""
         start = ". Start one with `mew up`, "
-        problem = f"no space is running here{ended or start}or give --gateway, --space, --participant and --token"
+        problem = f"no space is running here{ended or start}or give --gateway, --space, --participant and MEW_TOKEN"
         raise ConfigError(str(folder or Path.cwd()), problem)
     if not run.is_running(run.pids.gateway) and not run.is_gateway_restarting:
         how = f"its gateway {run.gateway_exit.words}" if run.gateway_exit is not None else "it was killed"

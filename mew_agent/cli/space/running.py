@@ -4,6 +4,8 @@ Owns the dashboard's address, and how the logs of programs are shown. What they 
 `mew_spaces.launch.program_logs`; programs are stopped by `mew_spaces.launch.supervisor`.
 """
 
+import os
+import signal
 import time
 import webbrowser
 from collections import deque
@@ -15,24 +17,36 @@ from typing import Annotated, Final
 from mew_board import words
 from mew_protocol.line_reader import LineReader
 from mew_spaces.gateway.auth import state_dir
+from mew_spaces.launch.processes import is_running
 from mew_spaces.launch.program_logs import log_folder
 from mew_spaces.launch.supervisor import stop_space
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.locate import dashboard_url, find_run, people_of, relative_to, space_config_path
+from mew_agent.cli.app.locate import (
+    dashboard_url,
+    find_run,
+    people_of,
+    recorded_gateways,
+    relative_to,
+    space_config_path,
+)
 from mew_agent.cli.app.options import (
     ConnectionOptions,
     FolderOption,
     JsonOption,
+    OlderOption,
     option,
     participant_argument,
     with_option_groups,
 )
 from mew_agent.cli.remote.session import Identity, configuration_at, find_identity
-from mew_agent.errors import ConfigError, unknown_name
+from mew_agent.errors import ConfigError, GatewayError, unknown_name
 from mew_agent.gateway_address import addresses, http_url
 
 _POLL_SECONDS: Final = 0.2
+
+DRAIN_LIMIT_SECONDS: Final = 30.0
+"""How long a drained gateway may take to end."""
 
 
 @with_option_groups
@@ -107,14 +121,26 @@ def logs(
 def down(
     space_dir: FolderOption = None,
     *,
+    drain: Annotated[
+        bool, option("--drain", "Stop a gateway of `mew gateway start` after its members have moved to others.")
+    ] = False,
+    port: Annotated[
+        int | None, option("--port, -p PORT", "Port of the gateway to drain (default: the only one here).")
+    ] = None,
     as_json: JsonOption = False,
-    force: Annotated[bool, option("--force", hidden=True)] = False,
+    force: Annotated[bool, OlderOption(("--force",), is_switch=True)] = False,
 ) -> None:
     """Stop the running space of this folder.
 
-    Stops everything that `mew up` started.
+    Stops everything that `mew up` started. With --drain, stops a gateway on this machine when other gateways serve its
+    space, and returns when it has ended.
     """
     del force  # what does not stop in time is killed in any case
+    if drain:
+        _drain(port, space_dir, as_json=as_json)
+        return
+    if port is not None:
+        raise ConfigError("--port", "requires --drain")
     found = find_run(space_dir)
     if found is None:
         terminal.print_outcome("no space is running here", {"space": None, "stopped": False}, as_json=as_json)
@@ -125,6 +151,30 @@ def down(
         stopped = stop_space(path, run)
     text = f"{run.space}: stopped" if stopped else f"{run.space}: had already ended; cleaned up"
     terminal.print_outcome(text, {"space": run.space, "stopped": stopped}, as_json=as_json)
+
+
+def _drain(port: int | None, folder: Path | None, *, as_json: bool) -> None:
+    running = recorded_gateways(state_dir(space_config_path(None, folder)))
+    chosen = next(iter(running)) if port is None and len(running) == 1 else port
+    if chosen not in running:
+        problem = (
+            "several gateways run in this folder" if port is None else f"no gateway of this folder listens on {port}"
+        )
+        if not running:
+            problem = "no gateway of `mew gateway start` runs in this folder"
+        raise ConfigError("--port", problem, ", ".join(map(str, sorted(running))) or None)
+    pid, mark = running[chosen].pid, running[chosen].mark
+    os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + DRAIN_LIMIT_SECONDS
+    with terminal.ProgressLine() as progress:
+        progress.show(f"waiting for the gateway at port {chosen} to end")
+        while is_running(pid, mark):
+            if time.monotonic() >= deadline:
+                where = f"the gateway at port {chosen} (process {pid})"
+                raise GatewayError(f"{where} is still running after {DRAIN_LIMIT_SECONDS:g} seconds; see its output")
+            time.sleep(_POLL_SECONDS / 4)
+    outcome = {"port": chosen, "stopped": True}
+    terminal.print_outcome(f"the gateway at port {chosen} has stopped", outcome, as_json=as_json)
 
 
 def _print_new_lines(reader: "_LogReader", width: int, *, as_json: bool) -> None:

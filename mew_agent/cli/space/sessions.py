@@ -6,7 +6,7 @@ Owns how they are listed, printed and exported. What a session file contains is 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar, assert_never
 
 import anyio
 from mew_board import words
@@ -16,7 +16,7 @@ from mew_spaces.gateway.auth import state_dir
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import relative_to, space_config_path, space_folder
-from mew_agent.cli.app.options import FolderOption, JsonOption, option, participant_argument
+from mew_agent.cli.app.options import FolderOption, JsonOption, option, participant_argument, with_option_groups
 from mew_agent.context.history import Item
 from mew_agent.context.sqlite_store import SqliteStore
 from mew_agent.context.store import StoreLimits
@@ -26,15 +26,49 @@ from mew_agent.program import run_until_signal
 T = TypeVar("T")
 
 _COLUMNS = "{:<16}  {:>10}  {:>10}  {:>7}  {:>7}  {:>9}  {}"
-AgentArgument = Annotated[str, participant_argument("Id of the agent.", "AGENT")]
+Form = Literal["jsonl", "json", "markdown", "text"]
 
 
-def list_sessions(*, as_json: JsonOption = False, space_dir: FolderOption = None) -> None:
-    """List the stored conversations of this space.
+@with_option_groups
+def sessions(
+    agent: Annotated[
+        str | None, participant_argument("Print the conversation of this agent (default: list all).", "AGENT")
+    ] = None,
+    *,
+    output: Annotated[Path | None, option("--output, -o FILE", "File to write (default: standard output).")] = None,
+    form: Annotated[Form, option("--format FORMAT", "Write jsonl, json, markdown or text.")] = "jsonl",
+    last: Annotated[int | None, option("--last, -n N", "Write only the newest N items (default: all).", min=1)] = None,
+    days: Annotated[
+        float | None, option("--prune-days N", "Remove what is older than N days instead.", min=0.0)
+    ] = None,
+    megabytes: Annotated[
+        int | None,
+        option("--prune-megabytes N", "Remove the oldest until a file has at most N megabytes instead.", min=1),
+    ] = None,
+    as_json: JsonOption = False,
+    space_dir: FolderOption = None,
+) -> None:
+    """List, print or prune stored conversations.
 
-    Shows the items in context, those that a compaction removed, the model calls, the chats without an answer, and the
-    size.
+    The list has the items in context, those that a compaction removed, the model calls, the chats without an answer,
+    and the size. A conversation is printed oldest first, with what a compaction removed. Pruning, of AGENT or of all,
+    removes only what is no longer in the context, and records of model calls. Stop the agents first, or it may have to
+    wait.
     """
+    if days is not None or megabytes is not None:
+        limits = StoreLimits(days, None if megabytes is None else megabytes * 1024 * 1024)
+        _prune(_files(space_dir) if agent is None else [_file(agent, space_dir)], limits, as_json=as_json)
+    elif agent is None:
+        _list(space_dir, as_json=as_json)
+    else:
+        lines = _lines(agent, _file(agent, space_dir), last, "list" if as_json else form)
+        if output is None:
+            terminal.print_lines(lines)
+        else:
+            terminal.write_text(output, "".join(f"{line}\n" for line in lines), "--output")
+
+
+def _list(space_dir: Path | None, *, as_json: bool) -> None:
     files = _files(space_dir)
     rows = list(zip(files, _ask(SqliteStore.overview, *files), strict=True))
     if as_json:
@@ -46,41 +80,27 @@ def list_sessions(*, as_json: JsonOption = False, space_dir: FolderOption = None
         terminal.print_line(_COLUMNS.format(path.stem, *counts, f"{row.size_bytes // 1024:,}", row.newest_at or "-"))
 
 
-def export(
-    agent: AgentArgument,
-    *,
-    output: Annotated[Path | None, option("--output, -o FILE", "File to write (default: standard output).")] = None,
-    form: Annotated[
-        Literal["jsonl", "json", "markdown", "text"], option("--format FORMAT", "Write jsonl, json, markdown or text.")
-    ] = "jsonl",
-    last: Annotated[int | None, option("--last, -n N", "Write only the newest N items (default: all).", min=1)] = None,
-    as_json: JsonOption = False,
-    space_dir: FolderOption = None,
-) -> None:
-    """Export a conversation as JSON Lines, JSON, Markdown or text.
-
-    Writes the items, oldest first, including what a compaction removed from the context.
-    """
+def _lines(agent: str, file: Path, last: int | None, form: Form | Literal["list"]) -> list[str]:
+    """Return the lines of a conversation in a format; `list` is one JSON list of its items."""
     progress = terminal.ProgressLine()
 
     def show(read: int, total: int) -> None:
         progress.show(f"reading the conversation of {agent}, {words.share_of(read, total)} of {total:,} items")
 
-    (items,) = _ask(lambda store: store.items(last, show), _file(agent, space_dir), progress=progress)
-    if as_json:
-        lines = [terminal.json_line([asdict(item) for item in items])]
-    elif form == "text":
-        lines = [_text_line(item) for item in items]
-    elif form == "markdown":
-        lines = list(_markdown(agent, items))
-    elif form == "json":
-        lines = [terminal.json_line({"agent": agent, "items": [asdict(item) for item in items]})]
-    else:
-        lines = [terminal.json_line(asdict(item)) for item in items]
-    if output is None:
-        terminal.print_lines(lines)
-    else:
-        terminal.write_text(output, "".join(f"{line}\n" for line in lines), "--output")
+    (items,) = _ask(lambda store: store.items(last, show), file, progress=progress)
+    match form:
+        case "list":
+            return [terminal.json_line([asdict(item) for item in items])]
+        case "text":
+            return [_text_line(item) for item in items]
+        case "markdown":
+            return list(_markdown(agent, items))
+        case "json":
+            return [terminal.json_line({"agent": agent, "items": [asdict(item) for item in items]})]
+        case "jsonl":
+            return [terminal.json_line(asdict(item)) for item in items]
+        case _:
+            assert_never(form)
 
 
 def _text_line(item: Item) -> str:
@@ -102,25 +122,7 @@ def _markdown(agent: str, items: Sequence[Item]) -> Iterator[str]:
             yield from ("", f"Calls {markdown_line(call.name)}:", "", markdown_block(call.arguments, "json"))
 
 
-def prune(
-    agent: Annotated[str | None, participant_argument("Id of the agent (default: all).", "AGENT")] = None,
-    *,
-    days: Annotated[float | None, option("--days N", "Remove what is older than N days.", min=0.0)] = None,
-    megabytes: Annotated[
-        int | None, option("--megabytes N", "Remove the oldest until the file has at most N megabytes.", min=1)
-    ] = None,
-    as_json: JsonOption = False,
-    space_dir: FolderOption = None,
-) -> None:
-    """Remove old parts of stored conversations.
-
-    Removes only what is no longer in the context, and records of model calls. Stop the agent first, or it may have
-    to wait.
-    """
-    if days is None and megabytes is None:
-        raise ConfigError("--days, --megabytes", "both are missing", "one of them, or both")
-    limits = StoreLimits(days, None if megabytes is None else megabytes * 1024 * 1024)
-    files = _files(space_dir) if agent is None else [_file(agent, space_dir)]
+def _prune(files: list[Path], limits: StoreLimits, *, as_json: bool) -> None:
     pruned = list(zip(files, _ask(lambda store: store.prune(limits), *files), strict=True))
     if as_json:
         terminal.print_json([{"agent": path.stem, **asdict(done)} for path, done in pruned])

@@ -1,4 +1,4 @@
-"""`mew token`: creates, lists, rotates and revokes the secrets that identify participants and observers to a space.
+"""`mew token`: creates, lists, replaces and revokes the secrets that identify participants and observers to a space.
 
 A running gateway follows the token files, so every command takes effect without a restart. Does not check tokens; see
 `mew_spaces.gateway.auth`.
@@ -28,7 +28,14 @@ from mew_spaces.gateway.auth import (
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import not_in_space, space_config_path
-from mew_agent.cli.app.options import JsonOption, SpaceFileOptions, option, participant_option, with_option_groups
+from mew_agent.cli.app.options import (
+    JsonOption,
+    OlderOption,
+    SpaceFileOptions,
+    option,
+    participant_argument,
+    with_option_groups,
+)
 from mew_agent.cli.remote.permissions import read_capabilities, warn_of_unknown_kinds
 from mew_agent.cli.space.add import running_space
 from mew_agent.errors import ConfigError
@@ -42,7 +49,9 @@ _DURATION: Final = re.compile(r"([1-9][0-9]{0,5})([smhd])")
 class TokenHolder:
     """The participant or the observer that a token belongs to, as given on the command line."""
 
-    participant: Annotated[str | None, participant_option("Id of a participant in space.yaml.")] = None
+    participant: Annotated[
+        str | None, participant_argument("Id of a participant in space.yaml (default: list the tokens).")
+    ] = None
     observer: Annotated[
         str | None, option("--observer NAME", "Name of an observer: it reads board and history, sends nothing.")
     ] = None
@@ -55,12 +64,12 @@ class TokenHolder:
     def file(self, state: Path, *, must_exist: bool = True) -> Path:
         """The token's file in a state folder. Raises `ConfigError`, and `TokenError` if a token is missing."""
         if (self.participant is None) == (self.observer is None):
-            raise ConfigError("--participant", "give either --participant or --observer")
+            raise ConfigError("PARTICIPANT", "give either a participant or --observer")
         if problem := id_problem(self.id):
-            raise ConfigError("--observer" if self.participant is None else "--participant", problem)
+            raise ConfigError("--observer" if self.participant is None else "PARTICIPANT", problem)
         file = observer_path(state, self.id) if self.participant is None else token_path(state, self.id)
         if must_exist and not file.exists():
-            raise TokenError(f"{file}: no such token; `mew token list` shows those of this space")
+            raise TokenError(f"{file}: no such token; `mew token` lists those of this space")
         return file
 
 
@@ -74,7 +83,6 @@ class NewTokenOptions:
     expires: Annotated[str | None, option("--expires TIME", "Create a token for this time, such as 30m, 8h or 7d.")] = (
         None
     )
-    as_json: JsonOption = False
 
     def expires_at(self) -> datetime | None:
         """When the token expires; None: never. Raises `ConfigError`."""
@@ -87,9 +95,9 @@ class NewTokenOptions:
             )
         return datetime.now(UTC) + timedelta(seconds=int(match[1]) * _SECONDS[match[2]])
 
-    def print(self, name: str, space: SpaceConfig, token: str) -> None:
+    def print(self, name: str, space: SpaceConfig, token: str, *, as_json: bool) -> None:
         """Print a token in the chosen format."""
-        match "json" if self.as_json else self.output:
+        match "json" if as_json else self.output:
             case "text":
                 terminal.print_line(token)
             case "json":
@@ -99,26 +107,47 @@ class NewTokenOptions:
 
 
 @with_option_groups
-def create(
+def token(
     holder: TokenHolder,
-    place: SpaceFileOptions,
+    *,
+    replace: Annotated[bool, option("--replace", "Replace the token with a new one.")] = False,
+    revoke: Annotated[bool, option("--revoke", "Delete the token.")] = False,
     new: NewTokenOptions,
-    capabilities: Annotated[
-        str | None, option("--capabilities, -c JSON", "Invite a new participant: `mew invite`.", hidden=True)
-    ] = None,
+    capabilities: Annotated[str | None, OlderOption(("--capabilities", "-c"), "mew invite")] = None,
+    as_json: JsonOption = False,
+    place: SpaceFileOptions,
 ) -> None:
-    """Print a participant's or observer's token; create it if needed.
+    """Print, create, replace or revoke a token; without a participant, list the tokens.
 
-    Tokens are stored in .mew/tokens, readable by you alone. A running space accepts a new token at once. With
-    --expires a new token replaces the old one. `mew invite` invites a participant that is not in space.yaml.
+    A missing token is created. Tokens are stored in .mew/tokens, readable by you alone. A running space accepts a new
+    token at once. With --replace and --expires a new token replaces the old one, which stops working at once, as it
+    does with --revoke: a running space closes the connections of its holder. Restart the programs that use the old
+    token. `mew invite` invites a participant that is not in space.yaml.
     """
+    if replace and revoke:
+        raise ConfigError("--replace", "cannot be combined with --revoke")
+    if holder.participant is None and holder.observer is None and not (replace or revoke):
+        _list(place, as_json=as_json or new.output == "json")
+    elif revoke:
+        _revoke(holder, place, as_json=as_json)
+    elif replace:
+        path = space_config_path(place.config, place.folder)
+        space, file = load_space(path), holder.file(state_dir(path))
+        new.print(holder.id, space, write_new_token(file, new.expires_at()).token, as_json=as_json)
+    else:
+        _create(holder, place, new, capabilities, as_json=as_json)
+
+
+def _create(
+    holder: TokenHolder, place: SpaceFileOptions, new: NewTokenOptions, capabilities: str | None, *, as_json: bool
+) -> None:
     path = space_config_path(place.config, place.folder)
     space, state, expires_at = load_space(path), state_dir(path), new.expires_at()
     file, participant = holder.file(state, must_exist=False), holder.participant
     if participant is not None:
         _admit(space, participant, capabilities, path)
     elif capabilities is not None:
-        raise ConfigError("--capabilities", "needs --participant")
+        raise ConfigError("--capabilities", "needs a participant")
     if expires_at is not None:
         token = write_new_token(file, expires_at).token
     elif participant is not None:
@@ -128,28 +157,10 @@ def create(
         if stored is None or stored.has_expired(datetime.now(UTC)):
             stored = write_new_token(file)
         token = stored.token
-    new.print(holder.id, space, token)
+    new.print(holder.id, space, token, as_json=as_json)
 
 
-@with_option_groups
-def rotate(holder: TokenHolder, place: SpaceFileOptions, new: NewTokenOptions) -> None:
-    """Replace a token with a new one and print it.
-
-    The old token stops working at once, and a running space closes the connections of its holder. Restart the
-    programs that use the old token.
-    """
-    path = space_config_path(place.config, place.folder)
-    space, file = load_space(path), holder.file(state_dir(path))
-    new.print(holder.id, space, write_new_token(file, new.expires_at()).token)
-
-
-@with_option_groups
-def revoke(holder: TokenHolder, place: SpaceFileOptions, *, as_json: JsonOption = False) -> None:
-    """Delete a token.
-
-    It stops working at once, and a running space closes the connections of its holder. A participant of space.yaml
-    gets a new token from `mew token create`, or when the gateway starts next.
-    """
+def _revoke(holder: TokenHolder, place: SpaceFileOptions, *, as_json: bool) -> None:
     path, participant = space_config_path(place.config, place.folder), holder.participant
     file = holder.file(state_dir(path))
     try:
@@ -161,13 +172,7 @@ def revoke(holder: TokenHolder, place: SpaceFileOptions, *, as_json: JsonOption 
         terminal.warn(f"the tokens of {participant} in {path} stay valid; remove them there")
 
 
-@with_option_groups
-def list_tokens(
-    place: SpaceFileOptions,
-    output: Annotated[TokenFormat, option("--output, -o FORMAT", hidden=True)] = "text",
-    *,
-    as_json: JsonOption = False,
-) -> None:
+def _list(place: SpaceFileOptions, *, as_json: bool) -> None:
     """List the token files of a space, without the tokens."""
     path = space_config_path(place.config, place.folder)
     load_space(path)
@@ -179,7 +184,7 @@ def list_tokens(
         expires = None if stored.expires_at is None else stored.expires_at.isoformat(timespec="seconds")
         role = "participant" if file.suffix == ".token" else "observer"
         rows.append({"id": file.stem, "role": role, "expires_at": expires, "expired": stored.has_expired(now)})
-    if as_json or output == "json":
+    if as_json:
         terminal.print_json(rows)
         return
     for row in rows:
@@ -194,12 +199,12 @@ def _admit(space: SpaceConfig, participant: str, capabilities: str | None, path:
         raise ConfigError("--capabilities", f"'{participant}' already has capabilities in {path}")
     if capabilities is None:
         if not known:
-            raise not_in_space("--participant", participant, space, path)
+            raise not_in_space("PARTICIPANT", participant, space, path)
         wanted = [*space.patterns_of(participant)]
     else:
         wanted = read_capabilities("--capabilities", capabilities)
         if (unfit := new_id_problem(participant)) is not None:
-            raise ConfigError("--participant", unfit)
+            raise ConfigError("PARTICIPANT", unfit)
         warn_of_unknown_kinds(wanted)
     running = running_space(path, space)
     if running is None and not known:

@@ -81,7 +81,7 @@ def serve(
 
         def announce(base_url: str, _: list[str]) -> None:
             terminal.print_line(f"participants of '{who.space}' at {base_url}; clients act as {who.participant}")
-            own = f"that of {who.participant} (`mew token create --participant {who.participant}` prints it)"
+            own = f"that of {who.participant} (`mew token {who.participant}` prints it)"
             terminal.print_line(f"bearer token: {f'from {KEY_VARIABLE} or --api-key' if key else own}")
             cards = [f"{base_url}/agents/{name}/.well-known/agent-card.json" for name in server.participants()]
             terminal.print_line("\n".join(cards) or "no participants yet; they appear when they join")

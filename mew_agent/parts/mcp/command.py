@@ -17,9 +17,10 @@ from mew_agent.cli.app.addresses import listening_failures
 from mew_agent.cli.app.line_io import lines_of_stdin, read_lines
 from mew_agent.cli.app.locate import OWN_COMMAND
 from mew_agent.cli.app.options import (
-    AllowHostOption,
+    AllowedCallers,
     ConnectionOptions,
     LogLevelOption,
+    OlderOption,
     ProgramConnection,
     option,
     with_option_groups,
@@ -52,9 +53,7 @@ def start(
     ] = 300_000,
     reconnect: Annotated[str, option("--reconnect BOOL", "Restart the server when it ends.")] = "true",
     max_reconnects: Annotated[int, option("--max-reconnects N", "Maximum restarts in a row.", min=0)] = 3,
-    capabilities: Annotated[
-        str | None, option("--capabilities JSON", "Accepted but unused; space.yaml grants capabilities.")
-    ] = None,
+    capabilities: Annotated[str | None, OlderOption(("--capabilities",))] = None,
     log_level: LogLevelOption = "info",
     connection: ProgramConnection,
 ) -> None:
@@ -104,7 +103,7 @@ def serve(
     http: Annotated[
         int | None, option("--http PORT", "Serve HTTP on this loopback port; 0 picks a free port.", min=0, max=65535)
     ] = None,
-    allow_host: AllowHostOption = None,
+    callers: AllowedCallers,
     connection: ConnectionOptions,
 ) -> None:
     """Run an MCP server that acts in a space.
@@ -127,9 +126,7 @@ def serve(
 
         run_until_signal(run_on_stdio)
         return
-    from mew_listener.request_guard import Allowed
-
-    who, allowed = find_identity(connection), Allowed(allow_host or ())
+    who, allowed = find_identity(connection), callers.as_allowed()
     require_person(who)
 
     async def run() -> None:

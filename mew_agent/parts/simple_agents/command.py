@@ -1,9 +1,8 @@
-"""`mew agent start`: runs a participant that needs no model, and asks at the terminal for a fulfiller."""
+"""`mew agent run --type`: runs a participant that needs no model, and asks at the terminal for a fulfiller."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated, Literal
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream
@@ -11,15 +10,9 @@ from mew_protocol.setting_problems import problem_at
 from pydantic import ValidationError
 
 from mew_agent.cli.app import terminal
+from mew_agent.cli.app.groups import AgentProgram
 from mew_agent.cli.app.line_io import lines_of_stdin, read_lines
-from mew_agent.cli.app.options import (
-    ConnectionOptions,
-    GatewayOption,
-    LogLevelOption,
-    SpaceOption,
-    option,
-    participant_option,
-)
+from mew_agent.cli.app.options import ConnectionOptions
 from mew_agent.cli.remote.session import find_identity
 from mew_agent.config.agent_config import file_source
 from mew_agent.errors import ConfigError, unknown_name
@@ -32,40 +25,23 @@ from mew_agent.program import run_until_signal
 from mew_agent.tracing import enable_by_environment
 
 
-def start(
-    simple_type: Annotated[
-        Literal["echo", "calculator", "fulfiller"],
-        option("--type, -t TYPE", "Run an echo, a calculator or a fulfiller."),
-    ],
-    gateway: GatewayOption = None,
-    space: SpaceOption = None,
-    agent_id: Annotated[str | None, participant_option("Participant id (default: TYPE-agent).")] = None,
-    token: Annotated[str | None, option("--token TOKEN", "Token; MEW_TOKEN keeps it out of the process list.")] = None,
-    log_level: LogLevelOption = "info",
-    config: Annotated[
-        Path | None, option("--config, -c FILE", "Policy of a fulfiller (default: fulfil all proposals).")
-    ] = None,
-) -> None:
-    """Run a participant that needs no model.
-
-    `echo` repeats chats, `calculator` offers tools, `fulfiller` fulfils the proposals of others. A fulfiller's policy
-    is a YAML or JSON file of patterns to allow and to deny, and where to ask (docs/how-to/approve.md).
-    """
-    connection = ConnectionOptions(agent_id, token, gateway, space)
-    who = find_identity(connection, participant=f"{simple_type}-agent", token="")
-    terminal.configure_logging(log_level)
+def run(program: AgentProgram) -> None:
+    """Run a participant until it is shut down."""
+    connection = ConnectionOptions(program.id, program.token, program.gateway, program.space)
+    who = find_identity(connection, participant=f"{program.type}-agent", token="")
+    terminal.configure_logging(program.log_level)
     enable_by_environment()
-    policy = fulfiller_policy(config, is_fulfiller=simple_type == "fulfiller")
+    policy = fulfiller_policy(program.config, is_fulfiller=program.type == "fulfiller")
 
-    async def run() -> None:
+    async def serve() -> None:
         me = Participant(who.ws_url, space=who.space, id=who.participant, token=who.token)
         if policy is None:
-            BEHAVIOURS[simple_type](me)
+            BEHAVIOURS[program.type](me)
         async with fulfilling(me, policy), me:
             terminal.print_line(f"{who.participant} joined '{who.space}' at {who.gateway}")
             await me.run_forever()
 
-    run_until_signal(run)
+    run_until_signal(serve)
 
 
 def fulfiller_policy(path: Path | None, *, is_fulfiller: bool) -> FulfillerPolicy | None:

@@ -1,20 +1,12 @@
-"""The commands of this part, for the table `mew_agent.commands`."""
+"""The types of agents of this part, for the table `mew_agent.commands`."""
 
 from typing import Final
 
-from mew_agent.cli.app.groups import CommandEntry, GroupEntry, Sections
+from mew_agent.cli.app.groups import OtherName, RunnableAgent, Sections
+
+_RUN: Final = RunnableAgent("mew_agent.parts.simple_agents.command:run")
 
 COMMANDS: Final[Sections] = {
-    "Participants": {
-        "agent": GroupEntry(
-            "",
-            {
-                "start": CommandEntry(
-                    "Run a participant that needs no model.",
-                    "mew_agent.parts.simple_agents.command:start",
-                    is_everyday=False,
-                )
-            },
-        )
-    }
+    "Types of agents": {"echo": _RUN, "calculator": _RUN, "fulfiller": _RUN},
+    "Other names": {"agent start": OtherName("agent run", options={"-t": "--type"})},
 }

@@ -193,7 +193,7 @@ class Launch:
             fifo_in, fifo_out = fifos = (self.folder / FIFOS / f"{name}-in", self.folder / FIFOS / f"{name}-out")
             # With `output_log` the gateway writes what the participant receives.
             output = ("--output-file", os.devnull) if participant.output_log else ("--fifo-out", str(fifo_out))
-            command = (*self.mew, "client", "connect", *joins, "--fifo-in", str(fifo_in), *output)
+            command = (*self.mew, "connect", "--json", *joins, "--fifo-in", str(fifo_in), *output)
         else:
             command = self._command(participant.command or "", participant.args, known)
         environment = {

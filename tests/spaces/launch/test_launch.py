@@ -275,7 +275,7 @@ participants:
     tokens = {name: f"token-of-{name}" for name in ("script", "logged", "later", "tool")}
     script, logged = launch(config=parse_space(text), tokens=tokens).participants()
     assert script.command[3:] == (
-        *("client", "connect", "--gateway", "ws://127.0.0.1:8080", "--space", "review", "--participant", "script"),
+        *("connect", "--json", "--gateway", "ws://127.0.0.1:8080", "--space", "review", "--participant", "script"),
         *("--fifo-in", "/spaces/review/fifos/script-in", "--fifo-out", "/spaces/review/fifos/script-out"),
     )
     assert [str(path) for path in script.fifos] == ["/spaces/review/fifos/script-in", "/spaces/review/fifos/script-out"]

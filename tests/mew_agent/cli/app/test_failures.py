@@ -46,7 +46,7 @@ def test_refused_token_names_the_command_that_prints_it(capsys: pytest.CaptureFi
     report_error(Unauthorized("coder", "the gateway refused this token for 'coder'"))
     report_error(Unauthorized("coder", "the gateway needs a token for 'coder'"))
     report_error(Unauthorized("coder", "the door is shut"))
-    advice = "In the folder of the space, `mew token create --participant coder` prints its token"
+    advice = "In the folder of the space, `mew token coder` prints its token"
     assert capsys.readouterr().err.splitlines() == [
         f"mew: the gateway refused this token for 'coder' (unauthorized). {advice}",
         f"mew: the gateway needs a token for 'coder'. {advice}",
@@ -60,7 +60,6 @@ def test_refused_token_names_the_command_that_prints_it(capsys: pytest.CaptureFi
         ("serve model", "--model x", "No such option: --model (did you mean '--model-name'? "),
         ("forget", "coder -n 0", "Invalid value for '--entries': must be at least 1, not '0' ("),
         ("forget", "coder -n x", "Invalid value for '--entries': must be a whole number, not 'x' ("),
-        ("agent start", "", "Missing option '--type'. Choose from: echo, calculator, fulfiller ("),
     ],
 )
 async def test_misused_option_is_named_by_its_long_name(command: str, arguments: str, said: str) -> None:
@@ -71,7 +70,7 @@ async def test_misused_option_is_named_by_its_long_name(command: str, arguments:
 @pytest.mark.parametrize(
     ("command", "argument", "expected"),
     [
-        ("token revoke", "ada", "--participant ada or --observer ada"),
+        ("token ada", "bob", "PARTICIPANT"),
         ("dashboard", "ada", "--participant ada"),
         ("logs ada", "bob", "NAME"),
         ("down", "ada", "options only"),

@@ -1,5 +1,6 @@
 """Help pages: every command has one, its summary is the same everywhere, and nothing is wider than the terminal."""
 
+import io
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 
 from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.main import command_line
-from tests.support.cli import mew
+from tests.support.cli import Output, mew
 
 ROOT: Any = command_line()
 
@@ -64,7 +65,7 @@ async def test_help_page_shows_arguments_options_and_defaults(monkeypatch: pytes
     assert re.search(r"^  PARTICIPANT +Id of the participant\.$", shown, re.MULTILINE)
     assert re.search(r"^  --timeout SECONDS +Time to wait for the answer \(default: 120\)\.$", shown, re.MULTILINE)
     assert "(default: oldest)" in " ".join((await mew("forget", "--help")).out.split())
-    assert "\n  --participant ID  Id of a participant in space.yaml." in (await mew("token", "create", "-h")).out
+    assert "\n  --remove " in (await mew("pin", "-h")).out
 
 
 async def test_misspelt_command_gets_a_suggestion() -> None:
@@ -90,7 +91,8 @@ async def test_error_in_the_options_names_the_help_of_its_command() -> None:
         ("context statsu", "'mew status'"),
         ("context hstory", "'history'"),
         ("a2a", "'mew serve a2a'"),
-        ("rotate", "'mew token rotate'"),
+        ("simulate", "'mew context simulate'"),
+        ("client", "'mew connect --json'"),
     ],
 )
 async def test_misplaced_command_names_its_place(typed: str, meant: str) -> None:
@@ -113,6 +115,23 @@ async def test_other_name_runs_the_command_and_says_it(typed: str, command: str)
     outcome = await mew(*typed.split())
     note = f"mew: `mew {typed.removesuffix(' coder')}` is `mew {command.removesuffix(' coder')}` here\n"
     assert outcome.err == note + (await mew(*command.split())).err
+
+
+class _Screen(io.TextIOWrapper):
+    """A stream that a person reads."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+async def test_former_option_works_and_a_person_reads_what_replaces_it() -> None:
+    typed = ("status", "-t", "secret", "--gateway", "ws://127.0.0.1:1", "--space", "s", "--participant", "p")
+    out, err = (_Screen(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
+    shown, logged = await mew(*typed, output=Output(out, err)), await mew(*typed)
+    assert shown.err.startswith("mew: `--token` is `MEW_TOKEN` here\n")
+    assert "MEW_TOKEN" not in logged.err
+    assert "127.0.0.1:1" in logged.err  # it got as far as the gateway
+    assert (await mew("pause", "coder", "--timeout", "x")).err.startswith("mew: Invalid value for '--timeout': 'x'.")
 
 
 async def test_quiet_command_prints_errors_only(tmp_path: Path) -> None:

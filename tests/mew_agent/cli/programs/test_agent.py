@@ -75,7 +75,7 @@ async def test_folder_token_is_not_sent_to_another_gateway(tmp_path: Path, monke
 
 
 async def test_simple_agent_needs_a_space() -> None:
-    outcome = await mew("agent", "start", "--type", "echo")
+    outcome = await mew("agent", "run", "--type", "echo")
     assert "no space is running here" in outcome.err
     assert outcome.code == 2
 

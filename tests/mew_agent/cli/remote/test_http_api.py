@@ -146,7 +146,7 @@ def test_token_with_invalid_characters_is_refused(token: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         api = GatewayApi(url, space="s", participant="p", token=token)
-        with pytest.raises(ConfigError, match="--token"):
+        with pytest.raises(ConfigError, match="MEW_TOKEN"):
             api.board()
 
 

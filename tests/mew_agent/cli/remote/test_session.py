@@ -134,7 +134,7 @@ def test_ended_gateway_is_reported(tmp_path: Path) -> None:
     [
         (ConnectionOptions(gateway="ws://host:1"), "--space"),
         (ConnectionOptions(gateway="ws://host:1", space="s"), "--participant"),
-        (ConnectionOptions(gateway="ws://host:1", space="s", participant="p"), "--token"),
+        (ConnectionOptions(gateway="ws://host:1", space="s", participant="p"), "MEW_TOKEN"),
     ],
 )
 def test_missing_option_is_named(connection: ConnectionOptions, missing: str) -> None:

@@ -152,7 +152,7 @@ async def test_wrong_token_is_refused_in_one_line(gateway: RunningGateway) -> No
     for flags in ((), ("--watch",)):
         outcome = await mew("status", *flags, *seat(gateway, token="wrong"))
         assert outcome.err.startswith("mew: the gateway refused this token for 'ada' (unauthorized)")
-        assert "`mew token create --participant ada`" in outcome.err
+        assert "`mew token ada`" in outcome.err
         assert outcome.code == 2
 
 
