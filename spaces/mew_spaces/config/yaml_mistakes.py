@@ -10,6 +10,8 @@ _STAR = re.compile(r"\*[^\s,\]}]*")
 _KEY_ONLY = re.compile(r"(?P<indent> *)(?P<key>[\w.-]+)\s*(?:#.*)?")
 _KEY_AND_VALUE = re.compile(r"(?P<indent> *)(?P<key>[A-Za-z_][\w-]*) +(?P<value>[^\s#:{}\[\],&*!|>%@`\"'-][^:]*)")
 
+_KEY_AND_BRACKET = re.compile(r"(?P<indent> *)(?P<key>[A-Za-z_][\w-]*) +(?P<value>[{\[].*)")
+
 
 class Mistake(NamedTuple):
     """What is wrong, and where: line and column, counted from 0."""
@@ -48,6 +50,10 @@ def _missing_colon(lines: list[str], line_stopped: int, column: int) -> Mistake 
             return Mistake(f"'{found['key']}' has no colon; write `{found['key']}:`", number, len(found["indent"]))
         if (found := _KEY_AND_VALUE.fullmatch(line)) is not None:
             return Mistake(colon_hint(line).removeprefix("; "), number, len(found["indent"]))
+        if (found := _KEY_AND_BRACKET.fullmatch(line)) is not None:
+            return Mistake(
+                f"a colon is missing, write `{found['key']}: {found['value'].rstrip()}`", number, len(found["indent"])
+            )
         if number == at and line.count(": ") > 1:
             return Mistake("a text with ': ' needs quotes", number, column)
     return None

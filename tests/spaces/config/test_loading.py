@@ -386,6 +386,10 @@ MISTAKES = {
         "space: {id: a}\nparticipants:\n  coder\n    agent:\n      model: m",
         "space.yaml:3:3: 'coder' has no colon; write `coder:`",
     ),
+    "bracket without a colon": (
+        "space: {id: a}\nparticipants:\n  ada: {}\n  bob {}\n",
+        "space.yaml:4:3: a colon is missing, write `bob: {}`",
+    ),
     "key without a colon": (
         "space: {id: a}\nparticipants:\n  coder:\n    agent:\n      model gpt-4o",
         (
