@@ -57,7 +57,12 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 def run(*command: str | Path, cwd: Path) -> str:
-    done = subprocess.run([str(word) for word in command], cwd=cwd, capture_output=True, text=True, timeout=300)
+    environment = {**os.environ, "SSL_CERT_FILE": os.environ["OUTSIDE_SSL_CERT_FILE"]}  # pip may download
+    if not environment["SSL_CERT_FILE"]:
+        del environment["SSL_CERT_FILE"]
+    done = subprocess.run(
+        [str(word) for word in command], cwd=cwd, env=environment, capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, f"{command}: {done.stdout}\n{done.stderr}"
     return done.stdout
 
