@@ -217,7 +217,7 @@ EXCUSED: Final[Mapping[str, str]] = {
     "mew_agent.agent.shared_turn.cancelled_turn": _WHOLE,
     "mew_agent.cli.space.init._person": _OPERATOR,
     "mew_agent.parts.rehearsal.summaries._written": _PART,
-    "mew_agent.cli.remote.receipt.find_message": _OPERATOR,
+    "mew_agent.cli.remote.receipt._find": _OPERATOR,
     "mew_agent.agent.space_tools._within": _LIST,
     "mew_agent.agent.inbox.Inbox.senders_of": _WHOLE,
     "mew_agent.participant.receipts.ReceiptSource.note_read": _LIST,

@@ -33,16 +33,14 @@ def same(verb: str) -> Names:
 
 VERBS = [
     *map(same, ("approve", "cancel", "clear", "compact", "forget", "grant", "invite", "pause", "pin", "recall")),
-    *map(same, ("reject", "resume", "revoke", "shutdown", "undo")),
+    *map(same, ("reject", "reset", "resume", "revoke", "shutdown", "undo", "unpin")),
     Names("chat", None, None, "chat", why="a line without a slash is a chat"),
     Names("agent remove", "remove", "remove", "kick", why="the command also edits space.yaml"),
     Names("status", "status", "status", "request_status", why="in Python `peers` holds the last status"),
     Names("history", None, None, "history", why="the conversation scrolls back"),
     Names("proposals", None, None, "proposals", why="`Needs you` lists them"),
-    Names("clear", "reset", "reset", "reset", why="an option: `mew clear --streams`"),
-    Names("pin", "unpin", "unpin", "unpin", why="an option: `mew pin --remove`"),
     Names("fit", None, None, "would_fit", why="the agent answers whether a sent chat fits"),
-    Names("history", None, None, "receipts", why="a chat shows its receipt; `mew history ID` does"),
+    Names("receipt", None, None, "receipts", why="a chat shows its receipt"),
     Names(None, "urgent", "urgent", None, why="an option of chat: `mew chat --urgent`, `me.chat(..., urgent=True)`"),
     Names(None, "call", "call", "call_tool", why="a call of a tool needs a participant that stays for its answer"),
 ]

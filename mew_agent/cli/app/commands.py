@@ -49,13 +49,16 @@ _CORE: Final[Sections] = {
         ),
         "logs": _command("Print what the programs of a space wrote.", "cli.space.running:logs"),
         "history": _command(
-            "Print recent chats of a space, or who has read a message.", "cli.remote.reading:show_history"
+            "Print recent chats of a space, or envelopes of other kinds.", "cli.remote.reading:show_history"
         ),
         "dashboard": _command("Print the address of the dashboard.", "cli.space.running:dashboard"),
         "tools": _rare("List the tools that participants offer.", "cli.remote.reading:show_tools"),
     },
     "Talk and decide": {
         "chat": _command("Send a message and print the answer.", "cli.remote.control:chat"),
+        "receipt": _rare(
+            "Show who has read a message, and what is left of it in their contexts.", "cli.remote.receipt:receipt"
+        ),
         "cancel": _command("Cancel what agents work on for you.", "cli.remote.cancelling:cancel"),
         "proposals": _command("List the proposals that need a decision.", "cli.remote.permissions:show_proposals"),
         "approve": _command("Approve a proposal: make its request.", "cli.remote.permissions:approve"),
@@ -82,8 +85,10 @@ _CORE: Final[Sections] = {
         ),
         "fit": _rare("Check whether a text fits into an agent's context.", "cli.remote.reading:fit"),
         "pin": _rare("Keep a text in every prompt of an agent, or list its pins.", "cli.remote.control:pin"),
+        "unpin": _rare("Remove a pinned text from an agent.", "cli.remote.control:unpin"),
         "forget": _rare("Drop messages from one end of a participant's history.", "cli.remote.control:forget"),
         "clear": _rare("Clear a participant's history.", "cli.remote.control:clear"),
+        "reset": _rare("Clear a participant's history and close its streams.", "cli.remote.control:reset"),
         "sessions": _rare("List, print or prune stored conversations.", "cli.space.sessions:sessions"),
     },
     "Participants": {
@@ -124,8 +129,6 @@ _CORE: Final[Sections] = {
         "model serve": OtherName("serve model"),
         "client connect": OtherName("connect --json"),
         "gateway drain": OtherName("down --drain"),
-        "receipt": OtherName("history"),
-        "reset": OtherName("clear --streams"),
         "sessions export": OtherName("sessions"),
         "sessions list": OtherName("sessions"),
         "sessions prune": OtherName("sessions", options={"--days": "--prune-days", "--megabytes": "--prune-megabytes"}),
@@ -134,7 +137,6 @@ _CORE: Final[Sections] = {
         "token list": OtherName("token"),
         "token revoke": OtherName("token --revoke", options=_ARGUMENT_OF_TOKEN),
         "token rotate": OtherName("token --replace", options=_ARGUMENT_OF_TOKEN),
-        "unpin": OtherName("pin --remove"),
         "context undo": OtherName("undo"),
         "context recall": OtherName("recall"),
         # What users of docker, gh and others type.

@@ -1,4 +1,4 @@
-"""`mew chat`, `compact`, `forget`, `clear`, `pause`, `resume`, `shutdown`, `pin`: request and answer.
+"""`mew chat`, `compact`, `forget`, `clear`, `reset`, `pause`, `resume`, `shutdown`, `pin`, `unpin`: request and answer.
 
 Owns what counts as the answer to each, and how it is printed. What a control does is up to the participant.
 """
@@ -208,23 +208,18 @@ def forget(
 
 
 @with_option_groups
-def clear(
-    *,
-    streams: Annotated[
-        bool, option("--streams", "Close its streams too: send `participant/restart`, the verb `reset`.")
-    ] = False,
-    reason: ReasonOption = None,
-    request: TargetedRequest,
-) -> int:
-    """Clear a participant's history.
-
-    Its program keeps running; `mew restart` starts that again and keeps the history.
-    """
-    if streams:
-        status = request.ask_status(kinds.PARTICIPANT_RESTART, Restart(reason=reason))
-        done = "cleared, and its streams closed" if status.status == "restarted" else None
-        return _print_status(request, status, done)
+def clear(reason: ReasonOption = None, *, request: TargetedRequest) -> int:
+    """Clear a participant's history."""
     return _print_status(request, request.ask_status(kinds.PARTICIPANT_CLEAR, Clear(reason=reason)))
+
+
+@with_option_groups
+def reset(reason: ReasonOption = None, *, request: TargetedRequest) -> int:
+    """Clear a participant's history and close its streams.
+
+    Sends `participant/restart`. Its program keeps running; `mew restart` starts that again and keeps the history.
+    """
+    return _print_status(request, request.ask_status(kinds.PARTICIPANT_RESTART, Restart(reason=reason)))
 
 
 @with_option_groups
@@ -273,19 +268,15 @@ def pin(
     words_typed: Annotated[
         list[str] | None, typer.Argument(metavar="TEXT", help="Text to pin (default: list what is pinned).")
     ] = None,
-    *,
-    remove: Annotated[bool, option("--remove", "Remove the pin with this id or this whole text.")] = False,
 ) -> int:
     """Keep a text in every prompt of an agent, or list its pins.
 
     Exits with code 3 if the agent refuses.
     """
-    text = " ".join(words_typed or ())
-    if remove:
-        return _unpin(request, text)
     if not words_typed:
         _list_pins(request)
         return ExitCode.DONE
+    text = " ".join(words_typed)
     if not text.strip():
         raise ConfigError("TEXT", "is empty", "the text to pin")
     status = request.ask_status(kinds.PARTICIPANT_PIN, typed_payload(PinRequest, "TEXT", text=text))
@@ -301,8 +292,16 @@ def pin(
     return ExitCode.DONE
 
 
-def _unpin(request: TargetedRequest, name: str) -> int:
-    status = request.ask_status(kinds.PARTICIPANT_UNPIN, typed_payload(UnpinRequest, "TEXT", pin=name))
+@with_option_groups
+def unpin(
+    request: TargetedRequest,
+    name: Annotated[str, typer.Argument(metavar="PIN", help="Id of the pin, or its whole text.")],
+) -> int:
+    """Remove a pinned text from an agent.
+
+    Exits with code 3 if the agent refuses.
+    """
+    status = request.ask_status(kinds.PARTICIPANT_UNPIN, typed_payload(UnpinRequest, "PIN", pin=name))
     request.print(words.state(status.status or "answered"), {"status": status.status})
     return ExitCode.DONE if status.status == "unpinned" else ExitCode.SKIPPED
 

@@ -38,7 +38,6 @@ from mew_agent.cli.app.options import (
 )
 from mew_agent.cli.remote.http_api import GatewayApi, SpaceEvents
 from mew_agent.cli.remote.permissions import warn_of_unknown_kinds
-from mew_agent.cli.remote.receipt import find_message, print_receipts
 from mew_agent.cli.remote.request import (
     ParticipantOffline,
     check_known,
@@ -71,12 +70,7 @@ _MAX_CHARS: Final = 4_000
 
 @with_option_groups
 def show_history(
-    target: Annotated[
-        str | None,
-        participant_argument(
-            "Show only what this participant sent or got; or who has read the message with this id.", "PARTICIPANT|ID"
-        ),
-    ] = None,
+    target: Annotated[str | None, participant_argument("Show only what it sent, or what is addressed to it.")] = None,
     *,
     last: Annotated[int, option("--last, -n N", "Number of newest envelopes to print.", min=1)] = 20,
     kind: Annotated[
@@ -86,33 +80,27 @@ def show_history(
     as_json: JsonOption = False,
     as_markdown: Annotated[bool, option("--markdown", "Print a Markdown document.")] = False,
     connection: ConnectionOptions,
-) -> int:
-    """Print recent chats of a space, or who has read a message.
+) -> None:
+    """Print recent chats of a space, or envelopes of other kinds.
 
-    Reads what the gateway still keeps, oldest first; --kind and --all show other envelopes. With the id of a message,
-    or its first characters, asks each agent that the message is for whether it has read it, and what is left of it in
-    its context. Exits with code 3 if none has.
+    Reads what the gateway still keeps, oldest first.
     """
     if as_json and as_markdown:
         raise ConfigError("--markdown", "cannot be combined with --json")
     patterns = ["*"] if everything else kind or [kinds.CHAT]
     api = find_gateway(connection)
-    is_member = target is None or any(one.get("id") == target for one in api.participants())
-    if target is not None and not is_member and (found := find_message(api, target)) is not None:
-        return print_receipts(connection, api, *found, as_json=as_json)
     newest = _newest_messages(api, patterns, target, last)
     if as_json:
         terminal.print_json([*newest])
     else:
         _print_messages(newest, as_markdown=as_markdown)
     if newest:
-        return ExitCode.DONE
+        return
     if target is not None:
         check_name(api, target)
     if not as_json:
         terminal.print_line("the gateway keeps no matching envelopes")
         warn_of_unknown_kinds({"kind": pattern} for pattern in patterns)
-    return ExitCode.DONE
 
 
 def share_read(first: Position, at: Position | None, newest: Position) -> str:

@@ -1,4 +1,4 @@
-"""Whether the receivers of a message have read it, and what their contexts still hold of it, for `mew history ID`.
+"""`mew receipt`: whether the receivers of a message have read it, and what their contexts still hold of it.
 
 Owns how a message is found in the space's history, which participants are asked, and how receipts are printed.
 """
@@ -6,8 +6,9 @@ Owns how a message is found in the space's history, which participants are asked
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import repeat
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
+import typer
 from mew_board import words
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
@@ -16,12 +17,13 @@ from mew_protocol.payloads.receipts import ReadReceipt, ReadReceipts, RequestRec
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
-from mew_agent.cli.app.options import ConnectionOptions
+from mew_agent.cli.app.options import ConnectionOptions, JsonOption, OlderTimeout, with_option_groups
 from mew_agent.cli.board import receipt_words
 from mew_agent.cli.remote.archive import ask
 from mew_agent.cli.remote.http_api import GatewayApi
-from mew_agent.cli.remote.request import ParticipantOffline, RequestRefused, TargetedRequest
-from mew_agent.errors import PeerError
+from mew_agent.cli.remote.request import STATUS_SECONDS, ParticipantOffline, RequestRefused, TargetedRequest
+from mew_agent.cli.remote.session import find_gateway
+from mew_agent.errors import ConfigError, PeerError
 from mew_agent.participant.receipts import stored_receipt
 
 MIN_ID_CHARS: Final = 4
@@ -30,13 +32,24 @@ MIN_ID_CHARS: Final = 4
 SHOWN_CHARS: Final = 60
 
 
-def print_receipts(
-    connection: ConnectionOptions, api: GatewayApi, found: dict[str, Any], position: str | None, *, as_json: bool
+@with_option_groups
+def receipt(
+    *,
+    message: Annotated[str, typer.Argument(metavar="ID", help="Id of a message, or its beginning; see `mew history`.")],
+    timeout: OlderTimeout = STATUS_SECONDS,
+    as_json: JsonOption = False,
+    connection: ConnectionOptions,
 ) -> int:
-    """Ask each agent that a message is for, and print the receipts. Returns exit code 3 if no model has read it."""
+    """Show who has read a message, and what is left of it in their contexts.
+
+    Asks each agent that the message is for. Prints one object for each with `--json`. Exits with code 3 if no model has
+    read it.
+    """
+    api = find_gateway(connection)
+    found, position = _find(api, message)
     receipts = []
     for name in _receivers(api.board(), found):
-        request = TargetedRequest(target=name, as_json=as_json, connection=connection)
+        request = TargetedRequest(target=name, timeout=timeout, as_json=as_json, connection=connection)
         receipts.append(_receipt_of(request, found, position))
     if as_json:
         terminal.print_json([one.model_dump(mode="json", exclude_none=True) for one in receipts])
@@ -45,19 +58,19 @@ def print_receipts(
     return ExitCode.DONE if any(one.is_read for one in receipts) else ExitCode.SKIPPED
 
 
-def find_message(api: GatewayApi, message: str) -> tuple[dict[str, Any], str | None] | None:
-    """Return the newest stored message whose id begins like this, and its position; None without one.
+def _find(api: GatewayApi, message: str) -> tuple[dict[str, Any], str | None]:
+    """Return the newest stored message whose id begins like this, and its position. Raises `ConfigError`.
 
     Reads the history from its end, and no further than the page that has the message.
     """
     if len(message) < MIN_ID_CHARS:
-        return None
+        raise ConfigError("ID", f"'{message}' is too short", f"at least {MIN_ID_CHARS} characters of an id")
     for page in api.pages_back():
         places = page.get("positions") or repeat(None)
         for found, place in reversed(list(zip(page["messages"], places, strict=False))):
             if str(found.get("id")).startswith(message):
                 return found, place
-    return None
+    raise ConfigError("ID", f"no message '{message}' in the history", "an id that `mew history --json` prints")
 
 
 def _receivers(board: Board, message: dict[str, Any]) -> tuple[str, ...]:

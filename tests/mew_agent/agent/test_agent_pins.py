@@ -169,14 +169,14 @@ async def test_commands_pin_list_and_unpin(start_agent: StartAgent, gateway: Run
         assert f"2 pins {s.statuses[-1]['context']['pins'][0]['hash'][:8]} {digest[:8]}" in board.out
         as_json = json.loads((await mew("pin", "coder", "--json", *flags)).out)
         assert [pin["text"] for pin in as_json["pins"]] == ["be brief", RULE]
-        refused = await mew("pin", "coder", "s1", "--remove", *flags)
+        refused = await mew("unpin", "coder", "s1", *flags)
         assert (refused.code, refused.out) == (
             3,
             "coder: refused: 's1' is from the agent's settings; remove it there\n",
         )
         for arguments, said in (
             (("pin", "coder", "x" * 4_001), "TEXT: must have at most 4,000 characters"),
-            (("pin", "coder", "", "--remove"), "TEXT: must not be empty"),
+            (("unpin", "coder", ""), "PIN: must not be empty"),
         ):
             mistaken = await mew(*arguments, *flags)
             assert (mistaken.code, mistaken.err) == (2, f"mew: {said}\n")

@@ -65,7 +65,7 @@ async def test_help_page_shows_arguments_options_and_defaults(monkeypatch: pytes
     assert re.search(r"^  PARTICIPANT +Id of the participant\.$", shown, re.MULTILINE)
     assert re.search(r"^  --timeout SECONDS +Time to wait for the answer \(default: 120\)\.$", shown, re.MULTILINE)
     assert "(default: oldest)" in " ".join((await mew("forget", "--help")).out.split())
-    assert "\n  --remove " in (await mew("pin", "-h")).out
+    assert "\n  --drain " in (await mew("down", "-h")).out
 
 
 async def test_misspelt_command_gets_a_suggestion() -> None:

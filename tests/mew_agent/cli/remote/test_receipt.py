@@ -1,4 +1,4 @@
-"""`mew history ID`: a message is found from the end of the history, and each receiver says what became of it."""
+"""`mew receipt`: a message is found from the end of the history, and each receiver says what became of it."""
 
 import json
 
@@ -27,11 +27,11 @@ async def test_a_message_for_an_offline_agent_is_stored_at_a_position() -> None:
         assert sent.receipt is not None
         assert (sent.receipt.state, sent.receipt.in_context, sent.receipt.basis) == ("stored", "unknown", "gateway")
         assert sent.position == sent.receipt.position
-        done = await mew("history", sent.id, "--json", *seat(gateway))
+        done = await mew("receipt", sent.id, "--json", *seat(gateway))
         (found,) = json.loads(done.out)
         assert done.code == 3
         assert (found["state"], found["position"], found["participant"]) == ("stored", sent.position, "coder")
-        text = (await mew("history", sent.id[:8], *seat(gateway))).out
+        text = (await mew("receipt", sent.id[:8], *seat(gateway))).out
         assert f"stored at {sent.position}" in text
 
 
@@ -50,12 +50,12 @@ async def test_an_id_is_searched_from_the_newest_message_and_no_further(monkeypa
         for number in range(35):
             await ada.chat("x", id=f"number-{number:02}", to=["coder"])
         await ada.seen_so_far()
-        done = await mew("history", "number-30", "--json", *seat(gateway))
+        done = await mew("receipt", "number-30", "--json", *seat(gateway))
         assert json.loads(done.out)[0]["id"] == "number-30"
         assert pages == [10]
         pages.clear()
-        assert json.loads((await mew("history", "number-1", "--json", *seat(gateway))).out)[0]["id"] == "number-19"
+        assert json.loads((await mew("receipt", "number-1", "--json", *seat(gateway))).out)[0]["id"] == "number-19"
         assert pages == [10, 10]
-        missing = await mew("history", "number-99", *seat(gateway))
+        missing = await mew("receipt", "number-99", *seat(gateway))
         assert missing.code == 2
-        assert "no participant 'number-99'" in missing.err
+        assert "no message 'number-99'" in missing.err
