@@ -43,13 +43,16 @@ PartOfWindow = Annotated[
     str, matching(r"\s*[0-9]+\s*(%|/\s*[1-9][0-9]*)\s*", "must be a part of the window, such as 75% or 3/4")
 ]
 ModelUrl = Annotated[str, AfterValidator(_checked_model_url)]
+ModelName = Annotated[
+    str, Field(min_length=1), matching(r"(?:[^$]|\$(?!\{))*", "must be the name of a model, such as gpt-4o")
+]
 PinText = Annotated[str, Field(min_length=1, max_length=MAX_PIN_CHARS)]
 
 
 class Summariser(SparseSettings):
     """The model that writes summaries. Without `base_url` it is on the agent's own server and uses its API key."""
 
-    model: str = Field(min_length=1)
+    model: ModelName
     """Model name."""
     base_url: ModelUrl | None = None
     """URL of its server (default: the agent's)."""
@@ -87,7 +90,7 @@ class AgentSettings(SparseSettings):
 
     name: str | None = None
     """Name shown to others (default: the participant id)."""
-    model: str = Field(default=DEFAULT_MODEL, min_length=1)
+    model: ModelName = DEFAULT_MODEL
     """Model to call; with `base_url: local` a GGUF file."""
     base_url: ModelUrl | None = None
     """URL of an OpenAI-compatible server (default: OpenAI); `rehearsal` uses the built-in model, `local` a GGUF file on

@@ -3,7 +3,7 @@
 Owns how a message is found in the space's history, which participants are asked, and how receipts are printed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import repeat
 from typing import Annotated, Any, Final
@@ -35,7 +35,10 @@ SHOWN_CHARS: Final = 60
 @with_option_groups
 def receipt(
     *,
-    message: Annotated[str, typer.Argument(metavar="ID", help="Id of a message, or its beginning; see `mew history`.")],
+    message: Annotated[
+        str | None,
+        typer.Argument(metavar="ID", help="Id of a message, or its beginning (default: the newest that you sent)."),
+    ] = None,
     timeout: OlderTimeout = STATUS_SECONDS,
     as_json: JsonOption = False,
     connection: ConnectionOptions,
@@ -58,19 +61,28 @@ def receipt(
     return ExitCode.DONE if any(one.is_read for one in receipts) else ExitCode.SKIPPED
 
 
-def _find(api: GatewayApi, message: str) -> tuple[dict[str, Any], str | None]:
-    """Return the newest stored message whose id begins like this, and its position. Raises `ConfigError`.
+def _find(api: GatewayApi, message: str | None) -> tuple[dict[str, Any], str | None]:
+    """Return the newest stored message whose id begins like this, and its position; None: the newest chat of our own.
 
-    Reads the history from its end, and no further than the page that has the message.
+    Reads the history from its end, and no further than the page that has the message. Raises `ConfigError`.
     """
-    if len(message) < MIN_ID_CHARS:
+    if message is not None and len(message) < MIN_ID_CHARS:
         raise ConfigError("ID", f"'{message}' is too short", f"at least {MIN_ID_CHARS} characters of an id")
     for page in api.pages_back():
         places = page.get("positions") or repeat(None)
         for found, place in reversed(list(zip(page["messages"], places, strict=False))):
-            if str(found.get("id")).startswith(message):
+            if _is_meant(found, message, api.participant):
                 return found, place
-    raise ConfigError("ID", f"no message '{message}' in the history", "an id that `mew history --json` prints")
+    problem = (
+        f"'{api.participant}' has sent no message" if message is None else f"no message '{message}' in the history"
+    )
+    raise ConfigError("ID", problem, "an id that `mew history --json` prints")
+
+
+def _is_meant(found: Mapping[str, Any], message: str | None, sender: str) -> bool:
+    if message is None:
+        return found.get("from") == sender and found.get("kind") == kinds.CHAT
+    return str(found.get("id")).startswith(message)
 
 
 def _receivers(board: Board, message: dict[str, Any]) -> tuple[str, ...]:

@@ -419,6 +419,13 @@ MISTAKES = {
             "'rehearsal' or 'local', not '${URL}'; ${URL} is not replaced here, write the value"
         ),
     ),
+    "variable as a model": (
+        'space: {id: a}\nparticipants:\n  coder: {agent: {model: "${MODEL}"}}',
+        (
+            "space.yaml:3:19: participants.coder.agent.model: must be the name of a model, such as gpt-4o, "
+            "not '${MODEL}'; ${MODEL} is not replaced here, write the value"
+        ),
+    ),
     "name with a space": (
         "space: {id: a}\nparticipants:\n  my coder: {}",
         "space.yaml:3:3: participants.my coder: an id of a participant must not contain a space; write my-coder",

@@ -33,6 +33,10 @@ async def test_a_message_for_an_offline_agent_is_stored_at_a_position() -> None:
         assert (found["state"], found["position"], found["participant"]) == ("stored", sent.position, "coder")
         text = (await mew("receipt", sent.id[:8], *seat(gateway))).out
         assert f"stored at {sent.position}" in text
+        newest = await mew("receipt", *seat(gateway))  # the newest of our own
+        assert newest.out == text
+        none = await mew("receipt", *seat(gateway, "coder"))
+        assert none.err.startswith("mew: ID: 'coder' has sent no message")
 
 
 async def test_an_id_is_searched_from_the_newest_message_and_no_further(monkeypatch: pytest.MonkeyPatch) -> None:
