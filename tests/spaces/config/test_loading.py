@@ -422,7 +422,7 @@ MISTAKES = {
     "variable as a model": (
         'space: {id: a}\nparticipants:\n  coder: {agent: {model: "${MODEL}"}}',
         (
-            "space.yaml:3:19: participants.coder.agent.model: must be the name of a model, such as gpt-4o, "
+            "space.yaml:3:26: participants.coder.agent.model: must be the name of a model, such as gpt-4o, "
             "not '${MODEL}'; ${MODEL} is not replaced here, write the value"
         ),
     ),
