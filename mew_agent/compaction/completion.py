@@ -31,7 +31,9 @@ _SECTION_OF: Final[dict[FactKind, str]] = {
     "done": SECTIONS[4],
     "open": SECTIONS[5],
 }
-_SAME = 0.7  # share of a line's words that another line has if both say the same
+SAME: Final = 0.7
+"""The share of a line's words that another line has if both say the same."""
+
 _NOTE_PART = 32  # the words of the note may take this part of the budget, and whatever room is left
 _FREE_PART = 4  # this part of the budget may stay free
 _MOST_LEFT_OUT = 64  # words that the note of a later summary may take over
@@ -200,7 +202,7 @@ class _Draft:
         self.room -= reserved
         for section, line in lines:
             words = language.content_words(line)
-            is_repeated = section == SECTIONS[1] and any(is_alike(words, others, _SAME) for others in binding_words)
+            is_repeated = section == SECTIONS[1] and any(is_alike(words, others, SAME) for others in binding_words)
             if not is_repeated and self.add(section, line):
                 self._own_words.append(words)
         self.room += reserved
@@ -340,4 +342,4 @@ def _is_said(fact: Fact, text: str, lines: Sequence[str], own_words: Sequence[fr
     if names:
         return any(all(name in line for name in names) for line in lines)
     words = language.content_words(fact.text)
-    return any(is_alike(words, others, _SAME) for others in own_words)
+    return any(is_alike(words, others, SAME) for others in own_words)

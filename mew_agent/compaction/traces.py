@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from typing import Literal
 
 import mew_agent.compaction.language as language
-from mew_agent.compaction.completion import RECALL_NOTE
+from mew_agent.compaction.completion import RECALL_NOTE, SAME
+from mew_agent.compaction.extract import is_alike
 from mew_agent.context.history import Item, Summary
 
 Trace = Literal["quoted", "mentioned", "absent"]
@@ -16,6 +17,7 @@ Trace = Literal["quoted", "mentioned", "absent"]
 a fact of it in other words. `absent`: neither."""
 
 _GRAM = 8  # characters
+_WORD = re.compile(r"\w+")
 _STOPS = ".!?。！？"
 _START = re.compile(r"(?:\n|[-*+•>]\s|[.!?。！？:：;\"'“”„«「『(*\]]\s?)\Z")
 _END = re.compile(r"[。！？」』]|[.!?;\"'”“»)*]+(?!\w)|\s*[\[\n]")
@@ -26,7 +28,8 @@ def traces(removed: Iterable[Item], summary: Summary | None) -> dict[int, Trace]
     if summary is None:
         return {item.seq: "absent" for item in removed}
     stated = _Stated(summary.text)
-    mentioned = {*summary.cited_ids, *(fact.source for fact in summary.facts)}
+    # The facts of a summary are also those that messages after it stated when it was written.
+    mentioned = {*summary.cited_ids, *(fact.source for fact in summary.facts if stated.tells(fact.text))}
     found: dict[int, Trace] = {}
     for item in removed:
         if any(stated.holds(sentence) for sentence in language.sentences(item.own_text)):
@@ -45,6 +48,7 @@ class _Stated:
         lines = "\n".join(_flat(line) for line in text.splitlines() if not line.startswith(("#", RECALL_NOTE)))
         self._text = f"\n{lines}\n"
         self._grams = {self._text[at : at + _GRAM] for at in range(len(self._text))}
+        self._words = [(line.lower(), language.content_words(line)) for line in lines.splitlines()]
         self._known: dict[str, bool] = {}
         """What was searched for: a short sentence that is repeated is compared with every place that it begins at."""
 
@@ -54,6 +58,14 @@ class _Stated:
         if sentence not in self._known:
             self._known[sentence] = self._find(sentence)
         return self._known[sentence]
+
+    def tells(self, fact: str) -> bool:
+        """Return whether a line tells a fact in its own or in other words: with all its numbers and names."""
+        numbers = {one.lower() for one in _WORD.findall(fact) if any(map(str.isdigit, one))}
+        if named := numbers.union(map(str.lower, language.identifiers(fact))):
+            return any(all(one in line for one in named) for line, _ in self._words)
+        words = language.content_words(fact)
+        return any(is_alike(words, others, SAME) for _, others in self._words)
 
     def _find(self, sentence: str) -> bool:
         words = sentence.rstrip(_STOPS) or sentence

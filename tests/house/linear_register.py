@@ -32,7 +32,7 @@ from mew_agent.compaction.checks import SummarySource, problem_of
 from mew_agent.compaction.completion import completed_summary
 from mew_agent.compaction.extract import extract
 from mew_agent.compaction.summary import SECTIONS, ClosingRequest, with_true_citations
-from mew_agent.compaction.traces import traces
+from mew_agent.compaction.traces import _Stated, traces
 from mew_agent.context.history import Item, Summary
 from mew_agent.model.dialect import Dialect, adapted
 from mew_agent.model.reply_events import Event, EventDecoder, ReplyAssembly
@@ -167,6 +167,7 @@ EXAMPLES: Final[Mapping[str, Callable[[str], object]]] = {
     "mew_agent.cli.programs.program_control.hide_secrets": lambda text: hide_secrets(text, ["secret"]),
     "mew_agent.compaction.summary.ClosingRequest.with_ids": lambda text: ClosingRequest([_item("a")], 9).with_ids(text),
     "mew_agent.compaction.traces._Stated.__init__": _traces,
+    "mew_agent.compaction.traces._Stated.tells": lambda text: _Stated(text[:2_000]).tells(text),
     "mew_agent.serving.relay._readable": lambda text: _readable(
         b"accept-encoding", text.encode("utf-8", "replace"), ("gzip",)
     ),
@@ -206,6 +207,7 @@ _WHOLE: Final = "passes a text on or compares it, a bounded number of times"
 _LIST: Final = "looks at each text of a list once"
 _CHARACTER: Final = "reads one character"
 _OPERATOR: Final = "reads what the operator or the code wrote"
+_INSTALLER: Final = "reads what pip prints, line by line"
 _ONE_READ: Final = "gets the bytes of one read, which are bounded"
 
 EXCUSED: Final[Mapping[str, str]] = {
@@ -216,6 +218,10 @@ EXCUSED: Final[Mapping[str, str]] = {
     "mew_agent.model.dialect._streaming_otherwise": _PART,
     "mew_agent.agent.shared_turn.cancelled_turn": _WHOLE,
     "mew_agent.cli.space.init._person": _OPERATOR,
+    "mew_agent.cli.app.groups.OtherName.translated": _OPERATOR,
+    "mew_agent.parts.local.command.run_shown": _INSTALLER,
+    "mew_agent.parts.local.command.steps_of": _INSTALLER,
+    "mew_agent.parts.local.command._prints_raw_progress": _INSTALLER,
     "mew_agent.parts.rehearsal.summaries._written": _PART,
     "mew_agent.cli.remote.receipt._find": _OPERATOR,
     "mew_agent.agent.space_tools._within": _LIST,

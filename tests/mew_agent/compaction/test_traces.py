@@ -43,6 +43,14 @@ def test_a_fact_in_other_words_mentions_its_message() -> None:
     assert traces([item(known.text)], Summary("- It listens on 8080.", facts=(known,))) == {0: "mentioned"}
 
 
+@pytest.mark.parametrize(
+    "line", ["- Decision: the station of Q2 is 17.", "- Decision: the station of Q1 is 18.", "- Nothing else."]
+)
+def test_a_fact_that_the_summary_does_not_tell_leaves_no_trace(line: str) -> None:
+    carried = Fact("decision", "Decision: the station of Q1 is 17.", "env-0", "ada")  # said by a message that stayed
+    assert traces([item(carried.text)], Summary(line, facts=(carried,))) == {0: "absent"}
+
+
 def test_what_an_agent_wrote_before_a_message_leaves_no_trace_of_it() -> None:
     frame = "[Answer every message in a section of its own.]\n### ABCD-1\n"
     framed = replace(item(f"{frame}The port is 8080."), frame_chars=len(frame))
