@@ -39,7 +39,7 @@ from mew_agent.agent.shared_turn import (
     replies,
     to_answer_next,
 )
-from mew_agent.context.receipts import NO_RECEIPTS, Ending, MessageEnding, MessageKey, ReceiptChange
+from mew_agent.context.receipts import NO_RECEIPTS, Ending, Follow, MessageEnding, MessageKey, ReceiptChange
 from mew_agent.context.store import ChatForm, ChatState, InboxChange, Store, StoredChat, StoreUnusable
 from mew_agent.conversation.model_calls import ModelCalls
 from mew_agent.model.interface import Message, ModelRequest, ToolSpec
@@ -352,7 +352,9 @@ class Inbox:
         refusal = self._limit_reached(chat.sender, verdict) or refusal
         if refusal is not None:
             # The position moves on: after a restart, the chat would come again although its sender has the refusal.
-            await self._change(position=position, endings=[_ended(chat, "refused", refusal)])
+            # Its sender is told after a restart, too: nothing else remembers a chat that was refused.
+            follows = [Follow(MessageKey(chat.sender, chat.id), chat.sender, "")] if asks_for_receipts(chat) else ()
+            await self._change(position=position, endings=[_ended(chat, "refused", refusal)], follows=follows)
             return Admission("refused", refusal)
         stored = self._stored(chat, position, age_seconds, is_past=is_past)
         if is_for_us is None:
@@ -685,13 +687,14 @@ class Inbox:
         removed: Sequence[StoredChat] = (),
         position: Position | str | None = None,
         endings: Sequence[MessageEnding] = (),
+        follows: Sequence[Follow] = (),
     ) -> None:
         """Store a change. If the store fails, the agent still answers; only a restart would forget it."""
         old = self._stored_position
         # Nothing may move the position back: a chat that waited for its classification is older than the newest.
         if isinstance(position, Position) and old is not None and old.epoch == position.epoch:
             position = position if position.sequence > old.sequence else None
-        receipts = ReceiptChange(endings=endings) if endings else NO_RECEIPTS
+        receipts = ReceiptChange(endings=endings, follows=follows) if endings or follows else NO_RECEIPTS
         leaving = {chat.number: chat for chat in removed}
         self._leaving |= leaving
         try:
@@ -730,6 +733,11 @@ def _owners(chat: StoredChat) -> tuple[tuple[str, ...], ...]:
     """Return the owners that take turns: the sender, and the client named by its session."""
     asked = chat.envelope
     return (asked.sender,), (asked.sender, client_of(asked.body.get("session")))
+
+
+def asks_for_receipts(chat: Envelope) -> bool:
+    """Return whether the sender of a chat wants to be told what becomes of it."""
+    return chat.body.get("receipts") is True
 
 
 def is_about(cancel: Envelope, chat: Envelope) -> bool:

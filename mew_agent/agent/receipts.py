@@ -19,7 +19,7 @@ from mew_protocol.payloads.receipts import (
     ReceiptEvent,
 )
 
-from mew_agent.agent.inbox import Inbox
+from mew_agent.agent.inbox import Inbox, asks_for_receipts
 from mew_agent.context.receipts import Follow, MessageKey, MessageRecord, ReceiptChange
 from mew_agent.context.store import InboxChange, Store, StoredChat, StoreUnusable
 from mew_agent.conversation.events import HistoryChanged, PromptRead
@@ -76,7 +76,7 @@ class AgentReceipts(ReceiptSource):
             self._follows.put(one)
         for chat in self._inbox.unfinished:  # the earlier process may have ended before it stored who follows
             envelope = chat.envelope
-            if _asks_for_receipts(envelope) and self._follows.get(_key_of(envelope), envelope.sender) is None:
+            if asks_for_receipts(envelope) and self._follows.get(_key_of(envelope), envelope.sender) is None:
                 await self.keep_told(_key_of(envelope), envelope.sender, "")
         self._is_behind = bool(self._follows)
 
@@ -135,11 +135,12 @@ class AgentReceipts(ReceiptSource):
 
     # -- changes -----------------------------------------------------------------------------------------
 
-    async def arrived(self, chat: Envelope) -> None:
-        """Follow a chat for its sender, if it asks for receipts."""
-        if _asks_for_receipts(chat):
+    async def arrived(self, chat: Envelope, *, is_refused: bool) -> None:
+        """Follow a chat for its sender, if it asks for receipts. Of a refusal the sender is told by the refusal."""
+        if asks_for_receipts(chat):
             await self.keep_told(_key_of(chat), chat.sender, "")
-            self.changed(_key_of(chat))
+            if not is_refused:
+                self.changed(_key_of(chat))
 
     def follow(self, event: PromptRead | HistoryChanged) -> None:
         """Tell followers what a conversation has read, or what left its history or returned."""
@@ -171,10 +172,6 @@ class AgentReceipts(ReceiptSource):
             await self._store.change_inbox(InboxChange(receipts=change))
         except StoreUnusable as error:
             logger.warning("receipts not stored: %s", error)
-
-
-def _asks_for_receipts(chat: Envelope) -> bool:
-    return chat.body.get("receipts") is True
 
 
 def _key_of(chat: Envelope) -> MessageKey:

@@ -6,7 +6,7 @@ after another, the announcement of a loop, and what a restarted process catches 
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,7 @@ from mew_agent import tracing
 from mew_agent.agent.budgets import SenderBudgets
 from mew_agent.agent.engine import Answering, Engine
 from mew_agent.agent.headroom import HeadroomCheck
-from mew_agent.agent.inbox import AddressFilter, Admission, Inbox, is_about
+from mew_agent.agent.inbox import AddressFilter, Admission, Inbox, asks_for_receipts, is_about
 from mew_agent.agent.loop_guard import LoopGuard, Verdict
 from mew_agent.agent.receipts import AgentReceipts
 from mew_agent.agent.shared_turn import SharedAnswer
@@ -64,6 +64,8 @@ class ChatTurn:
     answering: Answering
     max_age_seconds: float
     """A question from before the start of the process that is older than this is declined."""
+    told: Callable[[], Awaitable[None]]
+    """Waits until followers know that the chats were read, which comes before their answer."""
     instead: str | None = None
     """The text to send instead of an answer, if any."""
     failure: ChatFailure | None = None
@@ -142,6 +144,7 @@ class ChatTurn:
         if self.question.refusal is not None and self.question.state == "answered":
             await self._send_refusal(self.question.refusal)
         elif self.question.answer is not None:
+            await self.told()
             for reply in self.inbox.replies():
                 await self._send(reply)
 
@@ -392,6 +395,7 @@ class AgentRuntime(Hooks):
                 reasoning=reasoning,
                 answering=answering,
                 max_age_seconds=self._max_age_seconds,
+                told=self.receipts.told,
             )
             turn.answering.chats, turn.answering.let_in = self._chats_of_turn, self._let_in
             before = turn.answering.spent
@@ -408,6 +412,8 @@ class AgentRuntime(Hooks):
                     await self._record_spent(chat, after[0] - before[0], after[1] - before[1])
                 self._budget_news()
             if is_done:
+                if turn.question.refusal is not None:
+                    await self.receipts.refused(MessageKey(chat.envelope.sender, chat.envelope.id), is_told=True)
                 self._notify(await self.inbox.finish())
 
     def _chats_of_turn(self) -> Sequence[StoredChat]:
@@ -530,7 +536,7 @@ class AgentRuntime(Hooks):
         if admission.outcome in ("next", "queued", "kept"):
             await self.headroom.count_queued()
         if admission.outcome != "ignored":
-            await self.receipts.arrived(chat)
+            await self.receipts.arrived(chat, is_refused=admission.outcome == "refused")
         self._report_admission(chat, admission, fit)
         if self._loops.stopped.keys() - stopped:
             self.waits_changed()
@@ -563,8 +569,13 @@ class AgentRuntime(Hooks):
         if admission.outcome == "refused":
             is_too_large = admission.problem == self.headroom.refusal(fit)
             about = (WOULD_OVERFLOW, fit) if is_too_large else (None, None)
-            await self._me.messenger.refuse_chat(chat, admission.problem, *about)
-        elif self._me.may_send(kinds.CHAT_ACKNOWLEDGE) and chat.body.get("receipts") is not True:
+            is_told = False
+            try:
+                await self._me.messenger.refuse_chat(chat, admission.problem, *about)
+                is_told = True
+            finally:
+                await self.receipts.refused(MessageKey(chat.sender, chat.id), is_told=is_told)
+        elif self._me.may_send(kinds.CHAT_ACKNOWLEDGE) and not asks_for_receipts(chat):
             payload = {"status": "queued"}
             if (reason := self.receipts.after_turn(chat)) is not None:
                 payload["reason"] = reason

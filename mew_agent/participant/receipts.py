@@ -31,6 +31,9 @@ MAX_REPORTED: Final = 10_000
 MAX_TRACKED: Final = 1_000
 """How many of our own messages are tracked."""
 
+TELL_SECONDS: Final = 1.0
+"""How long an answer waits until followers know that the message was read."""
+
 _NAMESPACE: Final = UUID("2b1d6f0e-8a3c-4d0f-9c55-7f0c3a6e9b41")
 
 
@@ -45,7 +48,7 @@ class ReceiptSource:
         self._messenger = messenger
         self._follows = Follows()
         self._causes: set[Cause] = set()
-        self._is_telling = False
+        self._is_telling, self._told = False, anyio.Event()
         self._is_behind = False
         """Whether a follower may not know the newest change: it could not be sent, or an earlier process ended."""
         self._read: BoundedDict[str, PromptCall] = BoundedDict(MAX_REPORTED)
@@ -109,7 +112,7 @@ class ReceiptSource:
         if self._follows:
             self._causes.add(cause)
             if not self._is_telling:
-                self._is_telling = True
+                self._is_telling, self._told = True, anyio.Event()
                 self._messenger.session.start_soon(self._tell)
 
     def joined(self) -> None:
@@ -132,6 +135,22 @@ class ReceiptSource:
                         tasks.start_soon(self._tell_one, due)
         finally:
             self._is_telling = False
+            self._told.set()
+
+    async def told(self) -> None:
+        """Wait until followers were told what changed so far, but not longer than for a moment."""
+        with anyio.move_on_after(TELL_SECONDS):
+            while self._is_telling:
+                await self._told.wait()
+
+    async def refused(self, key: MessageKey, *, is_told: bool) -> None:
+        """Note whether the sender of a message got its refusal; if not, it is told when we join again."""
+        if self._follows.get(key, key.sender) is None:
+            return
+        if is_told:
+            await self.keep_told(key, key.sender, "refused")
+        else:
+            self._is_behind = True
 
     async def _tell_one(self, follow: Follow) -> None:
         key, follower, told = follow.key, follow.follower, follow.told
@@ -139,19 +158,15 @@ class ReceiptSource:
         now = _told(receipt)
         if now == told or self._follows.get(key, follower) is None:
             return
-        # Its sender was told of a refusal with the refusal itself.
-        if receipt.state != "refused" or follower != key.sender:
-            answer = Acknowledge(status=_status(receipt, told), receipt=receipt.model_copy(update={"history": ()}))
-            about: dict[str, Any] = {"to": (follower,), "correlation_id": (key.id,)}
-            try:
-                await self._messenger.send(
-                    kinds.CHAT_ACKNOWLEDGE, answer, id=_change_id(receipt, key, follower), **about
-                )
-            except (GatewayError, NotPermitted) as error:
-                self._messenger.session.log_failure(error, f"receipt for '{follower}' not sent")
-                if not isinstance(error, NotPermitted | NotAccepted):  # these would fail again
-                    self._is_behind = True
-                    return
+        answer = Acknowledge(status=_status(receipt, told), receipt=receipt.model_copy(update={"history": ()}))
+        about: dict[str, Any] = {"to": (follower,), "correlation_id": (key.id,)}
+        try:
+            await self._messenger.send(kinds.CHAT_ACKNOWLEDGE, answer, id=_change_id(receipt, key, follower), **about)
+        except (GatewayError, NotPermitted) as error:
+            self._messenger.session.log_failure(error, f"receipt for '{follower}' not sent")
+            if not isinstance(error, NotPermitted | NotAccepted):  # these would fail again
+                self._is_behind = True
+                return
         await self.keep_told(key, follower, now)
 
 

@@ -132,6 +132,16 @@ async def test_a_restart_does_not_repeat_a_refused_chat(verdict: Verdict, limit:
     assert await Inbox("coder", rules, store).load() == f"e-{limit}"
 
 
+async def test_a_refused_chat_is_followed_from_the_moment_of_its_refusal() -> None:
+    store = MemoryStore()
+    box = Inbox("coder", AddressFilter(("coder",), "rules"), store)
+    asks = Envelope.write(
+        "chat", id="q", ts="t", sender="ada", payload={"text": "Go.", "receipts": True}, to=("coder",)
+    )
+    await box.add(asks, is_busy=False, refusal="too large")
+    assert [(one.key.id, one.follower, one.told) for one in await store.follows()] == [("q", "ada", "")]
+
+
 async def test_only_the_sender_can_cancel_a_chat(start_conversation: StartConversation) -> None:
     async with start_conversation() as driver:
         box = inbox(driver)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.compactions import Undo
 from mew_protocol.payloads.receipts import ReadReceipt
 
@@ -14,6 +15,7 @@ from mew_agent.context.archive import ItemLife
 from mew_agent.context.receipts import MAX_FOLLOWS, Follow, MessageKey, ReceiptChange
 from mew_agent.context.sqlite_store import SqliteStore
 from mew_agent.context.store import InboxChange, StoreLimits
+from mew_agent.errors import NotConfirmed
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.rehearsal import ScriptedReply, ScriptedToolCall
 from tests.support.agents import AgentDriver
@@ -203,6 +205,25 @@ async def test_a_restart_puts_nothing_in_doubt_that_had_left_the_context(
     async with start_agent(store=SqliteStore(path)) as s:
         after = await receipt_of(s, sent.id)
         assert (after.call, after.in_context, after.reason) == (None, "recoverable", before.reason)
+
+
+async def test_a_refusal_that_a_cut_connection_lost_is_told_afterwards(
+    start_agent: StartAgent, monkeypatch: pytest.MonkeyPatch, text: Callable[[int], str]
+) -> None:
+    async def lose(_: object, chat: Envelope, *__: Any, **___: Any) -> None:
+        raise NotConfirmed(chat)
+
+    async with start_agent(window_tokens=2_000) as s:
+        with monkeypatch.context() as broken:
+            broken.setattr("mew_agent.participant.messenger.Messenger.refuse_chat", lose)
+            sent = await s.ada.send("chat", {"text": text(6_000), "receipts": True}, to="coder")
+            await until(lambda: s.agent._runtime.receipts._is_behind)
+        s.agent._runtime.receipts.joined()
+        told = await s.recorder.first("coder", "chat/acknowledge", about=sent, status="refused")
+        assert told.body["receipt"]["state"] == "refused"
+        s.agent._runtime.receipts.changed("join")  # nothing more is told
+        await s.ask("Hello.")
+        assert len(s.recorder.sent_by("coder", "chat/acknowledge", about=sent)) == 1
 
 
 async def test_many_changes_of_one_message_push_out_no_other_follower(tmp_path: Path) -> None:

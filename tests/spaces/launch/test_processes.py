@@ -18,7 +18,7 @@ SLEEP = "import time; print('up', flush=True); time.sleep(60)"
 STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + SLEEP
 PARENT = (
     "import subprocess, sys, time\n"
-    f"child = subprocess.Popen([sys.executable, '-c', {SLEEP!r}])\n"
+    f"child = subprocess.Popen([sys.executable, '-c', {SLEEP!r}], stdout=subprocess.DEVNULL)\n"
     "print(child.pid, flush=True)\n"
 )
 
