@@ -42,6 +42,8 @@ WAITS: Final = {
 AFTER_TURN: Final = "the agent reads no message during a turn"
 """Why a chat waits at an engine that cannot let it join the turn."""
 
+LEFT_DURING_TURN: Final = "it left the context during its turn, whose next call holds it again"
+
 Hold = Callable[[ReadRecord, MessageKey, str | None], Awaitable[Holding]]
 """Returns what the context holds of a message, given its record, its key and its session; `Engine.holding`."""
 
@@ -100,11 +102,18 @@ class AgentReceipts(ReceiptSource):
             return ReadReceipt(state="unknown", in_context="unknown", reason=f"not readable: {error}", **known)
         if chat is not None and chat.state not in ("answering", "answered", "cancelled"):
             holding = NOT_HELD  # an earlier message had the same id
+        elif self._returns(chat) and holding.in_context in ("recoverable", "gone"):
+            holding = replace(holding, in_context="unknown", reason=LEFT_DURING_TURN)
         place = None if chat is None else self._inbox.place_of(chat)
         found = _receipt(chat, record, holding, {**known, "place": place})
         is_plain = chat is not None and chat.state == "queued" and found.reason is None
         waits = self.after_turn(chat.envelope) if chat is not None and is_plain else None
         return found if waits is None else found.model_copy(update={"reason": waits})
+
+    def _returns(self, chat: StoredChat | None) -> bool:
+        """Return True for a chat of the running turn, which each of its calls holds."""
+        is_running = chat is not None and chat in self._inbox.answering and chat.state == "answering"
+        return is_running and self._basis == "prompt"
 
     async def _record(self, key: MessageKey, chat: StoredChat | None) -> MessageRecord:
         return _present(await self._store.message(key), chat)

@@ -6,11 +6,13 @@ from contextlib import AsyncExitStack, closing
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.compactions import Undo
 from mew_protocol.payloads.receipts import ReadReceipt
 
+from mew_agent.agent.receipts import LEFT_DURING_TURN
 from mew_agent.context.archive import ItemLife
 from mew_agent.context.receipts import MAX_FOLLOWS, Follow, MessageKey, ReceiptChange
 from mew_agent.context.sqlite_store import SqliteStore
@@ -20,7 +22,7 @@ from mew_agent.participant.participant import Participant
 from mew_agent.parts.rehearsal import ScriptedReply, ScriptedToolCall
 from tests.support.agents import AgentDriver
 from tests.support.peers import with_tools
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 StartAgent = Callable[..., Any]
 
@@ -205,6 +207,28 @@ async def test_a_restart_puts_nothing_in_doubt_that_had_left_the_context(
     async with start_agent(store=SqliteStore(path)) as s:
         after = await receipt_of(s, sent.id)
         assert (after.call, after.in_context, after.reason) == (None, "recoverable", before.reason)
+
+
+async def test_a_message_that_a_clear_removes_during_its_turn_is_in_doubt(start_agent: StartAgent) -> None:
+    entered, opened = anyio.Event(), anyio.Event()
+
+    async def look() -> str:
+        """Look something up."""
+        entered.set()
+        await opened.wait()
+        return "Door 4 is closed."
+
+    async with start_agent(tools=[look]) as s:
+        sent = await s.send_chat("call look with {}")
+        with anyio.fail_after(PATIENCE_SECONDS):
+            await entered.wait()
+        await s.ada.clear("coder")
+        found = await receipt_of(s, sent.id)
+        assert found.call is not None
+        assert (found.call.number, found.in_context, found.reason) == (1, "unknown", LEFT_DURING_TURN)
+        opened.set()
+        await s.recorder.first("coder", "chat", about=sent)
+        assert (await receipt_of(s, sent.id)).in_context == "whole"
 
 
 async def test_a_refusal_that_a_cut_connection_lost_is_told_afterwards(
