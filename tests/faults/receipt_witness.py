@@ -189,6 +189,8 @@ class ReceiptWitness:
         self.claims: list[Claim] = []
         self.wrong: list[str] = []
         self.states: Counter[str] = Counter()
+        self.refused: set[str] = set()
+        """The messages whose sender got a refusal, which tells it as a receipt does."""
         self.unknown: Counter[str] = Counter()
         self.not_judged: Counter[str] = Counter()
         self._calls: dict[tuple[str, str], int] = {}
@@ -354,6 +356,8 @@ class ReceiptWitness:
             chat = self.chats[claim.receipt.id]
             last = told.get(chat.id)
             if not chat.follows or (last is not None and last.ended_at > claim.begun_at):
+                continue
+            if claim.receipt.state == "refused" and chat.id in self.refused:
                 continue
             known = None if last is None else (last.receipt.state, _known_form(last.receipt))
             if known != (claim.receipt.state, _known_form(claim.receipt)):

@@ -325,6 +325,8 @@ class ReceiptRun:
                     self.witness.claims.append(Claim(log.name, receipt, _earlier(at), at, "told"))
                 if body.get("held") is True:
                     member.held.append(envelope)
+                if StatusWord.read(body.get("status")).word == "refused":
+                    self.witness.refused.update(envelope.correlation_ids)
                 if StatusWord.read(body.get("status")).word in ("refused", "cancelled"):
                     self._open[log.name].difference_update(envelope.correlation_ids)
             case kinds.CHAT if envelope.body.get("needs_reply") is not False:  # otherwise it asks how to deliver
