@@ -352,7 +352,7 @@ class Inbox:
         refusal = self._limit_reached(chat.sender, verdict) or refusal
         if refusal is not None:
             # The position moves on: after a restart, the chat would come again although its sender has the refusal.
-            # Its sender is told after a restart, too: nothing else remembers a chat that was refused.
+            # The follower is stored with the refusal, because a refused chat is kept nowhere else.
             follows = [Follow(MessageKey(chat.sender, chat.id), chat.sender, "")] if asks_for_receipts(chat) else ()
             await self._change(position=position, endings=[_ended(chat, "refused", refusal)], follows=follows)
             return Admission("refused", refusal)

@@ -145,11 +145,14 @@ class AgentReceipts(ReceiptSource):
     # -- changes -----------------------------------------------------------------------------------------
 
     async def arrived(self, chat: Envelope, *, is_refused: bool) -> None:
-        """Follow a chat for its sender, if it asks for receipts. Of a refusal the sender is told by the refusal."""
-        if asks_for_receipts(chat):
+        """Follow a chat for its sender if it asks for receipts. A refused one is followed already, in the store."""
+        if not asks_for_receipts(chat):
+            return
+        if is_refused:
+            self._follows.put(Follow(_key_of(chat), chat.sender, ""))
+        else:
             await self.keep_told(_key_of(chat), chat.sender, "")
-            if not is_refused:
-                self.changed(_key_of(chat))
+            self.changed(_key_of(chat))
 
     def follow(self, event: PromptRead | HistoryChanged) -> None:
         """Tell followers what a conversation has read, or what left its history or returned."""

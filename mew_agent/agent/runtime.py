@@ -64,8 +64,8 @@ class ChatTurn:
     answering: Answering
     max_age_seconds: float
     """A question from before the start of the process that is older than this is declined."""
-    told: Callable[[], Awaitable[None]]
-    """Waits until followers know that the chats were read, which comes before their answer."""
+    tell: Callable[[Iterable[MessageKey]], Awaitable[None]]
+    """Tells the followers of chats that a model has read them, which comes before the answer."""
     instead: str | None = None
     """The text to send instead of an answer, if any."""
     failure: ChatFailure | None = None
@@ -144,7 +144,7 @@ class ChatTurn:
         if self.question.refusal is not None and self.question.state == "answered":
             await self._send_refusal(self.question.refusal)
         elif self.question.answer is not None:
-            await self.told()
+            await self.tell(MessageKey(one.envelope.sender, one.envelope.id) for one in self.inbox.answering)
             for reply in self.inbox.replies():
                 await self._send(reply)
 
@@ -395,7 +395,7 @@ class AgentRuntime(Hooks):
                 reasoning=reasoning,
                 answering=answering,
                 max_age_seconds=self._max_age_seconds,
-                told=self.receipts.told,
+                tell=self.receipts.tell,
             )
             turn.answering.chats, turn.answering.let_in = self._chats_of_turn, self._let_in
             before = turn.answering.spent

@@ -5,6 +5,7 @@ Works for any removed messages and any later summary. Does not know whether the 
 
 import re
 from collections.abc import Iterable
+from functools import cached_property
 from typing import Literal
 
 import mew_agent.compaction.language as language
@@ -29,7 +30,10 @@ def traces(removed: Iterable[Item], summary: Summary | None) -> dict[int, Trace]
         return {item.seq: "absent" for item in removed}
     stated = _Stated(summary.text)
     # The facts of a summary are also those that messages after it stated when it was written.
-    mentioned = {*summary.cited_ids, *(fact.source for fact in summary.facts if stated.tells(fact.text))}
+    removed = tuple(removed)
+    asked = {name for item in removed for name in (item.id, item.envelope_id)}
+    facts = (fact for fact in summary.facts if fact.source in asked)
+    mentioned = {*summary.cited_ids, *(fact.source for fact in facts if stated.tells(fact.text))}
     found: dict[int, Trace] = {}
     for item in removed:
         if any(stated.holds(sentence) for sentence in language.sentences(item.own_text)):
@@ -48,9 +52,13 @@ class _Stated:
         lines = "\n".join(_flat(line) for line in text.splitlines() if not line.startswith(("#", RECALL_NOTE)))
         self._text = f"\n{lines}\n"
         self._grams = {self._text[at : at + _GRAM] for at in range(len(self._text))}
-        self._words = [(line.lower(), language.content_words(line)) for line in lines.splitlines()]
         self._known: dict[str, bool] = {}
         """What was searched for: a short sentence that is repeated is compared with every place that it begins at."""
+
+    @cached_property
+    def _words(self) -> list[tuple[str, frozenset[str]]]:
+        """Each line in lower case, and its content words."""
+        return [(line.lower(), language.content_words(line)) for line in self._text.splitlines()]
 
     def holds(self, sentence: str) -> bool:
         """Return whether the sentence is there as a whole, not as a part of another one."""

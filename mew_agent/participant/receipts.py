@@ -32,7 +32,7 @@ MAX_TRACKED: Final = 1_000
 """How many of our own messages are tracked."""
 
 TELL_SECONDS: Final = 1.0
-"""How long an answer waits until followers know that the message was read."""
+"""How long an answer may wait until the followers of its messages know that they were read."""
 
 _NAMESPACE: Final = UUID("2b1d6f0e-8a3c-4d0f-9c55-7f0c3a6e9b41")
 
@@ -48,7 +48,7 @@ class ReceiptSource:
         self._messenger = messenger
         self._follows = Follows()
         self._causes: set[Cause] = set()
-        self._is_telling, self._told = False, anyio.Event()
+        self._is_telling = False
         self._is_behind = False
         """Whether a follower may not know the newest change: it could not be sent, or an earlier process ended."""
         self._read: BoundedDict[str, PromptCall] = BoundedDict(MAX_REPORTED)
@@ -112,7 +112,7 @@ class ReceiptSource:
         if self._follows:
             self._causes.add(cause)
             if not self._is_telling:
-                self._is_telling, self._told = True, anyio.Event()
+                self._is_telling = True
                 self._messenger.session.start_soon(self._tell)
 
     def joined(self) -> None:
@@ -135,16 +135,18 @@ class ReceiptSource:
                         tasks.start_soon(self._tell_one, due)
         finally:
             self._is_telling = False
-            self._told.set()
 
-    async def told(self) -> None:
-        """Wait until followers were told what changed so far, but not longer than for a moment."""
+    async def tell(self, keys: Iterable[MessageKey]) -> None:
+        """Tell the followers of these messages now, but give up after a moment: they are told later, too.
+
+        The gateway drops what is told twice.
+        """
         with anyio.move_on_after(TELL_SECONDS):
-            while self._is_telling:
-                await self._told.wait()
+            for one in self._follows.due({*keys}):
+                await self._tell_one(one)
 
     async def refused(self, key: MessageKey, *, is_told: bool) -> None:
-        """Note whether the sender of a message got its refusal; if not, it is told when we join again."""
+        """Note whether a refusal reached the sender of a message. If it did not, the next join sends a receipt."""
         if self._follows.get(key, key.sender) is None:
             return
         if is_told:

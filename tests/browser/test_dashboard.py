@@ -520,20 +520,20 @@ async def test_what_is_typed_while_a_line_is_sent_is_a_line_of_its_own(
     async with join("coder") as coder:
         await page.route("**/participants/ada/messages*", lambda route: held.append(route))
         text = page.get_by_label("Message")
-        await text.press_sequentially("first")
-        await page.keyboard.press("Enter")
-        await text.press_sequentially("second")
-        await page.keyboard.press("Enter")
+
+        async def send(*lines: str) -> None:
+            for line in lines:
+                await text.press_sequentially(line)
+                await page.keyboard.press("Enter")
+
+        await send("first", "second")
         await until(lambda: len(held) == 1)
         await held[0].continue_()
         assert (await coder.received(kinds.CHAT))["payload"]["text"] == "first"
         await until(lambda: len(held) == 2)
         await held[1].continue_()
         assert (await coder.received(kinds.CHAT))["payload"]["text"] == "second"
-        await text.press_sequentially("third")
-        await page.keyboard.press("Enter")
-        await text.press_sequentially("fourth")
-        await page.keyboard.press("Enter")
+        await send("third", "fourth")
         await until(lambda: len(held) == 3)
         await held[2].abort()
         await expect(text).to_have_value("third\nfourth")

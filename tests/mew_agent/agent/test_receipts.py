@@ -245,7 +245,7 @@ async def test_a_refusal_that_a_cut_connection_lost_is_told_afterwards(
         s.agent._runtime.receipts.joined()
         told = await s.recorder.first("coder", "chat/acknowledge", about=sent, status="refused")
         assert told.body["receipt"]["state"] == "refused"
-        s.agent._runtime.receipts.changed("join")  # nothing more is told
+        s.agent._runtime.receipts.changed("join")  # sends nothing more
         await s.ask("Hello.")
         assert len(s.recorder.sent_by("coder", "chat/acknowledge", about=sent)) == 1
 
