@@ -37,6 +37,7 @@ SAME: Final = 0.7
 _NOTE_PART = 32  # the words of the note may take this part of the budget, and whatever room is left
 _FREE_PART = 4  # this part of the budget may stay free
 _MOST_LEFT_OUT = 64  # words that the note of a later summary may take over
+_WORD = re.compile(r"\w+")
 _MARKS = re.compile(r"^(?:[-*+•>]+\s+)+")
 _AUTHOR = re.compile(r"^(?:[-*+•>]+\s+)*([^\s:]{1,128}): +")
 _CITATIONS_AT_END = re.compile(r"(?<!\s)\s*\[[^\[\]\n]{1,512}\]$")
@@ -337,9 +338,19 @@ def _is_said(fact: Fact, text: str, lines: Sequence[str], own_words: Sequence[fr
     """Return whether the text states the fact: the same words, or (for a plain fact) all its names in one line."""
     if fact.text in text:
         return True
-    # Single digits occur in every text.
-    names = [name for name in language.identifiers(fact.text) if len(name) > 1] if fact.kind == "fact" else []
-    if names:
-        return any(all(name in line for name in names) for line in lines)
+    if names := names_in(fact.text):
+        return any(names_all(line, names) for line in lines)
     words = language.content_words(fact.text)
     return any(is_alike(words, others, SAME) for others in own_words)
+
+
+def names_in(text: str) -> frozenset[str]:
+    """Return the numbers and names that a line must have to tell the same, in lower case; no single digits."""
+    words = (one for one in _WORD.findall(text) if any(map(str.isdigit, one)))
+    return frozenset(one.lower() for one in (*words, *language.identifiers(text)) if len(one) > 1)
+
+
+def names_all(line: str, names: Iterable[str]) -> bool:
+    """Return whether a line has all of these names."""
+    line = line.lower()
+    return all(one in line for one in names)

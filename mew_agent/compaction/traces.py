@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Literal
 
 import mew_agent.compaction.language as language
-from mew_agent.compaction.completion import RECALL_NOTE, SAME
+from mew_agent.compaction.completion import RECALL_NOTE, SAME, names_all, names_in
 from mew_agent.compaction.extract import is_alike
 from mew_agent.context.history import Item, Summary
 
@@ -18,7 +18,6 @@ Trace = Literal["quoted", "mentioned", "absent"]
 a fact of it in other words. `absent`: neither."""
 
 _GRAM = 8  # characters
-_WORD = re.compile(r"\w+")
 _STOPS = ".!?。！？"
 _START = re.compile(r"(?:\n|[-*+•>]\s|[.!?。！？:：;\"'“”„«「『(*\]]\s?)\Z")
 _END = re.compile(r"[。！？」』]|[.!?;\"'”“»)*]+(?!\w)|\s*[\[\n]")
@@ -56,9 +55,9 @@ class _Stated:
         """What was searched for: a short sentence that is repeated is compared with every place that it begins at."""
 
     @cached_property
-    def _words(self) -> list[tuple[str, frozenset[str]]]:
-        """Each line in lower case, and its content words."""
-        return [(line.lower(), language.content_words(line)) for line in self._text.splitlines()]
+    def _words(self) -> list[frozenset[str]]:
+        """The content words of each line."""
+        return [language.content_words(line) for line in self._text.splitlines()]
 
     def holds(self, sentence: str) -> bool:
         """Return whether the sentence is there as a whole, not as a part of another one."""
@@ -69,11 +68,10 @@ class _Stated:
 
     def tells(self, fact: str) -> bool:
         """Return whether a line tells a fact in its own or in other words: with all its numbers and names."""
-        numbers = {one.lower() for one in _WORD.findall(fact) if any(map(str.isdigit, one))}
-        if named := numbers.union(map(str.lower, language.identifiers(fact))):
-            return any(all(one in line for one in named) for line, _ in self._words)
+        if names := names_in(fact):
+            return any(names_all(line, names) for line in self._text.splitlines())
         words = language.content_words(fact)
-        return any(is_alike(words, others, SAME) for _, others in self._words)
+        return any(is_alike(words, others, SAME) for others in self._words)
 
     def _find(self, sentence: str) -> bool:
         words = sentence.rstrip(_STOPS) or sentence
