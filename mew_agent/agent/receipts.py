@@ -174,10 +174,11 @@ class AgentReceipts(ReceiptSource):
         await self._store_change(ReceiptChange(forms=(form, timestamp())))
         self.changed("context")
 
-    async def keep_told(self, key: MessageKey, follower: str, told: str) -> None:
+    async def keep_told(self, key: MessageKey, follower: str, told: str) -> Follow:
         """See `ReceiptSource`; in the store too."""
-        await super().keep_told(key, follower, told)
-        await self._store_change(ReceiptChange(follows=(Follow(key, follower, told),)))
+        known = await super().keep_told(key, follower, told)
+        await self._store_change(ReceiptChange(follows=(known,)))
+        return known
 
     async def _store_change(self, change: ReceiptChange) -> None:
         try:

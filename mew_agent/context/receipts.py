@@ -91,18 +91,26 @@ class MessageRecord:
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """A participant that is told of each change of a message's receipt; `told` is the last change it knows."""
+    """A participant that is told of each change of a message's receipt.
+
+    `told` is the last change it knows, and `times` how many it was told before: a form of a message can return.
+    """
 
     key: MessageKey
     follower: str
     told: str = ""
+    times: int = 0
 
     @property
-    def waits_for(self) -> "Cause | None":
-        """What else than news of its message changes the receipt: a prompt until it is read, then the context."""
-        if " " in self.told:
-            return "context"
-        return None if self.told in FINAL_STATES else "read"
+    def waits_for(self) -> "Sequence[Cause]":
+        """What else than news of its message changes the receipt: a prompt until it is read, then the context.
+
+        What a prompt holds unknown, because the model's server shortened it, the next prompt tells.
+        """
+        state, _, form = self.told.partition(" ")
+        if form:
+            return ("context", "read") if form == "unknown" else ("context",)
+        return () if state in FINAL_STATES else ("read",)
 
 
 Cause = Literal["read", "context", "join"] | MessageKey
@@ -154,8 +162,7 @@ class Follows:
 
 def _causes_of(follow: Follow) -> Iterator[Cause]:
     yield follow.key
-    if (cause := follow.waits_for) is not None:
-        yield cause
+    yield from follow.waits_for
 
 
 @dataclass(frozen=True, slots=True)

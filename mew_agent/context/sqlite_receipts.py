@@ -32,7 +32,7 @@ CREATE TABLE IF NOT EXISTS endings (
 CREATE UNIQUE INDEX IF NOT EXISTS endings_by_id ON endings (id, sender);
 CREATE TABLE IF NOT EXISTS follows (
     number INTEGER PRIMARY KEY AUTOINCREMENT, sender TEXT NOT NULL, id TEXT NOT NULL, follower TEXT NOT NULL,
-    told TEXT NOT NULL);
+    told TEXT NOT NULL, times INTEGER NOT NULL DEFAULT 0);
 CREATE UNIQUE INDEX IF NOT EXISTS follows_by_id ON follows (id, sender, follower);
 CREATE INDEX IF NOT EXISTS archive_by_seq ON archive (seq);
 """
@@ -77,9 +77,9 @@ def change_receipts(db: sqlite3.Connection, change: ReceiptChange) -> None:
         )
     for follow in change.follows:
         db.execute(
-            "INSERT INTO follows (sender, id, follower, told) VALUES (?, ?, ?, ?)"
-            " ON CONFLICT (id, sender, follower) DO UPDATE SET told = excluded.told",
-            (follow.key.sender, follow.key.id, follow.follower, follow.told),
+            "INSERT INTO follows (sender, id, follower, told, times) VALUES (?, ?, ?, ?, ?)"
+            " ON CONFLICT (id, sender, follower) DO UPDATE SET told = excluded.told, times = excluded.times",
+            (follow.key.sender, follow.key.id, follow.follower, follow.told, follow.times),
         )
 
 
@@ -113,8 +113,10 @@ def senders_of(db: sqlite3.Connection, message_id: str) -> list[str]:
 
 def follows(db: sqlite3.Connection) -> list[Follow]:
     """Return who follows which message, the newest thousand."""
-    rows = db.execute("SELECT sender, id, follower, told FROM follows ORDER BY number DESC LIMIT ?", (MAX_FOLLOWS,))
-    return [Follow(MessageKey(sender, name), follower, told) for sender, name, follower, told in rows][::-1]
+    rows = db.execute(
+        "SELECT sender, id, follower, told, times FROM follows ORDER BY number DESC LIMIT ?", (MAX_FOLLOWS,)
+    )
+    return [Follow(MessageKey(sender, name), *rest) for sender, name, *rest in rows][::-1]
 
 
 def prune_receipts(db: sqlite3.Connection, most: int = MAX_KEPT) -> None:

@@ -16,9 +16,10 @@ from mew_agent.context.sqlite_archive import ARCHIVE_TABLES, drop_index
 from mew_agent.context.sqlite_receipts import RECEIPT_TABLES, prune_receipts
 from mew_agent.context.store import StoreDamaged, StoreLimits, StoreUnusable
 
-SCHEMA_VERSION: Final = 4
+SCHEMA_VERSION: Final = 5
 """Version 2 added the inbox to version 1, the version of files that name none; version 3 added the archive, version 4
-the receipts. Creating the tables that are missing is the whole migration, so each file gets them when it is opened."""
+the receipts, version 5 how often a follower was told. Creating what is missing is the whole migration, so each file
+gets it when it is opened."""
 
 _TABLES: Final = f"""{ARCHIVE_TABLES}
 CREATE TABLE IF NOT EXISTS items (
@@ -123,6 +124,8 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     if version > SCHEMA_VERSION:
         raise StoreUnusable(path, f"its version is {version}, expected {SCHEMA_VERSION} at most; update mew-agent")
     connection.executescript(_TABLES)
+    if "times" not in _columns(connection, "follows"):
+        connection.execute("ALTER TABLE follows ADD COLUMN times INTEGER NOT NULL DEFAULT 0")
     (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":
         raise StoreDamaged(path, str(verdict))
@@ -148,11 +151,15 @@ def set_aside(path: Path, now: datetime) -> tuple[Path, dict[str, int]]:
         for table, key in _RESCUED.items():
             for row in _readable_rows(damaged, table, key):
                 with suppress(sqlite3.Error):
-                    marks = ", ".join("?" * len(row))
-                    whole.execute(f"INSERT INTO {table} VALUES ({marks})", row)  # noqa: S608 - our own names
+                    marks, columns = ", ".join("?" * len(row)), ", ".join(_columns(whole, table)[: len(row)])
+                    whole.execute(f"INSERT INTO {table} ({columns}) VALUES ({marks})", row)  # noqa: S608 - our own names
                     saved[table] += 1
         whole.commit()
     return aside, saved
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
+    return [name for _, name, *_ in connection.execute(f"PRAGMA table_info({table})")]
 
 
 def _readable_rows(damaged: sqlite3.Connection, table: str, key: tuple[str, ...]) -> Iterator[tuple[object, ...]]:

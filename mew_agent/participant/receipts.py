@@ -121,9 +121,12 @@ class ReceiptSource:
             self._is_behind = False
             self.changed("join")
 
-    async def keep_told(self, key: MessageKey, follower: str, told: str) -> None:
-        """Remember what a follower was told."""
-        self._follows.put(Follow(key, follower, told))
+    async def keep_told(self, key: MessageKey, follower: str, told: str) -> Follow:
+        """Remember what a follower was told, and return it."""
+        before = self._follows.get(key, follower)
+        known = Follow(key, follower, told, 0 if before is None else before.times + 1)
+        self._follows.put(known)
+        return known
 
     async def _tell(self) -> None:
         """Send what changed until nothing more does."""
@@ -163,7 +166,7 @@ class ReceiptSource:
         answer = Acknowledge(status=_status(receipt, told), receipt=receipt.model_copy(update={"history": ()}))
         about: dict[str, Any] = {"to": (follower,), "correlation_id": (key.id,)}
         try:
-            await self._messenger.send(kinds.CHAT_ACKNOWLEDGE, answer, id=_change_id(receipt, key, follower), **about)
+            await self._messenger.send(kinds.CHAT_ACKNOWLEDGE, answer, id=_change_id(receipt, follow), **about)
         except (GatewayError, NotPermitted) as error:
             self._messenger.session.log_failure(error, f"receipt for '{follower}' not sent")
             if not isinstance(error, NotPermitted | NotAccepted):  # these would fail again
@@ -172,12 +175,13 @@ class ReceiptSource:
         await self.keep_told(key, follower, now)
 
 
-def _change_id(receipt: ReadReceipt, key: MessageKey, follower: str) -> str:
+def _change_id(receipt: ReadReceipt, follow: Follow) -> str:
     """Return the id of an envelope that tells this change: a process that was killed before it noted that it had told
     it tells it again, and the gateway drops the repetition.
     """
+    key, times = follow.key, str(follow.times)
     steps = (f"{one.what} {one.call} {one.compaction}" for one in receipt.history)
-    parts = (receipt.participant, follower, key.sender, key.id, _told(receipt), *steps)
+    parts = (receipt.participant, follow.follower, times, key.sender, key.id, _told(receipt), *steps)
     return str(uuid5(_NAMESPACE, "\n".join(parts)))
 
 

@@ -231,6 +231,33 @@ async def test_a_message_that_a_clear_removes_during_its_turn_is_in_doubt(start_
         assert (await receipt_of(s, sent.id)).in_context == "whole"
 
 
+async def test_followers_are_told_each_time_that_a_form_returns(
+    start_agent: StartAgent, text: Callable[[int], str]
+) -> None:
+    async with start_agent(window_tokens=8_192, shortens_prompts=True) as s:
+        for _ in range(6):
+            await s.ask(text(250))
+        sent = await s.ada.send("chat", {"text": "The code of door 4 is K-47.", "receipts": True}, to="coder")
+        await s.recorder.first("coder", "chat", about=sent)
+
+        def told() -> list[str]:
+            found = s.recorder.sent_by("coder", "chat/acknowledge", about=sent)
+            return [str(one.body["status"]) for one in found if "receipt" in one.body]
+
+        await s.ask(text(250))
+        expected = ["read", "answered"]
+        for _ in range(2):
+            s.server.change(window_tokens=1_200)
+            await s.ask(text(250))
+            expected.append("unknown")
+            await until(lambda: told() == expected)
+            s.server.change(window_tokens=8_192)
+            await s.ada.forget("coder", entries=2)
+            expected.append("whole")
+            await until(lambda: told() == expected)
+            await s.ask("Thank you.")  # the server reports a whole prompt
+
+
 async def test_a_refusal_that_a_cut_connection_lost_is_told_afterwards(
     start_agent: StartAgent, monkeypatch: pytest.MonkeyPatch, text: Callable[[int], str]
 ) -> None:

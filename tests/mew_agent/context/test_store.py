@@ -1,6 +1,7 @@
 """One contract for both stores: what is stored and loaded, and errors for unusable files."""
 
 import json
+import shutil
 import sqlite3
 import stat
 from collections.abc import AsyncIterator
@@ -18,6 +19,7 @@ from mew_protocol.envelope import Envelope
 from mew_agent.context.history import History, Item, Summary
 from mew_agent.context.persisted_state import CallRecord, PersistedState, SavedContext
 from mew_agent.context.policy import PolicyState
+from mew_agent.context.receipts import Follow, MessageKey, ReceiptChange
 from mew_agent.context.reminders import Reminder
 from mew_agent.context.sqlite_schema import set_aside
 from mew_agent.context.sqlite_store import PRUNE_EVERY, MemoryStore, SqliteStore
@@ -418,7 +420,27 @@ async def test_a_file_of_version_1_is_migrated(tmp_path: Path) -> None:
     await store.change_inbox(InboxChange((chat(1),)))
     await store.aclose()
     with closing(sqlite3.connect(path)) as db:
-        assert db.execute("SELECT value FROM state WHERE key = 'schema'").fetchone() == ("4",)
+        assert db.execute("SELECT value FROM state WHERE key = 'schema'").fetchone() == ("5",)
+
+
+async def test_the_followers_in_a_file_of_version_4_stay(tmp_path: Path) -> None:
+    path, damaged = tmp_path / "session.db", tmp_path / "damaged.db"
+    store = SqliteStore(path)
+    follow = Follow(MessageKey("ada", "q1"), "ada", "answered whole")
+    await store.change_inbox(InboxChange(receipts=ReceiptChange(follows=(follow,))))
+    await store.aclose()
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("ALTER TABLE follows DROP COLUMN times")
+        db.execute("UPDATE state SET value = '4' WHERE key = 'schema'")
+    shutil.copy(path, damaged)
+    store = SqliteStore(path)
+    assert await store.follows() == [follow]
+    await store.aclose()
+    aside, saved = set_aside(damaged, datetime(2026, 1, 1, tzinfo=UTC))
+    assert (aside.exists(), saved["follows"]) == (True, 1)
+    store = SqliteStore(damaged)
+    assert await store.follows() == [follow]
+    await store.aclose()
 
 
 async def test_pruning_removes_only_what_has_left_the_context(tmp_path: Path) -> None:
