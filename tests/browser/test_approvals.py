@@ -9,6 +9,7 @@ from mew_protocol.visible import visible
 from playwright.async_api import Locator, Page, expect
 
 from tests.browser.conftest import Join, OpenDashboard, Tab
+from tests.support.waiting import until
 
 PLACES = ["#queue .item", "#messages .proposal"]
 """Where a proposal is decided about."""
@@ -299,3 +300,24 @@ async def test_on_a_phone_an_approval_leaves_two_thirds_of_the_screen(
         box = await queue.bounding_box()
         assert box is not None
         assert box["height"] < 844 / 3
+
+
+async def test_messages_move_no_button_under_the_pointer(open_dashboard: OpenDashboard, join: Join) -> None:
+    page = await open_dashboard()
+    conversation = page.locator("#messages")
+    async with join("coder") as coder:
+        for number in range(40):
+            await coder.send_envelope(kinds.CHAT, {"text": f"Line {number}.", "format": "plain"})
+        await coder.send_envelope(kinds.MCP_PROPOSAL, call("list_files"), to=["writer"])
+        button = conversation.get_by_role("button", name="Approve")
+        await expect(page.locator("#queue .item")).to_have_count(1)
+        await button.hover()
+        await until(button.bounding_box)  # its entry may be drawn once more
+        before = await button.bounding_box()
+        await coder.send_envelope(kinds.CHAT, {"text": "One more.\n\n" * 5, "format": "plain"})
+        await expect(conversation).to_contain_text("One more.")
+        await expect(page.get_by_role("button", name="Newest")).to_be_visible()
+        assert await button.bounding_box() == before
+        await page.mouse.move(0, 0)
+        await coder.send_envelope(kinds.CHAT, {"text": "The end.", "format": "plain"})
+        await expect(conversation.get_by_text("The end.")).to_be_in_viewport()

@@ -51,7 +51,7 @@ export class ConversationView {
     list.addEventListener("scroll", () => list.clientHeight === this._height && (this._follows = this._isAtEnd()), { passive: true, signal });
     this._sizes = new ResizeObserver(() => {
       this._height = list.clientHeight; // 0 while another pane is in view
-      if (this._follows && this._height) this.toEnd();
+      if (this._follows && this._height) this._follow();
     });
     this._sizes.observe(list);
   }
@@ -84,9 +84,15 @@ export class ConversationView {
       else this._late.add(id);
     }
     this._showEmpty();
-    if (follows) this.toEnd();
+    if (follows) this._follow();
     else this._newest.hidden = false;
     if (this._late.size) this._drawSoon();
+  }
+
+  /** Keep the end in view, but move no button that is about to be pressed. */
+  _follow() {
+    if (this._list.querySelector(".buttons:hover")) this._newest.hidden = false;
+    else this.toEnd();
   }
 
   /** Draw what waits for its turn, also if nothing else happens. */
