@@ -10,7 +10,7 @@ from typing import Final
 
 import mew_agent.compaction.language as language
 from mew_agent.compaction.extract import Extract, is_alike
-from mew_agent.compaction.summary import BETWEEN_CITED, CITATION, SECTIONS, citable_ids, heading_of
+from mew_agent.compaction.summary import SECTIONS, citable_ids, cited_in, heading_of
 from mew_agent.compaction.worth import BINDING, by_worth, is_strong, value_of
 from mew_agent.context.history import Fact, FactKind, Item, Summary
 
@@ -259,8 +259,7 @@ def _texts_by_author(items: Iterable[Item]) -> dict[str | None, str]:
 
 
 def _cited_ids(text: str, citable: set[str]) -> tuple[str, ...]:
-    names = (name for cited in CITATION.findall(text) for name in (cited, *BETWEEN_CITED.split(cited)))
-    return tuple(dict.fromkeys(name for name in names if name in citable))
+    return tuple(dict.fromkeys(name for name in cited_in(text) if name in citable))
 
 
 def _authors(found: Extract, items: Sequence[Item]) -> frozenset[str]:

@@ -4,7 +4,7 @@ Does not know transports, nor how tokens are counted.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from mew_protocol.quoting import in_tag, without_tags
@@ -172,6 +172,11 @@ def with_true_citations(text: str, items: Sequence[Item], previous: Summary | No
         return f"[{', '.join(true)}]" if true else ""
 
     return CITATION.sub(kept, text).strip()
+
+
+def cited_in(text: str) -> Iterator[str]:
+    """Yield the ids that a text may cite: what stands in brackets, and its parts."""
+    return (name for cited in CITATION.findall(text) for name in (cited, *BETWEEN_CITED.split(cited)))
 
 
 def heading_of(line: str) -> str | None:

@@ -4,6 +4,7 @@ Works for any removed messages and any later summary. Does not know whether the 
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable
 from functools import cached_property
 from typing import Literal
@@ -11,11 +12,12 @@ from typing import Literal
 import mew_agent.compaction.language as language
 from mew_agent.compaction.completion import RECALL_NOTE, SAME, names_all, names_in
 from mew_agent.compaction.extract import is_alike
+from mew_agent.compaction.summary import CITATION, cited_in
 from mew_agent.context.history import Item, Summary
 
 Trace = Literal["quoted", "mentioned", "absent"]
-"""`quoted`: the summary holds the text or a sentence of it word for word. `mentioned`: it cites the message, or states
-a fact of it in other words. `absent`: neither."""
+"""`quoted`: the summary holds the text or a sentence of it word for word. `mentioned`: it cites the message at a line
+with a word of it, or states a fact of it in other words. `absent`: neither."""
 
 _GRAM = 8  # characters
 _STOPS = ".!?。！？"
@@ -27,17 +29,17 @@ def traces(removed: Iterable[Item], summary: Summary | None) -> dict[int, Trace]
     """Return the trace of each message by its `seq`, in time linear in their text; a summary's length is limited."""
     if summary is None:
         return {item.seq: "absent" for item in removed}
-    stated = _Stated(summary.text)
+    stated = _Stated(summary.text, summary.cited_ids)
     # The facts of a summary are also those that messages after it stated when it was written.
     removed = tuple(removed)
     asked = {name for item in removed for name in (item.id, item.envelope_id)}
     facts = (fact for fact in summary.facts if fact.source in asked)
-    mentioned = {*summary.cited_ids, *(fact.source for fact in facts if stated.tells(fact.text))}
+    mentioned = {fact.source for fact in facts if stated.tells(fact.text)}
     found: dict[int, Trace] = {}
     for item in removed:
         if any(stated.holds(sentence) for sentence in language.sentences(item.own_text)):
             found[item.seq] = "quoted"
-        elif item.id in mentioned or item.envelope_id in mentioned:
+        elif not mentioned.isdisjoint((item.id, item.envelope_id)) or stated.cites(item):
             found[item.seq] = "mentioned"
         else:
             found[item.seq] = "absent"
@@ -47,10 +49,11 @@ def traces(removed: Iterable[Item], summary: Summary | None) -> dict[int, Trace]
 class _Stated:
     """The lines of a summary without headings, searched for sentences."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, cited_ids: Iterable[str]) -> None:
         lines = "\n".join(_flat(line) for line in text.splitlines() if not line.startswith(("#", RECALL_NOTE)))
         self._text = f"\n{lines}\n"
         self._grams = {self._text[at : at + _GRAM] for at in range(len(self._text))}
+        self._cited = frozenset(cited_ids)
         self._known: dict[str, bool] = {}
         """What was searched for: a short sentence that is repeated is compared with every place that it begins at."""
 
@@ -72,6 +75,20 @@ class _Stated:
             return any(names_all(line, names) for line in self._text.splitlines())
         words = language.content_words(fact)
         return any(is_alike(words, others, SAME) for others in self._words)
+
+    @cached_property
+    def _words_at(self) -> dict[str, set[str]]:
+        """The content words of the lines that cite an id, by this id."""
+        found = defaultdict[str, set[str]](set)
+        for line in self._text.splitlines():
+            for name in self._cited.intersection(cited_in(line)):
+                found[name] |= language.content_words(CITATION.sub("", line))
+        return found
+
+    def cites(self, item: Item) -> bool:
+        """Return whether a line that cites a message has a word of it: a citation alone tells nothing."""
+        cited = [words for name in (item.id, item.envelope_id) if (words := self._words_at.get(name or ""))]
+        return any(not language.content_words(item.own_text).isdisjoint(words) for words in cited)
 
     def _find(self, sentence: str) -> bool:
         words = sentence.rstrip(_STOPS) or sentence

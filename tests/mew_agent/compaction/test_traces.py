@@ -30,6 +30,7 @@ def item(content: str, seq: int = 0, role: ItemRole = "user") -> Item:
         ("ok", "## Done so far\n- It looks ok.", "absent"),
         ("", "- The port is 8080.", "absent"),
         ("The port is 8080.", "- It listens on 8080 [env-0].", "mentioned"),
+        ("The port is 8080.", "- [... 912 characters left out ...] [env-0]", "absent"),
         ("The port is 8080.", "- It listens.", "absent"),
     ],
 )
