@@ -169,7 +169,7 @@ EXAMPLES: Final[Mapping[str, Callable[[str], object]]] = {
     "mew_agent.compaction.traces._Stated.__init__": _traces,
     "mew_agent.compaction.completion.names_in": names_in,
     "mew_agent.compaction.completion.names_all": lambda text: names_all(text, [text[:9], "x1"]),
-    "mew_agent.compaction.traces._Stated.tells": lambda text: _Stated(text[:2_000]).tells(text),
+    "mew_agent.compaction.traces._Stated.tells": lambda text: _Stated(text[:2_000], ()).tells(text),
     "mew_agent.serving.relay._readable": lambda text: _readable(
         b"accept-encoding", text.encode("utf-8", "replace"), ("gzip",)
     ),
