@@ -24,7 +24,6 @@ from mew_agent.cli.app.failures import _one_line
 from mew_agent.cli.app.terminal import _printable
 from mew_agent.cli.board import table
 from mew_agent.cli.chat.slash import mentioned
-from mew_agent.cli.demo.story import split_text
 from mew_agent.cli.programs.program_control import hide_secrets
 from mew_agent.cli.remote.archive import _indented
 from mew_agent.cli.space.templates import _valid_id
@@ -37,14 +36,15 @@ from mew_agent.context.history import Item, Summary
 from mew_agent.model.dialect import Dialect, adapted
 from mew_agent.model.reply_events import Event, EventDecoder, ReplyAssembly
 from mew_agent.participant.answers.builder import AnswerBuilder
+from mew_agent.parts.demo.story import split_text
 from mew_agent.parts.meter.replies import ReplyReader
 from mew_agent.parts.openai_api.request import answer_in_background
 from mew_agent.parts.rehearsal.summaries import _without_blocks, summarise
 from mew_agent.parts.rehearsal.tool_requests import requested_calls
+from mew_agent.parts.shared.relay import _readable
+from mew_agent.parts.shared.responses_format import ResponseWriter
 from mew_agent.parts.simple_agents.fulfiller_policy import FulfillerPolicy
 from mew_agent.parts.terminal.widgets import _CONSOLE, _MARKDOWN_CHARS, _Markdown
-from mew_agent.serving.relay import _readable
-from mew_agent.serving.responses_format import ResponseWriter
 from mew_agent.tokens.projection import Calibration, StreamProjection, features
 from mew_agent.tools.bounds import beginning, cut_in_the_middle
 from mew_agent.tools.resources import Resource
@@ -153,7 +153,7 @@ EXAMPLES: Final[Mapping[str, Callable[[str], object]]] = {
     "mew_protocol.proposal_text._record_lines": _proposed,
     "mew_agent.cli.app.failures._one_line": _one_line,
     "mew_agent.cli.app.terminal._printable": lambda text: _printable(text, StringIO()),
-    "mew_agent.cli.demo.story.split_text": lambda text: split_text(PurePath("a.md"), text),
+    "mew_agent.parts.demo.story.split_text": lambda text: split_text(PurePath("a.md"), text),
     "mew_agent.cli.remote.archive._indented": lambda text: list(_indented(text)),
     "mew_agent.cli.space.templates._valid_id": _valid_id,
     "mew_agent.model.dialect.adapted": lambda text: adapted(Dialect(), 400, None, text, has_images=True),
@@ -170,7 +170,7 @@ EXAMPLES: Final[Mapping[str, Callable[[str], object]]] = {
     "mew_agent.compaction.completion.names_in": names_in,
     "mew_agent.compaction.completion.names_all": lambda text: names_all(text, [text[:9], "x1"]),
     "mew_agent.compaction.traces._Stated.tells": lambda text: _Stated(text[:2_000], ()).tells(text),
-    "mew_agent.serving.relay._readable": lambda text: _readable(
+    "mew_agent.parts.shared.relay._readable": lambda text: _readable(
         b"accept-encoding", text.encode("utf-8", "replace"), ("gzip",)
     ),
     "mew_agent.agent.shared_turn.divided": lambda text: divided(text, ("a-1", "a-2")),
@@ -235,7 +235,7 @@ EXCUSED: Final[Mapping[str, str]] = {
     "mew_agent.cli.app.failures._expected_arguments": _OPERATOR,
     "mew_agent.cli.app.failures._naming_options": _OPERATOR,
     "mew_agent.cli.app.groups: difflib": _OPERATOR,
-    "mew_agent.cli.demo.view: textwrap": _OPERATOR,
+    "mew_agent.parts.demo.view: textwrap": _OPERATOR,
     "mew_agent.cli.remote.reading: fnmatch": _OPERATOR,
     "mew_agent.cli.remote.reading: fnmatch.fnmatchcase": _OPERATOR,
     "mew_spaces.config.lookalikes._prototype": _CHARACTER,
@@ -280,7 +280,7 @@ EXCUSED: Final[Mapping[str, str]] = {
     "mew_agent.parts.meter.replies.ReplyReader._inflated": _READER,
     "mew_agent.parts.meter.replies.ReplyReader.feed": _READER,
     "mew_agent.model.failures._first": "uses patterns that are measured",
-    "mew_agent.serving.responses_format.ResponseWriter.call": _LIST,
+    "mew_agent.parts.shared.responses_format.ResponseWriter.call": _LIST,
     "mew_agent.parts.openai_api.app._Response._send": _LIST,
     "mew_agent.parts.openai_api.sessions._digest": _LIST,
     "mew_agent.participant.answers.builder.AnswerBuilder._show": _READER,
@@ -422,6 +422,6 @@ GROWING: Final[Mapping[str, str]] = {
     "mew_agent.parts.acp.terminals.kept": "a bytearray that nothing searches; its start is removed in blocks",
     "mew_agent.parts.terminal.feed.text": "at most MAX_WORK_CHARS",
     "mew_agent.parts.terminal.feed.thoughts": "at most MAX_WORK_CHARS",
-    "mew_agent.serving.relay._copy": "a bytearray that is read once, at its end",
+    "mew_agent.parts.shared.relay._copy": "a bytearray that is read once, at its end",
 }
 """Texts that grow in pieces and need no measurement, and why."""

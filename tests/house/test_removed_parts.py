@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests.house.conftest import PACKAGES, ROOT
+from tests.house.test_layering import SHARED
 
-PARTS = sorted(path.parent.name for path in (ROOT / "mew_agent" / "parts").glob("*/__init__.py"))
+PARTS = sorted({path.parent.name for path in (ROOT / "mew_agent" / "parts").glob("*/__init__.py")} - {SHARED})
 IS_LONG = bool(os.environ.get("MEW_ALL_PARTS"))
 """`make test-long` runs all tests that a missing part leaves."""
 
@@ -31,7 +32,7 @@ PROGRAM = """
 import importlib, importlib.util, os, pkgutil, subprocess, sys, traceback
 from pathlib import Path
 home, away = Path(sys.argv[1]), Path(sys.argv[2])
-parts, groups = sys.argv[3].split(), sys.argv[4].split()
+parts, groups, shared = sys.argv[3].split(), sys.argv[4].split(), sys.argv[5]
 
 def import_all():
     importlib.invalidate_caches()
@@ -51,7 +52,9 @@ def check(present):
 
 for part in parts:
     (home / part).rename(away / part)
+(home / shared).rename(away / shared)
 import_all()
+(away / shared).rename(home / shared)
 for present in ([], *([part] for part in parts)):
     for part in present:
         (away / part).rename(home / part)
@@ -141,7 +144,7 @@ def test_the_core_is_imported_without_parts_and_with_each_part_alone(tree: Path)
     away.mkdir()
     groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
     home = tree / "mew_agent" / "parts"
-    written = run(tree, "-c", PROGRAM, str(home), str(away), " ".join(PARTS), " ".join(groups))
+    written = run(tree, "-c", PROGRAM, str(home), str(away), " ".join(PARTS), " ".join(groups), SHARED)
     assert written.count("Start and stop") == 1 + len(PARTS)
 
 

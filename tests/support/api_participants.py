@@ -9,7 +9,7 @@ import pytest
 from mew_spaces.config.loading import SpaceConfig, load_space
 from mew_spaces.gateway.gateway import RunningGateway
 
-from mew_agent.serving.chat_participant import ChatOptions, ChatParticipant
+from mew_agent.parts.shared.chat_participant import ChatOptions, ChatParticipant
 from tests.support.waiting import PATIENCE_SECONDS
 
 SPACE = """

@@ -18,8 +18,8 @@ from mew_agent.parts.meter.main_line import MeteredCall
 from mew_agent.parts.meter.replies import Reply
 from mew_agent.parts.openai_api.app import create_app, serve_app
 from mew_agent.parts.rehearsal.service import serve_rehearsal
-from mew_agent.serving.chat_participant import ChatParticipant
-from mew_agent.serving.relay import serve_relay
+from mew_agent.parts.shared.chat_participant import ChatParticipant
+from mew_agent.parts.shared.relay import serve_relay
 from mew_agent.tools.catalog import LocalOffers
 
 TOKEN = "token-of-ada"
@@ -79,7 +79,7 @@ SERVERS: dict[str, tuple[str, Callable[[Allowed], AbstractAsyncContextManager[st
         lambda allowed: serving_http(OffersServer("demo", "", LocalOffers()), 0, TOKEN, allowed=allowed),
         "/mcp",
     ),
-    "mew_agent.serving.relay": (
+    "mew_agent.parts.shared.relay": (
         "mew meter",
         lambda allowed: serve_relay("http://127.0.0.1:1/v1", MeasuredCalls(_Observer()), allowed=allowed),
         "/v1/chat/completions",

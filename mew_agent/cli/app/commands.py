@@ -34,9 +34,6 @@ _CORE: Final[Sections] = {
         "up": _command("Start a space: its gateway and its participants.", "cli.space.up:up", detaches=True),
         "down": _command("Stop the running space of this folder.", "cli.space.running:down"),
         "restart": _command("Restart the running space, or one participant.", "cli.space.restart:restart"),
-        "demo": _command("Watch two agents fill up and compact; needs no key.", "cli.demo.demo:demo"),
-        "doctor": _command("List what is installed, and how to install the rest.", "cli.space.doctor:doctor"),
-        "clean": _rare("Remove the logs and FIFOs of past runs.", "cli.space.clean:clean"),
         "gateway": GroupEntry(
             "Run a gateway.",
             {"start": _command("Run the gateway of one or more spaces.", "cli.programs.gateway:start")},
@@ -89,7 +86,6 @@ _CORE: Final[Sections] = {
         "forget": _rare("Drop messages from one end of a participant's history.", "cli.remote.control:forget"),
         "clear": _rare("Clear a participant's history.", "cli.remote.control:clear"),
         "reset": _rare("Clear a participant's history and close its streams.", "cli.remote.control:reset"),
-        "sessions": _rare("List, print or prune stored conversations.", "cli.space.sessions:sessions"),
     },
     "Participants": {
         "agent": GroupEntry(
@@ -108,10 +104,6 @@ _CORE: Final[Sections] = {
         ),
         "grant": _rare("Grant capabilities to a participant.", "cli.remote.permissions:grant"),
         "revoke": _rare("Revoke capabilities granted to a participant.", "cli.remote.permissions:revoke"),
-        "token": _rare(
-            "Print, create, replace or revoke a token; without a participant, list the tokens.",
-            "cli.space.tokens:token",
-        ),
         "serve": GroupEntry(
             "Serve agents to programs (openai, a2a, mcp, acp), or a model.",
             {"model": _command("Run the rehearsal model (canned replies), or a real one.", "cli.programs.model:serve")},

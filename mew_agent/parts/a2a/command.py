@@ -16,12 +16,12 @@ from mew_agent.cli.app.options import (
     participant_argument,
     with_option_groups,
 )
-from mew_agent.cli.programs.api_server import REACHABLE, agents_of, run_server
 from mew_agent.cli.remote.session import configuration_at, find_identity
 from mew_agent.errors import ConfigError
 from mew_agent.extras import require_extra
+from mew_agent.parts.shared.chat_participant import ChatOptions, ChatParticipant
+from mew_agent.parts.shared.command import REACHABLE, agents_of, run_server
 from mew_agent.program import run_until_signal
-from mew_agent.serving.chat_participant import ChatOptions, ChatParticipant
 from mew_agent.tracing import enable_by_environment
 
 DEFAULT_PORT: Final = 8193

@@ -23,7 +23,6 @@ from mew_protocol.status_word import StatusWord, status_word
 from mew_agent.agent.engine import Engine
 from mew_agent.agent.inbox import AddressFilter
 from mew_agent.agent.runtime import AgentRuntime
-from mew_agent.child_program import FIRST_DELAY_SECONDS, Restarts
 from mew_agent.context.sqlite_store import MemoryStore, SqliteStore
 from mew_agent.context.store import Store, StoredChat
 from mew_agent.errors import GatewayError, MewAgentError, NotPermitted, PeerError, first_cause
@@ -45,6 +44,7 @@ from mew_agent.parts.acp.profiles import UNKNOWN, AcpProfile, CompactionStep, pr
 from mew_agent.parts.acp.session import AcpFailed, AcpSession, open_session
 from mew_agent.parts.acp.settings import AcpConfig, KeptSession
 from mew_agent.parts.acp.turn import AcpAnswer, text_in
+from mew_agent.parts.shared.child_program import FIRST_DELAY_SECONDS, Restarts
 from mew_agent.tools.catalog import INVALID_REQUEST, RequestFailed
 
 logger = logging.getLogger("mew_agent.parts.acp")

@@ -21,7 +21,6 @@ from mew_protocol.proposal_text import argument_lines, call_text, further_params
 from mew_protocol.quoting import markdown_block, markdown_line
 
 from mew_agent._version import __version__
-from mew_agent.child_program import MAX_LINE_BYTES
 from mew_agent.errors import MewAgentError
 from mew_agent.participant.answers.builder import Answered, AnswerEvent, ContextNotice, Thinking, ToolCalled, Writing
 from mew_agent.participant.events import ContextReported, ProposalMade
@@ -29,6 +28,7 @@ from mew_agent.participant.participant import Participant
 from mew_agent.participant.peers import PeerContext
 from mew_agent.parts.acp.session import PROTOCOL_VERSION
 from mew_agent.parts.acp.turn import text_in
+from mew_agent.parts.shared.child_program import MAX_LINE_BYTES
 from mew_agent.tools.catalog import INTERNAL_ERROR, INVALID_PARAMS
 
 logger = logging.getLogger("mew_agent.parts.acp.server")

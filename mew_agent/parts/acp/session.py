@@ -19,12 +19,12 @@ from acp.exceptions import RequestError
 from mew_protocol.json_values import object_at, objects_at, value_at
 
 from mew_agent._version import __version__
-from mew_agent.child_program import ChildFailed, ChildProgram, running_program
 from mew_agent.parts.acp.files import ProjectFiles
 from mew_agent.parts.acp.modes import first_mode, mode_in, modes_in
 from mew_agent.parts.acp.profiles import PROFILES, profile_for
 from mew_agent.parts.acp.settings import AcpConfig
 from mew_agent.parts.acp.terminals import Terminals, terminals_below
+from mew_agent.parts.shared.child_program import ChildFailed, ChildProgram, running_program
 from mew_agent.tools.catalog import INVALID_PARAMS
 
 logger = logging.getLogger("mew_agent.parts.acp")

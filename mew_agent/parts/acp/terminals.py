@@ -20,8 +20,8 @@ from anyio.abc import Process, TaskGroup
 from mew_protocol.json_values import objects_at
 from mew_settings.environment import inherited
 
-from mew_agent.child_program import CLOSE_SECONDS, end_process, group_exists
 from mew_agent.parts.acp.files import SPACE_FOLDER
+from mew_agent.parts.shared.child_program import CLOSE_SECONDS, end_process, group_exists
 
 PREFIX: Final = "terminal/"
 MAX_TERMINALS: Final = 16

@@ -125,7 +125,7 @@ class LocalModel(BuiltinModel):
     @asynccontextmanager
     async def serve(self, options: ServeOptions) -> AsyncIterator[ServerAddress]:
         """Serve the file to clients without a key, through a relay with limits. Raises as `serve_local` does."""
-        from mew_agent.serving.relay import serve_relay  # needs a web server
+        from mew_agent.parts.shared.relay import serve_relay  # needs a web server
 
         gguf, key = Path(options.serves), secrets.token_urlsafe()
         own = LocalModelOptions(gguf, options.window_tokens, options.threads, options.name, options.reply_tokens or 0)

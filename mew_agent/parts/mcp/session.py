@@ -31,9 +31,9 @@ from pydantic_core import to_json
 from mew_agent import tracing
 from mew_agent._version import __version__
 from mew_agent.certificates import certificates_for
-from mew_agent.child_program import ChildFailed, ChildProgram, running_program
 from mew_agent.gateway_address import is_loopback
 from mew_agent.parts.mcp.settings import BridgeSettings
+from mew_agent.parts.shared.child_program import ChildFailed, ChildProgram, running_program
 from mew_agent.tools.catalog import INTERNAL_ERROR, METHOD_NOT_FOUND, UNAVAILABLE, RequestFailed, with_other_lists
 
 logger = logging.getLogger("mew_agent.parts.mcp")

@@ -11,11 +11,11 @@ import anyio
 from anyio.abc import TaskStatus
 from mew_protocol import kinds
 
-from mew_agent.child_program import FIRST_DELAY_SECONDS, Restarts
 from mew_agent.errors import first_cause
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.mcp.session import Notify, ServerFailed, ServerSession, connected
 from mew_agent.parts.mcp.settings import BridgeSettings
+from mew_agent.parts.shared.child_program import FIRST_DELAY_SECONDS, Restarts
 from mew_agent.tools.catalog import UNAVAILABLE, RequestFailed
 from mew_agent.tools.peer_offers import LIST_CHANGED
 

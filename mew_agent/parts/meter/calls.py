@@ -17,7 +17,7 @@ from mew_agent.parts.meter.facts import CallFacts, api_of, read_facts
 from mew_agent.parts.meter.main_line import MeteredCall
 from mew_agent.parts.meter.receipts import RelayedReceipts
 from mew_agent.parts.meter.replies import READABLE_ENCODINGS, Reply, ReplyReader
-from mew_agent.serving.relay import Holding
+from mew_agent.parts.shared.relay import Holding
 
 logger = logging.getLogger("mew_agent.parts.meter")
 

@@ -40,7 +40,7 @@ def meter(
     """
     from mew_agent.participant.participant import Participant
     from mew_agent.parts.meter.meter import run_meter
-    from mew_agent.serving.relay import checked_upstream
+    from mew_agent.parts.shared.relay import checked_upstream
 
     terminal.configure_logging(log_level)
     for library in ("httpx2", "httpcore2"):  # at debug, they would log the headers of answers

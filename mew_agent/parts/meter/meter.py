@@ -25,7 +25,7 @@ from mew_agent.parts.meter.facts import CallFacts
 from mew_agent.parts.meter.main_line import MainLine, MeteredCall
 from mew_agent.parts.meter.receipts import RelayedReceipts
 from mew_agent.parts.meter.replies import Reply
-from mew_agent.serving.relay import serve_relay
+from mew_agent.parts.shared.relay import serve_relay
 
 logger = logging.getLogger("mew_agent.parts.meter")
 

@@ -33,9 +33,9 @@ from mew_agent.parts.openai_api.questions import Questions
 from mew_agent.parts.openai_api.request import ApiRequest, answer_in_background, read_request
 from mew_agent.parts.openai_api.responses import ResponseFormat, read_responses_request
 from mew_agent.parts.openai_api.sessions import ClientSessions, SessionPolicy
-from mew_agent.serving.answers import AnswerFailed
-from mew_agent.serving.chat_participant import ChatParticipant, OfferedAgent
-from mew_agent.serving.http import (
+from mew_agent.parts.shared.answers import AnswerFailed
+from mew_agent.parts.shared.chat_participant import ChatParticipant, OfferedAgent
+from mew_agent.parts.shared.http import (
     FAILURE_HANDLERS,
     KEY_NAME,
     KeyCheck,

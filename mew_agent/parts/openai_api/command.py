@@ -21,13 +21,13 @@ from mew_agent.cli.app.options import (
     option,
     with_option_groups,
 )
-from mew_agent.cli.programs.api_server import REACHABLE, agents_of, run_server
 from mew_agent.cli.remote.session import configuration_at, find_identity
 from mew_agent.errors import ConfigError
 from mew_agent.parts.openai_api.app import WriteMetrics, create_app, serve_app
 from mew_agent.parts.openai_api.sessions import SessionPolicy
+from mew_agent.parts.shared.chat_participant import ChatOptions, ChatParticipant
+from mew_agent.parts.shared.command import REACHABLE, agents_of, run_server
 from mew_agent.program import run_until_signal
-from mew_agent.serving.chat_participant import ChatOptions, ChatParticipant
 from mew_agent.tracing import enable_by_environment
 
 DEFAULT_SERVE_PORT: Final = 8190

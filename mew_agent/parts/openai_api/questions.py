@@ -15,8 +15,8 @@ from mew_agent.participant.answers.context_notes import context_key, usage_of
 from mew_agent.parts.openai_api.format import ApiAnswer, Json
 from mew_agent.parts.openai_api.request import ApiRequest
 from mew_agent.parts.openai_api.sessions import ChosenSession, unknown_response, with_transcript
-from mew_agent.serving.answers import AnswerFailed
-from mew_agent.serving.chat_participant import AgentQuestion, ChatParticipant, OfferedAgent
+from mew_agent.parts.shared.answers import AnswerFailed
+from mew_agent.parts.shared.chat_participant import AgentQuestion, ChatParticipant, OfferedAgent
 
 
 @dataclass(eq=False)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from mew_agent.parts.openai_api.format import invalid_body
-from mew_agent.serving.answers import MAX_TEXT_BYTES
+from mew_agent.parts.shared.answers import MAX_TEXT_BYTES
 from mew_agent.tools.results import well_formed
 
 _SYSTEM_ROLES: Final = ("system", "developer")

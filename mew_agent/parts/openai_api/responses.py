@@ -17,8 +17,8 @@ from mew_agent.parts.openai_api.request import (
     ignored_parts,
     read_messages,
 )
-from mew_agent.serving.answers import AnswerFailed
-from mew_agent.serving.responses_format import ResponseWriter, event, usage_in_responses
+from mew_agent.parts.shared.answers import AnswerFailed
+from mew_agent.parts.shared.responses_format import ResponseWriter, event, usage_in_responses
 
 _SUPPORTED: Final = frozenset({"model", "input", "stream", "text", "previous_response_id", "conversation"})
 _WITHOUT_EFFECT: Final = frozenset({"include", "truncation", "parallel_tool_calls", "stream_options", "instructions"})

@@ -12,7 +12,7 @@ from mew_protocol.json_values import objects_at
 from mew_agent.parts.rehearsal.completion import Completion, Json, function_call, pieces
 from mew_agent.parts.rehearsal.options import RehearsalOptions
 from mew_agent.parts.rehearsal.tokenizer import encode
-from mew_agent.serving.responses_format import ResponseWriter, usage_in_responses
+from mew_agent.parts.shared.responses_format import ResponseWriter, usage_in_responses
 
 _CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
 _RESULTS = ("function_call_output", "custom_tool_call_output")

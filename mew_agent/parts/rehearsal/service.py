@@ -36,7 +36,7 @@ from mew_agent.parts.rehearsal.behaviour import SELF_DESCRIPTION, PlannedReply, 
 from mew_agent.parts.rehearsal.options import RehearsalOptions, ReportedUsage
 from mew_agent.parts.rehearsal.summaries import is_summary_request
 from mew_agent.parts.rehearsal.tokenizer import count_request, render_request
-from mew_agent.serving.responses_format import DONE, event
+from mew_agent.parts.shared.responses_format import DONE, event
 
 KEPT_REQUESTS = 1_000
 KEPT_REQUEST_BYTES = 8 * 1024 * 1024

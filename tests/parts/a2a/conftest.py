@@ -17,7 +17,7 @@ from mew_spaces.gateway.gateway import RunningGateway
 from mew_agent.parts.a2a.server import A2AServer
 from mew_agent.parts.a2a.tasks import CONTEXT_EXTENSION
 from mew_agent.parts.a2a.tools import A2ARole
-from mew_agent.serving.chat_participant import ChatOptions, ChatParticipant
+from mew_agent.parts.shared.chat_participant import ChatOptions, ChatParticipant
 from tests.support.agents import AgentDriver, StartAgent
 from tests.support.api_participants import knows, space
 from tests.support.waiting import PATIENCE_SECONDS

@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from mew_agent import child_program
+from mew_agent.parts.shared import child_program
 from tests.parts.acp.conftest import Stage, Start
 from tests.support.waiting import PATIENCE_SECONDS, until
 

@@ -9,9 +9,9 @@ from typing import Any
 import anyio
 import pytest
 
-from mew_agent import child_program
 from mew_agent.parts.acp import terminals as module
 from mew_agent.parts.acp.terminals import MAX_TERMINALS, Terminals, terminals_below
+from mew_agent.parts.shared import child_program
 from tests.parts.acp.conftest import Start
 from tests.support.waiting import PATIENCE_SECONDS, until
 

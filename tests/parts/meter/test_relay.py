@@ -19,7 +19,7 @@ from mew_agent.parts.meter.command import parsed_listen
 from mew_agent.parts.meter.facts import CallFacts
 from mew_agent.parts.meter.main_line import MainLine, MeteredCall
 from mew_agent.parts.meter.replies import Reply
-from mew_agent.serving.relay import MAX_READ_BODY_BYTES, checked_upstream, serve_relay
+from mew_agent.parts.shared.relay import MAX_READ_BODY_BYTES, checked_upstream, serve_relay
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 KEY = "sk-very-secret-7c1f"

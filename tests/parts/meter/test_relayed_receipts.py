@@ -17,7 +17,7 @@ from mew_agent.parts.meter.main_line import MeteredCall
 from mew_agent.parts.meter.meter import run_meter
 from mew_agent.parts.meter.relayed_texts import MAX_CHARS, MAX_CHATS, SAME_WORDS, TOO_LONG, TOO_SHORT, RelayedTexts
 from mew_agent.parts.rehearsal import RehearsalServer, serve_rehearsal
-from mew_agent.serving.relay import MAX_READ_BODY_BYTES
+from mew_agent.parts.shared.relay import MAX_READ_BODY_BYTES
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 Joined = Callable[..., Participant]

@@ -21,7 +21,7 @@ from mew_agent.parts.rehearsal import (
     ScriptedToolCall,
     serve_rehearsal,
 )
-from mew_agent.serving.relay import serve_relay
+from mew_agent.parts.shared.relay import serve_relay
 from tests.parts.meter.test_relay import KEY, Observed
 
 SCRIPT = (ScriptedReply(tool_calls=(ScriptedToolCall(name="read", arguments='{"path": "a"}'),)),)

@@ -12,8 +12,8 @@ from opentelemetry.trace import SpanKind, StatusCode, format_trace_id
 
 from mew_agent.parts.openai_api.app import create_app, serve_app
 from mew_agent.parts.rehearsal.options import ScriptedReply, ScriptedToolCall
+from mew_agent.parts.shared.chat_participant import ChatParticipant
 from mew_agent.parts.tracing import spans
-from mew_agent.serving.chat_participant import ChatParticipant
 from tests.mew_agent.agent.test_agent_at_work import Scene, at_work, script
 from tests.support.agents import AgentDriver, StartAgent
 from tests.support.waiting import PATIENCE_SECONDS, until

@@ -8,7 +8,7 @@ from starlette.types import ASGIApp, Message
 
 from mew_agent.parts.openai_api.app import create_app
 from mew_agent.parts.rehearsal import RehearsalOptions, RehearsalServer
-from mew_agent.serving.chat_participant import ChatParticipant
+from mew_agent.parts.shared.chat_participant import ChatParticipant
 
 CHAT_API = create_app(ChatParticipant("ws://localhost:1", space="demo", person="bob", token="t"), api_key="key")
 MODEL_API = RehearsalServer(RehearsalOptions()).app

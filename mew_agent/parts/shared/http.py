@@ -20,10 +20,10 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mew_agent import tracing
-from mew_agent.serving.answers import AnswerFailed
-from mew_agent.serving.chat_participant import ChatParticipant
+from mew_agent.parts.shared.answers import AnswerFailed
+from mew_agent.parts.shared.chat_participant import ChatParticipant
 
-logger = logging.getLogger("mew_agent.serving")
+logger = logging.getLogger("mew_agent.parts.shared")
 
 KEY_NAME: Final = "mew_agent.api_key_name"
 """Key of the scope under which `KeyCheck` notes the name of the API key."""

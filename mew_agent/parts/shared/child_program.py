@@ -22,7 +22,7 @@ from mew_protocol.line_reader import LineReader
 
 from mew_agent.errors import MewAgentError
 
-logger = logging.getLogger("mew_agent.child_program")
+logger = logging.getLogger("mew_agent.parts.shared.child_program")
 
 CLOSE_SECONDS: Final = 1.0
 """Grace period after each step of the shutdown: closed input, SIGTERM, SIGKILL."""

@@ -5,7 +5,7 @@ from pathlib import PurePath
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mew_agent.cli.demo.story import PART_CHARS, split_text
+from mew_agent.parts.demo.story import PART_CHARS, split_text
 
 NOTES = PurePath("notes.txt")
 

@@ -12,9 +12,9 @@ from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import serve_gateway
 
 from mew_agent.agent.agent import Agent
-from mew_agent.cli.demo.story import DemoFailed, DemoStory, split_text
 from mew_agent.config.agent_config import AgentConfig
 from mew_agent.participant.participant import Participant
+from mew_agent.parts.demo.story import DemoFailed, DemoStory, split_text
 from mew_agent.parts.rehearsal import RehearsalOptions, serve_rehearsal
 from tests.support.rehearsal_model import rehearsal_model
 from tests.support.waiting import PATIENCE_SECONDS
@@ -89,7 +89,7 @@ async def test_one_agent_compacts_on_its_own_the_other_on_request() -> None:
 async def test_demo_fails_without_reported_usage(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("mew_agent.cli.demo.story.MAX_PARTS", 3)
+    monkeypatch.setattr("mew_agent.parts.demo.story.MAX_PARTS", 3)
     with anyio.fail_after(PATIENCE_SECONDS), pytest.raises(DemoFailed, match=r"did not (compact|fill up)"):
         async with demo_story(RehearsalOptions(window_tokens=WINDOW_TOKENS, usage_on="none")) as (story, _):
             await story.play(all_texts())

@@ -11,7 +11,13 @@ from pathlib import Path
 import anyio
 import pytest
 
-from mew_agent.child_program import MAX_LINE_BYTES, ChildFailed, ChildProgram, group_exists, running_program
+from mew_agent.parts.shared.child_program import (
+    MAX_LINE_BYTES,
+    ChildFailed,
+    ChildProgram,
+    group_exists,
+    running_program,
+)
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 

@@ -27,11 +27,11 @@ from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import dashboard_url
 from mew_agent.cli.app.options import option
 from mew_agent.cli.app.signals import interrupt_on_termination
-from mew_agent.cli.demo.story import CompactionCheck, DemoFailed, DemoStory, TextPart, split_text
-from mew_agent.cli.demo.view import Show, cause_of, shown
 from mew_agent.errors import ConfigError
 from mew_agent.model.builtin import builtin_model
 from mew_agent.participant.participant import Participant
+from mew_agent.parts.demo.story import CompactionCheck, DemoFailed, DemoStory, TextPart, split_text
+from mew_agent.parts.demo.view import Show, cause_of, shown
 from mew_agent.program import run_until_signal
 from mew_agent.settings import LOCAL, REHEARSAL
 

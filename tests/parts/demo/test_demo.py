@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from mew_spaces.config.loading import load_space
 
-from mew_agent.cli.demo.demo import (
+from mew_agent.errors import ConfigError
+from mew_agent.parts.demo.command import (
     BY_ITSELF,
     ON_REQUEST,
     WINDOW_TOKENS,
@@ -17,8 +18,7 @@ from mew_agent.cli.demo.demo import (
     summary_lines,
     write_space,
 )
-from mew_agent.cli.demo.story import CompactionCheck
-from mew_agent.errors import ConfigError
+from mew_agent.parts.demo.story import CompactionCheck
 
 
 def test_the_demo_reads_the_projects_own_pages_by_default() -> None:

@@ -24,7 +24,7 @@ from mew_agent.certificates import certificates_for
 from mew_agent.errors import ConfigError
 from mew_agent.gateway_address import is_loopback
 
-logger = logging.getLogger("mew_agent.serving.relay")
+logger = logging.getLogger("mew_agent.parts.shared.relay")
 
 MAX_READ_BODY_BYTES: Final = 32 * 1024 * 1024
 """A larger request passes unread."""

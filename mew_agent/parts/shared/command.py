@@ -10,7 +10,7 @@ from mew_spaces.config.loading import SpaceConfig
 from mew_agent.cli.app.addresses import listening_failures
 from mew_agent.cli.remote.session import Identity, require_person
 from mew_agent.errors import NotPermitted
-from mew_agent.serving.chat_participant import ChatParticipant
+from mew_agent.parts.shared.chat_participant import ChatParticipant
 
 REACHABLE: Final = "anyone with the API key can talk to your agents"
 """The risk of a server that other machines can reach."""

@@ -1,1 +1,0 @@
-"""`mew demo`: a complete space with agents that fill up and compact."""

@@ -1,0 +1,6 @@
+"""What several parts share and the core does not need: parts may import it, it imports no part.
+
+`chat_participant` asks agents for clients and needs no server, `answers` has the bounds and errors, `http` checks keys
+and answers failures, `relay` passes calls to a model server, `responses_format` writes the Responses API,
+`child_program` runs programs, `command` has the common steps of commands that serve.
+"""
