@@ -40,6 +40,7 @@ class FeedEntry:
     to: tuple[str, ...] = ()
     at: str = ""
     text: str = ""
+    is_urgent: bool = False
     thoughts: str = ""
     calls: list[str] = field(default_factory=list)
     is_running: bool = False
@@ -92,6 +93,7 @@ class ConversationFeed:
                     return None  # the history brought it already
                 entry = FeedEntry(key, "chat", envelope.sender, envelope.addressees, at)
                 entry.text, entry.id = str(body["text"]), envelope.id
+                entry.is_urgent = body.get("urgent") is True
                 return self._keep(entry)
             case kinds.CHAT_ACKNOWLEDGE:
                 return self._mark(envelope)

@@ -240,7 +240,8 @@ class FeedView(ScrollView, can_focus=True):
         mine = self.get_component_rich_style("feed--mine", partial=True)
         sender = Style(bold=True) + (mine if entry.sender == self._me else Style())
         moment = f"  {at.astimezone():%H:%M}" if at is not None else ""
-        yield Text.assemble((words.clean(entry.sender), sender), (to + moment, self._dim))
+        urgent = [("  urgent", Style(bold=True))] if entry.is_urgent else []
+        yield Text.assemble((words.clean(entry.sender), sender), (to + moment, self._dim), *urgent)
         text = clean_text(entry.text)
         is_markdown = len(text) <= _MARKDOWN_CHARS and _MARKUP.search(text) is not None
         body = _Markdown(text, is_dark=self.app.current_theme.dark) if is_markdown else Text(text)
