@@ -268,7 +268,7 @@ async def test_a_message_is_ticked_and_opens_to_its_story(start_agent: StartAgen
         await screen.shows("✓ read by coder in call 1, found by recall")
         await screen.type("/urgent Door 4 is open.")
         shown = await screen.shows("Door 4 is open.", "urgent")
-        assert re.search(r"ada to coder  \d\d:\d\d  urgent\b", shown), shown
+        assert re.search(r"ada  \d\d:\d\d  urgent\b", shown), shown
 
 
 async def test_the_heading_says_that_the_connection_is_lost_and_back(space: SpaceConfig, tokens: TokenBook) -> None:
