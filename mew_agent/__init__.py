@@ -116,7 +116,7 @@ if TYPE_CHECKING:  # `X as X` makes a name public for type checkers
     from mew_agent.errors import TooLarge as TooLarge
     from mew_agent.errors import ToolsUnsupported as ToolsUnsupported
     from mew_agent.errors import Unauthorized as Unauthorized
-    from mew_agent.model.interface import Image as Image
+    from mew_agent.model.image import Image as Image
     from mew_agent.model.interface import Message as Message
     from mew_agent.model.interface import Model as Model
     from mew_agent.model.interface import ModelEvent as ModelEvent
@@ -192,8 +192,9 @@ _NAMES_OF = {
     "mew_agent.participant.answers.builder": (
         "AgentRestarted AnswerEvent Answered ContextNotice Thinking ToolCalled Writing"
     ),
+    "mew_agent.model.image": "Image",
     "mew_agent.model.interface": (
-        "Image Message Model ModelEvent ModelIdentity ModelReply ModelRequest ReasoningDelta TextDelta ToolCall "
+        "Message Model ModelEvent ModelIdentity ModelReply ModelRequest ReasoningDelta TextDelta ToolCall "
         "ToolSpec Window"
     ),
     "mew_agent.model.usage": "Usage",

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from types import MappingProxyType
-from typing import Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from mew_protocol import kinds
 from mew_protocol.envelope import Draft
-from mew_settings.plugins import load_table
 
-from mew_agent.model.interface import ModelReply
+if TYPE_CHECKING:  # a participant without a model loads nothing of models
+    from mew_agent.model.interface import ModelReply
 
 TRACEPARENT: Final = "traceparent"
 """The header of envelopes; other implementations pass it on, as any unknown header."""
@@ -39,7 +39,7 @@ class ActiveSpan:
     def set(self, **facts: object) -> None:
         """Add facts. None is left out."""
 
-    def reply(self, reply: ModelReply) -> None:
+    def reply(self, reply: "ModelReply") -> None:
         """Add the model, the finish reason and the usage of a model's reply, as its provider reported them."""
 
     def fail(self, error_type: str) -> None:
@@ -80,6 +80,8 @@ def enable_by_environment(environ: Mapping[str, str] | None = None) -> None:
     """Record spans if variables such as `OTEL_EXPORTER_OTLP_ENDPOINT` ask for it, and a part can."""
     environ = os.environ if environ is None else environ
     if any(name.startswith("OTEL_") for name in environ):
+        from mew_settings.plugins import load_table
+
         for make in load_table(TRACERS).values():
             if (recorder := make(environ)) is not None:
                 record_with(recorder)

@@ -196,7 +196,7 @@ def _present(record: MessageRecord, chat: StoredChat | None) -> MessageRecord:
     if chat is None:
         return record
     entries = tuple(one for one in record.entries if one.seq is None or one.seq >= chat.first_seq >= 0)
-    return replace(record, entries=entries, ending=None)
+    return record._replace(entries=entries, ending=None)
 
 
 def _receipt(chat: StoredChat | None, record: MessageRecord, holding: Holding, known: dict[str, Any]) -> ReadReceipt:

@@ -11,7 +11,8 @@ from typing import Literal, Required, TypedDict, Unpack
 
 from mew_protocol.context_report import SummaryWriter
 
-from mew_agent.model.interface import Image, Message, ToolCall
+from mew_agent.model.image import Image
+from mew_agent.model.interface import Message, ToolCall
 
 ItemRole = Literal["user", "assistant", "tool"]
 

@@ -7,7 +7,7 @@ ended. Does not know history, summaries or time.
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from mew_protocol.payloads.receipts import InContext, PromptCall
 
@@ -21,16 +21,14 @@ Ending = Literal["answered", "refused", "cancelled", "kept"]
 """`kept`: it needs no answer and is context only."""
 
 
-@dataclass(frozen=True, slots=True)
-class MessageKey:
+class MessageKey(NamedTuple):
     """The sender and the id of a message. Some clients restart their ids, so an id alone names no message."""
 
     sender: str
     id: str
 
 
-@dataclass(frozen=True, slots=True)
-class MessageEnding:
+class MessageEnding(NamedTuple):
     """How a message ended. `session` is the conversation that read it, `answer` the id of the answer."""
 
     key: MessageKey
@@ -41,8 +39,7 @@ class MessageEnding:
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Prompted:
+class Prompted(NamedTuple):
     """A model call, and the newest item of its prompt.
 
     `is_read`: the model has answered, at least in part. Otherwise the call failed without output, and nobody can tell
@@ -54,8 +51,7 @@ class Prompted:
     is_read: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class MessageEntry:
+class MessageEntry(NamedTuple):
     """One entry of a message into a history. `seq` None: the history is kept by another program.
 
     `call` is the first call that read it. `is_doubtful`: a call before that failed without output, or was cut by the
@@ -69,8 +65,7 @@ class MessageEntry:
     form_at: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class MessageRecord:
+class MessageRecord(NamedTuple):
     """All that is kept of one message: its entries, oldest first, and its end. Empty: nothing is known of it."""
 
     entries: Sequence[MessageEntry] = ()
@@ -89,8 +84,7 @@ class MessageRecord:
         return next((one.call for one in self.entries if one.call is not None), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Follow:
+class Follow(NamedTuple):
     """A participant that is told of each change of a message's receipt.
 
     `told` is the last change it knows, and `times` how many it was told before: a form of a message can return.

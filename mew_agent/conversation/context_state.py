@@ -32,7 +32,8 @@ from mew_agent.context.tracker import Tracker
 from mew_agent.conversation import texts
 from mew_agent.conversation.events import ConversationEvents, HistoryChanged, ItemAdded, ResultCut
 from mew_agent.conversation.pins import ContextPins
-from mew_agent.model.interface import Image, ModelReply, ToolCall, Window
+from mew_agent.model.image import Image
+from mew_agent.model.interface import ModelReply, ToolCall, Window
 from mew_agent.participant.messenger import timestamp
 from mew_agent.tokens.sizes import INLINE_CHARS, Size, Sizes
 from mew_agent.tools.bounds import ResultBound, Room

@@ -284,7 +284,7 @@ class ModelCalls:
 
         async def note(event: ModelEvent) -> None:
             if self.prompted is not None and not self.prompted.is_read:
-                self.prompted = replace(self.prompted, is_read=True)
+                self.prompted = self.prompted._replace(is_read=True)
                 await self._state.events.emit(PromptRead(self.prompted.call.number))
             if listener is not None:
                 await listener(event)

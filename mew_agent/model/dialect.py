@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
-from mew_agent.model.interface import Image, Message, ModelRequest
+from mew_agent.model.image import Image
+from mew_agent.model.interface import Message, ModelRequest
 
 IMAGES_FOLLOW: Final = "[The images of the tool results above]"
 NO_IMAGES: Final = "\n[This model takes no images, so they are not shown. Say so if the answer depends on them.]"

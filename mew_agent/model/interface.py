@@ -25,9 +25,10 @@ not inherit from anything. The smallest useful one:
 """
 
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from mew_agent.model.image import Image
 from mew_agent.model.usage import Usage
 
 Role = Literal["system", "user", "assistant", "tool"]
@@ -43,14 +44,6 @@ class ToolCall:
     id: str
     name: str
     arguments: str
-
-
-@dataclass(frozen=True, slots=True)
-class Image:
-    """An image for the model: its type, such as `image/png`, and its bytes in base64."""
-
-    mime_type: str
-    data: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)

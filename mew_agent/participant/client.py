@@ -9,7 +9,7 @@ import random
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -416,7 +416,7 @@ class Client:
         """Send the join frame and wait for our welcome; passes on earlier messages."""
         mine, wanted = self.credentials, self.first_delivery
         if self.delivery.position is not None:
-            wanted = replace(wanted, since=str(self.delivery.position))
+            wanted = wanted._replace(since=str(self.delivery.position))
         frame = join_frame(space=mine.space, participant=mine.participant, token=mine.token, delivery=wanted)
         with anyio.fail_after(wait_seconds):
             await socket.send(to_json(frame).decode())
@@ -493,7 +493,7 @@ class Client:
         presences = tuple(presences_in(envelope))
         for presence in presences:
             share_bytes = size_bytes // len(presences)
-            await self._put(replace(arrived, message=presence, age_seconds=0.0, size_bytes=share_bytes))
+            await self._put(arrived._replace(message=presence, age_seconds=0.0, size_bytes=share_bytes))
 
     def _arrived(self, message: Message, size_bytes: int, *, is_past: bool = False) -> Arrived:
         return Arrived(message, self.delivery.position, is_past, self.delivery.age_seconds, size_bytes)

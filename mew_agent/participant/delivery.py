@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import NamedTuple
 
 import anyio
 from mew_protocol.bounded_dict import BoundedDict
@@ -58,8 +59,7 @@ class OutgoingEnvelope:
 Message = Envelope | StreamFrame | StreamGap
 
 
-@dataclass(frozen=True, slots=True)
-class Arrived:
+class Arrived(NamedTuple):
     """A message and its place. Everything up to `position`, this message included, has then been passed on.
 
     `is_past`: it was sent before this participant joined for the first time. `message` None means that everything

@@ -10,7 +10,7 @@ import math
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import anyio
 from mew_protocol import kinds
@@ -59,8 +59,7 @@ LISTS: Final[Mapping[str, tuple[str, Reader]]] = {
 """The lists of MCP by their key in an answer: the method that requests one, and what reads its entries."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
+class Pace(NamedTuple):
     """How peers are asked. All times are in seconds.
 
     Each request first waits for a random part of `stagger_seconds` for every `stagger_peers` peers or part of them:

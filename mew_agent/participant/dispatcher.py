@@ -6,7 +6,6 @@ parts do with an envelope.
 
 import logging
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from typing import Final
 
 import anyio
@@ -139,7 +138,7 @@ class Dispatcher:
                 changes = PeerChanges()  # who was here before us did not join
             await self._welcome(envelope)
         if gap is not None:
-            changes = replace(changes, gap=gap)
+            changes = changes._replace(gap=gap)
         self._messenger.pending.receive(envelope, changes)
         for part in self._parts:
             if part.follows is None or envelope.kind in part.follows:

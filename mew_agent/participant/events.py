@@ -18,7 +18,6 @@ from mew_protocol.bounded_dict import FairDict, weight_of
 from mew_protocol.envelope import Envelope
 from mew_protocol.ids import GATEWAY
 from mew_protocol.payloads.mcp import CallSubject, approval_of, arguments_of, fulfils, proposals_in
-from mew_protocol.proposal_text import arguments_in_short
 from mew_protocol.visible import visible
 
 from mew_agent.errors import ConfigError
@@ -151,6 +150,8 @@ class ProposalMade(SpaceEvent):
 
     def __str__(self) -> str:
         """For people: `'coder' proposes to call 'count_words' on 'words' with {"text": "one two"}`."""
+        from mew_protocol.proposal_text import arguments_in_short  # few programs show proposals to people
+
         targets = " and ".join(f"'{visible(peer)}'" for peer in self.peers) or "everyone"
         is_call = self.tool is not None
         call = (

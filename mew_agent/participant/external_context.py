@@ -29,7 +29,6 @@ from mew_protocol.payloads.receipts import InContext
 from mew_protocol.status_word import StatusWord, status_word
 
 from mew_agent.errors import InvalidReport
-from mew_agent.model.usage import Usage, implausibility, usage_from
 from mew_agent.participant.controls import Archive, Controllable, PinKeeper, waiting_status
 from mew_agent.participant.messenger import timestamp
 from mew_agent.participant.peers import PeerContext
@@ -37,6 +36,7 @@ from mew_agent.tools.functions import run_function
 
 if TYPE_CHECKING:
     from mew_agent.context.policy.reported_levels import ReportedLevels
+    from mew_agent.model.usage import Usage
 
 ReportedBasis = Literal["reported", "agent_reported", "provisional"]
 """How a program knows a figure: from the provider's usage, from what its agent says of itself, or from a call that may
@@ -62,7 +62,7 @@ class Figures:
     tokens: int
     basis: ReportedBasis
     measured_at: str
-    usage: Usage | None = None
+    usage: "Usage | None" = None
     window: int | None = None
     messages: int | None = None
     model: str | None = None
@@ -80,9 +80,11 @@ class Figures:
         _time(self.measured_at)
 
 
-def _checked_usage(usage: object, window: int | None) -> Usage | None:
+def _checked_usage(usage: object, window: int | None) -> "Usage | None":
     if usage is None:
         return None
+    from mew_agent.model.usage import implausibility, usage_from
+
     read = usage_from(usage)
     problem = "no usage" if read is None else implausibility(read, window_tokens=window)
     if problem is not None:

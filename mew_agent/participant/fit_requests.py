@@ -4,7 +4,7 @@ Owns how the text is measured for the question, and what the last report says wi
 """
 
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Self
 
 from mew_protocol.context_report import Outdated
 from mew_protocol.payloads.fit import Fit, TextBasis, fit_in
@@ -13,9 +13,6 @@ from pydantic import ValidationError
 
 from mew_agent.tokens.projection import Calibration, Units, features
 from mew_agent.tokens.sizes import NO_UNITS
-
-FIT_SECONDS: Final = 5.0
-"""How long an agent has to answer."""
 
 
 @dataclass(frozen=True, slots=True)

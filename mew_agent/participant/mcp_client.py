@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mappi
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import anyio
 from mew_protocol import kinds
@@ -26,7 +26,9 @@ from mew_protocol.payloads.mcp import CallSubject, arguments_of, fulfils, repeat
 from mew_agent import tracing
 from mew_agent.errors import AnswerLost, GatewayError, NotPermitted, PeerError, PeerFailed, Refused, Rejected
 from mew_agent.participant.messenger import Messenger, PendingRequest
-from mew_agent.tools.sources import CallContext
+
+if TYPE_CHECKING:
+    from mew_agent.tools.sources import CallContext
 
 CANCELLED: Final = "notifications/cancelled"
 CANCEL_SECONDS: Final = 2.0
@@ -54,14 +56,13 @@ class Timeouts:
     decision_seconds: float = 300.0
 
 
-@dataclass(frozen=True, slots=True)
-class PeerCall:
+class PeerCall(NamedTuple):
     """An MCP request to a peer, before it is sent or proposed. Its envelope refers to `made_for`, if given."""
 
     peer: str
     method: str
     params: Mapping[str, Any] | None = None
-    made_for: CallContext | None = None
+    made_for: "CallContext | None" = None
 
     def note(self, *messages: Envelope | None) -> None:
         """Keep the envelopes that decided or answered this call with what it was made for."""

@@ -5,7 +5,7 @@ Owns how the answer to each is read. Participants inherit these methods.
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 import anyio.to_thread
 from mew_protocol import kinds
@@ -38,7 +38,6 @@ from mew_settings.roles import invitation
 from pydantic import BaseModel
 
 from mew_agent.errors import BadAnswer, ControlRefused, GatewayError, NotPermitted, PeerAbsent, PeerError, Refused
-from mew_agent.participant.fit_requests import FIT_SECONDS, FitRequest
 from mew_agent.participant.messenger import (
     Answer,
     CompactionRequest,
@@ -52,6 +51,9 @@ from mew_agent.participant.unfinished import Unfinished
 
 ARCHIVE_SECONDS = 60.0
 """How long a peer may take to list or search what left its context."""
+
+FIT_SECONDS: Final = 5.0
+"""How long an agent has to say whether a text fits."""
 
 
 class PeerControls:
@@ -114,6 +116,8 @@ class PeerControls:
         the result is True: it compares the last report with an estimate, a `heuristic`. `fits` is None if it is not
         known. Raises `PeerAbsent`.
         """
+        from mew_agent.participant.fit_requests import FitRequest  # loads what measures texts
+
         known = self.messenger.peers.get(peer)
         if known is None:
             raise PeerAbsent(peer)

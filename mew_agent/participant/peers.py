@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from mew_protocol import kinds
 from mew_protocol.bounded_dict import BoundedDict, cached_by_text
@@ -152,8 +152,7 @@ def _announced(capabilities: str) -> CapabilitySet:
     return CapabilitySet(json.loads(capabilities))
 
 
-@dataclass(frozen=True, slots=True)
-class PeerChanges:
+class PeerChanges(NamedTuple):
     """The changes of the known peers by one envelope, and the gap before it."""
 
     joined: tuple[Peer, ...] = ()

@@ -18,7 +18,6 @@ from pydantic.errors import PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue
 
 from mew_agent.errors import MewAgentError
-from mew_agent.model.interface import ToolSpec
 from mew_agent.tools.results import ToolResult
 
 ToolFunction = Callable[..., Any]
@@ -121,11 +120,6 @@ class Tool:
         text = description or inspect.getdoc(plain) or f"The tool {tool_name}."
         returned = _output_schema(signature.return_annotation)
         return cls(tool_name, text, function, arguments, schema, title, dict(annotations or {}), returned)
-
-    @property
-    def spec(self) -> ToolSpec:
-        """The tool as a model reads it."""
-        return ToolSpec(self.name, self.description, self.schema)
 
     def listed(self) -> dict[str, Any]:
         """Return its entry in an MCP `tools/list`."""

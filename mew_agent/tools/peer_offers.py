@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from mew_protocol.json_values import object_at, objects_at, text_at, value_at
 
@@ -71,8 +71,7 @@ class PeerPrompt:
     arguments: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ListPage:
+class ListPage(NamedTuple):
     """One page of a list. `cursor` requests the next page, if any. `others` are lists that the peer announced."""
 
     entries: tuple[Mapping[str, Any], ...]
@@ -80,8 +79,7 @@ class ListPage:
     others: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(NamedTuple):
     """A list of a peer, and the further lists that it announced. At least `left_out` entries are too much to read."""
 
     offers: tuple[Any, ...]

@@ -11,7 +11,7 @@ from mew_protocol.json_values import value_at
 from pydantic_core import from_json, to_json, to_jsonable_python
 
 from mew_agent.errors import NotPermitted, Refused, Rejected
-from mew_agent.model.interface import Image
+from mew_agent.model.image import Image
 
 ERROR_PREFIX: Final = "Error: "
 """How the model recognizes a failed call: the chat completions format has no field for it."""

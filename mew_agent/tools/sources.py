@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import anyio
 from mew_protocol.bounded_dict import FairDict
@@ -26,8 +26,7 @@ _FOREIGN: Final = re.compile(r"[^a-zA-Z0-9-]+")
 _DIGEST_BYTES: Final = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(NamedTuple):
     """A tool of a peer."""
 
     peer: str
@@ -102,6 +101,11 @@ class ToolSource(Protocol):
         """Carry out one call and return its result. Never raises: a failed call has a result with `is_error`."""
 
 
+def _spec(tool: Tool) -> ToolSpec:
+    """Return a tool as a model reads it."""
+    return ToolSpec(tool.name, tool.description, tool.schema)
+
+
 @cache  # schemas take a millisecond each, and every session of an agent has the same methods
 def _method_tool(method: ToolFunction) -> Tool:
     """Return the tool of a class's method, not yet bound to an object."""
@@ -116,7 +120,7 @@ class FunctionTools:
         for function in functions:
             tool = _method_tool(function.__func__) if inspect.ismethod(function) else Tool.from_function(function)
             self._toolbox.add(replace(tool, function=function))
-        self.methods = tuple(tool.spec for tool in self._toolbox.tools.values())
+        self.methods = tuple(_spec(tool) for tool in self._toolbox.tools.values())
 
     def specs(self) -> tuple[ToolSpec, ...]:
         return self.methods
@@ -136,7 +140,7 @@ class OwnTools:
         self._timeout_seconds = timeout_seconds
 
     def specs(self) -> tuple[ToolSpec, ...]:
-        return tuple(replace(tool.spec, name=own_name(tool.name)) for tool in self._toolbox.tools.values())
+        return tuple(replace(_spec(tool), name=own_name(tool.name)) for tool in self._toolbox.tools.values())
 
     async def run(self, call: ToolCall, context: CallContext) -> ToolResult:
         name = next((tool for tool in self._toolbox.tools if own_name(tool) == call.name), call.name)

@@ -10,9 +10,8 @@ A decision never raises and its cost is bounded. What cannot be decided is denie
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pydantic_core import to_json
 
@@ -226,8 +225,7 @@ class CapabilitySet:
         return tuple(found)
 
 
-@dataclass(frozen=True, slots=True)
-class _Compiled:
+class _Compiled(NamedTuple):
     """One compiled pattern. A test that is None always passes."""
 
     pattern: CapabilityPattern

@@ -1,8 +1,7 @@
 """[pure] Ids of participants and spaces, and places in the sequence of a space: how they are written. Makes no ids."""
 
 import re
-from dataclasses import dataclass
-from typing import NewType
+from typing import NamedTuple, NewType
 from unicodedata import category
 
 ParticipantId = NewType("ParticipantId", str)
@@ -79,8 +78,7 @@ def new_id_problem(text: str) -> str | None:
     return problem
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(NamedTuple):
     """A number within an epoch. Numbers of one epoch say nothing about another."""
 
     epoch: str

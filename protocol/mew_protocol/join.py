@@ -5,8 +5,7 @@ or in the payload, in either spelling. The third form, a bearer header, is read 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from mew_protocol.envelope import Draft
 from mew_protocol.kinds import SYSTEM_JOIN
@@ -17,8 +16,7 @@ JOIN_BY_FRAME = "frame"
 then does not join it by its bearer header, without the requests in that frame."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeliveryRequest:
+class DeliveryRequest(NamedTuple):
     """The envelopes that a client wants first: those after `since`, else the newest `last` ones, else none.
 
     `batches_presence`: it takes several presences in one `system/presence-batch`.
@@ -29,8 +27,7 @@ class DeliveryRequest:
     batches_presence: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class JoinRequest:
+class JoinRequest(NamedTuple):
     """A request to join a space. Values that the client left out are None; the gateway chooses defaults."""
 
     participant: str | None = None

@@ -5,7 +5,7 @@ Filters, slices and scripts are not supported: a path with one raises `Undecidab
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from mew_protocol.patterns import STEPS_PER_VALUE, Steps, Undecidable
 
@@ -15,8 +15,7 @@ _STEP = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
+class _Step(NamedTuple):
     key: str | int | None
     """None selects every child."""
     deep: bool

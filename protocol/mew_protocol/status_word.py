@@ -7,9 +7,8 @@ which have no marks.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, NamedTuple, Self
 
 WORDS_FILE: Final = Path(__file__).with_name("status_words.json")
 
@@ -30,8 +29,7 @@ NEEDS: Final[Mapping[str, Mapping[str, Any]]] = {
 """
 
 
-@dataclass(frozen=True, slots=True)
-class StatusWord:
+class StatusWord(NamedTuple):
     """One status. `detail` is the text after the first colon, empty without one."""
 
     word: str = ""

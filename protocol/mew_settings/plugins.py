@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 logger = logging.getLogger("mew_settings.plugins")
 
@@ -35,8 +35,7 @@ class BrokenPlugin(ImportError):
     """An entry point that cannot be loaded."""
 
 
-@dataclass(frozen=True, slots=True)
-class EntryPoint:
+class EntryPoint(NamedTuple):
     """One entry of a table: `name = module:attribute`."""
 
     group: str

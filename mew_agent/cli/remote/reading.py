@@ -49,7 +49,8 @@ from mew_agent.cli.remote.request import (
 )
 from mew_agent.cli.remote.session import configuration_at, find_gateway
 from mew_agent.errors import ConfigError, NotPermitted, PeerError, PeerTimeout, listed
-from mew_agent.participant.fit_requests import FIT_SECONDS, FitRequest
+from mew_agent.participant.fit_requests import FitRequest
+from mew_agent.participant.peer_controls import FIT_SECONDS
 from mew_agent.tools.peer_offers import BoundedEntries, ListPage
 
 Message = dict[str, Any]

@@ -5,8 +5,7 @@ are left out, never 0, and a figure that the provider did not report is labelled
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from mew_protocol.payloads.chat import TokenUsage
 
@@ -23,8 +22,7 @@ _COPIED_KEYS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ContextNote:
+class ContextNote(NamedTuple):
     """One notice for the reader, and its stage."""
 
     stage: Stage

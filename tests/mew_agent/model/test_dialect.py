@@ -3,7 +3,8 @@
 import pytest
 
 from mew_agent.model.dialect import Dialect, adapted, dialect_for, request_body
-from mew_agent.model.interface import Image, Message, ModelRequest, ToolCall, ToolSpec
+from mew_agent.model.image import Image
+from mew_agent.model.interface import Message, ModelRequest, ToolCall, ToolSpec
 
 FULL = Dialect()
 ASK = ModelRequest((Message("user", "hello"),))

@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -85,7 +84,7 @@ async def test_lists_are_read_page_by_page() -> None:
 async def test_peer_without_tools_is_asked_once() -> None:
     shelf = Shelf(error=METHOD_NOT_FOUND)
     async with space_of_peers() as (_, join), join("more", offers=shelf), join("asker", discover=True) as me:
-        me.discovery.pace = replace(QUICK, time_to_live_seconds=0.0)
+        me.discovery.pace = QUICK._replace(time_to_live_seconds=0.0)
         await until(lambda: names(me, "more") == [])
         await me.discovery.wait_for_first_answers(1.0)
         assert shelf.requested == ["tools/list"]
@@ -112,7 +111,7 @@ async def test_silent_peer_is_asked_a_limited_number_of_times() -> None:
 async def test_silent_peer_delays_one_answer_even_if_it_joins_again() -> None:
     silent = Shelf(["late"], silent_for=2)
     async with space_of_peers() as (_, join), join("asker", discover=True) as me:
-        me.discovery.pace = replace(QUICK, answer_seconds=PATIENCE_SECONDS)
+        me.discovery.pace = QUICK._replace(answer_seconds=PATIENCE_SECONDS)
         async with join("more", offers=silent):
             await until(lambda: "more" in me.peers and len(silent.requested) == 1)
             await me.discovery.wait_for_first_answers(0.01)
@@ -143,7 +142,7 @@ async def test_outdated_answer_is_asked_for_again() -> None:
         shelf.pages = [["two"]]
         await me.discovery.wait_for_first_answers(1.0)
         assert names(me, "more") == ["one"]
-        me.discovery.pace = replace(QUICK, time_to_live_seconds=0.0)
+        me.discovery.pace = QUICK._replace(time_to_live_seconds=0.0)
         await me.discovery.wait_for_first_answers(1.0)
         await until(lambda: names(me, "more") == ["two"])
 
@@ -212,7 +211,7 @@ async def test_list_sent_to_another_participant_is_not_requested_again(monkeypat
         members = [await stack.enter_async_context(join(f"p{number}", discover=True)) for number in range(6)]
         await until(lambda: all(len(one.peers) == 6 for one in members))
         for number, one in enumerate(members):
-            one.discovery.pace = replace(QUICK, stagger_seconds=0.0 if number == 0 else 60.0)
+            one.discovery.pace = QUICK._replace(stagger_seconds=0.0 if number == 0 else 60.0)
         shelf = Shelf(["one", "two"])
         async with join("p6", offers=shelf):
             await until(lambda: all(names(one, "p6") == ["one", "two"] for one in members))
@@ -228,7 +227,7 @@ async def test_list_sent_to_another_participant_is_not_requested_again(monkeypat
 async def test_list_received_while_waiting_for_a_turn_is_not_requested() -> None:
     async with space_of_peers(crowd(7)) as (_, join), join("ada") as ada, contextlib.AsyncExitStack() as stack:
         me = await stack.enter_async_context(join("p0", discover=True))
-        me.discovery.pace = replace(QUICK, answer_seconds=PATIENCE_SECONDS)
+        me.discovery.pace = QUICK._replace(answer_seconds=PATIENCE_SECONDS)
         newest = me
         for number in range(1, 1 + CONCURRENT_REQUESTS):
             silent = Shelf(["never"], silent_for=9)
@@ -246,7 +245,7 @@ async def test_list_received_while_waiting_for_a_turn_is_not_requested() -> None
 
 async def test_one_page_sent_to_another_participant_is_not_the_list() -> None:
     async with space_of_peers() as (_, join), join("asker", discover=True) as me, join("ada") as ada:
-        me.discovery.pace = replace(QUICK, stagger_seconds=0.2)
+        me.discovery.pace = QUICK._replace(stagger_seconds=0.2)
         shelf = Shelf(["a"], ["b"])
         async with join("more", offers=shelf):
             await until(lambda: "more" in ada.peers)
@@ -256,7 +255,7 @@ async def test_one_page_sent_to_another_participant_is_not_the_list() -> None:
 
 async def test_third_participant_cannot_answer_for_a_peer() -> None:
     async with space_of_peers() as (_, join), join("asker", discover=True) as me, join("ada") as ada:
-        me.discovery.pace = replace(QUICK, stagger_seconds=0.2)
+        me.discovery.pace = QUICK._replace(stagger_seconds=0.2)
         shelf = Shelf(["true"])
         received: list[list[str] | None] = []
         me.on("mcp/response")(_noting(lambda: received.append(names(me, "more"))))

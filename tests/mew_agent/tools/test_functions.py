@@ -207,7 +207,7 @@ def test_a_second_tool_with_the_same_name_is_refused() -> None:
     box.add(Tool.from_function(scale))
     with pytest.raises(ValueError, match="tool 'scale' already exists"):
         box.add(Tool.from_function(scale))
-    assert [tool.spec.name for tool in box.tools.values()] == ["scale"]
+    assert list(box.tools) == ["scale"]
 
 
 async def test_an_unknown_tool_error_lists_the_known_tools() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_core import PydanticSerializationError
 
-from mew_agent.model.interface import Image
+from mew_agent.model.image import Image
 from mew_agent.tools.results import ToolResult, well_formed
 from tests.support.strategies import json_values
 
