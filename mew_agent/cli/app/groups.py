@@ -4,28 +4,17 @@ Owns how a command is found, loaded and described. Which commands there are is `
 are in the modules that implement them.
 """
 
-import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import takewhile
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final
 
 import typer
-from mew_settings.environment import COMPAT_VARIABLE
 from typer.core import TyperCommand, TyperGroup
 
-from mew_agent.cli.app.options import (
-    OLDER_VALUES,
-    SHORT_OPTIONS,
-    OlderOption,
-    common_options,
-    older_options,
-    with_quiet_option,
-)
+from mew_agent.cli.app.options import SHORT_OPTIONS, common_options, say_other_name, with_quiet_option
 from mew_agent.cli.app.signals import raise_on_interrupt
 
 _SIMILARITY: Final = 0.7
@@ -52,11 +41,11 @@ class CommandEntry:
         # An app with a single function is that command, not a group.
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
         settings = {"ignore_unknown_options": True, "allow_interspersed_args": False} if self.passes_options else {}
-        called = getattr(import_module(module), function)
-        app.command(name, cls=CommandPage, context_settings=settings)(with_quiet_option(called))
+        called = with_quiet_option(getattr(import_module(module), function))
+        app.command(name, cls=CommandPage, context_settings=settings)(called)
         command = typer.main.get_command(app)
         assert isinstance(command, CommandPage)
-        command.detaches, command.older_options = self.detaches, older_options(called)
+        command.detaches = self.detaches
         return command
 
 
@@ -193,24 +182,6 @@ class CommandPage(_Page, TyperCommand):
     """A command, and its help page."""
 
     detaches: bool = False
-    older_options: Mapping[str, OlderOption] = MappingProxyType({})
-
-    def make_parser(self, ctx: Any) -> Any:
-        """Make the parser of the arguments, which reads older options as well."""
-        parser = super().make_parser(ctx)
-        for name, one in self.older_options.items():
-            action = "store_const" if one.is_switch else "append" if one.is_repeatable else "store"
-            parser.add_option(None, one.names, name, action=action, const=True)  # type: ignore[arg-type]
-        read = parser.parse_args
-
-        def parse_args(args: list[str]) -> Any:
-            values, rest, order = read(args)
-            found = {name: one for name, one in self.older_options.items() if name in values}
-            OLDER_VALUES.set({name: _older_value(ctx, one, values.pop(name)) for name, one in found.items()})
-            return values, rest, order
-
-        parser.parse_args = parse_args  # type: ignore[method-assign]
-        return parser
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the arguments."""
@@ -332,26 +303,6 @@ def write_tables(formatter: Any, tables: Mapping[str, list[tuple[str, str]]]) ->
     for title, rows in tables.items():
         with formatter.section(title):
             formatter.write_dl([(name.ljust(width), text) for name, text in rows])
-
-
-def _older_value(ctx: Any, older: OlderOption, value: Any) -> Any:
-    """Return the value of an older option, and name what replaces it to a person, but not in the log of a script."""
-    from mew_agent.cli.app import terminal
-
-    if older.use and terminal.is_terminal(sys.stderr):
-        say_other_name(older.names[0], older.use)
-    try:
-        return value if older.is_switch or older.is_repeatable else older.read(value)
-    except ValueError:
-        ctx.fail(f"Invalid value for '{older.names[0]}': '{value}'.")
-
-
-def say_other_name(typed: str, command: str) -> None:
-    """Print the name of a command that was called by another one. Scripts of the TypeScript CLI see nothing."""
-    from mew_agent.cli.app import terminal
-
-    if COMPAT_VARIABLE not in os.environ:
-        terminal.warn(f"`{typed}` is `{command}` here")
 
 
 def _paths_to(name: str, entries: Mapping[str, CommandEntry | GroupEntry]) -> list[str]:

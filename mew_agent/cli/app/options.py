@@ -5,12 +5,12 @@ the group as one parameter.
 """
 
 import inspect
+import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextvars import ContextVar
 from dataclasses import dataclass, is_dataclass
 from functools import wraps
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar, get_args
 
 import typer
@@ -80,22 +80,29 @@ def option(usage: str, text: str = "", **settings: Any) -> Any:
     return typer.Option(*words, metavar=name, help=text, **settings)
 
 
-@dataclass(frozen=True, slots=True)
-class OlderOption:
-    """The annotation of a parameter that is no option any more: old scripts may give it, and help does not list it.
+def former(usage: str, use: str = "") -> Any:
+    """A hidden option of older releases, or of the TypeScript CLI. `use` is what to type instead, if anything.
 
-    `use` is what to type instead; empty if the default always does. `read` reads the value. A switch takes none.
+    A person reads that, but not the log of a script.
     """
+    name = usage.replace(",", " ").split()[0]
 
-    names: tuple[str, ...]
-    use: str = ""
-    read: Callable[[str], Any] = str
-    is_switch: bool = False
-    is_repeatable: bool = False
+    def say(value: Any) -> Any:
+        from mew_agent.cli.app import terminal
+
+        if value and terminal.is_terminal(sys.stderr):
+            say_other_name(name, use)
+        return value
+
+    return option(usage, hidden=True, callback=say if use else None)
 
 
-OLDER_VALUES: Final[ContextVar[Mapping[str, Any]]] = ContextVar("OLDER_VALUES", default=MappingProxyType({}))
-"""The values of older options of the command that runs, by parameter."""
+def say_other_name(typed: str, command: str) -> None:
+    """Print the present name of what was typed by another one. Scripts of the TypeScript CLI see nothing."""
+    from mew_agent.cli.app import terminal
+
+    if COMPAT_VARIABLE not in os.environ:
+        terminal.warn(f"`{typed}` is `{command}` here")
 
 
 def complete_participants(context: typer.Context, incomplete: str) -> list[str]:
@@ -144,7 +151,7 @@ TokenOption = Annotated[str | None, _common("--token, -t TOKEN")]
 PlainOption = Annotated[bool, option("--plain", "Print line by line instead of the full-screen application.")]
 JsonOption = Annotated[bool, _common("--json")]
 TargetArgument = Annotated[str, participant_argument("Id of the participant.")]
-OlderTimeout = Annotated[float, OlderOption(("--timeout",), read=float)]
+FormerTimeout = Annotated[float, former("--timeout SECONDS")]
 TimeoutOption = Annotated[float, option("--timeout SECONDS", "Time to wait for the answer.", min=0.1)]
 ReasonOption = Annotated[str | None, option("--reason TEXT", "Reason to send to the participant.")]
 LogLevelOption = Annotated[
@@ -167,8 +174,8 @@ class AllowedCallers:
         list[str] | None,
         option("--allow NAME|URL", "Accept requests to this host, or of web pages of this origin; repeatable."),
     ] = None
-    allow_host: Annotated[list[str] | None, OlderOption(("--allow-host",), "--allow", is_repeatable=True)] = None
-    allow_origin: Annotated[list[str] | None, OlderOption(("--allow-origin",), "--allow", is_repeatable=True)] = None
+    allow_host: Annotated[list[str] | None, former("--allow-host NAME", "--allow")] = None
+    allow_origin: Annotated[list[str] | None, former("--allow-origin URL", "--allow")] = None
 
     def as_allowed(self) -> "Allowed":
         """Return the same for the server."""
@@ -206,7 +213,7 @@ class ConnectionOptions:
     participant: Annotated[
         str | None, _common("--participant ID", also="--participant-id", autocompletion=complete_participants)
     ] = None
-    token: Annotated[str | None, OlderOption(("--token", "-t"), "MEW_TOKEN")] = None
+    token: Annotated[str | None, former("--token, -t TOKEN", "MEW_TOKEN")] = None
     gateway: GatewayOption = None
     space: SpaceOption = None
     folder: FolderOption = None
@@ -231,34 +238,21 @@ class SpaceFileOptions:
 
 
 def with_quiet_option(command: Callable[..., CommandResult]) -> Callable[..., CommandResult]:
-    """Add `--quiet` to a command. Its older options become parameters that only `OLDER_VALUES` sets."""
+    """Add `--quiet` to a command."""
     signature = inspect.signature(command, eval_str=True)
-    older = {one.name: one.default for one in signature.parameters.values() if _older(one) is not None}
 
     @wraps(command)
     def run(*, quiet: bool = False, **given: Any) -> CommandResult:
         QUIET.is_on = quiet
-        return command(**given, **older | {name: one for name, one in OLDER_VALUES.get().items() if name in older})
+        return command(**given)
 
     added = inspect.Parameter(
         "quiet", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, _common("--quiet, -q")]
     )
-    options = (one for one in signature.parameters.values() if one.name not in older)
-    ordered = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in options]
+    ordered = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in signature.parameters.values()]
     run.__signature__ = signature.replace(parameters=[*ordered, added])  # type: ignore[attr-defined]
     run.__annotations__ = {one.name: one.annotation for one in (*ordered, added)}
     return run
-
-
-def older_options(command: Callable[..., Any]) -> dict[str, OlderOption]:
-    """Return the older options of a command by parameter."""
-    parameters = inspect.signature(command, eval_str=True).parameters.values()
-    return {one.name: older for one in parameters if (older := _older(one)) is not None}
-
-
-def _older(parameter: inspect.Parameter) -> OlderOption | None:
-    metadata = getattr(parameter.annotation, "__metadata__", ())
-    return next((one for one in metadata if isinstance(one, OlderOption)), None)
 
 
 def with_option_groups(command: Callable[..., CommandResult]) -> Callable[..., CommandResult]:

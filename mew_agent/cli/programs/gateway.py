@@ -31,8 +31,8 @@ from mew_agent.cli.app.options import (
     HostOption,
     LogFormatOption,
     LogLevelOption,
-    OlderOption,
     PortOption,
+    former,
     option,
 )
 from mew_agent.cli.programs.program_control import CommandLinePrograms
@@ -63,15 +63,13 @@ def start(
     ] = DRAIN_SECONDS,
     log_level: LogLevelOption = "info",
     log_format: LogFormatOption = None,
-    auto_start: Annotated[bool, OlderOption(("--auto-start",), "mew up", is_switch=True)] = False,
-    no_auto_start: Annotated[bool, OlderOption(("--no-auto-start",), is_switch=True)] = True,
+    auto_start: Annotated[bool, former("--auto-start/--no-auto-start")] = False,
 ) -> None:
     """Run the gateway of one or more spaces.
 
     Starts no participants; `mew up` does. If other gateways serve the space, SIGTERM and Ctrl-C let the members
     move to them first.
     """
-    del no_auto_start  # it starts none in any case
     terminal.use_log_format(log_format)
     terminal.configure_logging(log_level)
     configs = space_config or [space_config_path(None, None)]

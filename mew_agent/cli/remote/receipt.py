@@ -17,7 +17,7 @@ from mew_protocol.payloads.receipts import ReadReceipt, ReadReceipts, RequestRec
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
-from mew_agent.cli.app.options import ConnectionOptions, JsonOption, OlderTimeout, with_option_groups
+from mew_agent.cli.app.options import ConnectionOptions, FormerTimeout, JsonOption, with_option_groups
 from mew_agent.cli.board import receipt_words
 from mew_agent.cli.remote.archive import ask
 from mew_agent.cli.remote.http_api import GatewayApi
@@ -39,7 +39,7 @@ def receipt(
         str | None,
         typer.Argument(metavar="ID", help="Id of a message, or its beginning (default: the newest that you sent)."),
     ] = None,
-    timeout: OlderTimeout = STATUS_SECONDS,
+    timeout: FormerTimeout = STATUS_SECONDS,
     as_json: JsonOption = False,
     connection: ConnectionOptions,
 ) -> int:

@@ -24,8 +24,8 @@ from pydantic import BaseModel, ValidationError
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.options import (
     ConnectionOptions,
+    FormerTimeout,
     JsonOption,
-    OlderTimeout,
     TargetArgument,
     TimeoutOption,
 )
@@ -200,7 +200,7 @@ class TargetedRequest:
     """A request to one participant, as given on the command line."""
 
     target: TargetArgument
-    timeout: OlderTimeout = STATUS_SECONDS
+    timeout: FormerTimeout = STATUS_SECONDS
     as_json: JsonOption = False
     connection: ConnectionOptions
 

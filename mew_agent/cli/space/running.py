@@ -34,7 +34,7 @@ from mew_agent.cli.app.options import (
     ConnectionOptions,
     FolderOption,
     JsonOption,
-    OlderOption,
+    former,
     option,
     participant_argument,
     with_option_groups,
@@ -128,7 +128,7 @@ def down(
         int | None, option("--port, -p PORT", "Port of the gateway to drain (default: the only one here).")
     ] = None,
     as_json: JsonOption = False,
-    force: Annotated[bool, OlderOption(("--force",), is_switch=True)] = False,
+    force: Annotated[bool, former("--force")] = False,
 ) -> None:
     """Stop the running space of this folder.
 

@@ -20,8 +20,8 @@ from mew_agent.cli.app.options import (
     AllowedCallers,
     ConnectionOptions,
     LogLevelOption,
-    OlderOption,
     ProgramConnection,
+    former,
     option,
     with_option_groups,
 )
@@ -53,7 +53,7 @@ def start(
     ] = 300_000,
     reconnect: Annotated[str, option("--reconnect BOOL", "Restart the server when it ends.")] = "true",
     max_reconnects: Annotated[int, option("--max-reconnects N", "Maximum restarts in a row.", min=0)] = 3,
-    capabilities: Annotated[str | None, OlderOption(("--capabilities",))] = None,
+    capabilities: Annotated[str | None, former("--capabilities JSON")] = None,
     log_level: LogLevelOption = "info",
     connection: ProgramConnection,
 ) -> None:
