@@ -80,8 +80,12 @@ class MessageRecord(NamedTuple):
 
     @property
     def read_in(self) -> PromptCall | None:
-        """The first call that read the message; None if none did."""
-        return next((one.call for one in self.entries if one.call is not None), None)
+        """The first call that read the message; None if none did.
+
+        An undo brings back an earlier entry, which a later call reads.
+        """
+        calls = (one.call for one in self.entries if one.call is not None)
+        return min(calls, key=lambda call: call.number, default=None)
 
 
 class Follow(NamedTuple):

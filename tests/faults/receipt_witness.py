@@ -28,7 +28,7 @@ SHOWN_STORY = 12
 
 Form = Literal["whole", "shortened", "reference", "summary", "named", "out"]
 """What a prompt holds of a message: all of it, a part of a tool's result, a note in its place, a sentence of it in the
-summary, only its word in the summary, or nothing."""
+summary, only its word or its id in the summary, or nothing."""
 
 ALLOWED: Mapping[Form, frozenset[str]] = {
     "whole": frozenset(("whole",)),
@@ -65,6 +65,8 @@ class Chat:
     follows: bool
     confirmed_at: str | None = None
     is_result: bool = False
+    names: set[str] = field(default_factory=set)
+    """The ids by which a summary may cite it, besides its own."""
 
     @cached_property
     def sentences(self) -> tuple[str, ...]:
@@ -110,7 +112,8 @@ class Prompt:
         if chat.mark in self.cleared:
             return "reference"
         if chat.mark not in self.summary:
-            return "out"
+            is_cited = any(name in self.summary for name in (chat.id, *chat.names))
+            return "named" if is_cited else "out"
         return "summary" if any(one in self.summary for one in chat.sentences) else "named"
 
 
@@ -239,6 +242,12 @@ class ReceiptWitness:
         summary = next((one for one in texts if one.startswith(SUMMARY)), "")
         missing = frozenset(mark for one in left_out for mark in MARK.findall(one)) - marks
         log.prompts.append(Prompt(record, whole, frozenset(marks) - whole, frozenset(cleared), missing, summary))
+
+    def item(self, item_id: str, text: str) -> None:
+        """Record the id of an agent's item with this text."""
+        for mark in MARK.findall(text):
+            if mark in self._by_mark:
+                self._by_mark[mark].names.add(item_id)
 
     def judge(self) -> None:
         """Compare every claim with the prompts, in the order in which they were made."""

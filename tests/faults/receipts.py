@@ -5,9 +5,10 @@ compared with the prompts that the models got; see `receipt_witness`. `run_recei
 """
 
 import json
+import sqlite3
 from collections import Counter
 from collections.abc import Awaitable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -221,7 +222,7 @@ class ReceiptRun:
                     tasks.start_soon(self._break_things)
                 problems = await self._settle()
                 compactions = await self._compactions()
-                await self._read_failures()
+                await self._read_sessions()
                 problems += await self._recall_problems()
                 watches.cancel_scope.cancel()
         self.witness.judge()
@@ -541,12 +542,20 @@ class ReceiptRun:
             found.update(one.trigger for one in page.entries)
         return found
 
-    async def _read_failures(self) -> None:
-        """Read from the session of each agent when its main calls failed: what it gave up, it need not have read."""
+    async def _read_sessions(self) -> None:
+        """Read from the session of each agent when its main calls failed, and by which ids its summaries may cite.
+
+        What it gave up, it need not have read.
+        """
         for agent in AGENTS:
-            store = SqliteStore(self._folder / f"{agent}.db")
+            path = self._folder / f"{agent}.db"
+            store = SqliteStore(path)
             calls = await store.calls()
             await store.aclose()
+            with closing(sqlite3.connect(path)) as db:
+                said = "SELECT id, original FROM items WHERE json_extract(original, '$.role') <> 'assistant'"
+                for item_id, text in db.execute(said):
+                    self.witness.item(item_id, text)
             self.witness.agents[agent].failures = [one.at for one in calls if one.role == "main" and one.failed]
 
     async def _recall_problems(self) -> list[str]:

@@ -111,6 +111,16 @@ def test_a_summary_with_only_the_name_of_a_message_does_not_quote_it() -> None:
     assert "says summary, but prompts have it 2 whole, 3 named" in found
 
 
+def test_a_summary_that_cites_an_item_names_its_message() -> None:
+    witness = seen()
+    witness.item("item-7", f"ada: {TEXT}")
+    cited = f"{SUMMARY}\n- Something was decided. [item-7]"
+    for number in (4, 5):
+        witness.prompt("a0", Request(f"t{number}1"), (cited, "And?"))
+    assert judged(witness, "t45", "answered", "summary", trace="mentioned") == []
+    assert "says summary" in judged(witness, "t45", "answered", "summary", trace="quoted")[0]
+
+
 def test_a_follower_must_be_told_what_those_who_ask_are_told() -> None:
     (found,) = judged(seen(follows=True), "t34", "answered", "recoverable")
     assert found == "its follower was told None at last"
