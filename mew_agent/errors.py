@@ -4,12 +4,11 @@ Classes build their message from their attributes: programs read attributes, peo
 is wrong, where, and what to do if that is known. Vendor errors become `ModelError`s in `mew_agent.model`.
 """
 
-import difflib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from mew_protocol.envelope import Envelope
-from mew_protocol.setting_problems import did_you_mean
+from mew_protocol.setting_problems import did_you_mean, most_similar
 
 
 class MewAgentError(Exception):
@@ -424,5 +423,5 @@ def refuse_misspelled(environ: Mapping[str, str], known: Collection[str]) -> Non
     unset = [name for name in known if not environ.get(name)]
     for name in sorted(environ.keys() - set(known)):
         is_ours = name.startswith("MEW_") and not name.startswith("MEW_TOKEN_")  # MEW_TOKEN_ADA: the token of `ada`
-        if is_ours and difflib.get_close_matches(name, unset, n=1, cutoff=0.8):
+        if is_ours and most_similar(name, unset, similarity=0.8):
             raise ConfigError("environment", f"unknown variable '{name}'{did_you_mean(name, unset)}")

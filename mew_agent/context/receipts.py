@@ -6,7 +6,6 @@ ended. Does not know history, summaries or time.
 
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from mew_protocol.payloads.receipts import InContext, PromptCall
@@ -163,8 +162,7 @@ def _causes_of(follow: Follow) -> Iterator[Cause]:
     yield from follow.waits_for
 
 
-@dataclass(frozen=True, slots=True)
-class ReceiptChange:
+class ReceiptChange(NamedTuple):
     """A change of the facts: entries of messages by seq, a call, endings, and who follows.
 
     `seqs` are items with the messages that they hold. `read` are messages in a prompt of another program. `forms`

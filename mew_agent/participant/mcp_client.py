@@ -10,7 +10,6 @@ only if it asks for the proposed call and addresses the proposed peer, and only 
 import json
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -44,8 +43,7 @@ CHOSEN_BY_CALLER: Final = ("arguments", "uri")
 """The parts of a request that its sender chooses: the arguments of a tool, or the URI of a resource."""
 
 
-@dataclass(frozen=True, slots=True)
-class Timeouts:
+class Timeouts(NamedTuple):
     """How long to wait for a peer, in seconds.
 
     `answer_seconds` counts from when the peer has the request, `decision_seconds` until a proposal is fulfilled; it is

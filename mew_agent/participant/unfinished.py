@@ -42,7 +42,7 @@ class Turn(NamedTuple):
     chats: tuple[str, ...]
 
 
-@dataclass
+@dataclass(eq=False)
 class Unfinished:
     """What participants work on: open chats of `me` with their addressees, and running turns, each by id."""
 

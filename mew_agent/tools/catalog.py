@@ -5,7 +5,7 @@ Does not know envelopes.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from mew_protocol.json_values import object_at
@@ -43,12 +43,12 @@ class Offers(Protocol):
         """Return the result of an MCP request, in the shape of MCP. Raises `RequestFailed`."""
 
 
-@dataclass
 class LocalOffers:
     """The tools and resources of this process."""
 
-    toolbox: Toolbox = field(default_factory=Toolbox)
-    resources: Resources = field(default_factory=Resources)
+    def __init__(self, toolbox: Toolbox | None = None) -> None:
+        self.toolbox = toolbox or Toolbox()
+        self.resources = Resources()
 
     async def request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """Answer from the toolbox or the resources. Lists have one page. Raises `RequestFailed`."""

@@ -6,9 +6,9 @@ Does not receive calls: `sources` offers a toolbox to the model, `catalog` offer
 import inspect
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass, is_dataclass
 from functools import partial
-from typing import Any, is_typeddict
+from typing import Any, NamedTuple, is_typeddict
 
 import anyio.lowlevel
 import anyio.to_thread
@@ -18,6 +18,7 @@ from pydantic.errors import PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue
 
 from mew_agent.errors import MewAgentError
+from mew_agent.tools.peer_offers import NO_HINTS
 from mew_agent.tools.results import ToolResult
 
 ToolFunction = Callable[..., Any]
@@ -71,8 +72,7 @@ def _field_of(parameter: inspect.Parameter, tool_name: str) -> tuple[Any, Any]:
     return kind, Field(default, alias=parameter.name)
 
 
-@dataclass(frozen=True, slots=True)
-class Tool:
+class Tool(NamedTuple):
     """A function with a pydantic model of its arguments."""
 
     name: str
@@ -82,7 +82,7 @@ class Tool:
     schema: dict[str, Any]
     """JSON Schema of the arguments."""
     title: str | None = None
-    annotations: Mapping[str, Any] = field(default_factory=dict)
+    annotations: Mapping[str, Any] = NO_HINTS
     """Hints of MCP for callers, such as `readOnlyHint` and `destructiveHint`."""
     output_schema: dict[str, Any] | None = None
     """JSON Schema of the structured result, if the function declares that it returns an object."""
@@ -149,18 +149,19 @@ def _output_schema(returned: Any) -> dict[str, Any] | None:
     return schema if schema.get("type") == "object" else None  # MCP allows no reference there
 
 
-@dataclass(kw_only=True)
 class Watched:
     """A collection that calls `on_change` after each change."""
 
-    on_change: Callable[[], None] = field(default=lambda: None, repr=False, compare=False)
+    def __init__(self) -> None:
+        self.on_change: Callable[[], None] = lambda: None
 
 
-@dataclass
 class Toolbox(Watched):
     """Tools by name. `on_change` is called after each change."""
 
-    tools: dict[str, Tool] = field(default_factory=dict)
+    def __init__(self) -> None:
+        super().__init__()
+        self.tools: dict[str, Tool] = {}
 
     def add(self, tool: Tool) -> None:
         """Add a tool; the name must be free."""

@@ -4,8 +4,8 @@ import base64
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote
 
 from pydantic_core import to_json
@@ -33,8 +33,7 @@ class NoSuchResource(MewAgentError):
         return f"no resource '{self.uri}'"
 
 
-@dataclass(frozen=True, slots=True)
-class Resource:
+class Resource(NamedTuple):
     """A resource: each read calls its function for the content.
 
     Text is sent as text, bytes as a blob, everything else as JSON. `mime_type` overrides the type derived from that.
@@ -99,11 +98,12 @@ class Resource:
         return {"contents": [{"uri": uri, **_content(value, self.mime_type)}]}
 
 
-@dataclass
 class Resources(Watched):
     """Resources by their URI. `on_change` is called after each change."""
 
-    resources: dict[str, Resource] = field(default_factory=dict)
+    def __init__(self) -> None:
+        super().__init__()
+        self.resources: dict[str, Resource] = {}
 
     def add(self, resource: Resource) -> None:
         """Add a resource; the URI must be free."""

@@ -119,7 +119,7 @@ class FunctionTools:
         self._toolbox = Toolbox()
         for function in functions:
             tool = _method_tool(function.__func__) if inspect.ismethod(function) else Tool.from_function(function)
-            self._toolbox.add(replace(tool, function=function))
+            self._toolbox.add(tool._replace(function=function))
         self.methods = tuple(_spec(tool) for tool in self._toolbox.tools.values())
 
     def specs(self) -> tuple[ToolSpec, ...]:

@@ -3,7 +3,6 @@
 Values of settings, options, messages and arguments of tools are worded in the same way.
 """
 
-import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType, UnionType
@@ -58,12 +57,19 @@ def matching(pattern: str, problem: str) -> AfterValidator:
     return AfterValidator(check)
 
 
+def most_similar(name: str, known: Collection[str], *, similarity: float = 0.6) -> str | None:
+    """Return the most similar of the known names; None if all are less similar than a `similarity` from 0 to 1."""
+    from difflib import get_close_matches  # only needed for an error
+
+    return next(iter(get_close_matches(name, known, n=1, cutoff=similarity)), None)
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return ` (did you mean 'x'?)` with the known name that means the same or is most similar; empty if none is."""
     known = list(known)
     meant = _OTHER_NAMES.get(name)
-    found = [meant] if meant in known else difflib.get_close_matches(name, known, n=1)
-    return f" (did you mean '{found[0]}'?)" if found else ""
+    found = meant if meant in known else most_similar(name, known)
+    return "" if found is None else f" (did you mean '{found}'?)"
 
 
 def unreadable(error: OSError | UnicodeDecodeError) -> str:

@@ -28,7 +28,7 @@ import yaml
 from mew_protocol import errors
 from mew_protocol.context_report import ContextReport
 from mew_protocol.envelope import Envelope
-from mew_protocol.payloads import PAYLOADS
+from mew_protocol.payloads.all_kinds import PAYLOADS
 from mew_protocol.payloads.participant import Status
 from mew_spaces.config.loading import parse_space
 from mew_spaces.config.settings import SpaceConfig

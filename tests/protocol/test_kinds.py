@@ -1,7 +1,7 @@
 """The kinds of the wire."""
 
 from mew_protocol import kinds
-from mew_protocol.payloads import PAYLOADS
+from mew_protocol.payloads.all_kinds import PAYLOADS
 
 
 def test_every_kind_of_an_envelope_has_a_payload_model() -> None:

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from mew_protocol.payloads import PAYLOADS
+from mew_protocol.payloads.all_kinds import PAYLOADS
 from mew_protocol.schema import FOLDER, file_name, main, outdated, schemas, write
 
 

@@ -37,7 +37,7 @@ RETURN_SECONDS = 60.0
 """How long an agent that left may take to return, if the inactivity timeout is not shorter."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Exchange:
     """A question and its answer so far. Read `next_event` until it returns None."""
 
@@ -498,18 +498,16 @@ class AgentAnswers:
             await self._messenger.send(kinds.REASONING_CANCEL, _ASKER_LEFT, to=agent, context=reasoning_id)
 
 
-@dataclass(frozen=True)
 class AnswerStream:
     """The answer to one question: `await` it, or read it with `async for`. Each of these asks the question again."""
 
-    answers: AgentAnswers
-    agent: str
-    text: str
-    inactivity_seconds: float
+    def __init__(self, answers: AgentAnswers, agent: str, text: str, inactivity_seconds: float) -> None:
+        self.agent, self.text = agent, text
+        self._answers, self._inactivity_seconds = answers, inactivity_seconds
 
     async def __aiter__(self) -> AsyncIterator[AnswerEvent]:
-        answer, seconds = AnswerBuilder(may_use_tools=self.answers.may_use_tools(self.agent)), self.inactivity_seconds
-        async with self.answers.open(self.agent, self.text, answer, inactivity_seconds=seconds) as exchange:
+        answer, seconds = AnswerBuilder(may_use_tools=self._answers.may_use_tools(self.agent)), self._inactivity_seconds
+        async with self._answers.open(self.agent, self.text, answer, inactivity_seconds=seconds) as exchange:
             while (event := await exchange.next_event()) is not None:
                 yield event
         yield Answered(answer.text, self.agent, exchange.context)

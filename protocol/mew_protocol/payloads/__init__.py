@@ -1,9 +1,8 @@
 """[pure] The payload models of all kinds, one module for each namespace.
 
-`PAYLOADS` maps kinds to models; `read_payload` reads a payload as a model. All models keep unknown keys.
+`read_payload` reads a payload as a model; `all_kinds.PAYLOADS` maps kinds to models. All models keep unknown keys.
 """
 
-from mew_protocol.payloads import capability, chat, mcp, participant, reasoning, space, stream, system  # noqa: F401
-from mew_protocol.payloads.base import PAYLOADS, Payload, read_payload
+from mew_protocol.payloads.base import Payload, read_payload
 
-__all__ = ["PAYLOADS", "Payload", "read_payload"]
+__all__ = ["Payload", "read_payload"]

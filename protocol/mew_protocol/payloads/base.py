@@ -9,7 +9,7 @@ from mew_protocol.errors import PayloadError
 from mew_protocol.setting_problems import expectation
 
 PAYLOADS: Final[dict[str, type["Payload"]]] = {}
-"""The model of each kind; complete once `mew_protocol.payloads` is imported."""
+"""The model of each kind; complete once `mew_protocol.payloads.all_kinds` is imported."""
 
 
 class Payload(BaseModel):

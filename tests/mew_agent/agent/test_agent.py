@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mew_protocol.envelope import Envelope
-from mew_protocol.payloads import PAYLOADS
+from mew_protocol.payloads.all_kinds import PAYLOADS
 from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway

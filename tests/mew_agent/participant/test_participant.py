@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mew_protocol.codec import DEFAULT_MAX_BYTES, StreamFrame, encode_frame
 from mew_protocol.envelope import Envelope
-from mew_protocol.payloads import PAYLOADS as MODELS
+from mew_protocol.payloads.all_kinds import PAYLOADS as MODELS
 from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway

@@ -11,7 +11,7 @@ from mew_protocol import errors
 from mew_protocol.capability import BASELINE
 from mew_protocol.envelope import wire_timestamp
 from mew_protocol.ids import ParticipantId
-from mew_protocol.payloads import PAYLOADS
+from mew_protocol.payloads.all_kinds import PAYLOADS
 from mew_protocol.payloads.participant import Status
 from mew_spaces.config.loading import SpaceConfig, parse_space
 from mew_spaces.core.events import ConnectionId
