@@ -104,9 +104,9 @@ def record_of(db: sqlite3.Connection, key: MessageKey) -> MessageRecord:
 def senders_of(db: sqlite3.Connection, message_id: str) -> list[str]:
     """Return the participants that sent a message with this id, the newest first."""
     rows = db.execute(
-        "SELECT sender, max(number) FROM (SELECT sender, number FROM endings WHERE id = ?1"
-        " UNION ALL SELECT sender, number FROM prompts WHERE id = ?1) GROUP BY sender ORDER BY 2 DESC",
-        (message_id,),
+        "SELECT sender, max(number) FROM (SELECT sender, number FROM endings WHERE id = :id"
+        " UNION ALL SELECT sender, number FROM prompts WHERE id = :id) GROUP BY sender ORDER BY 2 DESC",
+        {"id": message_id},
     )
     return [sender for sender, _ in rows]
 
