@@ -242,7 +242,8 @@ async def test_followers_are_told_each_time_that_a_form_returns(
 
         def told() -> list[str]:
             found = s.recorder.sent_by("coder", "chat/acknowledge", about=sent)
-            return [str(one.body["status"]) for one in found if "receipt" in one.body]
+            words = [str(one.body["status"]) for one in found if "receipt" in one.body]
+            return [one for one in words if one != "queued"]  # only if it is not read at once
 
         await s.ask(text(250))
         expected = ["read", "answered"]
