@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from tests.support import warm_start
+
 # Every program that a test starts would search all installed packages for plugins of pydantic.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
@@ -22,6 +24,8 @@ os.environ["SSL_CERT_FILE"] = str(Path(__file__).parent / "support" / "no_author
 
 # A shell has its background jobs ignore interruptions, and every program that a test starts would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+warm_start.install()
 
 # The collected tests and what they import stay for the whole run: the garbage collector need not look at them often.
 gc.set_threshold(50_000, 20, 20)

@@ -11,13 +11,14 @@ from typing import Final
 
 import pytest
 import tree_sitter_javascript
+from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.gateway.dashboard_files import DASHBOARD
-from mew_spaces.gateway.gateway import RunningGateway
-from playwright.async_api import BrowserContext, JSHandle
+from mew_spaces.gateway.gateway import serve_gateway
+from playwright.async_api import JSHandle
 from tree_sitter import Language, Node, Parser
 
 from tests import vendor
-from tests.browser.conftest import Tab, running_chromium
+from tests.browser.conftest import running_chromium
 
 NO_TEXT: Final = {
     "actions.js:ACTIONS": "a table; its payloads hold what the user types",
@@ -101,19 +102,16 @@ PATTERNS: Final = sorted({pattern for module in MODULES for pattern in patterns(
 
 
 @pytest.fixture(scope="module")
-async def context() -> AsyncIterator[BrowserContext]:
-    """Chromium without its optimisation of some expressions, which other browsers lack."""
-    async with running_chromium("--js-flags=--no-regexp-optimization") as context:
-        yield context
+async def meter(config: SpaceConfig) -> AsyncIterator[JSHandle]:
+    """The measurements, in one page for all, before anybody signs in.
 
-
-@pytest.fixture
-async def meter(gateway: RunningGateway, tab: Tab) -> AsyncIterator[JSHandle]:
-    """The measurements, in the page before anybody signs in."""
-    await tab.page.goto(f"{gateway.url}/dashboard")
-    handle = await tab.page.evaluate_handle((Path(__file__).parent / "linear_time.js").read_text(encoding="utf-8"))
-    yield handle
-    await handle.dispose()
+    Chromium runs without its optimisation of some expressions, which other browsers lack.
+    """
+    program = (Path(__file__).parent / "linear_time.js").read_text(encoding="utf-8")
+    async with serve_gateway(config) as gateway, running_chromium("--js-flags=--no-regexp-optimization") as context:
+        (page,) = context.pages
+        await page.goto(f"{gateway.url}/dashboard")
+        yield await page.evaluate_handle(program)
 
 
 def test_the_parser_of_others_is_the_version_that_is_named() -> None:

@@ -11,9 +11,10 @@ import anyio
 import pytest
 from mew_spaces.gateway.auth import read_token
 
+from mew_agent.cli.app.locate import OWN_COMMAND
 from mew_agent.participant.participant import Participant
 from tests.parts.mcp.conftest import mortal
-from tests.support.space_folder import MEW, Folder, environment
+from tests.support.space_folder import Folder, environment
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks for processes in /proc")
@@ -100,7 +101,7 @@ async def test_a_bridge_in_the_foreground_takes_its_server_with_it(space: Folder
     server = mortal().server
     assert server.command is not None
     command = (
-        *MEW, "bridge", "start", "--participant-id", "watch",
+        *OWN_COMMAND, "bridge", "start", "--participant-id", "watch",
         "--mcp-command", server.command, "--mcp-args", json.dumps(server.args), "--mcp-env", f"MARK={mark}",
     )  # fmt: skip
     output = space.path / f"bridge-{number}.out"

@@ -20,8 +20,9 @@ from mew_spaces.launch.run_file import read_run_file
 
 from tests.parts.mcp.conftest import workshop_over_http
 from tests.support.certificates import certified
-from tests.support.space_folder import MEW, Folder, environment, nothing_left
+from tests.support.space_folder import Folder, environment, nothing_left
 from tests.support.waiting import PATIENCE_SECONDS, until
+from tests.support.warm_start import MEW
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="`mew up` needs a POSIX system")
 

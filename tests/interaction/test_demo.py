@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import cli
+from tests.support.warm_start import MEW
 
 DEMO_SECONDS = 60
 """The promise: it ends in under a minute."""
@@ -32,7 +32,7 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def mew(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "mew_agent", *arguments],
+        [*MEW, *arguments],
         cwd=cwd,
         capture_output=True,
         text=True,
@@ -98,7 +98,7 @@ def started(scratch: Path) -> bool:
 def test_whatever_ends_it_ends_all_its_processes(
     tmp_path: Path, scratch: Path, moment: str, number: signal.Signals
 ) -> None:
-    command = [sys.executable, "-m", "mew_agent", "demo"]
+    command = [*MEW, "demo"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         if moment == "in the middle":

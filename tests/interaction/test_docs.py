@@ -40,6 +40,7 @@ from tests.interaction.test_failures import TABLE
 from tests.support.cli import Outcome, mew_in, run_program
 from tests.support.ports import unused_ports
 from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.warm_start import MEW, PYTHON
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="`mew up` needs a POSIX system")
 
@@ -300,6 +301,17 @@ def command_words(command: str) -> list[str]:
     return [] if any(re.fullmatch(r"[();<>|&]+", word) for word in words) else words
 
 
+def warm_command(words: list[str]) -> tuple[str, ...]:
+    """The command of a process that needs not import `mew`; empty for other programs."""
+    match words:
+        case ["mew", *arguments]:
+            return (*MEW, *arguments)
+        case ["python", file, *arguments] if file.endswith(".py"):
+            return (PYTHON, file, *arguments)
+        case _:
+            return ()
+
+
 RUN_IN_THE_TEST = re.compile(
     r"mew (agent add|chat|clear|compact|context|down|fit|grant|history|pause|pin|proposals|restart \w+|resume|revoke"
     r"|shutdown|status|token|tools|up --port \d+ --detach)\b"
@@ -343,6 +355,8 @@ class Reader:
         words = command_words(command)
         if RUN_IN_THE_TEST.match(command) and words:
             done = mew_in(self.folder, *words[1:], environment=self._environment)
+        elif program := warm_command(words):
+            done = run_program(program, self.folder, self._environment)
         else:
             done = run_program(("bash", "-c", command), self.folder, self._environment)
         print(f"$ {command}\n{done.out}{done.err}")
@@ -352,8 +366,9 @@ class Reader:
     def keeps_running(self, command: str) -> Iterator[None]:
         """A command in a second terminal, from its first line of output until Ctrl-C."""
         print(f"$ {command}  # second terminal")
+        command = self._with_own_ports(command)
         with subprocess.Popen(
-            ["bash", "-c", f"exec {self._with_own_ports(command)}"],
+            warm_command(command_words(command)) or ("bash", "-c", f"exec {command}"),
             cwd=self.folder,
             env=self._environment,
             stdin=subprocess.DEVNULL,

@@ -23,6 +23,7 @@ from mew_agent.participant.gaps import SpaceEvent
 from mew_agent.parts.rehearsal.tokenizer import count
 from tests.support.cli import Outcome, mew_in, run_program
 from tests.support.waiting import PATIENCE_SECONDS, until
+from tests.support.warm_start import MEW
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="`mew up` needs a POSIX system")
 
@@ -38,7 +39,7 @@ class Examples:
     folder: Path
 
     def command(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-P", "-m", "mew_agent", *arguments]
+        return [*MEW, *arguments]
 
     @property
     def environment(self) -> dict[str, str]:

@@ -23,8 +23,9 @@ from mew_spaces.gateway.gateway import serve_gateway
 from mew_agent.parts.mcp.space_offers import BOARD
 from tests.mew_agent.cli.remote.test_session import running_space
 from tests.parts.mcp import workshop
-from tests.support.space_folder import MEW, Folder, environment
+from tests.support.space_folder import Folder, environment
 from tests.support.waiting import PATIENCE_SECONDS, until
+from tests.support.warm_start import MEW
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="`mew up` needs a POSIX system")
 

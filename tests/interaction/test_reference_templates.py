@@ -17,8 +17,9 @@ from mew_agent.cli.app.addresses import choose_address
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.rehearsal import serve_rehearsal
 from tests.parts.mcp import workshop
-from tests.support.space_folder import MEW, Folder, environment
+from tests.support.space_folder import Folder, environment
 from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.warm_start import MEW
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="`mew up` needs a POSIX system")
 

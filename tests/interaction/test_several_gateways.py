@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from mew_agent.participant.participant import Participant
 from tests.support.cli import Outcome, mew
 from tests.support.ports import unused_ports
 from tests.support.waiting import PATIENCE_SECONDS, until, until_in_thread
+from tests.support.warm_start import MEW
 
 SPACE = """
 space: {id: wide}
@@ -44,7 +44,7 @@ class Gateways:
     def start(self, port: int) -> None:
         """Start a gateway, and wait until it listens."""
         environment = {key: value for key, value in os.environ.items() if not key.startswith("MEW_")}
-        program = [sys.executable, "-P", "-m", "mew_agent", "gateway", "start"]
+        program = [*MEW, "gateway", "start"]
         output = self.folder / f"{port}.out"
         with output.open("wb") as out:
             process = self.processes[port] = subprocess.Popen(

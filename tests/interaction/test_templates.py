@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.cli import mew_in, run_program
+from tests.support.warm_start import MEW
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="`mew up` needs a POSIX system")
-
-MEW = (sys.executable, "-P", "-m", "mew_agent")
 
 Mew = Callable[..., str]
 

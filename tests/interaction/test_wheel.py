@@ -1,6 +1,5 @@
 """The wheel: it takes no import name that another distribution uses, and works without a clone."""
 
-import json
 import os
 import subprocess
 import sys
@@ -109,6 +108,7 @@ def test_the_wheel_works_next_to_the_package_called_spaces(wheel: Path, tmp_path
         "install",
         "--quiet",
         "--no-deps",
+        "--no-compile",
         "--target",
         target,
         wheel,
@@ -129,15 +129,21 @@ def test_the_wheel_works_next_to_the_package_called_spaces(wheel: Path, tmp_path
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment with the wheel and nothing that is optional."""
     folder = tmp_path_factory.mktemp("light")
-    run(sys.executable, "-m", "venv", folder, cwd=ROOT)
-    run(folder / "bin" / "python", "-m", "pip", "install", "--quiet", wheel, cwd=folder)
+    run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=ROOT)
+    install(folder, wheel)
     return folder
 
 
+def install(environment: Path, what: str | Path) -> None:
+    """Install into an environment. Compiles nothing, because Python compiles what is imported and no more."""
+    pip = (sys.executable, "-m", "pip", "--python", environment / "bin" / "python")
+    run(*pip, "install", "--quiet", "--no-compile", what, cwd=environment)
+
+
 def packages_in(environment: Path) -> set[str]:
-    listed = run(environment / "bin" / "python", "-m", "pip", "list", "--format=json", cwd=environment)
-    names = {one["name"].lower().replace("_", "-") for one in json.loads(listed)}
-    return names - {"pip", "setuptools", "mew-agent"}
+    program = "import importlib.metadata as m; print(*(one.name for one in m.distributions()))"
+    listed = run(environment / "bin" / "python", "-I", "-c", program, cwd=environment)
+    return {name.lower().replace("_", "-") for name in listed.split()} - {"mew-agent"}
 
 
 async def test_the_light_install_runs_an_agent_and_a_participant(environment: Path) -> None:
@@ -163,7 +169,7 @@ def test_mew_names_the_command_that_adds_the_rest(environment: Path, wheel: Path
     model = subprocess.run([python, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert "the rehearsal model needs the extra 'space': pip install" in model.stderr
 
-    run(python, "-m", "pip", "install", "--quiet", f"{wheel}[space]", cwd=tmp_path)
+    install(environment, f"{wheel}[space]")
     run(mew, "init", "--model", "rehearsal", cwd=tmp_path)
     run(mew, "up", "--detach", "--port", "0", cwd=tmp_path)
     try:

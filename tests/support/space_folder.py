@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, chdir
 from pathlib import Path
@@ -19,8 +18,7 @@ from mew_spaces.launch.supervisor import stop_space
 
 from tests.support import cli
 from tests.support.waiting import PATIENCE_SECONDS
-
-MEW = (sys.executable, "-P", "-m", "mew_agent")
+from tests.support.warm_start import MEW
 
 
 class Folder:

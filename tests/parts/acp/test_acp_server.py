@@ -1,7 +1,6 @@
 """`mew serve acp`, as the official client of the protocol sees it."""
 
 import os
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 from mew_agent.participant.participant import Participant
 from tests.support.agents import StartAgent
 from tests.support.waiting import PATIENCE_SECONDS, until
+from tests.support.warm_start import MEW
 
 
 class Editor:
@@ -54,7 +54,7 @@ async def edited(gateway: RunningGateway) -> AsyncIterator[tuple[Any, Editor, st
         "MEW_PARTICIPANT_ID": "bob",
         "MEW_TOKEN": gateway.token_of("bob"),
     }
-    command = (sys.executable, "-P", "-m", "mew_agent", "serve", "acp", "coder")
+    command = (*MEW, "serve", "acp", "coder")
     async with acp.spawn_agent_process(
         lambda _: editor,  # type: ignore[arg-type,return-value]
         *command,

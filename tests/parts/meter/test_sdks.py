@@ -2,7 +2,6 @@
 
 import re
 import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -23,6 +22,7 @@ from mew_agent.parts.rehearsal import (
 )
 from mew_agent.parts.shared.relay import serve_relay
 from tests.parts.meter.test_relay import KEY, Observed
+from tests.support.warm_start import MEW
 
 SCRIPT = (ScriptedReply(tool_calls=(ScriptedToolCall(name="read", arguments='{"path": "a"}'),)),)
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}}
@@ -106,7 +106,7 @@ async def test_conversation_of_the_messages_api_is_one_line(is_streamed: bool) -
 
 async def test_command_prints_calls_and_never_a_key_or_text(gateway: RunningGateway) -> None:
     async with serve_rehearsal() as server:
-        command = [sys.executable, "-m", "mew_agent", "meter", "--upstream", server.base_url, "--listen", "127.0.0.1:0"]
+        command = [*MEW, "meter", "--upstream", server.base_url, "--listen", "127.0.0.1:0"]
         about = ["--gateway", gateway.url, "--space", "demo", "--participant", "coder", "--token"]
         process = subprocess.Popen(
             [*command, *about, gateway.token_of("coder"), "--json", "--log-level", "debug"],

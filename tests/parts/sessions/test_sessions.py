@@ -23,6 +23,7 @@ from mew_agent.context.store import (
 from mew_agent.model.interface import ToolCall
 from tests.support.cli import mew
 from tests.support.waiting import PATIENCE_SECONDS, until
+from tests.support.warm_start import MEW
 
 
 @pytest.fixture(autouse=True)
@@ -101,7 +102,7 @@ def has_open(pid: int, path: Path) -> bool:
 async def test_signal_ends_a_command_that_waits_for_a_session(tmp_path: Path, number: signal.Signals) -> None:
     path = tmp_path / ".mew" / "sessions" / "coder.db"
     shutil.copy(path, path.with_stem("writer"))
-    command = [sys.executable, "-m", "mew_agent", "sessions", "--prune-days", "1"]
+    command = [*MEW, "sessions", "--prune-days", "1"]
     with closing(sqlite3.connect(path, isolation_level=None)) as agent:
         agent.execute("BEGIN IMMEDIATE")
         process = await anyio.open_process(command, cwd=tmp_path)

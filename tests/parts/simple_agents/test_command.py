@@ -14,6 +14,7 @@ from mew_agent.parts.simple_agents.command import ask_at_terminal, fulfiller_pol
 from tests.support import command_space
 from tests.support.peers import read_proposal, space_of_peers, with_tools
 from tests.support.waiting import until
+from tests.support.warm_start import MEW
 
 gateway, quiet_environment = command_space.gateway, command_space.quiet_environment
 
@@ -96,7 +97,7 @@ async def test_fulfiller_with_a_policy_runs_as_a_process(tmp_path: Path) -> None
     path = tmp_path / "keeper.yaml"
     path.write_text("allow: [tools/where]\nask: terminal\n")
     async with space_of_peers(SPACE) as (gateway, join), with_tools(join("tools")), join("proposer") as me:
-        command = [sys.executable, "-P", "-m", "mew_agent", "agent", "start", "-t", "fulfiller", "-g", gateway.ws_url]
+        command = [*MEW, "agent", "start", "-t", "fulfiller", "-g", gateway.ws_url]
         command += ["-s", "demo", "--id", "keeper", "--config", str(path)]
         environment = {**os.environ, "MEW_TOKEN": gateway.token_of("keeper")}
         async with await anyio.open_process(command, stderr=None, env=environment) as process:

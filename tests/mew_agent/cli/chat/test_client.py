@@ -19,6 +19,7 @@ from mew_agent.participant.client import Client, Credentials
 from tests.support.cli import mew, seat
 from tests.support.gateway_client import joined
 from tests.support.waiting import PATIENCE_SECONDS, until
+from tests.support.warm_start import MEW
 
 
 class Kept:
@@ -96,7 +97,7 @@ async def test_missing_options_are_reported_before_connecting() -> None:
 async def test_client_process_uses_files_and_ends_on_quit(gateway: RunningGateway, tmp_path: Path) -> None:
     flags = dict(zip(seat(gateway)[::2], seat(gateway)[1::2], strict=True))
     flags["--participant-id"] = flags.pop("--participant")
-    command = [sys.executable, "-P", "-m", "mew_agent", "client", "connect"]
+    command = [*MEW, "client", "connect"]
     command += [part for pair in flags.items() for part in pair]
     output = tmp_path / "out.jsonl"
     command += ["--output-file", str(output)]

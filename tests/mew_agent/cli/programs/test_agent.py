@@ -13,6 +13,7 @@ from tests.mew_agent.cli.remote.test_session import running_space
 from tests.support.cli import mew
 from tests.support.gateway_client import joined
 from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.warm_start import MEW
 
 WHO = ("--gateway", "ws://127.0.0.1:1", "--space", "s", "--id", "coder", "--token", "t")
 
@@ -89,7 +90,7 @@ async def test_unknown_type_of_simple_agent_is_refused() -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals differ there")
 async def test_echo_runs_as_a_process_until_terminated(gateway: RunningGateway) -> None:
-    command = [sys.executable, "-P", "-m", "mew_agent", "agent", "start", "-t", "echo", "-g", gateway.ws_url]
+    command = [*MEW, "agent", "start", "-t", "echo", "-g", gateway.ws_url]
     command += ["-s", "review", "--id", "coder", "--token", gateway.token_of("coder")]
     async with (
         joined(gateway, "ada") as ada,

@@ -18,11 +18,12 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from tests.support.cli import Outcome, mew
 from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.warm_start import MEW
 
 
 async def start_in_process(*options: str) -> Outcome:
     """Run `mew gateway start` as a process: it follows signals, which only a main thread can."""
-    command = [sys.executable, "-P", "-m", "mew_agent", "gateway", "start", *options]
+    command = [*MEW, "gateway", "start", *options]
     done = await anyio.run_process(command, check=False)
     return Outcome(done.returncode, done.stdout.decode(), done.stderr.decode())
 
@@ -88,7 +89,7 @@ def folder_of(path: Path, name: str) -> Path:
 async def gateway_of(*folders: Path) -> AsyncIterator[int]:
     """A gateway process for some spaces, and its port."""
     flags = [part for folder in folders for part in ("--space-config", str(folder / "space.yaml"))]
-    command = (sys.executable, "-P", "-m", "mew_agent", "gateway", "start", "--port", "0", *flags)
+    command = (*MEW, "gateway", "start", "--port", "0", *flags)
     environment = {**os.environ, "NO_COLOR": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     async with await anyio.open_process(command, env=environment, stderr=None) as process:
         assert process.stdout is not None

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cli import mew
+from tests.support.warm_start import MEW
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="a program takes another's place on POSIX systems only")
 
@@ -25,7 +26,7 @@ def mew_run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     root = str(Path(__file__).parents[3])
     environment = {key: value for key, value in os.environ.items() if not key.startswith("MEW_")}
     return subprocess.run(
-        (sys.executable, "-P", "-m", "mew_agent", "run", *WHO, *arguments),
+        (*MEW, "run", *WHO, *arguments),
         cwd=folder,
         env={**environment, "PYTHONPATH": root},
         capture_output=True,

@@ -16,6 +16,7 @@ from mew_agent.participant.participant import Participant
 from tests.support.cli import REPORT, answering, board_shows, mew, seat, status
 from tests.support.gateway_client import Client, Message, joined
 from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.warm_start import MEW
 
 BEFORE: Message = {"tokens": 98_412, "max_tokens": 128_000, "context": REPORT}
 AFTER: Message = {"tokens": 27_046, "max_tokens": 128_000, "context": {**REPORT, "basis": "projected"}}
@@ -63,7 +64,7 @@ async def test_an_interrupted_compact_showed_progress_and_says_that_the_agent_go
 
     screen, terminal = pty.openpty()
     shown = b""
-    command = [sys.executable, "-P", "-m", "mew_agent", "compact", "coder", *seat(gateway)]
+    command = [*MEW, "compact", "coder", *seat(gateway)]
     environment = {**os.environ, "TERM": "xterm"}
     with anyio.fail_after(PATIENCE_SECONDS):
         async with (
@@ -92,7 +93,7 @@ async def test_an_interrupted_chat_cancels_the_question(gateway: RunningGateway)
         about.append(message)
         (cancelled if message["kind"] == "chat/cancel" else asked).set()
 
-    command = [sys.executable, "-P", "-m", "mew_agent", "chat", "coder", "How high is the tide?", *seat(gateway)]
+    command = [*MEW, "chat", "coder", "How high is the tide?", *seat(gateway)]
     with anyio.fail_after(PATIENCE_SECONDS):
         async with answering(gateway, "coder", listens), await anyio.open_process(command) as process:
             await asked.wait()

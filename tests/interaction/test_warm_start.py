@@ -1,0 +1,49 @@
+"""A copy of the server of `tests.support.warm_start` is a process like one that Python starts."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.cli import Outcome, run_program
+from tests.support.warm_start import MEW, PYTHON, WarmPopen
+
+pytestmark = pytest.mark.skipif(subprocess.Popen is not WarmPopen, reason="processes are copied on Linux only")
+
+PROGRAM = """
+import os, signal, sys, threading
+shown = (__name__, sys.argv[1:], sys.stdin.read(), os.getcwd(), os.environ.get("WORD"), "PATH" in os.environ)
+print(*shown, os.getppid(), os.getsid(0) == os.getpid(), threading.active_count(), sys.path[0], sep="|")
+print(sorted(os.listdir("/proc/self/fd"), key=int)[:-1], file=sys.stderr)
+"""
+
+
+def test_a_copy_has_its_own_streams_folder_environment_and_parent(tmp_path: Path) -> None:
+    file = tmp_path / "program.py"
+    file.write_text(PROGRAM)
+    environment = {"WORD": "w", **{name: text for name, text in os.environ.items() if name.startswith("PYTHON")}}
+    copied, started = (
+        run_program((python, str(file), "a", "b c"), tmp_path, environment, "typed")
+        for python in (PYTHON, str(sys.executable))
+    )
+    assert copied == started
+    words = f"__main__|['a', 'b c']|typed|{tmp_path}|w|False|{os.getpid()}|False|1|{tmp_path}\n"
+    assert copied == Outcome(0, words, "['0', '1', '2']\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_copy_ends_by_a_signal_that_comes_at_once(number: signal.Signals, tmp_path: Path) -> None:
+    file = tmp_path / "program.py"
+    file.write_text("import time\ntime.sleep(60)\n")
+    with subprocess.Popen((PYTHON, str(file)), stderr=subprocess.PIPE, start_new_session=True) as process:
+        assert os.getsid(process.pid) == process.pid
+        process.send_signal(number)
+        assert process.wait() == -number
+
+
+def test_a_copy_of_mew_prints_its_version_and_knows_wrong_commands(tmp_path: Path) -> None:
+    assert run_program((*MEW, "--version"), tmp_path, os.environ).out.startswith("mew ")
+    assert run_program((*MEW, "nonsense"), tmp_path, os.environ).code == 2

@@ -1,0 +1,146 @@
+"""Real processes of `mew` that need not import it first.
+
+A Python that becomes `mew` imports for half a second of processor time, and the tests start two hundred. Where a test
+names `PYTHON` as the program, `subprocess` and `anyio` ask a server process for a copy of it (`warm_server`). The copy
+is a child of the test's process, with a process id, session, signals, exit code, standard streams, folder and
+environment of its own. What a copy cannot give is started as usual, and so is every process that the product starts.
+"""
+
+import ctypes
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any, Final
+
+SERVER: Final = Path(__file__).with_name("warm_server.py")
+
+
+class _Warm(str):
+    """The path of Python, marked."""
+
+    __slots__ = ()
+
+
+PYTHON: Final = _Warm(sys.executable)
+"""The path of Python, for `PYTHON -m mew_agent ...` and `PYTHON FILE`."""
+
+MEW: Final = (PYTHON, "-P", "-m", "mew_agent")
+"""The command `mew`."""
+
+_FREE: Final = {"PYTHONUNBUFFERED", "PYTHONPATH"}
+"""Variables of Python that a copy follows. If another one differs from the server's, Python has to start."""
+
+_SUBREAPER: Final = 36
+"""`PR_SET_CHILD_SUBREAPER` of Linux: a process whose parent ends becomes a child of this one."""
+
+_SENT: Final = ("close_fds", "cwd", "env", "start_new_session", "p2cread", "c2pwrite", "errwrite")
+_ORDER: Final = (
+    *("args", "executable", "preexec_fn", "close_fds", "pass_fds", "cwd", "env", "startupinfo", "creationflags"),
+    *("shell", "p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite", "restore_signals"),
+    *("gid", "gids", "uid", "umask", "start_new_session", "process_group"),
+)
+"""The arguments of `Popen._execute_child` in Python 3.11 and later."""
+
+
+class WarmPopen(subprocess.Popen[Any]):
+    """A `Popen` that takes a copy of the server where the program is `PYTHON`."""
+
+    def _execute_child(self, *arguments: Any) -> None:
+        given = dict(zip(_ORDER, arguments, strict=False))
+        pid = None
+        if len(arguments) == len(_ORDER) and _can_be_copied(given):
+            pid = _server().start(given)
+        if pid is None:
+            super()._execute_child(*arguments)  # type: ignore[misc]
+            return
+        self.pid = pid
+        self._child_created = True
+        files = (given[name] for name in ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite"))
+        self._close_pipe_fds(*files)  # type: ignore[attr-defined]
+
+
+def install() -> None:
+    """Let `subprocess`, and what uses it, make copies; where they work as started processes do."""
+    # Coverage measures a process from its start.
+    if sys.platform == "linux" and not os.environ.get("COVERAGE_PROCESS_START"):
+        subprocess.Popen = WarmPopen  # type: ignore[misc]
+
+
+def _can_be_copied(given: dict[str, Any]) -> bool:
+    command = given["args"]
+    if isinstance(command, str | bytes | os.PathLike) or not isinstance(command[0], _Warm):
+        return False
+    usual: dict[str, Any] = {"executable": None, "preexec_fn": None, "pass_fds": (), "shell": False}
+    usual |= {
+        "restore_signals": True,
+        "close_fds": True,
+        "gid": None,
+        "gids": None,
+        "uid": None,
+        "umask": -1,
+        "process_group": -1,
+    }
+    words = [str(word) for word in command[1:] if word != "-P"]
+    return (
+        all(given[name] == value for name, value in usual.items())
+        and (given["cwd"] is None or Path(given["cwd"]).is_dir())
+        and (words[:2] == ["-m", "mew_agent"] or words[0].endswith(".py"))
+        and _python_variables(os.environ if given["env"] is None else given["env"]) == _server().variables
+    )
+
+
+def _python_variables(environment: Any) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if name.startswith("PYTHON") and name not in _FREE}
+
+
+class _Server:
+    """The server process of this test process."""
+
+    def __init__(self) -> None:
+        self.variables = _python_variables(os.environ)
+        self._lock = threading.Lock()
+        self._process_control = ctypes.CDLL(None).prctl
+        self._requests, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        for end in (self._requests, other):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1_000_000)
+        with other:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", SERVER, str(other.fileno())],
+                pass_fds=[other.fileno()],
+                stdin=subprocess.DEVNULL,
+                cwd="/",
+            )
+
+    def start(self, given: dict[str, Any]) -> int:
+        """Start a program and return its process id."""
+        environment = os.environ if given["env"] is None else given["env"]
+        request = {
+            "command": [os.fspath(word) for word in given["args"]],
+            "folder": os.fspath(given["cwd"] or Path.cwd()),
+            "environment": dict(environment),
+            "new_session": given["start_new_session"],
+        }
+        streams = (given["p2cread"], given["c2pwrite"], given["errwrite"])
+        files = [own if file == -1 else file for own, file in enumerate(streams)]
+        with self._lock:
+            self._process_control(_SUBREAPER, 1, 0, 0, 0)
+            try:
+                socket.send_fds(self._requests, [json.dumps(request).encode()], files)
+                return int(self._requests.recv(100))
+            finally:
+                self._process_control(_SUBREAPER, 0, 0, 0, 0)
+
+
+_running: list[_Server] = []
+_starting = threading.Lock()
+
+
+def _server() -> _Server:
+    with _starting:
+        if not _running:
+            _running.append(_Server())
+        return _running[0]
