@@ -14,11 +14,13 @@ import argparse
 import json
 import sys
 import threading
+from datetime import UTC, datetime
 from types import CodeType, FrameType
 from typing import Any, Final, Self
 from uuid import uuid4
 
 import anyio
+from mew_protocol.envelope import Envelope, wire_timestamp
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import serve_gateway
 from websockets.asyncio.client import ClientConnection, connect
@@ -126,7 +128,9 @@ async def until_quiet(ada: ClientConnection) -> None:
 async def ask(ada: ClientConnection, text: str) -> None:
     """Send a chat and wait for the answer."""
     name = str(uuid4())
-    await ada.send(json.dumps({"id": name, "kind": "chat", "to": ["coder"], "payload": {"text": text}}))
+    at = wire_timestamp(datetime.now(UTC))
+    chat = Envelope.write("chat", id=name, ts=at, sender="ada", to=("coder",), payload={"text": text})
+    await ada.send(chat.encode().decode())
     with anyio.fail_after(60):
         async for raw in ada:
             envelope = json.loads(raw) if isinstance(raw, str) and raw.startswith("{") else {}

@@ -75,19 +75,18 @@ def decode(
 
     Raises `DecodeError` for anything but a stream frame or a JSON object with the shape of an envelope.
     """
-    complete = decode_complete(raw, max_bytes, max_depth) if isinstance(raw, bytes) else None
-    if complete is not None:
-        return complete[0]
-    check_size(raw, max_bytes)
-    return _decode_frame(raw) if raw[:1] in (b"#", "#") else _decode_json(raw, max_depth)
+    text = _utf8(raw, max_bytes)
+    if text[:1] == b"#":
+        return _decode_frame(raw)
+    complete = decode_complete(text, max_bytes, max_depth)
+    return _decode_json(text, max_depth) if complete is None else complete[0]
 
 
 def decode_envelope(
     raw: bytes | str, *, max_bytes: int = DEFAULT_MAX_BYTES, max_depth: int = DEFAULT_MAX_DEPTH
 ) -> Draft:
     """Decode one envelope from JSON. Raises `DecodeError`."""
-    check_size(raw, max_bytes)
-    return _decode_json(raw, max_depth)
+    return _decode_json(_utf8(raw, max_bytes), max_depth)
 
 
 def decode_complete(raw: bytes, max_bytes: int, max_depth: int) -> tuple[Envelope, bytes] | None:
@@ -113,7 +112,7 @@ def decode_complete(raw: bytes, max_bytes: int, max_depth: int) -> tuple[Envelop
     return (envelope, data) if protocol == PROTOCOL and envelope_id and ts and sender and kind else None
 
 
-def _parsed(raw: bytes | str, max_depth: int) -> object:
+def _parsed(raw: bytes, max_depth: int) -> object:
     if len(raw) > MAX_VALUES and _has_too_many_values(raw):
         raise DecodeError(errors.TOO_LARGE, f"a message may hold at most {MAX_VALUES:,} values")
     try:
@@ -127,7 +126,7 @@ def _parsed(raw: bytes | str, max_depth: int) -> object:
         raise DecodeError(errors.INVALID_JSON, f"invalid JSON: {error}") from None
 
 
-def parse_json(raw: bytes | str, *, max_depth: int = DEFAULT_MAX_DEPTH) -> object:
+def parse_json(raw: bytes, *, max_depth: int = DEFAULT_MAX_DEPTH) -> object:
     """Return the value of a JSON text, which can be written as UTF-8 again: no NaN, infinity or half surrogate pair.
 
     Half of a pair becomes the replacement character. Raises `DecodeError`.
@@ -137,17 +136,16 @@ def parse_json(raw: bytes | str, *, max_depth: int = DEFAULT_MAX_DEPTH) -> objec
     return value
 
 
-def _check_value(value: object, raw: bytes | str, max_depth: int) -> None:
+def _check_value(value: object, raw: bytes, max_depth: int) -> None:
     """Raise `DecodeError` for a number that became infinity, and for a value that is nested too deeply."""
-    text = raw.encode(errors="replace") if isinstance(raw, str) else raw
-    if (_large_exponent(text) or _many_digits(text)) and _has_infinity(value):
+    if (_large_exponent(raw) or _many_digits(raw)) and _has_infinity(value):
         raise DecodeError(errors.INVALID_JSON, "invalid JSON: a number is too large")
     # Counting brackets is far cheaper than walking the value, and few messages have that many.
-    if text.count(b"[") + text.count(b"{") > max_depth and _is_deeper_than(value, max_depth):
+    if raw.count(b"[") + raw.count(b"{") > max_depth and _is_deeper_than(value, max_depth):
         raise _too_deep(max_depth)
 
 
-def _decode_json(raw: bytes | str, max_depth: int) -> Draft:
+def _decode_json(raw: bytes, max_depth: int) -> Draft:
     value = _parsed(raw, max_depth)
     try:
         _check_value(value, raw, max_depth)
@@ -162,8 +160,7 @@ def _id_in(value: object) -> str | None:
     return known if isinstance(known, str) and len(known) <= _MAX_KNOWN_ID else None
 
 
-def _has_too_many_values(raw: bytes | str) -> bool:
-    text = raw.encode(errors="replace") if isinstance(raw, str) else raw
+def _has_too_many_values(text: bytes) -> bool:
     # Commas within texts are told apart only if there are that many.
     return _separators_in(text) > MAX_VALUES and _separators_in(_string.sub(b"", text)) > MAX_VALUES
 
@@ -172,9 +169,8 @@ def _separators_in(text: bytes) -> int:
     return text.count(b",") + text.count(b"[") + text.count(b"{")
 
 
-def _without_lone_surrogates(raw: bytes | str) -> bytes:
+def _without_lone_surrogates(text: bytes) -> bytes:
     """Replace the escape of half a surrogate pair, which no text may hold, by that of the replacement character."""
-    text = raw.encode(errors="replace") if isinstance(raw, str) else raw
     return _escapes.sub(lambda found: rb"\ufffd" if found["lone"] else found[0], text)
 
 
@@ -205,14 +201,16 @@ def read_draft(value: object) -> Draft:
     return draft
 
 
-def check_size(raw: bytes | str, max_bytes: int) -> None:
-    """Raise `DecodeError` if a message exceeds the limit, without parsing it."""
+def _utf8(raw: bytes | str, max_bytes: int) -> bytes:
+    """Return the bytes of a message. Raises `DecodeError` if they exceed the limit."""
     # A character takes at least one byte, so a text that is too long is refused before it is encoded.
-    size = len(raw) if isinstance(raw, bytes) or len(raw) > max_bytes else len(raw.encode(errors="replace"))
-    if size > max_bytes:
+    encoded = raw.encode(errors="replace") if isinstance(raw, str) and len(raw) <= max_bytes else raw
+    if isinstance(encoded, str) or len(encoded) > max_bytes:
         raise DecodeError(
-            errors.TOO_LARGE, f"a message may have at most {max_bytes:,} bytes; this one has {size:,} or more"
+            errors.TOO_LARGE,
+            f"a message may have at most {max_bytes:,} bytes; this one has {len(encoded):,} or more",
         )
+    return encoded
 
 
 def _too_deep(max_depth: int) -> DecodeError:
