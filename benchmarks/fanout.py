@@ -164,7 +164,8 @@ class Least(Bare):
         assert complete is not None
         envelope, encoded = complete
         assert self.may.match(envelope) is not None
-        self.log.append(encoded, sender=envelope.sender, id=envelope.id, at=0.0)
+        self.log.stage(encoded, sender=envelope.sender, id=envelope.id, at=0.0)
+        self.log.commit()
         framed = frame_json(encoded)
         for descriptor in self.descriptors:
             os.write(descriptor, framed)

@@ -48,7 +48,8 @@ async def test_older_messages_load_above_and_missed_ones_are_counted(
                 "ts": f"2026-01-01T10:00:{number % 60:02}Z",
             }
             envelope |= {"from": "coder", "to": [], "kind": kinds.CHAT, "payload": {"text": f"message {number}"}}
-            gateway.service.log.append(json.dumps(envelope).encode(), sender="coder", id=f"e{number}", at=0.0)
+            gateway.service.log.stage(json.dumps(envelope).encode(), sender="coder", id=f"e{number}", at=0.0)
+            gateway.service.log.commit()
 
     say(0, 900)
     page = await open_dashboard()

@@ -451,11 +451,8 @@ class SpaceService:
 
     # Events in their order: see `Host` in `storage`
 
-    def number(self, submission: Submission, *, at_once: bool = False) -> None:
-        """Stage the changes and broadcasts of a decided event in the log; `at_once` stores its only broadcast.
-
-        Raises `NotStored`.
-        """
+    def number(self, submission: Submission) -> None:
+        """Stage the changes and broadcasts of a decided event in the log."""
         decision = submission.decision
         assert decision is not None
         at = decision.now.timestamp()
@@ -463,7 +460,6 @@ class SpaceService:
             delivery = self._deliveries.pop(decision.event.connection, None)
             if delivery is not None:
                 self.sessions.begin(decision.event.connection, delivery)
-        add = self.log.append if at_once else self.log.stage
         numbered = []
         for effect in decision.receipt.effects:
             if isinstance(effect, Broadcast):
@@ -471,7 +467,8 @@ class SpaceService:
                 data = decision.data if envelope is decision.draft else None
                 if data is None:
                     data = envelope.encode()
-                numbered.append((data, add(data, sender=envelope.sender, id=envelope.id, at=at)))
+                sequence = self.log.stage(data, sender=envelope.sender, id=envelope.id, at=at)
+                numbered.append((data, sequence))
             elif isinstance(effect, StateChanged):
                 self.store.stage(effect.changes)
         submission.numbered = tuple(numbered)

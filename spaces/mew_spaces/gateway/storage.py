@@ -80,11 +80,8 @@ class Host(Protocol):
     def now(self) -> datetime:
         """Return the time by the clock of the space."""
 
-    def number(self, submission: Submission, *, at_once: bool = False) -> None:
-        """Stage the changes and broadcasts of a decided event in the log; `at_once` stores its only broadcast.
-
-        Raises `NotStored`.
-        """
+    def number(self, submission: Submission) -> None:
+        """Stage the changes and broadcasts of a decided event in the log."""
 
     def complete(self, submission: Submission) -> None:
         """Perform the effects of an event that is true now, and answer its sender."""
@@ -262,17 +259,16 @@ class LocalStorage:
         self._host.settle()
 
     def _store_first(self) -> None:
-        """Store the first waiting event. Nearly all are envelopes that are only broadcast: one write."""
+        """Decide and store the first waiting event, and complete it."""
         submission, host = self._waiting.popleft(), self._host
         if isinstance(submission.event, EnvelopeArrives) and not self._may_store(submission.event):
             host.refuse(submission)
             return
         self._carried = dict(self.log.staged_state) if self.log.staged_state else {}
-        effects = self._decide(submission).receipt.effects
+        self._decide(submission)
         self._in_flight.append(submission)
-        is_plain = len(effects) == 1 and isinstance(effects[0], Broadcast)
-        host.number(submission, at_once=is_plain)
-        if not is_plain and self.log.commit():
+        host.number(submission)
+        if self.log.commit():
             self.is_storing = True
         self._end_batch(is_stored=True)
 

@@ -113,27 +113,6 @@ class SpaceLog:
             self._staged.append(Entry(self.staged_through, data, sender, id, at))
         return self.staged_through
 
-    def append(self, data: bytes, *, sender: str, id: str, at: float) -> int:  # noqa: A002 - the wire's word
-        """Stage, write and publish one envelope with all that is staged. Returns its number. Raises `NotStored`."""
-        # What `stage`, `write` and `publish` do together, for the path that every envelope takes. The entry is made as
-        # a tuple, because `Entry(...)` calls a Python function.
-        if self._staged or self.staged_state:
-            sequence = self.stage(data, sender=sender, id=id, at=at)
-            self.commit()
-            return sequence
-        sequence = self.staged_through + 1
-        entry = tuple.__new__(Entry, (sequence, data, sender, id, at))
-        if self.durability != "memory":
-            self.write(Batch((entry,)))
-        self.staged_through = self._published = sequence
-        self._entries.append(entry)
-        self._bytes += len(data)
-        if len(self._entries) > self.bounds.entries or self._bytes > self.bounds.bytes or self.bounds.age_seconds:
-            self._forget_oldest(at)
-        if self._waiters:
-            self._wake()
-        return sequence
-
     def put(self, key: str, value: bytes | None) -> None:
         """Stage a change of the state that belongs to the log; None deletes."""
         self.staged_state[key] = value
@@ -172,16 +151,22 @@ class SpaceLog:
                 self._state.pop(key, None)
             else:
                 self._state[key] = value
-        if batch.entries:
-            self._extend(batch.entries)
-            if self._waiters:
-                self._wake()
+        entries = batch.entries
+        if not entries:
+            return
+        for entry in entries:
+            self._entries.append(entry)
+            self._bytes += len(entry.data)
+        self._published = entries[-1].sequence
+        self._forget_oldest(entries[-1].at)
+        if self._waiters:
+            self._wake()
 
     def commit(self) -> bool:
         """Seal, write and publish in one step; it may block. Returns whether anything was. Raises `NotStored`."""
-        batch = self.seal()
-        if not (batch.entries or batch.state):
+        if not (self._staged or self.staged_state):
             return False
+        batch = self.seal()
         self.write(batch)
         self.publish(batch)
         return True
@@ -239,10 +224,9 @@ class SpaceLog:
 
     def restore(self, entries: Sequence[Entry], state: Mapping[str, bytes]) -> None:
         """Begin with the entries and state of an earlier run."""
-        self._state = dict(state)
         if entries:
             self._gone_through = entries[0].sequence - 1
-            self._extend(entries)
+        self.publish(Batch(entries, state))
         self.staged_through = self._published
 
     def begin_at(self, position: Position) -> None:
@@ -259,13 +243,6 @@ class SpaceLog:
         self._bytes = 0
         self._gone_through = self._published = self.staged_through = position.sequence
         self._wake()
-
-    def _extend(self, entries: Sequence[Entry]) -> None:
-        for entry in entries:
-            self._entries.append(entry)
-            self._bytes += len(entry.data)
-        self._published = entries[-1].sequence
-        self._forget_oldest(entries[-1].at)
 
     def _forget_oldest(self, newest_at: float) -> None:
         bounds = self.bounds

@@ -94,16 +94,6 @@ def test_bytes_and_age_bound_a_log(make: Make) -> None:
     log.close()
 
 
-def test_one_envelope_can_be_appended_in_one_step(make: Make) -> None:
-    log = make(Bounds(entries=2, bytes=1_000))
-    assert [log.append(text.encode(), sender="ada", id=text, at=0.0) for text in "abc"] == [1, 2, 3]
-    log.put("board", b"[]")
-    assert log.append(b"d", sender="ada", id="d", at=0.0) == 4
-    assert dict(log.state()) == {"board": b"[]"}
-    assert texts(log.since(log.start)) == ["c", "d"]
-    log.close()
-
-
 def test_a_batch_that_is_not_written_leaves_a_gap_that_readers_pass(make: Make) -> None:
     log = make(ROOMY)
     append_chats(log, "a")
@@ -404,7 +394,8 @@ def test_a_second_gateway_cannot_open_the_same_file(tmp_path: Path) -> None:
 def test_upkeep_moves_the_written_batches_into_the_database(tmp_path: Path) -> None:
     log = SqliteLog(tmp_path / "log", bounds=ROOMY)
     for number in range(UPKEEP_EVERY_BATCHES):
-        log.append(b"a", sender="ada", id=str(number), at=0.0)
+        log.stage(b"a", sender="ada", id=str(number), at=0.0)
+        log.commit()
     was_due = log.wants_upkeep
     log.upkeep()
     assert (was_due, log.wants_upkeep) == (True, False)
