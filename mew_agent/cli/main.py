@@ -62,8 +62,7 @@ def _start(
     if context.invoked_subcommand is None:
         if sys.stdout.isatty() and _is_running(Path.cwd()):
             from mew_agent.cli.app.options import ConnectionOptions
-            from mew_agent.cli.app.terminal import full_screen
-            from mew_agent.cli.chat.connect import join_space
+            from mew_agent.cli.app.terminal import full_screen, join_space
 
             if full_screen() is not None:
                 raise_on_interrupt()

@@ -23,7 +23,6 @@ from mew_agent.agent.shared_turn import divided
 from mew_agent.cli.app.failures import _one_line
 from mew_agent.cli.app.terminal import _printable
 from mew_agent.cli.board import table
-from mew_agent.cli.chat.slash import mentioned
 from mew_agent.cli.programs.program_control import hide_secrets
 from mew_agent.cli.remote.archive import _indented
 from mew_agent.cli.space.templates import _valid_id
@@ -44,6 +43,7 @@ from mew_agent.parts.rehearsal.tool_requests import requested_calls
 from mew_agent.parts.shared.relay import _readable
 from mew_agent.parts.shared.responses_format import ResponseWriter
 from mew_agent.parts.simple_agents.fulfiller_policy import FulfillerPolicy
+from mew_agent.parts.terminal.slash import mentioned
 from mew_agent.parts.terminal.widgets import _CONSOLE, _MARKDOWN_CHARS, _Markdown
 from mew_agent.tokens.projection import Calibration, StreamProjection, features
 from mew_agent.tools.bounds import beginning, cut_in_the_middle
@@ -163,7 +163,7 @@ EXAMPLES: Final[Mapping[str, Callable[[str], object]]] = {
     "mew_spaces.parts.jetstream.jetstream._sequences": lambda text: _sequences(text, before=9),
     "mew_spaces.parts.jetstream.jetstream._split": lambda text: list(_split(text.encode("utf-8", "replace"), 1_000)),
     "mew_spaces.launch.launch.substitute": lambda text: substitute(text, {"A": "b"}),
-    "mew_agent.cli.chat.slash.mentioned": lambda text: mentioned(text, ["ada", "bob"]),
+    "mew_agent.parts.terminal.slash.mentioned": lambda text: mentioned(text, ["ada", "bob"]),
     "mew_agent.cli.programs.program_control.hide_secrets": lambda text: hide_secrets(text, ["secret"]),
     "mew_agent.compaction.summary.ClosingRequest.with_ids": lambda text: ClosingRequest([_item("a")], 9).with_ids(text),
     "mew_agent.compaction.traces._Stated.__init__": _traces,
@@ -244,11 +244,11 @@ EXCUSED: Final[Mapping[str, str]] = {
     "mew_spaces.config.lookalikes: unicodedata.normalize": "reads ids, whose length is bounded before",
     "mew_agent.cli.app.groups: difflib.get_close_matches": _OPERATOR,
     "mew_agent.cli.app.groups.LazyGroup._renamed": _OPERATOR,
-    "mew_agent.cli.app.line_io.read_lines": _LIST,
+    "mew_agent.parts.shared.line_io.read_lines": _LIST,
     "mew_agent.cli.app.terminal.print_lines": _LIST,
     "mew_agent.cli.board.table._join": _PART,
-    "mew_agent.cli.chat.line_chat.enter_line": _OPERATOR,
-    "mew_agent.cli.chat.terminal_chat.TerminalChat._chat": _PART,
+    "mew_agent.parts.terminal.line_chat.enter_line": _OPERATOR,
+    "mew_agent.parts.terminal.terminal_chat.TerminalChat._chat": _PART,
     "mew_agent.parts.mcp.command._parse_arguments": _OPERATOR,
     "mew_agent.parts.mcp.command._parse_environment": _OPERATOR,
     "mew_agent.cli.programs.agent_host.check_settings": _OPERATOR,

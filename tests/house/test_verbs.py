@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import pytest
 from mew_settings.roles import ROLE_PATTERNS
 
-from mew_agent.cli.chat.slash import COMMANDS
 from mew_agent.cli.main import command_line
 from mew_agent.participant.participant import Participant
+from mew_agent.parts.terminal.slash import COMMANDS
 from tests.house.conftest import ROOT
 
 PAGE = (ROOT / "spaces/mew_spaces/dashboard/commands.js").read_text(encoding="utf-8")

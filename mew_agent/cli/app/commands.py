@@ -25,9 +25,6 @@ def _rare(summary: str, implementation: str, **settings: Any) -> CommandEntry:
     return _command(summary, implementation, is_everyday=False, **settings)
 
 
-_ARGUMENT_OF_TOKEN: Final = dict.fromkeys(("--participant", "--participant-id", "--id", "-p", "-i"), "")
-"""The participant was an option of the commands that are now `mew token`."""
-
 _CORE: Final[Sections] = {
     "Start and stop": {
         "init": _command("Create a space in this folder from a template.", "cli.space.init:init"),
@@ -60,7 +57,6 @@ _CORE: Final[Sections] = {
         "proposals": _command("List the proposals that need a decision.", "cli.remote.permissions:show_proposals"),
         "approve": _command("Approve a proposal: make its request.", "cli.remote.permissions:approve"),
         "reject": _command("Reject a proposal.", "cli.remote.permissions:reject"),
-        "connect": _rare("Join the running space from this terminal.", "cli.chat.connect:connect"),
     },
     "Context windows": {
         "compact": _command(
@@ -116,19 +112,8 @@ _CORE: Final[Sections] = {
         "space up": OtherName("up"),
         "space down": OtherName("down"),
         "space status": OtherName("status"),
-        "space clean": OtherName("clean"),
-        "space connect": OtherName("connect"),
         "model serve": OtherName("serve model"),
-        "client connect": OtherName("connect --json"),
         "gateway drain": OtherName("down --drain"),
-        "sessions export": OtherName("sessions"),
-        "sessions list": OtherName("sessions"),
-        "sessions prune": OtherName("sessions", options={"--days": "--prune-days", "--megabytes": "--prune-megabytes"}),
-        "sessions show": OtherName("sessions --format text --last 20"),
-        "token create": OtherName("token", options=_ARGUMENT_OF_TOKEN),
-        "token list": OtherName("token"),
-        "token revoke": OtherName("token --revoke", options=_ARGUMENT_OF_TOKEN),
-        "token rotate": OtherName("token --replace", options=_ARGUMENT_OF_TOKEN),
         "context undo": OtherName("undo"),
         "context recall": OtherName("recall"),
         # What users of docker, gh and others type.
@@ -137,10 +122,8 @@ _CORE: Final[Sections] = {
         "agent ls": OtherName("status"),
         "agent rm": OtherName("agent remove"),
         "ask": OtherName("chat"),
-        "attach": OtherName("connect"),
         "exec": OtherName("chat"),
         "inspect": OtherName("context show"),
-        "join": OtherName("connect"),
         "kill": OtherName("shutdown"),
         "list": OtherName("status"),
         "ls": OtherName("status"),

@@ -244,6 +244,14 @@ def full_screen() -> Callable[..., None] | None:
     return load_table("mew_agent.screens").get("full_screen")
 
 
+def join_space(*arguments: Any) -> None:
+    """Chat in a space from this terminal, with what `join_space` of the part `terminal` takes."""
+    join = load_table("mew_agent.terminals").get("join")
+    if join is None:
+        raise ConfigError("mew connect", "the part 'terminal' of mew-agent is not installed")
+    join(*arguments)
+
+
 def style_of(stream: TextIO, environ: Mapping[str, str] | None = None) -> TerminalStyle:
     """Return the abilities of a stream. NO_COLOR, a pipe and a dumb terminal turn colour off."""
     environ = os.environ if environ is None else environ

@@ -4,14 +4,14 @@ Owns the order in which they are looked up. Reads the run file and a token file;
 """
 
 import os
-import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from mew_board.words import parse_time, span
+from mew_settings.plugins import load_table
 from mew_spaces.config.loading import SpaceConfig, load_space
 from mew_spaces.errors import SpacesError
 from mew_spaces.gateway.auth import read_token, state_dir
@@ -35,9 +35,6 @@ from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.errors import ConfigError, NotConnected
 from mew_agent.gateway_address import websocket_url
 
-_CLOSING_SECONDS = 1.0
-"""How long a gateway may take to notice that a connection was closed."""
-
 
 @dataclass(frozen=True, slots=True)
 class Identity:
@@ -56,7 +53,7 @@ class Identity:
 
 
 def find_gateway(connection: ConnectionOptions) -> GatewayApi:
-    """Find a one-shot command's access to its gateway: over HTTP, or where that lacks the board as a member.
+    """Find a one-shot command's access to its gateway: over HTTP, or where that lacks the board by a part.
 
     Raises as `find_identity` does.
     """
@@ -64,26 +61,8 @@ def find_gateway(connection: ConnectionOptions) -> GatewayApi:
     api = GatewayApi(who.gateway, space=who.space, participant=who.participant, token=who.token, run_path=who.run_path)
     if who.run_path is not None or api.is_complete():
         return api
-    from mew_agent.cli.remote.socket_api import SocketApi
-
-    _refuse_connected(api)
-    return SocketApi(who.gateway, space=who.space, participant=who.participant, token=who.token)
-
-
-def _refuse_connected(api: GatewayApi) -> None:
-    """Refuse to act as a participant that is connected: that gateway would cut its connection off.
-
-    The one of our last command may still be closing. Raises `ConfigError`.
-    """
-    until = time.monotonic() + _CLOSING_SECONDS
-    while any(one.get("id") == api.participant for one in api.participants()):
-        if time.monotonic() >= until:
-            raise ConfigError(
-                "--participant",
-                f"'{api.participant}' is connected, and joining this gateway as it would end that connection",
-                "a person that is not connected",
-            )
-        time.sleep(0.05)
+    joining = load_table("mew_agent.gateway_apis").get("member")
+    return api if joining is None else cast("GatewayApi", joining(who, api))
 
 
 def find_identity(

@@ -88,12 +88,10 @@ def up(
         terminal.warn(notice)
     if not start.joins:
         return start_detached(plan, as_json=as_json) if detach else start_here(plan)
-    from mew_agent.cli.chat.connect import join_space
-
     start_detached(plan)
     try:
         connection = ConnectionOptions(participant=start.participant, folder=plan.launch.folder)
-        join_space(connection, plan.launch.config)
+        terminal.join_space(connection, plan.launch.config)
     finally:  # also after Ctrl-C
         terminal.print_line("the space keeps running; `mew down` stops it")
     return ExitCode.DONE

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from mew_agent.cli.app.groups import CommandEntry, Sections
+from mew_agent.cli.app.groups import CommandEntry, OtherName, Sections
 
 COMMANDS: Final[Sections] = {
     "Start and stop": {
@@ -11,5 +11,8 @@ COMMANDS: Final[Sections] = {
             "mew_agent.parts.clean.command:clean",
             is_everyday=False,
         )
-    }
+    },
+    "Other names": {
+        "space clean": OtherName("clean"),
+    },
 }

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from mew_agent.cli.app.groups import CommandEntry, Sections
+from mew_agent.cli.app.groups import CommandEntry, OtherName, Sections
 
 COMMANDS: Final[Sections] = {
     "Context windows": {
@@ -11,5 +11,11 @@ COMMANDS: Final[Sections] = {
             "mew_agent.parts.sessions.command:sessions",
             is_everyday=False,
         )
-    }
+    },
+    "Other names": {
+        "sessions export": OtherName("sessions"),
+        "sessions list": OtherName("sessions"),
+        "sessions prune": OtherName("sessions", options={"--days": "--prune-days", "--megabytes": "--prune-megabytes"}),
+        "sessions show": OtherName("sessions --format text --last 20"),
+    },
 }

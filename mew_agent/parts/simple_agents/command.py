@@ -11,13 +11,13 @@ from pydantic import ValidationError
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.groups import AgentProgram
-from mew_agent.cli.app.line_io import lines_of_stdin, read_lines
 from mew_agent.cli.app.options import ConnectionOptions
 from mew_agent.cli.remote.session import find_identity
 from mew_agent.config.agent_config import file_source
 from mew_agent.errors import ConfigError, unknown_name
 from mew_agent.participant.events import ProposalMade
 from mew_agent.participant.participant import Participant
+from mew_agent.parts.shared.line_io import lines_of_stdin, read_lines
 from mew_agent.parts.simple_agents.behaviours import BEHAVIOURS
 from mew_agent.parts.simple_agents.fulfiller import Decide, Fulfiller
 from mew_agent.parts.simple_agents.fulfiller_policy import TERMINAL, FulfillerPolicy, is_answer, read_answer

@@ -1,5 +1,24 @@
-"""Looking at a space: `mew status`, `mew connect`, and the full-screen application that both open at a terminal.
+"""Being in a space from a terminal: `mew connect`, line by line or at full screen, and `mew status --watch`.
 
-`feed` and `panels` are pure: what the application shows. `joined_space` is its connection. `app` and `widgets` draw it;
-they are the only modules that import Textual.
+`slash` and `terminal_chat` are pure: what a typed line means, and what a received envelope says. `line_chat` reads and
+prints lines, `json_lines` carries envelopes for scripts. `feed` and `panels` are pure: what the application shows.
+`joined_space` is its connection. `app` and `widgets` draw it; they are the only modules that import Textual.
 """
+
+from typing import Final
+
+from mew_agent.cli.app.groups import CommandEntry, OtherName, Sections
+
+COMMANDS: Final[Sections] = {
+    "Talk and decide": {
+        "connect": CommandEntry(
+            "Join the running space from this terminal.", "mew_agent.parts.terminal.command:connect", is_everyday=False
+        )
+    },
+    "Other names": {
+        "space connect": OtherName("connect"),
+        "client connect": OtherName("connect --json"),
+        "attach": OtherName("connect"),
+        "join": OtherName("connect"),
+    },
+}

@@ -28,7 +28,6 @@ from textual.widgets import Footer, Input, OptionList, Static
 from mew_agent.cli.app import terminal
 from mew_agent.cli.board.needs import single_items
 from mew_agent.cli.board.table import TerminalStyle
-from mew_agent.cli.chat.slash import HELP
 from mew_agent.cli.remote.session import Identity
 from mew_agent.parts.terminal.feed import FeedEntry
 from mew_agent.parts.terminal.joined_space import JoinedSpace
@@ -43,6 +42,7 @@ from mew_agent.parts.terminal.panels import (
     row,
     views,
 )
+from mew_agent.parts.terminal.slash import HELP
 from mew_agent.parts.terminal.widgets import (
     KEYS,
     AttentionList,

@@ -35,9 +35,9 @@ from textual.strip import Strip
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from mew_agent.cli.chat.slash import completions
 from mew_agent.parts.terminal.feed import MAX_ENTRIES, FeedEntry, clean_text
 from mew_agent.parts.terminal.panels import Line
+from mew_agent.parts.terminal.slash import completions
 
 KEYS: Final = """\
 F2 participants   F3 what needs you   F4 details

@@ -2,7 +2,10 @@
 
 from typing import Final
 
-from mew_agent.cli.app.groups import CommandEntry, Sections
+from mew_agent.cli.app.groups import CommandEntry, OtherName, Sections
+
+_ARGUMENT: Final = dict.fromkeys(("--participant", "--participant-id", "--id", "-p", "-i"), "")
+"""The participant was an option of the commands that are now `mew token`."""
 
 COMMANDS: Final[Sections] = {
     "Participants": {
@@ -11,5 +14,11 @@ COMMANDS: Final[Sections] = {
             "mew_agent.parts.tokens.command:token",
             is_everyday=False,
         )
-    }
+    },
+    "Other names": {
+        "token create": OtherName("token", options=_ARGUMENT),
+        "token list": OtherName("token"),
+        "token revoke": OtherName("token --revoke", options=_ARGUMENT),
+        "token rotate": OtherName("token --replace", options=_ARGUMENT),
+    },
 }

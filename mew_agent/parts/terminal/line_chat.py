@@ -15,12 +15,12 @@ from mew_protocol.kinds import SYSTEM_WELCOME
 from mew_protocol.quoting import indented
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.chat.slash import InvalidLine
-from mew_agent.cli.chat.terminal_chat import TerminalChat, figures_of
 from mew_agent.cli.remote.session import Identity
 from mew_agent.errors import MewAgentError, listed
 from mew_agent.participant.gaps import ConnectionLost, HistoryGap
 from mew_agent.participant.participant import Participant
+from mew_agent.parts.terminal.slash import InvalidLine
+from mew_agent.parts.terminal.terminal_chat import TerminalChat, figures_of
 
 TypedLines = AbstractAsyncContextManager[MemoryObjectReceiveStream[str]]
 """A source of typed lines."""

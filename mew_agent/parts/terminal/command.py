@@ -11,7 +11,6 @@ from mew_protocol.kinds import CHAT
 from mew_spaces.config.loading import SpaceConfig
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.line_io import lines_of_stdin, read_lines
 from mew_agent.cli.app.locate import space_config_path, space_folder
 from mew_agent.cli.app.options import (
     ConnectionOptions,
@@ -21,10 +20,11 @@ from mew_agent.cli.app.options import (
     option,
     with_option_groups,
 )
-from mew_agent.cli.chat.client import LineFiles
-from mew_agent.cli.chat.line_chat import chat_by_lines
 from mew_agent.cli.remote.session import configuration_at, find_identity
 from mew_agent.errors import ConfigError
+from mew_agent.parts.shared.line_io import lines_of_stdin, read_lines
+from mew_agent.parts.terminal.json_lines import LineFiles
+from mew_agent.parts.terminal.line_chat import chat_by_lines
 from mew_agent.program import run_until_signal
 
 

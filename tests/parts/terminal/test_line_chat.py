@@ -9,10 +9,10 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
-from mew_agent.cli.chat.connect import default_targets
-from mew_agent.cli.chat.line_chat import chat_by_lines
 from mew_agent.cli.remote.session import Identity
 from mew_agent.errors import Unauthorized
+from mew_agent.parts.terminal.command import default_targets
+from mew_agent.parts.terminal.line_chat import chat_by_lines
 from tests.support.cli import mew
 from tests.support.command_space import SPACE
 from tests.support.gateway_client import joined

@@ -6,8 +6,8 @@ import pytest
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.mcp import digest_of
 
-from mew_agent.cli.chat.slash import HELP, InvalidLine, TypedEnvelope
-from mew_agent.cli.chat.terminal_chat import TerminalChat
+from mew_agent.parts.terminal.slash import HELP, InvalidLine, TypedEnvelope
+from mew_agent.parts.terminal.terminal_chat import TerminalChat
 
 WRITE = {"method": "tools/call", "params": {"name": "write_file"}}
 APPROVAL = {**WRITE, "proposal_digest": digest_of(WRITE, "coder", ["files"])}

@@ -22,7 +22,9 @@ from mew_protocol.status_word import StatusWord
 from mew_protocol.visible import visible
 from pydantic import ValidationError
 
-from mew_agent.cli.chat.slash import (
+from mew_agent.errors import listed
+from mew_agent.participant.unfinished import Unfinished
+from mew_agent.parts.terminal.slash import (
     HELP,
     OTHER_NAMES,
     InvalidLine,
@@ -33,8 +35,6 @@ from mew_agent.cli.chat.slash import (
     mentioned,
     stream,
 )
-from mew_agent.errors import listed
-from mew_agent.participant.unfinished import Unfinished
 
 _REMEMBERED: Final = 200
 

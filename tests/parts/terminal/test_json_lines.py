@@ -13,9 +13,9 @@ from anyio.streams.text import TextReceiveStream
 from mew_protocol.codec import StreamFrame
 from mew_spaces.gateway.gateway import RunningGateway
 
-from mew_agent.cli.chat.client import _line_of, exchange_lines
 from mew_agent.errors import GatewayError, Unauthorized
 from mew_agent.participant.client import Client, Credentials
+from mew_agent.parts.terminal.json_lines import _line_of, exchange_lines
 from tests.support.cli import mew, seat
 from tests.support.gateway_client import joined
 from tests.support.waiting import PATIENCE_SECONDS, until

@@ -20,12 +20,38 @@ from mew_protocol.payloads.participant import Board
 
 from mew_agent.cli.board.live_board import apply_event
 from mew_agent.cli.remote.http_api import SILENCE_SECONDS, GatewayApi, ServerSentEvent
-from mew_agent.errors import GatewayError, NotConnected, NotPermitted
+from mew_agent.cli.remote.session import Identity
+from mew_agent.errors import ConfigError, GatewayError, NotConnected, NotPermitted
 from mew_agent.gateway_address import websocket_url
 from mew_agent.participant.participant import Participant
 
+_CLOSING_SECONDS: Final = 1.0
+"""How long a gateway may take to notice that a connection was closed."""
+
 STATUS_SECONDS: Final = 2.0
 """How long to wait for the statuses of a board."""
+
+
+def api_of_member(who: Identity, api: GatewayApi) -> "SocketApi":
+    """Return access as a member to a gateway without a board. Raises `ConfigError` if the participant is connected."""
+    _refuse_connected(api)
+    return SocketApi(who.gateway, space=who.space, participant=who.participant, token=who.token)
+
+
+def _refuse_connected(api: GatewayApi) -> None:
+    """Refuse to act as a participant that is connected: that gateway would cut its connection off.
+
+    The one of our last command may still be closing. Raises `ConfigError`.
+    """
+    until = time.monotonic() + _CLOSING_SECONDS
+    while any(one.get("id") == api.participant for one in api.participants()):
+        if time.monotonic() >= until:
+            raise ConfigError(
+                "--participant",
+                f"'{api.participant}' is connected, and joining this gateway as it would end that connection",
+                "a person that is not connected",
+            )
+        time.sleep(0.05)
 
 
 class SocketEvents:

@@ -3,7 +3,7 @@
 import pytest
 from mew_settings.roles import invitation
 
-from mew_agent.cli.chat.slash import InvalidLine, TypedEnvelope, as_typed, call, control, stream
+from mew_agent.parts.terminal.slash import InvalidLine, TypedEnvelope, as_typed, call, control, stream
 
 
 @pytest.mark.parametrize(

@@ -15,13 +15,20 @@ from anyio.streams.memory import MemoryObjectReceiveStream
 from mew_protocol.envelope import Envelope
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.line_io import WriteLine, fifo_writer, file_writer, lines_of_fifo, lines_of_stdin, read_lines
 from mew_agent.cli.app.options import option
 from mew_agent.cli.remote.session import Identity
 from mew_agent.errors import first_cause
 from mew_agent.participant.client import Client, Credentials
 from mew_agent.participant.delivery import Message
 from mew_agent.participant.gaps import StreamGap
+from mew_agent.parts.shared.line_io import (
+    WriteLine,
+    fifo_writer,
+    file_writer,
+    lines_of_fifo,
+    lines_of_stdin,
+    read_lines,
+)
 from mew_agent.program import run_until_signal
 
 QUIT: Final = "quit"

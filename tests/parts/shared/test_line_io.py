@@ -13,9 +13,9 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from mew_agent.cli.app import line_io
-from mew_agent.cli.app.line_io import fifo_writer, file_writer, lines_of_fifo, make_fifo, read_lines
 from mew_agent.errors import ConfigError
+from mew_agent.parts.shared import line_io
+from mew_agent.parts.shared.line_io import fifo_writer, file_writer, lines_of_fifo, make_fifo, read_lines
 from tests.support.waiting import PATIENCE_SECONDS
 
 fifos = pytest.mark.skipif(sys.platform == "win32", reason="there are no FIFOs")

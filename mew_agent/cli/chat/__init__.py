@@ -1,1 +1,0 @@
-"""Interactive sessions in a terminal, and raw connections for scripts."""
