@@ -17,7 +17,7 @@ from typing import Any
 
 IMPORTED = (
     "mew_agent.cli.main",
-    "mew_agent.cli.chat.connect",
+    "mew_agent.parts.terminal.command",
     "mew_agent.cli.programs.agent",
     "mew_agent.cli.programs.gateway",
     "mew_agent.cli.space.up",
