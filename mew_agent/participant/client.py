@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import anyio
 from mew_protocol.codec import DEFAULT_MAX_BYTES, StreamFrame, decode
-from mew_protocol.envelope import Draft, Envelope
+from mew_protocol.envelope import Envelope
 from mew_protocol.errors import (
     CLOSE_NOT_FOUND,
     CLOSE_REMOVED,
@@ -518,9 +518,9 @@ def _read(raw: bytes | str) -> Envelope | StreamFrame | None:
     except DecodeError as error:
         logger.warning("skipped an unreadable message from the gateway: %s", error)
         return None
-    if isinstance(message, Draft):
-        return Envelope.complete(message, id="", ts="", sender=str(GATEWAY))
-    return message
+    if isinstance(message, Envelope | StreamFrame):
+        return message
+    return Envelope.complete(message, id="", ts="", sender=str(GATEWAY))
 
 
 def _code(error: Exception) -> int | None:

@@ -91,7 +91,8 @@ class Shares(Generic[K]):
 
     def add(self, key: K, owner: Hashable, weight: int = 1) -> None:
         """Add a key as the newest; one that is known changes its place, owner and weight."""
-        self.discard(key)
+        if key in self._owners:
+            self.discard(key)
         self._owners[key] = owner, weight
         self._keys.setdefault(owner, OrderedDict())[key] = weight
         self._weights[owner] = self._weights.get(owner, 0) + weight

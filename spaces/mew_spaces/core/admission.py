@@ -62,18 +62,14 @@ class RateLimit:
         return is_allowed
 
 
-def _is_unreadable(kind: str, envelope_id: str, name_chars: int) -> bool:
-    return len(kind) > name_chars or kind.isspace() or len(envelope_id) > ID_LENGTH_FACTOR * name_chars
-
-
 def malformed(draft: Draft, sender: str, name_chars: int, may_open: bool = False) -> ErrorPayload | None:
     """Return the first reason why no participant may send this envelope, whatever its capabilities; else None.
 
     `name_chars` is the maximum length of a kind. With `may_open`, participants may send `stream/open`.
     """
-    kind, claimed = draft.kind, draft.sender
-    if not kind or _is_unreadable(kind, draft.id or "", name_chars):
-        return _bad_header(kind, name_chars)
+    kind, claimed = draft.kind or "", draft.sender
+    if (refused := _bad_header(kind, draft.id or "", name_chars)) is not None:
+        return refused
     if claimed is not None and claimed != sender:
         text = f"'from' is '{claimed}', but this token is for '{sender}'; leave 'from' out or set it to '{sender}'"
         return ErrorPayload(error=errors.IDENTITY_MISMATCH, message=text, attempted_kind=kind)
@@ -86,14 +82,16 @@ def malformed(draft: Draft, sender: str, name_chars: int, may_open: bool = False
     return None
 
 
-def _bad_header(kind: str | None, name_chars: int) -> ErrorPayload:
-    """Say why the headers of an envelope, one of kind and id, are refused."""
+def _bad_header(kind: str, envelope_id: str, name_chars: int) -> ErrorPayload | None:
+    """Refuse a kind that is missing or too long, and an id that is too long."""
     if not kind or kind.isspace():
         problem = "'kind' is missing"
     elif len(kind) > name_chars:
         problem = f"'kind' may have at most {name_chars} characters"
-    else:
+    elif len(envelope_id) > ID_LENGTH_FACTOR * name_chars:
         problem = f"'id' may have at most {ID_LENGTH_FACTOR * name_chars} characters"
+    else:
+        return None
     return _invalid(errors.INVALID_ENVELOPE, problem)
 
 

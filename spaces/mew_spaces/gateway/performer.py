@@ -103,10 +103,11 @@ class EffectPerformer:
     def _relay(self, effect: Relay) -> None:
         frame, connections = effect
         self.sessions.frames.add(frame.stream_id)
+        framed = frame_message(frame.raw)
         if connections is None:
-            self.fanout.write_to_all(frame_message(frame.raw))
+            self.fanout.write_to_all(framed)
         else:
-            self.fanout.write_to(frame_message(frame.raw), connections)
+            self.fanout.write_to(framed, connections)
         if self.frame_readers:
             owners = self.owners
             known = {owners[one] for one in connections or () if one in owners}
