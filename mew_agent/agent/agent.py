@@ -219,7 +219,7 @@ class Agent(Participant):
                     word = status_word(WOULD_OVERFLOW, CUT.format(tool=event.tool, tokens=event.omitted_tokens))
                     self.start_soon(self.conversation.emit_status, word)
             case PromptRead() | HistoryChanged():
-                self._runtime.receipts.follow(event)
+                self._runtime.receipts.changed(event.cause)
             case ReplyNotice():
                 pass
             case _:

@@ -19,9 +19,8 @@ from mew_protocol.payloads.receipts import ReceiptBasis, ReceiptEvent
 from mew_protocol.payloads.system import SpaceFacts
 from mew_protocol.status_word import StatusWord
 
-from mew_agent.context.receipts import MessageKey
+from mew_agent.context.receipts import Cause, MessageKey
 from mew_agent.context.store import ChatRefusal, InboxChange, StoredChat
-from mew_agent.conversation.events import HistoryChanged, PromptRead
 from mew_agent.conversation.receipts import NOT_HELD, Holding, ReadRecord
 from mew_agent.participant.external_context import GROWTH_PERCENT, STALLED_STATUS, Figures
 from mew_agent.participant.participant import Participant
@@ -222,7 +221,7 @@ class Engine(ABC):
 
     # -- receipts ----------------------------------------------------------------------------------------
 
-    follow_receipts: Callable[[PromptRead | HistoryChanged], None] = staticmethod(lambda _: None)
+    receipts_changed: Callable[[Cause], None] = staticmethod(lambda _: None)
     """Takes news of what the context holds, for followers of receipts. The runtime sets it."""
 
     receipt_basis: ReceiptBasis = "agent_prompt"
@@ -245,6 +244,10 @@ class Engine(ABC):
     def calibration(self) -> Calibration:
         """How the tokens of a text follow from its size."""
         return _UNCALIBRATED
+
+    def has_room(self, size: Size) -> bool:
+        """Return True if a text of this size fits, with everything that is queued; False if `fit` has to tell."""
+        return False
 
     def fit(self, size: Size) -> Fit:
         """Return whether a text of this size fits, with everything that is queued."""

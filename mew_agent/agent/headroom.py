@@ -63,7 +63,10 @@ class HeadroomCheck:
         if self.mode == "off" or chat.body.get("session") not in (None, MAIN_SESSION):
             return None
         size = await self._engine.sizes.measure(text_at(chat.body, "text"))
-        fit = await self._fit_of(size)
+        await self.count_queued()
+        if self._engine.has_room(size):
+            return None
+        fit = self._engine.fit(size)
         if fit.can_never_fit:
             return fit
         is_free = not is_busy and not self._inbox.in_state(*QUEUED)
@@ -163,8 +166,10 @@ class HeadroomCheck:
 
     async def read_choice(self, chat: Envelope) -> bool:
         """Deliver the held chats of a sender as this chat of its says. Returns whether the chat is such a choice."""
-        how = delivery_in(chat)
         held = [one for one in self._inbox.in_state("no_room") if one.envelope.sender == chat.sender]
+        if not held and "deliver" not in chat.body:
+            return False
+        how = delivery_in(chat)
         if how is None or not held or not chat.is_for(self._me.id):
             return how is not None and "deliver" in chat.body  # too late, and no question either
         if how not in self._engine.deliveries:

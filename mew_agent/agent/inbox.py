@@ -28,7 +28,6 @@ from mew_protocol.payloads.chat import client_of
 from mew_agent.agent.loop_guard import Verdict, asks_something
 from mew_agent.agent.shared_turn import (
     Rank,
-    SharedAnswer,
     answered_together,
     begun,
     cancelled_turn,
@@ -618,10 +617,6 @@ class Inbox:
         """Return the number of the newest section."""
         numbers = (one.section.partition("-")[2] for one in (question, *self.joined))
         return max(int(number or 0) for number in numbers)
-
-    def replies(self) -> tuple[SharedAnswer, ...]:
-        """Return the answers that the turn has made, that to its question last."""
-        return () if self.current is None else replies(self.current, self.joined)
 
     def _answered(self, question: StoredChat, joined: Sequence[StoredChat]) -> list[MessageEnding]:
         """Return the endings of the chats of a turn; those that were cancelled meanwhile have no answer."""

@@ -22,7 +22,6 @@ from mew_protocol.payloads.receipts import (
 from mew_agent.agent.inbox import Inbox, asks_for_receipts
 from mew_agent.context.receipts import Follow, MessageKey, MessageRecord, ReceiptChange
 from mew_agent.context.store import InboxChange, Store, StoredChat, StoreUnusable
-from mew_agent.conversation.events import HistoryChanged, PromptRead
 from mew_agent.conversation.receipts import NOT_HELD, Holding, ReadRecord
 from mew_agent.participant.messenger import Messenger, timestamp
 from mew_agent.participant.receipts import ReceiptSource
@@ -80,7 +79,7 @@ class AgentReceipts(ReceiptSource):
             envelope = chat.envelope
             if asks_for_receipts(envelope) and self._follows.get(_key_of(envelope), envelope.sender) is None:
                 await self.keep_told(_key_of(envelope), envelope.sender, "")
-        self._is_behind = bool(self._follows)
+        self._is_behind = bool(self._follows.all)
 
     async def receipt(self, key: MessageKey) -> ReadReceipt:
         """See `ReceiptSource`."""
@@ -145,18 +144,12 @@ class AgentReceipts(ReceiptSource):
     # -- changes -----------------------------------------------------------------------------------------
 
     async def arrived(self, chat: Envelope, *, is_refused: bool) -> None:
-        """Follow a chat for its sender if it asks for receipts. A refused one is followed already, in the store."""
-        if not asks_for_receipts(chat):
-            return
+        """Follow a chat for its sender, which asks for receipts. A refused one is followed already, in the store."""
         if is_refused:
             self._follows.put(Follow(_key_of(chat), chat.sender, ""))
         else:
             await self.keep_told(_key_of(chat), chat.sender, "")
             self.changed(_key_of(chat))
-
-    def follow(self, event: PromptRead | HistoryChanged) -> None:
-        """Tell followers what a conversation has read, or what left its history or returned."""
-        self.changed("read" if isinstance(event, PromptRead) else "context")
 
     async def prompt_read(self, messages: Sequence[Envelope]) -> None:
         """Note that a prompt of an engine whose history is kept elsewhere was read, with these messages in it."""

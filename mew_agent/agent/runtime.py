@@ -32,7 +32,7 @@ from mew_agent.agent.headroom import HeadroomCheck
 from mew_agent.agent.inbox import AddressFilter, Admission, Inbox, asks_for_receipts, is_about
 from mew_agent.agent.loop_guard import LoopGuard, Verdict
 from mew_agent.agent.receipts import AgentReceipts
-from mew_agent.agent.shared_turn import SharedAnswer
+from mew_agent.agent.shared_turn import SharedAnswer, replies
 from mew_agent.agent.staggering import StaggeredCompactions
 from mew_agent.context.receipts import MessageKey
 from mew_agent.context.store import ChatRefusal, InboxChange, Store, StoredChat
@@ -145,7 +145,7 @@ class ChatTurn:
             await self._send_refusal(self.question.refusal)
         elif self.question.answer is not None:
             await self.tell(MessageKey(one.envelope.sender, one.envelope.id) for one in self.inbox.answering)
-            for reply in self.inbox.replies():
+            for reply in replies(self.question, self.inbox.joined):
                 await self._send(reply)
 
     async def _send_refusal(self, refusal: ChatRefusal) -> None:
@@ -270,7 +270,7 @@ class AgentRuntime(Hooks):
             engine.receipt_basis,
             between_steps if engine.shares_turns else None,
         )
-        me.control.receipts, engine.follow_receipts = self.receipts, self.receipts.follow
+        me.control.receipts, engine.receipts_changed = self.receipts, self.receipts.changed
         self.staggered = StaggeredCompactions(me, engine.compacts, max_compacting)
         self.turn: ChatTurn | None = None
         """The turn that runs now."""
@@ -397,11 +397,11 @@ class AgentRuntime(Hooks):
                 max_age_seconds=self._max_age_seconds,
                 tell=self.receipts.tell,
             )
-            turn.answering.chats, turn.answering.let_in = self._chats_of_turn, self._let_in
+            turn.answering.chats, turn.answering.let_in = lambda: self.inbox.answering, self._let_in
             before = turn.answering.spent
             if chat.state == "queued" and (problem := self._budgets.refusal(chat.envelope.sender)) is not None:
                 turn.decline("refused", REFUSED_TEXT.format(problem=problem))
-            else:
+            elif self.inbox.together is not None:
                 turn.question = await self._add_waiting(chat)
             await self.headroom.count_queued()
             try:
@@ -414,10 +414,7 @@ class AgentRuntime(Hooks):
             if is_done:
                 if turn.question.refusal is not None:
                     await self.receipts.refused(MessageKey(chat.envelope.sender, chat.envelope.id), is_told=True)
-                self._notify(await self.inbox.finish())
-
-    def _chats_of_turn(self) -> Sequence[StoredChat]:
-        return self.inbox.answering
+                self.receipts.changed(*await self.inbox.finish())
 
     async def _add_waiting(self, question: StoredChat) -> StoredChat:
         """Let waiting chats be answered with a question whose turn begins, if too many wait. Returns the question."""
@@ -452,11 +449,6 @@ class AgentRuntime(Hooks):
             await self._budgets.record(
                 one.envelope.sender, share + rest * is_first, unreported_calls if is_first else 0
             )
-
-    def _notify(self, keys: Iterable[MessageKey]) -> None:
-        """Tell followers that the receipts of these messages changed."""
-        for key in keys:
-            self.receipts.changed(key)
 
     # -- what arrives ------------------------------------------------------------------------------------
 
@@ -516,7 +508,8 @@ class AgentRuntime(Hooks):
     async def _add_chat(self, chat: Envelope, *, is_busy: bool, is_past: bool = False) -> None:
         # Its reader has an answer to `ask_agent` already; the model only needs to know of it.
         is_read = self._me.answers.is_answer(chat)
-        await self._release(chat)
+        if self._loops.stopped:
+            await self._release(chat)
         stopped = set(self._loops.stopped)
         if await self.headroom.read_choice(chat):
             return
@@ -535,7 +528,7 @@ class AgentRuntime(Hooks):
         )
         if admission.outcome in ("next", "queued", "kept"):
             await self.headroom.count_queued()
-        if admission.outcome != "ignored":
+        if admission.outcome != "ignored" and asks_for_receipts(chat):
             await self.receipts.arrived(chat, is_refused=admission.outcome == "refused")
         self._report_admission(chat, admission, fit)
         if self._loops.stopped.keys() - stopped:
@@ -583,7 +576,8 @@ class AgentRuntime(Hooks):
 
     async def _cancel(self, cancel: Envelope) -> None:
         """Remove the chats that wait and are cancelled, and those that are held from the report."""
-        self._notify(await self.inbox.cancel(cancel, position=self._me.session.client.arrived.position))
+        ended = await self.inbox.cancel(cancel, position=self._me.session.client.arrived.position)
+        self.receipts.changed(*ended)
         await self.headroom.count_queued()
         await self.headroom.show_held()
 

@@ -311,6 +311,13 @@ class ConversationEngine(Engine):
     def calibration(self) -> Calibration:
         return self.main.conversation.tracker.ledger.calibration
 
+    def has_room(self, size: Size) -> bool:
+        conversation, calibration = self.main.conversation, self.calibration
+        conversation.calls.renew_prefix()
+        queued = conversation.tracker.queued
+        added_tokens = calibration.wrap(size.tokens(calibration)) + (0 if queued is None else queued.tokens)
+        return not conversation.tracker.would_overflow(added_tokens)
+
     def fit(self, size: Size) -> Fit:
         conversation = self.main.conversation
         conversation.calls.renew_prefix()
@@ -410,7 +417,7 @@ class ConversationEngine(Engine):
                 word = event.word if event.word is not None and event.word.word == "compacting" else None
                 await self._me.control.send(self.main.conversation.status(word), None)
             elif isinstance(event, PromptRead | HistoryChanged):
-                self.follow_receipts(event)
+                self.receipts_changed(event.cause)
 
         session.conversation.events.subscribe(follow)
         self._shown[key] = _shown(key, session.conversation.status())

@@ -122,35 +122,33 @@ class Follows:
 
     def __init__(self, limit: int = MAX_FOLLOWS) -> None:
         self._limit = limit
-        self._all: OrderedDict[tuple[MessageKey, str], Follow] = OrderedDict()
+        self.all: OrderedDict[tuple[MessageKey, str], Follow] = OrderedDict()
+        """By message and follower, the oldest first; to read."""
         self._of: dict[Cause, dict[tuple[MessageKey, str], None]] = {}
-
-    def __len__(self) -> int:
-        return len(self._all)
 
     def put(self, follow: Follow) -> None:
         """Add a follower as the newest, or replace what it was told. Above the limit the oldest goes."""
         place = (follow.key, follow.follower)
         self._drop(place)
-        self._all[place] = follow
+        self.all[place] = follow
         for cause in _causes_of(follow):
             self._of.setdefault(cause, {})[place] = None
-        if len(self._all) > self._limit:
-            self._drop(next(iter(self._all)))
+        if len(self.all) > self._limit:
+            self._drop(next(iter(self.all)))
 
     def due(self, causes: Collection[Cause]) -> list[Follow]:
         """Return the followers that one of these causes may concern, each once; `join` concerns all."""
         if "join" in causes:
-            return list(self._all.values())
+            return list(self.all.values())
         places = dict.fromkeys(place for cause in causes for place in self._of.get(cause, ()))
-        return [self._all[place] for place in places]
+        return [self.all[place] for place in places]
 
     def get(self, key: MessageKey, follower: str) -> Follow | None:
         """Return what a follower of a message was told; None if it does not follow it."""
-        return self._all.get((key, follower))
+        return self.all.get((key, follower))
 
     def _drop(self, place: tuple[MessageKey, str]) -> None:
-        known = self._all.pop(place, None)
+        known = self.all.pop(place, None)
         for cause in () if known is None else _causes_of(known):
             del self._of[cause][place]
             if not self._of[cause]:

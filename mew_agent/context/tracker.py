@@ -483,6 +483,11 @@ class Tracker:
         """Project the tokens of a summary in a prompt, including its heading and the template's overhead."""
         return measure_of_summary(summary, self.ledger.calibration).project(self.ledger.calibration)
 
+    def would_overflow(self, added_tokens: int = 0) -> bool:
+        """Return whether the next request, with these tokens and room for an answer, is larger than the window."""
+        window_tokens = self.window.max_tokens
+        return self.next_prompt.tokens + added_tokens + output_reserve_tokens(window_tokens) > window_tokens
+
     def free_tokens(self, kept: tuple[int, int] | None) -> tuple[int, int]:
         """Return the tokens that are free now, and those that would be free if only items with these seqs were left."""
         usable_tokens = self.window.max_tokens - policies.output_reserve_tokens(self.window.max_tokens)

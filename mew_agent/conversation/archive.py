@@ -21,7 +21,6 @@ from mew_agent.context.archive import (
     unknown_entry,
 )
 from mew_agent.context.history import Item
-from mew_agent.context.policy import output_reserve_tokens
 from mew_agent.context.store import StoreUnusable
 from mew_agent.conversation.context_state import ContextState
 from mew_agent.participant.controls import Archive
@@ -120,9 +119,9 @@ class ContextArchive(Archive):
         grown += (
             point.summary_tokens - tracker.ledger.preamble.summary_tokens - sum(now[item.seq] for item in back.replaced)
         )
-        tokens, window = tracker.next_prompt.tokens + grown, tracker.window.max_tokens
-        if tokens <= window - output_reserve_tokens(window):
+        if not tracker.would_overflow(grown):
             return None
+        tokens, window = tracker.next_prompt.tokens + grown, tracker.window.max_tokens
         return f"the next request would take about {tokens:,} tokens and a reply, in a window of {window:,}"
 
     def _refused(self, number: int | None, reason: str) -> compactions.UndoDone:

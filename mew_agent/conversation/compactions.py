@@ -17,7 +17,7 @@ from mew_agent.compaction.compactor import CompactionResult, write_summary
 from mew_agent.compaction.planner import CompactionPlan, NothingToDo
 from mew_agent.compaction.summary import RejectedSummary
 from mew_agent.context.archive import ITSELF, Origin
-from mew_agent.context.policy import CompactAction, CompactionMethod, output_reserve_tokens
+from mew_agent.context.policy import CompactAction, CompactionMethod
 from mew_agent.context.spending import SummarySpending
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import learn_from_overflow
@@ -108,15 +108,9 @@ def plan_as_decided(
     return state.plan_compaction(target_tokens, method, is_refused=is_refused)
 
 
-def would_overflow(tracker: Tracker) -> bool:
-    """Return whether the next request, with room for an answer, is larger than the window."""
-    window_tokens = tracker.window.max_tokens
-    return tracker.next_prompt.tokens + output_reserve_tokens(window_tokens) > window_tokens
-
-
 def is_outdated(action: CompactAction, tracker: Tracker, revision: int) -> bool:
     """Return whether the history has changed since this revision was to be compacted, so that the reason is gone."""
-    is_needed = action.trigger == "would_overflow" and would_overflow(tracker)
+    is_needed = action.trigger == "would_overflow" and tracker.would_overflow()
     return tracker.history.revision != revision and not is_needed
 
 

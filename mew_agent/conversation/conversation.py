@@ -643,7 +643,7 @@ class Conversation:
 
         Not if the next request would not fit then. Where a participant approves, that decides instead of the line.
         """
-        if action.moment == "at_once" or compactions.would_overflow(self.tracker):
+        if action.moment == "at_once" or self.tracker.would_overflow():
             return False
         return self.state.answering_turn is not None or (self.gate is None and not await self.may_compact())
 
@@ -654,7 +654,7 @@ class Conversation:
         """
         revision, decision = self.history.revision if revision is None else revision, None
         if self.gate is not None and not self.is_compacting:
-            decision = self.gate.admit(action, is_urgent=not may_wait or compactions.would_overflow(self.tracker))
+            decision = self.gate.admit(action, is_urgent=not may_wait or self.tracker.would_overflow())
             if decision is None:
                 return False
             if decision.outcome == "urgent":

@@ -6,13 +6,14 @@ Does not know any listener. Peers learn the same facts from `participant/status`
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from mew_protocol.context_report import Basis
 from mew_protocol.payloads.participant import Status
 from mew_protocol.status_word import StatusWord
 
 from mew_agent.context.policy import Suggestion
+from mew_agent.context.receipts import Cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +87,18 @@ class ItemAdded:
 class PromptRead:
     """The model began to answer a main call, so it has read the prompt."""
 
+    cause: ClassVar[Cause] = "read"
+    """What changed for the followers of receipts."""
+
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryChanged:
     """Items left the history or returned to it. `revision` is the new one."""
+
+    cause: ClassVar[Cause] = "context"
+    """What changed for the followers of receipts."""
 
     revision: int
 

@@ -107,10 +107,10 @@ class ReceiptSource:
                 await self.keep_told(key, asked_by, _told(receipt))
         return ReadReceipts(receipts=tuple(found))
 
-    def changed(self, cause: Cause) -> None:
+    def changed(self, *causes: Cause) -> None:
         """Tell followers what changed. Returns at once."""
-        if self._follows:
-            self._causes.add(cause)
+        if causes and self._follows.all:
+            self._causes.update(causes)
             if not self._is_telling:
                 self._is_telling = True
                 self._messenger.session.start_soon(self._tell)
@@ -144,9 +144,10 @@ class ReceiptSource:
 
         The gateway drops what is told twice.
         """
-        with anyio.move_on_after(TELL_SECONDS):
-            for one in self._follows.due({*keys}):
-                await self._tell_one(one)
+        if self._follows.all:
+            with anyio.move_on_after(TELL_SECONDS):
+                for one in self._follows.due({*keys}):
+                    await self._tell_one(one)
 
     async def refused(self, key: MessageKey, *, is_told: bool) -> None:
         """Note whether a refusal reached the sender of a message. If it did not, the next join sends a receipt."""
