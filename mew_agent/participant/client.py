@@ -423,7 +423,7 @@ class Client:
             welcome = await self._receive_welcome(socket)
         self.joins += 1
         is_live = self.delivery.begin(welcome)
-        await self._put(Arrived(welcome, self.delivery.position))
+        await self._inbox.put(Arrived(welcome, self.delivery.position))
         await self._put_gaps(welcome)
         self.catching_up = 0
         if is_live:
@@ -431,7 +431,7 @@ class Client:
 
     async def _go_live(self, socket: ClientConnection) -> None:
         """Repeat undecided envelopes, in order, then let other envelopes pass: everything missed has arrived."""
-        await self._put(Arrived(position=self.delivery.position))
+        await self._inbox.put(Arrived(position=self.delivery.position))
         if self.delivery.position is not None:
             # Before new ones may pass, so that members see them in the order in which they were sent.
             for sent in self.delivery.undecided():
@@ -450,7 +450,7 @@ class Client:
 
     async def _put_gaps(self, envelope: Envelope) -> None:
         for gap in self.delivery.gaps_in(envelope):
-            await self._put(Arrived(gap, self.delivery.position))
+            await self._inbox.put(Arrived(gap, self.delivery.position))
 
     async def _receive_welcome(self, socket: ClientConnection) -> Envelope:
         while True:
@@ -465,16 +465,18 @@ class Client:
                     return message
             else:
                 self.delivery.frames.add(message.stream_id)
-            await self._put(Arrived(message, size_bytes=len(raw)))
+            await self._inbox.put(Arrived(message, size_bytes=len(raw)), len(raw))
 
     async def _pump(self, socket: ClientConnection) -> None:
+        delivery = self.delivery
         async for raw in socket:
-            message = _read(raw)
+            message, size_bytes = _read(raw), len(raw)
             if isinstance(message, Envelope):
-                await self._receive(socket, message, len(raw))
+                await self._receive(socket, message, size_bytes)
             elif message is not None:
-                self.delivery.frames.add(message.stream_id)
-                await self._put(self._arrived(message, len(raw)))
+                delivery.frames.add(message.stream_id)
+                arrived = Arrived(message, delivery.position, age_seconds=delivery.age_seconds, size_bytes=size_bytes)
+                await self._inbox.put(arrived, size_bytes)
 
     async def _receive(self, socket: ClientConnection, envelope: Envelope, size_bytes: int) -> None:
         if envelope.kind == SYSTEM_ERROR and envelope.sender == GATEWAY:
@@ -486,20 +488,16 @@ class Client:
             return
         if self.catching_up is not None:
             self.catching_up += 1
-        arrived = self._arrived(envelope, size_bytes, is_past=arrival is Arrival.PASS_ON_AS_PAST)
+        is_past, age_seconds = arrival is Arrival.PASS_ON_AS_PAST, self.delivery.age_seconds
+        arrived = Arrived(envelope, self.delivery.position, is_past, age_seconds, size_bytes)
         if envelope.kind != SYSTEM_PRESENCE_BATCH or envelope.sender != GATEWAY:
-            await self._put(arrived)
+            await self._inbox.put(arrived, size_bytes)
             return
         presences = tuple(presences_in(envelope))
         for presence in presences:
             share_bytes = size_bytes // len(presences)
-            await self._put(arrived._replace(message=presence, age_seconds=0.0, size_bytes=share_bytes))
-
-    def _arrived(self, message: Message, size_bytes: int, *, is_past: bool = False) -> Arrived:
-        return Arrived(message, self.delivery.position, is_past, self.delivery.age_seconds, size_bytes)
-
-    async def _put(self, arrived: Arrived) -> None:
-        await self._inbox.put(arrived, arrived.size_bytes)
+            one = arrived._replace(message=presence, age_seconds=0.0, size_bytes=share_bytes)
+            await self._inbox.put(one, share_bytes)
 
     def _raise_if_reconnecting_is_pointless(self, error: Exception) -> None:
         failed_handshake = tls_failure(self._gateways[0], error)

@@ -220,6 +220,8 @@ class SentReceipts(Subscriber):
 
     def receive(self, envelope: Envelope, changes: PeerChanges) -> None:
         """Read receipts in answers and acknowledgements about our messages."""
+        if not self._sent:
+            return  # no message of ours is tracked
         for receipt in _receipts_in(envelope):
             if (sent := self._sent.get(receipt.id)) is not None and receipt.participant == envelope.sender:
                 sent.receipts[receipt.participant] = receipt
