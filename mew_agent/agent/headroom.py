@@ -11,7 +11,7 @@ from typing import Final
 import anyio
 from mew_protocol import kinds
 from mew_protocol.context_report import QueuedMessages, Waiting
-from mew_protocol.envelope import Envelope
+from mew_protocol.envelope import Envelope, wire_time
 from mew_protocol.json_values import text_at
 from mew_protocol.payloads.chat import MAIN_SESSION, Acknowledge
 from mew_protocol.payloads.fit import DELIVERIES, WOULD_OVERFLOW, Delivery, Fit, WouldFit
@@ -118,11 +118,12 @@ class HeadroomCheck:
             if (size := known.get((chat.number, chat.form))) is not None:
                 self._sizes[chat.number, chat.form] = size
         sizes = tuple([await self._size_of(chat) for chat in unread])
+        oldest = min((chat.sent_at for chat in unread if chat.sent_at is not None), default=None)
         self._engine.surroundings.queued = QueuedMessages(
             messages=len(sizes),
             tokens=sum(calibration.wrap(size.tokens(calibration)) for size in sizes),
             basis=basis_of(sizes, calibration),
-            oldest_at=min((chat.queued_at for chat in unread if chat.queued_at is not None), default=None),
+            oldest_at=None if oldest is None else wire_time(oldest),
         )
 
     async def _size_of(self, chat: StoredChat) -> Size:

@@ -575,8 +575,8 @@ class Inbox:
 
     def to_answer_together(self) -> tuple[StoredChat, ...]:
         """Return the waiting chats to answer with the question whose turn begins, if too many wait."""
-        waiting, most, question = self._decided(), self.together, self.current
-        if most is None or question is None or question.state != "queued" or len(waiting) < most:
+        most, question = self.together, self.current
+        if most is None or question is None or question.state != "queued" or len(waiting := self._decided()) < most:
             return ()
         ranks = ranks_of((question, *self.in_state("queued")), self.is_agent)
         turns = {owner[0]: turn for owner, turn in self._turns.items() if len(owner) == 1}

@@ -37,11 +37,6 @@ class Items:
         return self.measures[self._sent - 1].seq if self._sent else -1
 
     @property
-    def has_unsent(self) -> bool:
-        """Whether any item is unsent."""
-        return self._sent < len(self.measures)
-
-    @property
     def is_unsent_counted(self) -> bool:
         """Whether a tokenizer counted some unsent items and none is projected from features."""
         return self._counted > 0 and not self._projected

@@ -120,7 +120,7 @@ class Ledger:
             self._book_interval(seen, is_doubtful=is_doubtful or not seen.is_comparable)
         else:
             self._book_whole(seen)
-        if self.items.has_unsent:
+        if self.items.unsent:
             self.items.project(self.calibration)
         self.preamble.sent = self.preamble.texts
         learnt[fact.terms.model] = self.calibration

@@ -54,13 +54,13 @@ class SavingSuggestions:
     def __init__(self, tracker: Tracker) -> None:
         self._tracker = tracker
         self._counted = CountedConversation(tracker.policy)
+        self.has_rules = bool(self._counted.rules)
+        """Whether the policy suggests anything."""
         self._revision = -1
         self._last_seq = -1
 
     def refresh(self) -> tuple[Suggestion, ...]:
         """Count messages added or removed since the last time. Returns the present suggestions."""
-        if not self._counted.rules:
-            return ()
         history, ledger = self._tracker.history, self._tracker.ledger
         if history.revision != self._revision:  # something left: the sums start over
             self._counted.clear()

@@ -238,8 +238,9 @@ class ContextState:
         sources: Mapping[str, Sequence[MessageKey]] = MappingProxyType({}),
     ) -> None:
         """Give every open tool call its result by call id, in the order of the calls, or else the `default`."""
-        measured = self.history.open_calls() & results.keys()
-        sizes = {call_id: await self.sizes.measure(results[call_id]) for call_id in measured}
+        if not (open_calls := self.history.open_calls()):
+            return
+        sizes = {call_id: await self.sizes.measure(results[call_id]) for call_id in open_calls & results.keys()}
         still_open = self.history.open_calls()  # a control may have changed the history while texts were measured
         waiting = [call for item in self.history.items for call in item.tool_calls if call.id in still_open]
         limits = self._limits_of({call.id: sizes[call.id] for call in waiting if call.id in sizes})
@@ -490,7 +491,7 @@ class ContextState:
     ) -> Sequence[Action]:
         """Ask the policy for its decision, and keep its state; see `Tracker.decide`."""
         tracker, now = self.tracker, time.time()
-        if phase in ("after_call", "message_added", "task_end"):
+        if self._suggestions.has_rules and phase in ("after_call", "message_added", "task_end"):
             tracker.suggestions = self._suggestions.refresh()
         return tracker.decide(phase, now, flags, used_tokens=used_tokens, tool_result_tokens=tool_result_tokens).actions
 

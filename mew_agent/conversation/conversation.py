@@ -453,7 +453,8 @@ class Conversation:
     def end_turn(self) -> None:
         """End the turn, answered or not."""
         self.state.answering_turn = None
-        self._is_task_over, self._is_maintenance = not self._is_maintenance, False
+        looks_ahead = "task_end" in self.tracker.policy.rule_index.interventions
+        self._is_task_over, self._is_maintenance = looks_ahead and not self._is_maintenance, False
 
     async def remove_turn(self, turn: int) -> None:
         """Remove a whole turn, so that a message that never fits does not fail all later requests."""
@@ -477,7 +478,8 @@ class Conversation:
         `prepare` adds the question unless it is in context; it runs again where no control can come between it and the
         request. Raises a `ModelError`, after which the context is as before, `PolicyStopped`, or `CallInterrupted`.
         """
-        await self.state.enter_pending_prompts()
+        if self.state.pending_prompts:
+            await self.state.enter_pending_prompts()
         await prepare()
         await self.calls.count_if_close()
         is_repeated = False
@@ -614,7 +616,7 @@ class Conversation:
     async def _look_ahead(self) -> None:
         """Ask the policy, once after each task, whether the next one needs room."""
         self._is_task_over = False
-        if self._pending_compaction is not None or "task_end" not in self.tracker.policy.rule_index.interventions:
+        if self._pending_compaction is not None:
             return
         pending = await carry_out(self.state.decide("task_end"), self.state)
         action = pending.compact

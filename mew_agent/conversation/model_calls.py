@@ -241,7 +241,6 @@ class ModelCalls:
         record = CallRecord(str(uuid4()), role, timestamp(), model.identity.model, self._state.history.revision)
         if role == "main":
             self._prompt(record)
-            listener = self._noting_read(listener)
         try:
             with tracing.span(
                 "model_call",
@@ -279,18 +278,6 @@ class ModelCalls:
         call = PromptCall(number=self._state.prompts_made, id=record.id, at=record.at)
         self.prompted = Prompted(call, self._state.history.last_seq, is_read=False)
 
-    def _noting_read(self, listener: ReplyListener | None) -> ReplyListener:
-        """Return a listener that also notes the first output: the model has read the prompt."""
-
-        async def note(event: ModelEvent) -> None:
-            if self.prompted is not None and not self.prompted.is_read:
-                self.prompted = self.prompted._replace(is_read=True)
-                await self._state.events.emit(PromptRead(self.prompted.call.number))
-            if listener is not None:
-                await listener(event)
-
-        return note
-
     async def _stream(self, model: Model, request: ModelRequest, listener: ReplyListener | None) -> ModelReply:
         reply: ModelReply | None = None
         try:
@@ -300,6 +287,10 @@ class ModelCalls:
                         event = _well_formed(raw)
                         if isinstance(event, ModelReply):
                             reply = event
+                        if self.prompted is not None and not self.prompted.is_read:
+                            # The first output of a main call: the model has read the prompt.
+                            self.prompted = self.prompted._replace(is_read=True)
+                            await self._state.events.emit(PromptRead(self.prompted.call.number))
                         if listener is not None:
                             await listener(event)
                 if reply is None:
@@ -332,8 +323,9 @@ class ModelCalls:
 
     async def count_if_close(self) -> None:
         """Let the server count the next request where the error of a projection could change a decision."""
-        request, _ = self._request()
+        self.describe_prefix()
         if self._state.tracker.next_prompt.is_close_call(self._state.tracker.window.max_tokens):
+            request, _ = self._request()
             tokens = await self._unless_changed(self._model.count_prompt(request))
             if tokens is not None:
                 self._state.tracker.next_prompt.set_server_count(tokens)

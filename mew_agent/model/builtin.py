@@ -115,20 +115,16 @@ class EmbeddedModel:
         *,
         api_key: str | None = None,
     ) -> None:
-        self._name, self._kind, self._serve = name, kind, serve
-        self._api_key = api_key
+        self.identity = ModelIdentity(name, kind)
+        """The name and the kind of server: the address of an embedded server is of no use to others."""
+        self._serve, self._api_key = serve, api_key
         self._starting = anyio.Lock()
         self._open = AsyncExitStack()
         self._model: Model | None = None
 
-    @property
-    def identity(self) -> ModelIdentity:
-        """The name and the kind of server: the address of an embedded server is of no use to others."""
-        return ModelIdentity(self._name, self._kind)
-
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Run one call; see `Model.stream`."""
-        model = await self._started()
+        model = self._model or await self._started()
         async with aclosing(model.stream(request)) as events:
             async for event in events:
                 yield event
@@ -154,6 +150,7 @@ class EmbeddedModel:
                 from mew_agent.model.openai_client import OpenAIModel
 
                 base_url = await self._open.enter_async_context(self._serve())
-                self._model = OpenAIModel(self._name, base_url, self._api_key or self._name)
+                name = self.identity.model
+                self._model = OpenAIModel(name, base_url, self._api_key or name)
                 self._open.push_async_callback(self._model.aclose)
             return self._model

@@ -67,6 +67,8 @@ class OpenAIModel:
         self._base_url = (base_url or OPENAI_BASE_URL).rstrip("/")
         self._api_key = api_key or None
         self._errors = ModelErrors(_without_credentials(self._base_url), model, self._api_key)
+        self.identity = ModelIdentity(model, self._errors.endpoint)
+        """The model name and the `base_url` without credentials."""
         self._connect_timeout_seconds = connect_timeout_seconds
         self._first_chunk_timeout_seconds = first_chunk_timeout_seconds
         self._idle_timeout_seconds = idle_timeout_seconds
@@ -81,11 +83,6 @@ class OpenAIModel:
         # connection would fail. Without TLS a new connection is cheap.
         self._stream_headers = {} if self._base_url.startswith("https:") else {"Connection": "close"}
         self._counter = PromptCounter(self._base_url, model)
-
-    @property
-    def identity(self) -> ModelIdentity:
-        """The model name and the `base_url` without credentials."""
-        return ModelIdentity(self._model, self._errors.endpoint)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Run one call; see `Model.stream`. Raises a `ModelError` if the reply is missing or incomplete."""
@@ -152,7 +149,7 @@ class OpenAIModel:
         if "openai" not in sys.modules:  # imported in a thread, so that the agent keeps answering meanwhile
             await anyio.to_thread.run_sync(importlib.import_module, "openai")
         # The raw response: the package's models drop or coerce some of what providers put in chunks.
-        raw = await self._connected_client().chat.completions.with_raw_response.create(
+        raw = await (self._client or self._connect()).chat.completions.with_raw_response.create(
             **dialects.request_body(request, self._model, dialect),
             extra_headers=self._stream_headers if dialect.is_streaming else {},
         )
@@ -206,21 +203,20 @@ class OpenAIModel:
                 return None
             raise self._translated(error, chunks_seen=seen.chunks) from error
 
-    def _connected_client(self) -> "openai.AsyncOpenAI":
-        if self._client is None:
-            import openai
+    def _connect(self) -> "openai.AsyncOpenAI":
+        import openai
 
-            http_client = self._http_client
-            if http_client is None and self._is_local:
-                # A proxy from the environment cannot reach servers on this machine.
-                http_client = openai.DefaultAsyncHttpxClient(trust_env=False, verify=certificates_for(self._base_url))
-            self._client = openai.AsyncOpenAI(
-                api_key=self._api_key or _NO_KEY,
-                base_url=self._base_url,
-                timeout=openai.Timeout(self._first_chunk_timeout_seconds, connect=self._connect_timeout_seconds),
-                max_retries=self._max_retries,
-                http_client=http_client,
-            )
+        http_client = self._http_client
+        if http_client is None and self._is_local:
+            # A proxy from the environment cannot reach servers on this machine.
+            http_client = openai.DefaultAsyncHttpxClient(trust_env=False, verify=certificates_for(self._base_url))
+        self._client = openai.AsyncOpenAI(
+            api_key=self._api_key or _NO_KEY,
+            base_url=self._base_url,
+            timeout=openai.Timeout(self._first_chunk_timeout_seconds, connect=self._connect_timeout_seconds),
+            max_retries=self._max_retries,
+            http_client=http_client,
+        )
         return self._client
 
     async def _fetch(self, method: Literal["GET", "POST"], url: str, body: dict[str, object] | None) -> object:

@@ -55,8 +55,6 @@ class Sizes:
 
     async def load(self) -> None:
         """Load the counter unless it is loaded. Raises its `ConfigError`."""
-        if self._load is None:
-            return
         async with self._lock:
             if self._load is not None:
                 self._counter = await anyio.to_thread.run_sync(self._load)
@@ -64,7 +62,8 @@ class Sizes:
 
     async def measure(self, text: str) -> Size:
         """Measure a text. Raises `ConfigError` only if the counter is loaded now and that fails."""
-        await self.load()
+        if self._load is not None:
+            await self.load()
         if len(text) <= INLINE_CHARS:
             return self._measure(text)
         return await anyio.to_thread.run_sync(self._measure, text)
@@ -93,7 +92,7 @@ class Sizes:
         return self._measure(text).tokens(calibration)
 
     def _measure(self, text: str) -> Size:
-        return Size(features(text), self.count(text))
+        return Size(features(text), None if self._counter is None else self.count(text))
 
 
 def basis_of(sizes: Sequence[Size], calibration: Calibration) -> SizeBasis:

@@ -137,7 +137,10 @@ def decide(
             return Decision(deciding.state, tuple(deciding.actions))
     else:
         deciding.apply_rules(flags)
-    return Decision(_end_request(deciding.state, flags), tuple(deciding.actions))
+    after = deciding.state
+    if flags.user_prompt and after.restarts:  # the next generation answers a person, so it is a separate request
+        after = replace(after, restarts=0, restarting=False)
+    return Decision(after, tuple(deciding.actions))
 
 
 def level_of(policy: Policy, snapshot: ContextSnapshot) -> tuple[str, int | None]:
@@ -201,11 +204,6 @@ def _begin_request(state: PolicyState, phase: r.Phase, flags: GenerationFlags) -
     if phase == "after_call" and state.restarting:
         return replace(state, restarting=False)
     return state
-
-
-def _end_request(state: PolicyState, flags: GenerationFlags) -> PolicyState:
-    # If the next generation answers a person, it is a separate request.
-    return replace(state, restarts=0, restarting=False) if flags.user_prompt and state.restarts else state
 
 
 class _Deciding:
