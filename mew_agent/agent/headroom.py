@@ -112,7 +112,8 @@ class HeadroomCheck:
     async def count_queued(self) -> None:
         """Count the chats outside the context, for this agent's reports."""
         inbox, calibration = self._inbox, self._engine.calibration
-        unread = [chat for chat in inbox.unread if not self._engine.has_read(chat)]
+        entering = (*inbox.in_state("overheard", *QUEUED), *inbox.answering)
+        unread = [chat for chat in entering if not self._engine.has_read(chat)]
         known, self._sizes = self._sizes, {}
         for chat in (*unread, *inbox.in_state("no_room")):
             if (size := known.get((chat.number, chat.form))) is not None:

@@ -220,8 +220,9 @@ class Inbox:
         """The chats that are taken out, until the store has what became of them."""
         self._undecided: set[int] = set()
         """The chats that may not be for the agent: its model, or rules that are new since a restart, decide."""
-        self._served: BoundedDict[tuple[str, ...], None] = BoundedDict(2 * MAX_ALL_CHATS)
-        """Whose chats were answered, the latest last: senders take turns, and the clients of a sender."""
+        self._turns: BoundedDict[tuple[str, ...], int] = BoundedDict(2 * MAX_ALL_CHATS)
+        """When each sender and client was answered last, by a growing number: they take turns."""
+        self._turn = 0
         self._restored: set[int] = set()
         self._next_number = 0
         self._stored_position: Position | None = None
@@ -237,11 +238,6 @@ class Inbox:
     def unfinished(self) -> tuple[StoredChat, ...]:
         """All chats that are kept, oldest first, without those that are being answered."""
         return tuple(self._chats.values())
-
-    @property
-    def unread(self) -> tuple[StoredChat, ...]:
-        """The chats that will enter the context: overheard, queued, and those that are being answered."""
-        return (*self.in_state("overheard"), *self.in_state(*QUEUED), *self.answering)
 
     @property
     def answering(self) -> tuple[StoredChat, ...]:
@@ -303,11 +299,6 @@ class Inbox:
         others = sum(min(len(waiting[sender]), earlier + (sender in before)) for sender in equal)
         ahead = sum(len(waiting[sender]) for sender in before if sender not in equal)
         return begun + ahead + earlier + others + 1
-
-    @property
-    def _turns(self) -> dict[tuple[str, ...], int]:
-        """When each sender and client was answered last: the larger, the later."""
-        return {owner: turn for turn, owner in enumerate(self._served, start=1)}
 
     def _ranks(self) -> dict[str, Rank]:
         """Return the ranks of senders while more chats wait than one turn answers; else none."""
@@ -505,7 +496,8 @@ class Inbox:
 
     def _note_served(self, chat: StoredChat) -> None:
         for owner in _owners(chat):
-            self._served[owner] = None
+            self._turn += 1
+            self._turns[owner] = self._turn
         self._undecided.discard(chat.number)
 
     def _take_joined(self, question: StoredChat) -> tuple[StoredChat, ...]:
@@ -551,11 +543,11 @@ class Inbox:
         ended, joined = self.current, self.joined
         self.current, self.joined = None, ()
         self._restored.difference_update(one.number for one in (ended, *joined))
-        rest = to_answer_next(ended, joined)
+        rest = to_answer_next(ended, joined) if joined else ()
         over = [one for one in (ended, *joined) if one not in rest]
         is_answered = ended.state == "answered" and ended.outcome is not None
         endings = self._answered(ended, joined) if is_answered else [_ended(one.envelope, "cancelled") for one in over]
-        kept = continued(rest)
+        kept = continued(rest) if rest else ()
         self._chats = {**{one.number: one for one in kept}, **self._chats}
         self._arrived.set()
         await self._change(*kept, removed=over, endings=endings)
