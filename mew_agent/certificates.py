@@ -1,10 +1,11 @@
-"""The certificates that clients of models, metered providers and MCP servers trust.
+"""How clients of models, metered providers and MCP servers connect: the certificates that they trust, and proxies.
 
 The gateway has settings of its own for this: `mew_agent.gateway_address`.
 """
 
 import ssl
 from functools import cache
+from typing import TypedDict
 from urllib.parse import urlsplit
 
 import httpx2
@@ -12,12 +13,23 @@ import httpx2
 from mew_agent.gateway_address import is_loopback
 
 
-def certificates_for(url: str) -> ssl.SSLContext:
-    """Return the certificates to trust: none for plain HTTP on this machine, where no connection needs any."""
+class ClientOptions(TypedDict):
+    """Arguments of an HTTP client."""
+
+    verify: ssl.SSLContext
+    trust_env: bool
+
+
+def client_options(url: str) -> ClientOptions:
+    """Return how to connect to a server. One on this machine is reached without the proxy of the environment.
+
+    Plain HTTP on this machine needs no certificates.
+    """
     parts = urlsplit(url)
-    if parts.scheme == "http" and is_loopback(parts.hostname or ""):
-        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    return _trusted_certificates()
+    is_here = is_loopback(parts.hostname or "")
+    needs_none = is_here and parts.scheme == "http"
+    certificates = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if needs_none else _trusted_certificates()
+    return {"verify": certificates, "trust_env": not is_here}
 
 
 @cache

@@ -17,9 +17,8 @@ import anyio
 import anyio.to_thread
 import httpx2
 
-from mew_agent.certificates import certificates_for
+from mew_agent.certificates import client_options
 from mew_agent.errors import ModelError
-from mew_agent.gateway_address import is_loopback
 from mew_agent.model import dialect as dialects
 from mew_agent.model import window as windows
 from mew_agent.model.counting import PromptCounter
@@ -76,9 +75,7 @@ class OpenAIModel:
         self._max_retries = max_retries
         self._http_client = http_client
         self._client: openai.AsyncOpenAI | None = None
-        host = urlsplit(self._base_url).hostname or ""
-        self._dialect = dialects.dialect_for(host)
-        self._is_local = is_loopback(host)
+        self._dialect = dialects.dialect_for(urlsplit(self._base_url).hostname or "")
         # llama.cpp's server closes a connection after a stream without announcing it, and the next request on that
         # connection would fail. Without TLS a new connection is cheap.
         self._stream_headers = {} if self._base_url.startswith("https:") else {"Connection": "close"}
@@ -206,23 +203,21 @@ class OpenAIModel:
     def _connect(self) -> "openai.AsyncOpenAI":
         import openai
 
-        http_client = self._http_client
-        if http_client is None and self._is_local:
-            # A proxy from the environment cannot reach servers on this machine.
-            http_client = openai.DefaultAsyncHttpxClient(trust_env=False, verify=certificates_for(self._base_url))
+        options = client_options(self._base_url)
         self._client = openai.AsyncOpenAI(
             api_key=self._api_key or _NO_KEY,
             base_url=self._base_url,
             timeout=openai.Timeout(self._first_chunk_timeout_seconds, connect=self._connect_timeout_seconds),
             max_retries=self._max_retries,
-            http_client=http_client,
+            http_client=self._http_client or openai.DefaultAsyncHttpxClient(**options),
         )
         return self._client
 
     async def _fetch(self, method: Literal["GET", "POST"], url: str, body: dict[str, object] | None) -> object:
         """Make one request about the window or a token count; see `Fetch`."""
         # Without the openai package: an agent asks this when it starts, and the import takes 0.4 s.
-        client = self._plain_client() if self._http_client is None else nullcontext(self._http_client)
+        options, given = client_options(self._base_url), self._http_client
+        client = httpx2.AsyncClient(**options) if given is None else nullcontext(given)
         headers = {"Authorization": f"Bearer {self._api_key or _NO_KEY}"}
         try:
             with anyio.fail_after(self._window_timeout_seconds):
@@ -239,9 +234,6 @@ class OpenAIModel:
         except _http_errors() as error:
             raise self._errors.unreachable(connection_cause(error)) from error
         raise self._status_error(response, _error_in(response))
-
-    def _plain_client(self) -> httpx2.AsyncClient:
-        return httpx2.AsyncClient(verify=certificates_for(self._base_url), trust_env=not self._is_local)
 
     def _translated(
         self, error: BaseException, *, chunks_seen: int | None = None, offered_tools: bool = False

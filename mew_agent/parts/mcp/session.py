@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, Final
-from urllib.parse import urlsplit
 
 import anyio
 import httpx2
@@ -30,8 +29,7 @@ from pydantic_core import to_json
 
 from mew_agent import tracing
 from mew_agent._version import __version__
-from mew_agent.certificates import certificates_for
-from mew_agent.gateway_address import is_loopback
+from mew_agent.certificates import client_options
 from mew_agent.parts.mcp.settings import BridgeSettings
 from mew_agent.parts.shared.child_program import ChildFailed, ChildProgram, running_program
 from mew_agent.tools.catalog import INTERNAL_ERROR, METHOD_NOT_FOUND, UNAVAILABLE, RequestFailed, with_other_lists
@@ -132,12 +130,9 @@ async def connected(settings: BridgeSettings, notify: Notify) -> AsyncIterator[S
     server = settings.server
     handler = partial(_handle_notification, notify)
     if server.url is not None:
-        uses_proxy = not is_loopback(urlsplit(server.url).hostname or "")  # none can reach servers on this machine
-        certificates = certificates_for(server.url)
+        options = client_options(server.url)
         async with (
-            httpx2.AsyncClient(
-                headers=server.headers, timeout=_HTTP_TIMEOUT, verify=certificates, trust_env=uses_proxy
-            ) as client,
+            httpx2.AsyncClient(headers=server.headers, timeout=_HTTP_TIMEOUT, **options) as client,
             streamable_http_client(server.url, http_client=client) as (read, write),
             _BridgeClientSession(read, write, message_handler=handler) as session,
         ):

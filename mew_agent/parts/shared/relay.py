@@ -20,9 +20,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
-from mew_agent.certificates import certificates_for
+from mew_agent.certificates import client_options
 from mew_agent.errors import ConfigError
-from mew_agent.gateway_address import is_loopback
 
 logger = logging.getLogger("mew_agent.parts.shared.relay")
 
@@ -107,9 +106,7 @@ async def serve_relay(
     timeout = httpx2.Timeout(None, connect=CONNECT_SECONDS)
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
     base = checked_upstream(upstream)
-    uses_proxy = not is_loopback(urlsplit(base).hostname or "")  # a proxy cannot reach servers on this machine
-    certificates = certificates_for(base)
-    async with httpx2.AsyncClient(timeout=timeout, limits=limits, verify=certificates, trust_env=uses_proxy) as client:
+    async with httpx2.AsyncClient(timeout=timeout, limits=limits, **client_options(base)) as client:
         relay = ModelRelay(base.removesuffix(_VERSION), client, watcher, api_key)
         async with serving(
             relay,
