@@ -69,8 +69,6 @@ class MessageRecord(NamedTuple):
 
     entries: Sequence[MessageEntry] = ()
     ending: MessageEnding | None = None
-    is_pruned: bool = False
-    """Whether the store deleted older entries, so that an empty record proves nothing."""
 
     @property
     def newest(self) -> MessageEntry | None:

@@ -97,8 +97,7 @@ def record_of(db: sqlite3.Connection, key: MessageKey) -> MessageRecord:
         "SELECT what, at, session, answer, reason FROM endings WHERE id = ? AND sender = ?", (key.id, key.sender)
     ).fetchone()
     ending = None if row is None else MessageEnding(key, cast("Ending", row[0]), *row[1:])
-    (oldest,) = db.execute("SELECT coalesce(min(number), 1) FROM endings").fetchone()
-    return MessageRecord(tuple(entries), ending, oldest > 1)
+    return MessageRecord(tuple(entries), ending)
 
 
 def senders_of(db: sqlite3.Connection, message_id: str) -> list[str]:
