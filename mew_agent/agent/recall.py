@@ -44,10 +44,10 @@ DIGEST_CHARS: Final = 4_000
 
 REFERENCE: Final = (
     "[A message of {chars:,} characters, about {tokens:,} tokens (projected), is too long for your context and is kept"
-    ' as "{id}". Read the parts that you need with the tool read_reference.{what} Its start and its end:]\n'
-    "{start}\n[...]\n{end}"
+    ' as "{id}". Read the parts that you need with the tool read_reference.'
 )
-QUOTED: Final = " Sentences that it contains, quoted in order:\n{sentences}\n"
+QUOTED: Final = " Sentences that it contains, quoted in order:\n"
+EDGES: Final = " Its start and its end:]\n"
 
 
 READ_CHARS: Final[Mapping[ChatForm, int | None]] = {
@@ -58,17 +58,21 @@ READ_CHARS: Final[Mapping[ChatForm, int | None]] = {
 """About how much of a chat's text enters the context in each form, for measuring; None: all of it."""
 
 
-async def as_referred_to(text: str, form: ChatForm, state: ContextState) -> tuple[str, tuple[str, str] | None]:
-    """Return the text that enters the context in this form, and the id and the text for the store if it is shorter."""
+async def as_referred_to(text: str, form: ChatForm, state: ContextState) -> tuple[str, str, tuple[str, str] | None]:
+    """Return the agent's note about a chat in this form, and the part of the chat's text that enters the context.
+
+    If that is not all of it, also the id and the text for the store.
+    """
     if form == "whole" or len(text) <= 2 * EDGE_CHARS:
-        return text, None
+        return "", text, None
     name = str(uuid4())
     sentences = await anyio.to_thread.run_sync(important_sentences, text) if form == "digest" else ()
-    what = QUOTED.format(sentences="\n".join(sentences)) if sentences else ""
     tokens = await anyio.to_thread.run_sync(state.project, text)
-    start, end = text[:EDGE_CHARS], text[-EDGE_CHARS:]
-    shown = REFERENCE.format(chars=len(text), tokens=tokens, id=name, what=what, start=start, end=end)
-    return shown, (name, text)
+    note = REFERENCE.format(chars=len(text), tokens=tokens, id=name)
+    edges = f"{text[:EDGE_CHARS]}\n[...]\n{text[-EDGE_CHARS:]}"
+    if not sentences:
+        return f"{note}{EDGES}", edges, (name, text)
+    return f"{note}{QUOTED}", "\n".join((*sentences, f"{EDGES}{edges}")), (name, text)
 
 
 def important_sentences(text: str) -> tuple[str, ...]:

@@ -259,8 +259,9 @@ class ConversationAnswer(Answering):
         text = prompt_text(chat, own, is_first=is_first)
         frame = text.removesuffix(own)
         if chat.form != "whole":
-            text, whole = await as_referred_to(text, chat.form, state)
-            frame = ""
+            note, part, whole = await as_referred_to(text, chat.form, state)
+            if whole is not None:
+                text, frame = f"{note}{part}", note
         if is_first:
             text, frame = self._prefix + text, self._prefix + frame
         item = await state.add_user_message(

@@ -89,7 +89,7 @@ class _Facts:
         """Add the sentences of one item. `is_late`: it belongs to the newest turns, so its open ends are still open."""
         if item.notice:
             return
-        for line in item.own_text.split("\n"):
+        for line in language.whole_lines(item.own_text):
             label = ""
             for sentence in language.sentences(line):
                 label = label_of(sentence) or label
@@ -160,7 +160,7 @@ class _Facts:
 
     def _add_first(self, kind: FactKind, item: Item, most: int) -> None:
         outdated = {old.text for old, _ in self._replaced}
-        for sentence in islice(language.sentences(item.own_text), most):
+        for sentence in islice(language.sentences("\n".join(language.whole_lines(item.own_text))), most):
             if sentence in outdated:
                 continue
             known = self._kept.get(sentence)

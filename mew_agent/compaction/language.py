@@ -136,6 +136,8 @@ _LATIN_WORD = re.compile(r"[a-zà-ɏ]+")
 _MIN_COMMON_WORDS = 4
 
 _BREAK = re.compile(r"(?<=[.!?])[\"')\]*]*\s+|(?<=[。！？])|\n+")
+_STOPS = (".", "!", "?", "。", "！", "？")
+CUT_START = "[..."
 _LIST_MARK = re.compile(r"^(?:[-*+•>#|]+|\d{1,3}[.)])\s+")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _MARKUP = re.compile(r"^[\W_]*$")
@@ -166,6 +168,22 @@ def sentences(text: str) -> Iterator[str]:
         sentence = _CONTROL.sub("", _LIST_MARK.sub("", piece.strip())).strip()
         if 4 <= len(sentence) <= MOST_SENTENCE_CHARS and not _MARKUP.match(sentence):
             yield sentence
+
+
+def whole_lines(text: str) -> list[str]:
+    """Return the lines of a text without the marks of cuts, `[...]`, and without the sentences that a cut divided."""
+    if CUT_START not in text:
+        return text.split("\n")
+    kept, is_after_cut = list[str](), False
+    for line in text.split("\n"):
+        if line.startswith(CUT_START) and line.endswith("]"):
+            if kept and not kept[-1].rstrip().endswith(_STOPS):
+                kept[-1] = " ".join(_BREAK.split(kept[-1])[:-1])
+            is_after_cut = True
+            continue
+        kept.append(" ".join(_BREAK.split(line)[1:]) if is_after_cut else line)
+        is_after_cut = False
+    return kept
 
 
 def is_question(sentence: str) -> bool:

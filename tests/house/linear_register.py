@@ -29,6 +29,7 @@ from mew_agent.cli.space.templates import _valid_id
 from mew_agent.compaction.checks import SummarySource, problem_of
 from mew_agent.compaction.completion import completed_summary, names_all, names_in
 from mew_agent.compaction.extract import extract
+from mew_agent.compaction.language import whole_lines
 from mew_agent.compaction.summary import SECTIONS, ClosingRequest, with_true_citations
 from mew_agent.compaction.traces import _Stated, traces
 from mew_agent.context.history import Item, Summary
@@ -168,6 +169,7 @@ EXAMPLES: Final[Mapping[str, Callable[[str], object]]] = {
     "mew_agent.compaction.summary.ClosingRequest.with_ids": lambda text: ClosingRequest([_item("a")], 9).with_ids(text),
     "mew_agent.compaction.traces._Stated.__init__": _traces,
     "mew_agent.compaction.completion.names_in": names_in,
+    "mew_agent.compaction.language.whole_lines": lambda text: whole_lines(text.replace(text[:2], "[...]\n")),
     "mew_agent.compaction.completion.names_all": lambda text: names_all(text, [text[:9], "x1"]),
     "mew_agent.compaction.traces._Stated.tells": lambda text: _Stated(text[:2_000], ()).tells(text),
     "mew_agent.parts.shared.relay._readable": lambda text: _readable(

@@ -85,6 +85,7 @@ async def test_the_sender_of_a_held_chat_chooses_its_delivery(start_agent: Start
         assert len(choice.correlation_ids) == 2
         (asked,) = [one for one in driver.agent.conversation.history.items if one.envelope_id == chat.id]
         assert "read_reference" in asked.content
+        assert "read_reference" not in asked.own_text, "the note is the agent's, not the sender's"
         assert len(asked.content) < 2_000
         assert not overflows(driver)
         assert driver.agent.conversation.tracker.waiting == ()

@@ -61,6 +61,12 @@ def test_what_an_agent_wrote_before_a_message_leaves_no_trace_of_it() -> None:
     assert [fact.text for fact in extract([framed]).facts] == ["The port is 8080."]
 
 
+def test_a_sentence_that_a_cut_divided_is_no_fact() -> None:
+    parts = ("We decided: the port is 8080.", "We decided: part 9 of\n[...]\ncode is red.", "We decided: it is K-47.")
+    assert [fact.text for fact in extract([item(" ".join(parts))]).facts] == [parts[0], parts[2]]
+    assert [fact.text for fact in extract([item(f"{parts[0]}\n[...]\nOr not")]).facts] == [parts[0]]
+
+
 def test_nothing_has_a_trace_without_a_summary() -> None:
     assert traces([item("The port is 8080."), item("Never restart it.", 7)], None) == {0: "absent", 7: "absent"}
 
