@@ -20,7 +20,7 @@ def problem_of(error: Exception) -> str:
     return str(error) if isinstance(error, MewAgentError) else type(error).__name__
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class ConfigError(MewAgentError):
     """A setting is missing or wrong.
 
@@ -51,7 +51,7 @@ class GatewayError(MewAgentError):
     """The gateway refused us or is gone."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Unauthorized(GatewayError):
     """The gateway does not accept the token for this participant. `detail` is the gateway's own message."""
 
@@ -63,7 +63,7 @@ class Unauthorized(GatewayError):
         return f"the gateway refused this token for '{self.participant}' (unauthorized){tail}"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Superseded(GatewayError):
     """A newer connection joined with our id. The client does not reconnect, which would only end the newer one."""
 
@@ -75,7 +75,7 @@ class Superseded(GatewayError):
         )
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class NotConnected(GatewayError):
     """There is no connection to send on. `cause` is why the last one failed."""
 
@@ -87,7 +87,7 @@ class NotConnected(GatewayError):
         return f"not connected to the gateway at {self.gateway}{tail}"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class CertificateRejected(GatewayError):
     """The gateway's TLS certificate is untrusted, expired or for another host. Nothing was sent.
 
@@ -102,7 +102,7 @@ class CertificateRejected(GatewayError):
         return f"the certificate of {self.gateway} {self.problem}; {self.advice}"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class NotConfirmed(GatewayError):
     """The gateway did not confirm an envelope in time, so members may or may not get it. `cause` says why.
 
@@ -117,7 +117,7 @@ class NotConfirmed(GatewayError):
         return f"the gateway did not confirm this {self.envelope.kind}; it may have been delivered{tail}"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class NotAccepted(GatewayError):
     """The gateway refused an envelope. `error` is a code of `mew_protocol.errors`, `detail` the gateway's text."""
 
@@ -130,7 +130,7 @@ class NotAccepted(GatewayError):
         return f"the gateway refused this {self.envelope.kind} ({self.error}){tail}"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class NotPermitted(MewAgentError):
     """None of our capabilities covers an envelope of this `kind`; nothing was sent.
 
@@ -146,7 +146,7 @@ class NotPermitted(MewAgentError):
         return f"'{self.participant}' has no capability that covers '{self.kind}'{tail}; add one in space.yaml"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class TooLarge(MewAgentError):
     """A message exceeds the size limit. `limit_bytes` is None if the gateway refused it without naming its limit."""
 
@@ -158,7 +158,7 @@ class TooLarge(MewAgentError):
         return f"a message of {self.size_bytes:,} bytes exceeds {limit}"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class PolicyStopped(MewAgentError):
     """The context policy ended a reply. `problem` says why."""
 
@@ -169,7 +169,7 @@ class PolicyStopped(MewAgentError):
         return f"I had to stop because of my context policy '{self.policy}': {self.problem}"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class PinRefused(MewAgentError):
     """A text cannot be pinned or unpinned; `problem` names the field, the mistake and the expected value."""
 
@@ -183,7 +183,7 @@ class PeerError(MewAgentError):
     """A peer answered with an error, or did not answer."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class PeerTimeout(PeerError):
     """A peer did not answer a request of this `kind` in time. `detail` is a likely reason."""
 
@@ -198,7 +198,7 @@ class PeerTimeout(PeerError):
         return f"'{self.peer}' did not answer '{self.kind}' within {self.waited_seconds:g} {unit}{tail}"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class PeerAbsent(PeerError):
     """The peer is not in the space; if `had_been_asked`, it left before it answered."""
 
@@ -209,7 +209,7 @@ class PeerAbsent(PeerError):
         return f"'{self.peer}' left before it answered" if self.had_been_asked else f"'{self.peer}' is not in the space"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class PeerFailed(PeerError):
     """A peer answered an MCP request with a JSON-RPC error. `code` is None if the answer has none."""
 
@@ -223,7 +223,7 @@ class PeerFailed(PeerError):
         return f"'{self.peer}' answered: {self.problem}{tail}"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Rejected(PeerError):
     """The participant `by` rejected our proposal of a request to `peer`. `reason` is its own text, or a wire code."""
 
@@ -236,7 +236,7 @@ class Rejected(PeerError):
         return f"'{self.by}' rejected the proposal of '{self.method}' to '{self.peer}': {self.reason}"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class AnswerLost(PeerError):
     """The connection was lost after a request was sent, before the gateway relayed it; it may have arrived."""
 
@@ -247,7 +247,7 @@ class AnswerLost(PeerError):
         return f"the connection was lost; '{self.peer}' may not have received the '{self.kind}'"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Refused(PeerError):
     """The gateway refused to relay an envelope to a peer. `error` is the wire's error code."""
 
@@ -261,7 +261,7 @@ class Refused(PeerError):
         return f"the gateway refused '{self.kind}' to '{self.peer}' ({self.error}){tail}"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class ChatRefused(PeerError):
     """An agent does not answer a chat; `problem` says why, and when it answers again if it knows that."""
 
@@ -272,7 +272,7 @@ class ChatRefused(PeerError):
         return f"'{self.peer}' refused the message: {self.problem}"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class ControlRefused(PeerError):
     """A peer did not carry out a control; `problem` says why."""
 
@@ -284,7 +284,7 @@ class ControlRefused(PeerError):
         return f"'{self.peer}' refused '{self.kind}': {self.problem}"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class NoAnswer(PeerError):
     """An agent will not answer a question.
 
@@ -300,7 +300,7 @@ class NoAnswer(PeerError):
         return self.problem
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class BadAnswer(PeerError):
     """A peer's answer cannot be read. `problem` names the field."""
 
@@ -311,7 +311,7 @@ class BadAnswer(PeerError):
         return f"cannot read the answer of '{self.peer}': {self.problem}"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class ModelError(MewAgentError):
     """A model call failed; nothing was recorded.
 
@@ -346,7 +346,7 @@ class ModelRefused(ModelError):
     summary = "My model refused my key"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class ModelRateLimited(ModelError):
     """The provider still answers 429 after the client's own retries. `retry_after_seconds` if the provider sent it."""
 
@@ -356,7 +356,7 @@ class ModelRateLimited(ModelError):
     summary = "My model is rate limited"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class ContextOverflow(ModelError):
     """The request does not fit the model's window. Both figures are the provider's; None if it named none."""
 
@@ -367,7 +367,7 @@ class ContextOverflow(ModelError):
     summary = "My request does not fit my model's context window"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class ModelStreamCut(ModelError):
     """The stream ended without a finish reason, after `chunks` chunks."""
 
@@ -377,7 +377,7 @@ class ModelStreamCut(ModelError):
     summary = "My model's answer was cut off"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class ModelFailed(ModelError):
     """Any other failure of a call. `http_status` is None if the error came inside a stream."""
 

@@ -7,7 +7,6 @@ know language models; `Agent` adds one.
 
 import os
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -191,15 +190,12 @@ class Subscriptions:
 MAX_REASON_CHARS: Final = 300
 
 
-@dataclass(eq=False)
 class HandlerFailures:
     """Follows the failures of one participant's handlers. `answers_chats` is false if other code does."""
 
-    messenger: Messenger
-    control: Control
-    context: ExternalContext
-    answers_chats: bool
-    _failing: dict[int, StatusWord] = field(default_factory=dict)  # by the id of the handler, which may not be hashable
+    def __init__(self, messenger: Messenger, control: Control, context: ExternalContext, answers_chats: bool) -> None:
+        self.messenger, self.control, self.context, self.answers_chats = messenger, control, context, answers_chats
+        self._failing: dict[int, StatusWord] = {}  # by the id of the handler, which may not be hashable
 
     def handled(self, envelope: Envelope | None, outcomes: Sequence[tuple[Handler, Exception | None]]) -> None:
         """Note the outcomes of the handlers of one arrival, in the order of the calls."""

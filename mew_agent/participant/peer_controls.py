@@ -5,7 +5,7 @@ Owns how the answer to each is read. Participants inherit these methods.
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio.to_thread
 from mew_protocol import kinds
@@ -33,7 +33,6 @@ from mew_protocol.payloads.participant import (
     UnpinRequest,
 )
 from mew_protocol.payloads.receipts import ReadReceipt, ReadReceipts, RequestReceipts
-from mew_protocol.payloads.space import Invite, InviteAck, Kick
 from mew_settings.roles import invitation
 from pydantic import BaseModel
 
@@ -48,6 +47,9 @@ from mew_agent.participant.messenger import (
     read_answer,
 )
 from mew_agent.participant.unfinished import Unfinished
+
+if TYPE_CHECKING:
+    from mew_protocol.payloads.space import InviteAck
 
 ARCHIVE_SECONDS = 60.0
 """How long a peer may take to list or search what left its context."""
@@ -270,12 +272,14 @@ class PeerControls:
         *capabilities: Mapping[str, Any] | str,
         reason: str | None = None,
         timeout_seconds: float = 30.0,
-    ) -> InviteAck:
+    ) -> "InviteAck":
         """Admit a participant to the space; its `token` and `connection_url` are in the answer.
 
         A capability is a pattern, a kind alone, or a role: person (the default), agent, tool or observer. Raises
         `Refused` if it cannot be invited, and what `ask` raises.
         """
+        from mew_protocol.payloads.space import Invite, InviteAck  # few programs invite
+
         payload = Invite(**invitation(participant, capabilities), reason=reason)
         draft = self.messenger.draft(kinds.SPACE_INVITE, payload)
         request = PendingRequest(draft, GATEWAY, kinds.SPACE_INVITE_ACK)
@@ -287,6 +291,8 @@ class PeerControls:
 
     async def kick(self, participant: str, *, reason: str | None = None) -> None:
         """Remove a participant from the space until it is invited again. Raises the errors of `send`."""
+        from mew_protocol.payloads.space import Kick
+
         await self.messenger.send(kinds.SPACE_KICK, Kick(participant_id=participant, reason=reason))
 
     async def grant(self, recipient: str, *capabilities: Mapping[str, Any] | str, reason: str | None = None) -> str:

@@ -6,7 +6,7 @@ Reads welcomes, presences and statuses, and stores what discovery found out. Sen
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 from mew_protocol import kinds
@@ -26,7 +26,8 @@ from mew_agent.participant.gaps import HistoryGap
 from mew_agent.tools.peer_offers import PeerPrompt, PeerResource, PeerTool
 
 
-class PeerContext(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class PeerContext:
     """How full a peer's context window is. Each figure is None if the peer does not know it.
 
     `tokens` and `max_tokens` are tokens, `messages` counts history items, `at` is when the peer sent this. `report` is
@@ -118,7 +119,8 @@ class PeerContext(NamedTuple):
         return f"{used} of {window} tokens ({basis_words(self.basis_label)})"
 
 
-class Peer(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Peer:
     """Another participant of the space. Before its first status, its `context` has no figures.
 
     `tools`, `resources` and `prompts` are what it offers; None if it was not asked, or did not answer. At least
@@ -170,7 +172,6 @@ REMEMBERED_CONTEXTS = 10_000
 """How many participants' last contexts are kept, those of absent ones included."""
 
 
-@dataclass(eq=False)
 class Peers(Mapping[str, Peer]):
     """Everyone else in the space, by id.
 
@@ -178,11 +179,12 @@ class Peers(Mapping[str, Peer]):
     connection was lost.
     """
 
-    me: str
-    _by_id: dict[str, Peer] = field(default_factory=dict)
-    _contexts: BoundedDict[str, PeerContext] = field(default_factory=lambda: BoundedDict(REMEMBERED_CONTEXTS))
-    _asked_only: set[str] = field(default_factory=set)
-    """The peers whose newest figure is from a participant that reports only when it is asked."""
+    def __init__(self, me: str) -> None:
+        self.me = me
+        self._by_id: dict[str, Peer] = {}
+        self._contexts: BoundedDict[str, PeerContext] = BoundedDict(REMEMBERED_CONTEXTS)
+        self._asked_only: set[str] = set()
+        """The peers whose newest figure is from a participant that reports only when it is asked."""
 
     def __getitem__(self, participant: str) -> Peer:
         return self._by_id[participant]
@@ -204,7 +206,7 @@ class Peers(Mapping[str, Peer]):
     def set_offers(self, participant: str, **offers: tuple[Any, ...] | int | None) -> None:
         """Store the offers of a peer (`tools`, `resources`, `prompts`), unless it has left."""
         if participant in self._by_id:
-            self._by_id[participant] = self._by_id[participant]._replace(**offers)  # type: ignore[arg-type]
+            self._by_id[participant] = replace(self._by_id[participant], **offers)  # type: ignore[arg-type]
 
     def receive(self, envelope: Envelope) -> PeerChanges:
         """Read an envelope and return its changes. An unreadable one changes nothing."""
@@ -225,7 +227,7 @@ class Peers(Mapping[str, Peer]):
     def _receive_welcome(self, welcome: Welcome) -> PeerChanges:
         known = self._by_id
         self._by_id = {
-            member.id: (known.get(member.id) or self._returned(member.id))._replace(capabilities=member.capabilities)
+            member.id: replace(known.get(member.id) or self._returned(member.id), capabilities=member.capabilities)
             for member in welcome.participants
             if member.id != self.me
         }
@@ -245,7 +247,7 @@ class Peers(Mapping[str, Peer]):
         if member.id == self.me:
             return PeerChanges()
         if presence.event == "join":
-            peer = (known or self._returned(member.id))._replace(capabilities=member.capabilities)
+            peer = replace(known or self._returned(member.id), capabilities=member.capabilities)
             self._by_id[member.id] = peer
             self._mark(member.id, "join")
             peer = self._by_id[member.id]
@@ -265,14 +267,14 @@ class Peers(Mapping[str, Peer]):
         """Mark the figure of a peer that may be old after an event."""
         if (known := self._contexts.get(participant)) is not None:
             outdated = outdated_by(event, known.tokens, known.report, known.outdated)
-            self._keep(participant, known._replace(outdated=outdated))
+            self._keep(participant, replace(known, outdated=outdated))
 
     def _keep(self, participant: str, context: PeerContext) -> None:
         self._contexts[participant] = context
         is_asked_only = reports_only_when_asked(context.tokens, context.report)
         (self._asked_only.add if is_asked_only else self._asked_only.discard)(participant)
         if participant in self._by_id:
-            self._by_id[participant] = self._by_id[participant]._replace(context=context)
+            self._by_id[participant] = replace(self._by_id[participant], context=context)
 
     def _returned(self, participant: str) -> Peer:
         return Peer(participant, context=self._contexts.get(participant, PeerContext()))

@@ -6,7 +6,6 @@ which messages its model has read, and the tracking of our own messages. Does no
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID, uuid5
 
@@ -197,13 +196,13 @@ def _status(receipt: ReadReceipt, told: str) -> str:
     return state if told.partition(" ")[0] != receipt.state else receipt.in_context
 
 
-@dataclass(eq=False)
 class _Sent:
     """What is known of one of our messages, by participant."""
 
-    receipts: dict[str, ReadReceipt] = field(default_factory=dict)
-    refusals: dict[str, str] = field(default_factory=dict)
-    changed: anyio.Event = field(default_factory=anyio.Event)
+    def __init__(self) -> None:
+        self.receipts: dict[str, ReadReceipt] = {}
+        self.refusals: dict[str, str] = {}
+        self.changed = anyio.Event()
 
 
 class SentReceipts(Subscriber):

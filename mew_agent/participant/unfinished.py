@@ -4,7 +4,6 @@ Owns what is unfinished, by the envelopes of a space. Sends nothing.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from mew_protocol import kinds
@@ -42,13 +41,13 @@ class Turn(NamedTuple):
     chats: tuple[str, ...]
 
 
-@dataclass(eq=False)
 class Unfinished:
     """What participants work on: open chats of `me` with their addressees, and running turns, each by id."""
 
-    me: str
-    chats: BoundedDict[str, tuple[str, ...]] = field(default_factory=lambda: BoundedDict(_REMEMBERED))
-    turns: FairDict[str, Turn] = field(default_factory=lambda: FairDict(_REMEMBERED, lambda _, turn: turn.agent))
+    def __init__(self, me: str) -> None:
+        self.me = me
+        self.chats: BoundedDict[str, tuple[str, ...]] = BoundedDict(_REMEMBERED)
+        self.turns: FairDict[str, Turn] = FairDict(_REMEMBERED, lambda _, turn: turn.agent)
 
     def receive(self, envelope: Envelope) -> None:
         """Apply the next envelope."""

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, is_dataclass
 from functools import partial
-from typing import Any, NamedTuple, is_typeddict
+from typing import Any, Final, NamedTuple, is_typeddict
 
 import anyio.lowlevel
 import anyio.to_thread
@@ -18,10 +18,11 @@ from pydantic.errors import PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue
 
 from mew_agent.errors import MewAgentError
-from mew_agent.tools.peer_offers import NO_HINTS
 from mew_agent.tools.results import ToolResult
 
 ToolFunction = Callable[..., Any]
+
+NO_HINTS: Final[Mapping[str, Any]] = {}
 
 
 @dataclass(eq=False)

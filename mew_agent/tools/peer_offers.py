@@ -10,7 +10,6 @@ from mew_protocol.json_values import object_at, objects_at, text_at, value_at
 T = TypeVar("T")
 
 NO_ARGUMENTS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
-NO_HINTS: Final[Mapping[str, Any]] = {}
 MAX_LISTED: Final = 500
 """How many entries of one list are read: no model needs more tools."""
 
@@ -31,7 +30,8 @@ class InvalidList(ValueError):
     """An answer that is not a list. The message names its type."""
 
 
-class PeerTool(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class PeerTool:
     """A tool of a peer. `schema` is the JSON Schema of its arguments.
 
     `title`, `annotations` (hints such as `readOnlyHint`) and `output_schema` are as the peer sent them, if it did.
@@ -40,13 +40,14 @@ class PeerTool(NamedTuple):
     peer: str
     name: str
     description: str = ""
-    schema: Mapping[str, Any] = NO_ARGUMENTS
+    schema: Mapping[str, Any] = field(default_factory=lambda: NO_ARGUMENTS)
     title: str = ""
-    annotations: Mapping[str, Any] = NO_HINTS
+    annotations: Mapping[str, Any] = field(default_factory=dict)
     output_schema: Mapping[str, Any] | None = None
 
 
-class PeerResource(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class PeerResource:
     """A resource of a peer, to read with `resources/read`. `mime_type` is None if the peer did not send one.
 
     If `is_template`, the URI has `{placeholders}` that the reader fills in.
@@ -60,7 +61,8 @@ class PeerResource(NamedTuple):
     is_template: bool = False
 
 
-class PeerPrompt(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class PeerPrompt:
     """A prompt of a peer, to fetch with `prompts/get`. `arguments` are the names of its arguments."""
 
     peer: str
@@ -85,15 +87,15 @@ class Listing(NamedTuple):
     left_out: int = 0
 
 
-@dataclass(eq=False)
 class BoundedEntries:
     """The entries of one list, page by page, as far as they are within the limits."""
 
-    entries: list[Mapping[str, Any]] = field(default_factory=list)
-    left_out: int = 0
-    is_full: bool = False
-    """Whether no further page is worth a request."""
-    _bytes: int = 0
+    def __init__(self) -> None:
+        self.entries: list[Mapping[str, Any]] = []
+        self.left_out = 0
+        self.is_full = False
+        """Whether no further page is worth a request."""
+        self._bytes = 0
 
     def add(self, page: ListPage) -> None:
         """Add the entries of a page. Those that are too much are counted only."""

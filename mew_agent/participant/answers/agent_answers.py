@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequenc
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
 from mew_protocol import kinds
@@ -26,12 +26,14 @@ from mew_protocol.payloads.participant import is_whole_status
 from pydantic import ValidationError
 
 from mew_agent.errors import GatewayError, MewAgentError, NoAnswer, NotPermitted, PeerAbsent
-from mew_agent.participant.answers.builder import AnswerBuilder, Answered, AnswerEvent
 from mew_agent.participant.answers.context_notes import PAUSED_TEXT, CallUsage, ContextNote, ContextNotes, approval_text
 from mew_agent.participant.dispatcher import Subscriber
 from mew_agent.participant.gaps import StreamGap
 from mew_agent.participant.messenger import Messenger, is_refusal
 from mew_agent.participant.peers import Peer, PeerChanges, PeerContext, Peers, StreamOwners
+
+if TYPE_CHECKING:  # only a participant that asks agents builds answers
+    from mew_agent.participant.answers.builder import AnswerBuilder, Answered, AnswerEvent
 
 RETURN_SECONDS = 60.0
 """How long an agent that left may take to return, if the inactivity timeout is not shorter."""
@@ -44,7 +46,7 @@ class Exchange:
     agent: str
     chat_id: str
     text: str
-    answer: AnswerBuilder
+    answer: "AnswerBuilder"
     inactivity_seconds: float
     context: PeerContext
     """The last status of the agent, or of its session; once the answer is there, the status at that time."""
@@ -64,14 +66,14 @@ class Exchange:
     """When the inactivity timeout ends, by the event loop's clock."""
     usage: CallUsage = field(init=False)
     _notes: ContextNotes = field(init=False)
-    _ready: deque[AnswerEvent] = field(default_factory=deque)
+    _ready: "deque[AnswerEvent]" = field(default_factory=deque)
     _changed: anyio.Event = field(default_factory=anyio.Event)
 
     def __post_init__(self) -> None:
         self.usage, self._notes = CallUsage(self.context), ContextNotes(self.context)
         self.extend_deadline()
 
-    async def next_event(self) -> AnswerEvent | None:
+    async def next_event(self) -> "AnswerEvent | None":
         """Return the next event, or None at the end. Raises the `NoAnswer` that ended it otherwise."""
         while not self._ready:
             if self.failure is not None:
@@ -102,7 +104,7 @@ class Exchange:
         """Return whether an envelope's `context` names the reasoning about this question."""
         return self.reasoning_id is not None and context == self.reasoning_id
 
-    def add(self, events: Sequence[AnswerEvent]) -> None:
+    def add(self, events: "Sequence[AnswerEvent]") -> None:
         """Add events and wake the reader."""
         self._ready += events
         changed, self._changed = self._changed, anyio.Event()
@@ -365,7 +367,7 @@ class AnswerRouter(Subscriber):
             if exchange.reasoning_id is not None:
                 exchange.add(exchange.answer.skip_call(PIECE_MISSING))
 
-    def _events_in(self, exchange: Exchange, frame: Mapping[str, Any]) -> Sequence[AnswerEvent]:
+    def _events_in(self, exchange: Exchange, frame: Mapping[str, Any]) -> "Sequence[AnswerEvent]":
         answer, value = exchange.answer, frame.get("value")
         match frame.get("type"), value:
             case "token", str():
@@ -384,7 +386,7 @@ class AnswerRouter(Subscriber):
                 return []
 
 
-def _tool_call(answer: AnswerBuilder, thought: Mapping[str, Any]) -> Sequence[AnswerEvent]:
+def _tool_call(answer: "AnswerBuilder", thought: Mapping[str, Any]) -> "Sequence[AnswerEvent]":
     call = object_at(thought, "actionInput")
     arguments = call.get("arguments", "")
     return answer.add_tool_call(
@@ -433,7 +435,7 @@ class AgentAnswers:
         self,
         agent: str,
         text: str,
-        answer: AnswerBuilder,
+        answer: "AnswerBuilder",
         *,
         inactivity_seconds: float = INACTIVITY_SECONDS,
         session: str | None = None,
@@ -505,19 +507,20 @@ class AnswerStream:
         self.agent, self.text = agent, text
         self._answers, self._inactivity_seconds = answers, inactivity_seconds
 
-    async def __aiter__(self) -> AsyncIterator[AnswerEvent]:
+    async def __aiter__(self) -> "AsyncIterator[AnswerEvent]":
+        from mew_agent.participant.answers.builder import AnswerBuilder, Answered
+
         answer, seconds = AnswerBuilder(may_use_tools=self._answers.may_use_tools(self.agent)), self._inactivity_seconds
         async with self._answers.open(self.agent, self.text, answer, inactivity_seconds=seconds) as exchange:
             while (event := await exchange.next_event()) is not None:
                 yield event
         yield Answered(answer.text, self.agent, exchange.context)
 
-    def __await__(self) -> Generator[Any, Any, Answered]:
+    def __await__(self) -> "Generator[Any, Any, Answered]":
         return self._last_event().__await__()
 
-    async def _last_event(self) -> Answered:
+    async def _last_event(self) -> "Answered":
         last: AnswerEvent | None = None
         async for event in self:
             last = event
-        assert isinstance(last, Answered)  # every other end raises
-        return last
+        return cast("Answered", last)  # every other end raises
