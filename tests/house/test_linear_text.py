@@ -227,6 +227,18 @@ def text_functions(modules: list[Module]) -> list[TextFunction]:
     return find_text_functions(modules)
 
 
+@pytest.fixture(scope="module")
+def searches(modules: list[Module]) -> set[str]:
+    """The functions that search in a loop."""
+    return find_searches(modules)
+
+
+@pytest.fixture(scope="module")
+def growing(modules: list[Module]) -> set[str]:
+    """The attributes of texts and bytes that methods add to."""
+    return {key for module in modules for key in growing_attributes(module)}
+
+
 def test_every_text_function_takes_linear_time(text_functions: list[TextFunction]) -> None:
     assert len(text_functions) > 80
     missing, slow = [], {}
@@ -242,12 +254,10 @@ def test_every_text_function_takes_linear_time(text_functions: list[TextFunction
     assert slow == {}
 
 
-def test_every_search_in_a_loop_is_measured_or_bounded(
-    modules: list[Module], text_functions: list[TextFunction]
-) -> None:
+def test_every_search_in_a_loop_is_measured_or_bounded(text_functions: list[TextFunction], searches: set[str]) -> None:
     """Also of texts that are no parameters: fields of envelopes, of items, of files."""
     known = {one.key for one in text_functions}
-    assert find_searches(modules) - known - set(SEARCHED) == set()
+    assert searches - known - set(SEARCHED) == set()
 
 
 @pytest.mark.parametrize("door", sorted(DOORS))
@@ -255,12 +265,13 @@ def test_every_whole_path_takes_linear_time(door: str) -> None:
     assert superlinear_attack(DOORS[door], general_attacks(), finalists=2) is None
 
 
-def test_the_register_names_only_what_exists(modules: list[Module], text_functions: list[TextFunction]) -> None:
+def test_the_register_names_only_what_exists(
+    modules: list[Module], text_functions: list[TextFunction], searches: set[str], growing: set[str]
+) -> None:
     known = {one.key for one in text_functions}
-    growing = {key for module in modules for key in growing_attributes(module)}
     imported = {f"{module.name}: {name}" for module in modules for name in module.imports()}
     assert set(EXCUSED) - known - imported == set()
-    assert set(SEARCHED) - find_searches(modules) == set()
+    assert set(SEARCHED) - searches == set()
     assert (set(GROWING) | set(BUFFERS)) - growing == set()
     assert set(BUFFERS.values()) <= set(READERS)
 
@@ -401,9 +412,8 @@ def repeat_in_list(piece: str, count: int) -> list[str]:
     return [piece] * count
 
 
-def test_every_text_that_grows_in_pieces_is_registered(modules: list[Module]) -> None:
+def test_every_text_that_grows_in_pieces_is_registered(growing: set[str]) -> None:
     """An attribute that a text is added to is copied with every piece: a list of pieces is joined once."""
-    growing = {key for module in modules for key in growing_attributes(module)}
     assert growing - set(GROWING) - set(BUFFERS) == set()
 
 

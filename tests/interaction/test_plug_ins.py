@@ -19,6 +19,7 @@ PARTS = ROOT / "mew_agent" / "parts"
 COMMANDS_OF = {
     "a2a": "serve a2a",
     "acp": "acp start",
+    "doctor": "doctor",
     "mcp": "bridge start",
     "meter": "meter",
     "openai_api": "serve openai",
@@ -106,17 +107,20 @@ def test_without_a_part_only_its_own_commands_are_missing(part: str, tmp_path: P
     """The metadata still names the part, as after its folder was deleted."""
     shutil.copytree(ROOT / "mew_agent", tmp_path / "mew_agent", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.rmtree(tmp_path / "mew_agent" / "parts" / part)
-    show = "from mew_agent.cli.main import run\nimport sys\nsys.exit(run(['doctor', '--help']) or run(['help', 'all']))"
+    one = "connect" if part == "doctor" else "doctor"
+    show = (
+        "from mew_agent.cli.main import run\nimport sys\n"
+        "from mew_spaces.config.loading import load_space\n"
+        f"code = run(['{one}', '--help']) or run(['help', 'all'])\n"
+        "print('coder acts as', load_space('space.yaml').participants['coder'].acts_as)\n"
+        "sys.exit(code)"
+    )
     (tmp_path / "space.yaml").write_text("space: {id: a}\nparticipants: {ada: {}, coder: {agent: {model: m}}}\n")
     path = os.pathsep.join(map(str, (tmp_path, ROOT / "protocol", ROOT / "spaces")))
     environment = {**os.environ, "PYTHONPATH": path}
     outcome = run_program((sys.executable, "-c", show), tmp_path, environment)
     assert (outcome.code, outcome.err) == (0, "")
-    check = (
-        "from mew_spaces.config.loading import load_space\n"
-        "print(load_space('space.yaml').participants['coder'].acts_as)"
-    )
-    assert run_program((sys.executable, "-c", check), tmp_path, environment).out == "agent\n"
+    assert outcome.out.endswith("coder acts as agent\n")
     listed = {line.strip().partition("  ")[0] for line in outcome.out.splitlines() if line.startswith("  ")}
     missing = {COMMANDS_OF[part]} if part in COMMANDS_OF else set()
     assert set(COMMANDS_OF.values()) - listed == missing
