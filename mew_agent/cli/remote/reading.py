@@ -59,8 +59,6 @@ Message = dict[str, Any]
 LIST_SECONDS: Final = 5.0
 """How long participants may take to list their tools."""
 
-"""How long an agent may take to say whether a text fits."""
-
 VERDICTS: Final = {True: "fits", False: "does not fit", None: "not known"}
 
 _EXIT_CODES: Final = {True: ExitCode.DONE, False: ExitCode.SKIPPED, None: ExitCode.FAILED}

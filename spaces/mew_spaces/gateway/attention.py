@@ -6,10 +6,11 @@ participants that reported or came or went, so that thousands of participants co
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final
+from pathlib import Path
+from typing import Final, Protocol, cast
 
 import anyio
 import anyio.lowlevel
@@ -27,12 +28,13 @@ from mew_protocol.changes import TextChange, changes_in
 from mew_protocol.envelope import Draft, wire_timestamp
 from mew_protocol.json_values import value_at
 from mew_protocol.payloads.mcp import UndecidedProposal, arguments_of
+from mew_settings.plugins import load_table
 
 from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.space import SpaceCore
+from mew_spaces.errors import SpacesError
 from mew_spaces.gateway.board_views import BoardViews
 from mew_spaces.gateway.storage import Storage
-from mew_spaces.gateway.webhook import AttentionWebhook
 from mew_spaces.log.memory import SpaceLog
 
 log = logging.getLogger("mew_spaces")
@@ -52,6 +54,32 @@ START_GRACE: Final = timedelta(seconds=60)
 _Items = tuple[AttentionItem, ...]
 
 
+class AttentionReceiver(Protocol):
+    """Gets the attention items of one space, and passes them on. The part `webhook` is one."""
+
+    takes_over: bool
+    """Whether another gateway of the space has passed items on so far."""
+
+    def observe(self, items: Iterable[AttentionItem], *, posts: bool = True) -> None:
+        """Note the items that are there now. Without `posts`, another gateway passes them on."""
+
+    async def run(self) -> None:
+        """Pass items on until cancelled."""
+
+
+def attention_receiver(config: SpaceConfig, folder: Path) -> AttentionReceiver | None:
+    """Return the receiver that `attention.webhook` asks for, if any. Raises `SpacesError` if its part is missing.
+
+    `folder` is the one that paths of the configuration are relative to.
+    """
+    if config.attention.webhook is None:
+        return None
+    make = load_table("mew_spaces.attention_receivers").get("webhook")
+    if make is None:
+        raise SpacesError("attention.webhook: the part 'webhook' of mew-agent is not installed")
+    return cast("AttentionReceiver", make(config.attention, config.space.id, folder))
+
+
 @dataclass(eq=False)
 class AttentionWatch:
     """The attention items of one space. `refresh` brings them up to date; a changed list is a new tuple."""
@@ -61,7 +89,7 @@ class AttentionWatch:
     log: SpaceLog
     clock: Callable[[], datetime]
     started_at: datetime
-    webhook: AttentionWebhook | None
+    webhook: AttentionReceiver | None
     storage: Storage
     single: _Items = ()
     """One item for each cause."""

@@ -49,7 +49,7 @@ from mew_spaces.core.membership import PermissionDecision
 from mew_spaces.core.space import REMEMBERED_ENVELOPES, Decided, SpaceCore
 from mew_spaces.core.system_messages import DerivedIds, NewId
 from mew_spaces.errors import SpacesError
-from mew_spaces.gateway.attention import AttentionWatch
+from mew_spaces.gateway.attention import AttentionWatch, attention_receiver
 from mew_spaces.gateway.audit import AuditLog, Transport
 from mew_spaces.gateway.auth import TokenBook, generate_token, space_folder
 from mew_spaces.gateway.clock import WallClock, new_uuid, now_utc, steady_seconds
@@ -60,7 +60,6 @@ from mew_spaces.gateway.outbound import Callback, Fanout, OutboundChannel, frame
 from mew_spaces.gateway.performer import EffectPerformer
 from mew_spaces.gateway.storage import PENDING, LocalStorage, Storage, Submission
 from mew_spaces.gateway.virtual import FileChannel
-from mew_spaces.gateway.webhook import AttentionWebhook
 from mew_spaces.log.figures import FigureStore
 from mew_spaces.log.memory import Bounds, SpaceLog
 
@@ -168,9 +167,7 @@ class SpaceService:
         self._folder = folder or (Path() if state is None else space_folder(state))
         self._writer = writer
         self.started_at = clock()
-        self.webhook = (
-            AttentionWebhook(config.attention, config.space.id, self._folder) if config.attention.webhook else None
-        )
+        self.webhook = attention_receiver(config, self._folder)
         # Only the real clock is set by others; a caller's own clock jumps when the caller wants it to.
         self._wall_clock = WallClock(self._shift_deadlines) if clock is now_utc else None
         self.now: Callable[[], datetime] = self._wall_clock or clock

@@ -19,7 +19,7 @@ from mew_protocol.envelope import wire_timestamp
 from mew_spaces.config.loading import parse_space
 from mew_spaces.config.settings import AttentionOptions
 from mew_spaces.gateway.gateway import serve_gateway
-from mew_spaces.gateway.webhook import MAX_QUEUED, AttentionWebhook
+from mew_spaces.parts.webhook.webhook import MAX_QUEUED, AttentionWebhook
 
 from tests.support.gateway_client import joined
 from tests.support.waiting import PATIENCE_SECONDS, until
