@@ -3,11 +3,12 @@
     python -m benchmarks.one_chat [--list]
 
 Gateway and agent run in this process, the model's server in another one. The asker is a bare WebSocket, so that no code
-of another participant counts. The figure is the functions of this project that each of five chats enters between the
-sender's `chat` and the answer's arrival: not joining, and not what follows the answer. Background tasks of the gateway,
-such as the search for items that need a person, run by the clock and do not count. Neither do comprehensions, lambdas
-and generated functions. What only some of the chats enter depends on their text or on timers, and is printed apart.
-Prints the figure beside its bounds, and exits with 1 if it is above. `--list` names the functions by module.
+of another participant counts; it writes complete envelopes, as clients do. The figure is the functions of this project
+that each of five chats enters between the sender's `chat` and the answer's arrival: not joining, and not what follows
+the answer. Background tasks of the gateway, such as the search for items that need a person, run by the clock and do
+not count. Neither do comprehensions, lambdas and generated functions. What only some of the chats enter depends on
+their text or on timers, and is printed apart. Prints the figure beside its bounds, and exits with 1 if it is above.
+`--list` names the functions by module.
 """
 
 import argparse

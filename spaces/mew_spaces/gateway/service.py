@@ -5,7 +5,6 @@ to the space is an event, which its storage puts in order: it is decided, stored
 sockets, HTTP, or how an event is stored.
 """
 
-import asyncio
 import logging
 import secrets
 from collections.abc import Callable, Mapping
@@ -338,11 +337,12 @@ class SpaceService:
         The answer in the receipt names the position of an envelope that is stored.
         """
         self.connect_virtual(sender)
-        answer: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
-        submission = self.receive(None, sender, draft, answer=answer)
+        submission = self.receive(None, sender, draft)
         if submission.receipt is PENDING:
-            await asyncio.wait((answer,), timeout=ANSWER_SECONDS)
-            if not answer.done():
+            completed = submission.completed = anyio.Event()
+            with anyio.move_on_after(ANSWER_SECONDS):
+                await completed.wait()
+            if not completed.is_set():
                 raise OutcomeUnknown(
                     "the gateway does not know yet whether this envelope is stored; send it again with the same id"
                 )
@@ -357,19 +357,17 @@ class SpaceService:
         sender: ParticipantId,
         draft: Draft,
         data: bytes | None = None,
-        *,
-        answer: "asyncio.Future[Receipt] | None" = None,
     ) -> Submission:
         """Handle an envelope from a socket, or from HTTP without a connection: the same rules.
 
-        `data` is what the envelope's `encode` returns, if that is known. The receipt, which `answer` gets as well, is
-        `PENDING` until the envelope is stored.
+        `data` is what the envelope's `encode` returns, if that is known. The receipt is `PENDING` until the envelope is
+        stored.
         """
         now = self.now()
         # Only sessions send an envelope again, and HTTP clients, which cannot know whether a request arrived whose
         # answer they did not get. Others may mean something new by an id that they used before.
         may_repeat = connection is None or connection in self.sessions.by_connection or connection in self._deliveries
-        submission = Submission(EnvelopeArrives(connection, sender, self.space.batch, may_repeat, data, draft), answer)
+        submission = Submission(EnvelopeArrives(connection, sender, self.space.batch, may_repeat, data, draft))
         receipt = self.space.check(draft, sender=sender, connection=connection, now=now)
         if receipt is None:
             self.storage.submit(submission)

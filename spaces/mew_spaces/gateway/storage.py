@@ -10,7 +10,6 @@ earlier one of it, since that change becomes true only when the batch is stored.
 """
 
 import logging
-from asyncio import Future
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
@@ -47,11 +46,12 @@ PENDING = Receipt(())
 
 @dataclass(eq=False, slots=True)
 class Submission:
-    """An event on its way. `answer` gets the receipt, for senders that wait."""
+    """An event on its way."""
 
     event: SpaceEvent
-    answer: "Future[Receipt] | None" = None
     receipt: Receipt = PENDING
+    completed: anyio.Event | None = None
+    """Set with the receipt, for a sender that waits."""
     decision: Decided | None = None
     numbered: tuple[tuple[bytes, int | None], ...] = ()
     """The bytes and the number of each broadcast, in order; None is one that could not be stored."""
@@ -66,8 +66,8 @@ class Submission:
     def resolve(self, receipt: Receipt) -> None:
         """Set the receipt."""
         self.receipt = receipt
-        if self.answer is not None and not self.answer.done():
-            self.answer.set_result(receipt)
+        if self.completed is not None:
+            self.completed.set()
 
 
 class Host(Protocol):
