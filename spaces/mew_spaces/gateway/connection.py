@@ -151,7 +151,7 @@ class Connection:
         if isinstance(message, StreamFrame):
             if self._phase is _JOINED or self._joins_by_sending():
                 assert self._participant is not None
-                self._service.submit(FrameArrives(self.id, self._participant, message))
+                self._service.storage.submit(FrameArrives(self.id, self._participant, message))
         else:
             self._handle_draft(message)
 

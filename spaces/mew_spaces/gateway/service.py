@@ -39,7 +39,6 @@ from mew_spaces.core.events import (
     ConnectionLeaves,
     EnvelopeArrives,
     LogFileJoins,
-    SpaceEvent,
     TimePasses,
     first_connection,
     gateway_of,
@@ -227,16 +226,12 @@ class SpaceService:
             return
         if delivery is not None:
             self._deliveries.setdefault(connection, delivery)
-        self.submit(ConnectionJoins(connection, participant, self.space.batch))
+        self.storage.submit(ConnectionJoins(connection, participant, self.space.batch))
 
     def refuse_join(self, connection: ConnectionId) -> None:
         """Reject a connection because its join cannot be stored."""
         self._deliveries.pop(connection, None)
         self.reject(connection, errors.NOT_STORED, NOT_STORED_MESSAGE, errors.CLOSE_LIMIT, REJOIN_SECONDS)
-
-    def submit(self, event: SpaceEvent) -> None:
-        """Let something happen to the space."""
-        self.storage.submit(Submission(event))
 
     def reject(
         self,
@@ -272,7 +267,7 @@ class SpaceService:
         participant = self.performer.owners.pop(connection, None)
         self._deliveries.pop(connection, None)
         if participant is not None and gateway_of(connection) == self.storage.gateway:
-            self.submit(ConnectionLeaves(connection, participant))
+            self.storage.submit(ConnectionLeaves(connection, participant))
         self._fanout.remove(connection)
         self.sessions.end(connection)
         self.performer.channels.pop(connection, None)
@@ -314,7 +309,7 @@ class SpaceService:
         self.performer.virtual[participant] = connection
         self.attach(connection, channel)
         self.performer.owners[connection] = participant
-        self.submit(LogFileJoins(connection, participant))
+        self.storage.submit(LogFileJoins(connection, participant))
 
     def disconnect_virtual(self) -> None:
         """Disconnect every log file; the check of timeouts connects them again."""
@@ -367,14 +362,14 @@ class SpaceService:
         # Only sessions send an envelope again, and HTTP clients, which cannot know whether a request arrived whose
         # answer they did not get. Others may mean something new by an id that they used before.
         may_repeat = connection is None or connection in self.sessions.by_connection or connection in self._deliveries
-        submission = Submission(EnvelopeArrives(connection, sender, self.space.batch, may_repeat, data, draft))
+        event = EnvelopeArrives(connection, sender, self.space.batch, may_repeat, data, draft)
         receipt = self.space.check(draft, sender=sender, connection=connection, now=now)
         if receipt is None:
-            self.storage.submit(submission)
-        else:  # nothing to store, and no other gateway has to know
-            submission.decision = Decided(submission.event, receipt, now, draft, data)
-            self.complete(submission)
-            self.settle()
+            return self.storage.submit(event)
+        # Nothing to store, and no other gateway has to know.
+        submission = Submission(event, decision=Decided(event, receipt, now, draft, data))
+        self.complete(submission)
+        self.settle()
         return submission
 
     async def keep_announcing(self) -> None:
@@ -402,11 +397,11 @@ class SpaceService:
             if self.storage.is_shared:  # the gateway that wrote a log file may have ended
                 self.connect_virtual_participants()
             if self.storage.is_leader and self.space.connections.waits_for_time:
-                self.submit(TimePasses())
+                self.storage.submit(TimePasses())
 
     def _shift_deadlines(self, by: timedelta) -> None:
         if not self.storage.is_shared:  # several gateways share all deadlines, and follow the time of the events
-            self.submit(ClockJumps(by))
+            self.storage.submit(ClockJumps(by))
 
     # Questions
 

@@ -132,8 +132,8 @@ class Storage(Protocol):
     async def run(self) -> None:
         """Store submitted events until cancelled."""
 
-    def submit(self, submission: Submission) -> None:
-        """Add an event after all others."""
+    def submit(self, event: SpaceEvent) -> Submission:
+        """Let something happen to the space, after all earlier events."""
 
     def check(self) -> None:
         """Check whether a failed storage works again. Call this regularly."""
@@ -180,7 +180,8 @@ class LocalStorage:
     def running(self) -> AbstractAsyncContextManager[None]:
         return nullcontext()
 
-    def submit(self, submission: Submission) -> None:
+    def submit(self, event: SpaceEvent) -> Submission:
+        submission = Submission(event)
         self._waiting.append(submission)
         if self._is_closed:
             self._end_unstored()
@@ -188,6 +189,7 @@ class LocalStorage:
             self._drain()
         elif self._wake is not None:
             self._wake.set()
+        return submission
 
     def check(self) -> None:
         if not self.is_storing and not self._in_flight:

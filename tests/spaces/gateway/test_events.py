@@ -181,7 +181,7 @@ async def test_a_reader_may_follow_stream_frames_that_are_for_it(service: SpaceS
         service.receive(ConnectionId(1), ADA, read_draft({"kind": "stream/request", "payload": payload}))
     for number in (2, 1):  # the second stream is for ada only
         frame = StreamFrame(f"stream-{number}", f"#stream-{number}#token {number}")
-        service.submit(FrameArrives(ConnectionId(1), ADA, frame))
+        service.storage.submit(FrameArrives(ConnectionId(1), ADA, frame))
     got: dict[str, list[dict[str, Any]]] = {name: [] for name in readers}
     for name, reader in readers.items():
         while (one := await reader.next())["event"] != "frame" or one["data"]["stream_id"] != "stream-1":

@@ -112,8 +112,8 @@ def test_frames_are_relayed_unchanged(service: SpaceService) -> None:
     for more in ({}, {"target": ["bob"]}):
         payload = {"direction": "upload", **more}
         service.receive(coder, CODER, read_draft({"kind": "stream/request", "payload": payload}))
-    service.submit(FrameArrives(coder, CODER, StreamFrame("stream-1", b"#stream-1#\xff")))
-    service.submit(FrameArrives(coder, CODER, StreamFrame("stream-2", "#stream-2#x")))
+    service.storage.submit(FrameArrives(coder, CODER, StreamFrame("stream-1", b"#stream-1#\xff")))
+    service.storage.submit(FrameArrives(coder, CODER, StreamFrame("stream-2", "#stream-2#x")))
     assert bob.written[-2:] == [b"#stream-1#\xff", "#stream-2#x"]
 
 

@@ -157,7 +157,7 @@ async def test_a_stream_that_is_not_stored_is_neither_announced_nor_kept(
     await until(lambda: kinds(ada)[-1] == "system/error")
     assert messages(ada)[-1]["payload"]["error"] == "not_stored"
     assert "stream/open" not in kinds(ada) + kinds(bob)
-    service.submit(FrameArrives(connection, ADA, StreamFrame("stream-1", "0")))
+    service.storage.submit(FrameArrives(connection, ADA, StreamFrame("stream-1", "0")))
     await until(lambda: messages(ada)[-1]["payload"]["error"] == "unauthorized_stream_write")
     log.is_full = False
     service.expire()
@@ -309,7 +309,7 @@ async def test_what_the_gateway_ended_meanwhile_stays_ended(service: SpaceServic
     receive(service, connection, "capability/grant", "h", recipient="bob", capabilities=[{"kind": "y"}])
     await until(lambda: log.is_writing)
     service.space.connections.absent_since[BOB] -= timedelta(seconds=6)
-    service.submit(TimePasses())
+    service.storage.submit(TimePasses())
     await after_refusal(service, log)
     await until(lambda: service.space.state.grants == {})
     await recovered(service, log)

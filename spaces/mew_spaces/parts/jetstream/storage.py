@@ -23,6 +23,7 @@ from mew_spaces.core.events import (
     RULES_VERSION,
     FrameArrives,
     GatewayIsGone,
+    SpaceEvent,
     decode_batch,
 )
 from mew_spaces.core.space import REMEMBERED_ENVELOPES, ReplicaSnapshot
@@ -103,16 +104,17 @@ class SharedStorage:
     def waiting(self) -> int:
         return len(self._queue)
 
-    def submit(self, submission: Submission) -> None:
-        event = submission.event
+    def submit(self, event: SpaceEvent) -> Submission:
+        submission = Submission(event)
         if not isinstance(event, FrameArrives):
             self._queue.submit(submission)
-            return
+            return submission
         # Frames are not stored: deliver them here at once, and send them to the other gateways.
         host, frame = self._host, event.frame
         host.performer.perform(effects := host.space.decide(event, now=host.now()).receipt.effects)
         if any(isinstance(one, Relay) for one in effects):
             self._frames.send(frame, host.space.state.streams[frame.stream_id].targets)
+        return submission
 
     def check(self) -> None:
         self._queue.refuse_late()
