@@ -65,8 +65,9 @@ class WarmPopen(subprocess.Popen[Any]):
 
 def install() -> None:
     """Let `subprocess`, and what uses it, make copies; where they work as started processes do."""
-    # Coverage measures a process from its start.
-    if sys.platform == "linux" and not os.environ.get("COVERAGE_PROCESS_START"):
+    # Coverage measures a process from its start, and says so in a variable of this name.
+    is_measured = any(name.startswith("COVERAGE_PROCESS_") for name in os.environ)
+    if sys.platform == "linux" and not is_measured:
         subprocess.Popen = WarmPopen  # type: ignore[misc]
 
 

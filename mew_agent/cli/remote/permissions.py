@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final
 import typer
 from mew_board import words
 from mew_protocol import kinds
-from mew_protocol.capability import patterns_problem, unknown_kinds
+from mew_protocol.capability import patterns_problem
 from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import object_at, value_at
 from mew_protocol.payloads.mcp import (
@@ -34,12 +34,13 @@ from mew_protocol.proposal_text import (
     proposed,
 )
 from mew_protocol.quoting import mew_command
-from mew_protocol.setting_problems import did_you_mean, first_problem
+from mew_protocol.setting_problems import first_problem
 from mew_protocol.visible import visible
 from pydantic import ValidationError
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
+from mew_agent.cli.app.kind_warnings import unknown_kind_warnings
 from mew_agent.cli.app.options import (
     ConnectionOptions,
     JsonOption,
@@ -464,14 +465,6 @@ def warn_of_unknown_kinds(patterns: Iterable[Mapping[str, Any]]) -> None:
     """Print the warnings about kinds that are probably misspelled."""
     for warning in unknown_kind_warnings(patterns):
         terminal.warn(warning)
-
-
-def unknown_kind_warnings(patterns: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """A warning for each kind in these patterns that the protocol does not have."""
-    for pattern in patterns:
-        for kind in unknown_kinds(pattern):
-            hint = did_you_mean(kind, kinds.KNOWN)
-            yield f"the protocol has no kind '{kind}'{hint}; only programs that send this kind themselves can use it"
 
 
 def _pattern_names(patterns: list[dict[str, Any]]) -> str:

@@ -30,7 +30,6 @@ from mew_agent.cli.app.locate import OWN_COMMAND, default_hint, relative_to
 from mew_agent.cli.app.options import ConnectionOptions, option, with_option_groups
 from mew_agent.cli.app.quiet import QUIET
 from mew_agent.cli.app.signals import interrupt_on_termination
-from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.cli.space.agent_type import AGENT_KEY
 from mew_agent.cli.space.plan import LaunchPlan, StartOptions, add_new_participants, make_launch_plan
 from mew_agent.errors import ConfigError, MewAgentError, NotConnected, Unauthorized
@@ -124,6 +123,8 @@ def start_here(plan: LaunchPlan, *, is_background: bool = False) -> int:
 
 def _is_refused(program: Program) -> bool:
     """Return True if the gateway refuses the token of a program, for example of a removed participant."""
+    from mew_agent.cli.remote.http_api import GatewayApi  # a space in the background rarely needs it
+
     environment = program.environment
     api = GatewayApi(
         environment["MEW_GATEWAY"],
@@ -253,6 +254,8 @@ def _wait_ready(
 
 def _wait_joined(plan: LaunchPlan, progress: terminal.ProgressLine) -> set[str]:
     """Wait for the started participants, and return those that have joined. Stops early if the others have ended."""
+    from mew_agent.cli.remote.http_api import GatewayApi
+
     expected = {program.name for program in plan.launch.participants()}
     reader = plan.person or next(iter(plan.launch.tokens), "")
     token = plan.launch.tokens.get(reader, "")
