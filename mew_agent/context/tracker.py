@@ -546,13 +546,14 @@ class Tracker:
 
     def status(self, status: str, latency_ms: int | None = None) -> Status:
         """Return the payload of `participant/status`; leaves out `tokens` if they are unknown."""
+        report = self.report()
         return Status(
-            tokens=None if self.shown_basis[0] == "unknown" else self.measurement.tokens,
+            tokens=None if report.basis == "unknown" else self.measurement.tokens,
             max_tokens=self.shown_limit_tokens,
             messages_in_context=len(self.history),
             status=status,
             latency_ms=latency_ms,
-            context=self.report(),
+            context=report,
         )
 
     def _add_usage(self, known: dict[str, Any], basis: Basis) -> None:
