@@ -6,6 +6,7 @@ is a child of the test's process, with a process id, session, signals, exit code
 environment of its own. What a copy cannot give is started as usual, and so is every process that the product starts.
 """
 
+import atexit
 import ctypes
 import json
 import os
@@ -115,6 +116,12 @@ class _Server:
                 stdin=subprocess.DEVNULL,
                 cwd="/",
             )
+        atexit.register(self._end)
+
+    def _end(self) -> None:
+        """End the server, which reads no request after this."""
+        self._requests.close()
+        self._process.wait()
 
     def start(self, given: dict[str, Any]) -> int:
         """Start a program and return its process id."""
