@@ -543,11 +543,11 @@ class Inbox:
         ended, joined = self.current, self.joined
         self.current, self.joined = None, ()
         self._restored.difference_update(one.number for one in (ended, *joined))
-        rest = to_answer_next(ended, joined) if joined else ()
+        rest = to_answer_next(ended, joined)
         over = [one for one in (ended, *joined) if one not in rest]
         is_answered = ended.state == "answered" and ended.outcome is not None
         endings = self._answered(ended, joined) if is_answered else [_ended(one.envelope, "cancelled") for one in over]
-        kept = continued(rest) if rest else ()
+        kept = continued(rest)
         self._chats = {**{one.number: one for one in kept}, **self._chats}
         self._arrived.set()
         await self._change(*kept, removed=over, endings=endings)

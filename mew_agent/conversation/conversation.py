@@ -330,7 +330,7 @@ class Conversation:
         self.calls.renew_prefix()
         stalled = status_word("compaction_stalled") if self.tracker.is_stalled else None
         failed = self.calls.last_error_status
-        wait = waiting_status(self.tracker.waiting) if self.tracker.waiting else None
+        wait = waiting_status(self.tracker.waiting)
         default = (status_word(failed) if failed else None) or wait or stalled or status_word("active")
         if self.is_compacting or self.waits_to_compact:
             default = status_word("compacting" if self.is_compacting else "compaction_waiting")
