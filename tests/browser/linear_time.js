@@ -413,7 +413,7 @@
       await run("a".repeat(4_096));
       // What is laid out takes milliseconds for each thousand characters, and is made of functions measured here with more.
       const ms = await least(run, "a\u200b".repeat(2_048), 2);
-      const [first, all] = ms > 8 ? [256, repeated] : ms > 2 ? [1_024, repeated] : [4_096, makers()];
+      const [first, all] = ms > 20 ? [256, repeated] : ms > 2 ? [1_024, repeated] : [4_096, makers()];
       for (const [name, make] of key.startsWith("markdown.js") ? makers() : all) {
         const steps = await superlinear(run, make, first);
         if (steps) problems.push(`${JSON.stringify(name)} ${shown(steps)}`);
