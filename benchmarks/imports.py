@@ -4,7 +4,7 @@
 
 Modules are compiled before, as in an installed package. A machine under load makes all figures larger, so what counts
 is the import of `Participant` as a multiple of that of the libraries alone: at most `MOST_TIMES`, else the exit code
-is 1. On an idle machine the libraries take 0.14 s, and a participant 1.75 times as long.
+is 1. The bound leaves room for load: on an idle machine the libraries take 0.14 s, a participant 1.75 times as long.
 """
 
 import math
@@ -18,7 +18,7 @@ from typing import Final
 
 LIBRARIES: Final = "import asyncio, websockets.asyncio.client; from pydantic import BaseModel"
 PARTICIPANT: Final = "from mew_agent import Participant"
-MOST_TIMES: Final = 1.85
+MOST_TIMES: Final = 1.9
 
 IMPORTS: Final = ("pass", "import asyncio, websockets, pydantic", LIBRARIES, PARTICIPANT, "from mew_agent import Agent")
 
