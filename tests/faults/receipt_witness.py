@@ -20,6 +20,9 @@ MARK = re.compile(r"\bQ\d{5}\b")
 SUMMARY = "[Summary of the conversation so far]"
 """How the message begins that holds a summary."""
 
+CUT = "[... "
+"""How the notice begins in the middle of a result that is cut."""
+
 NEVER = "~"
 """Later than any time."""
 
@@ -87,6 +90,8 @@ class Prompt:
     left_out: frozenset[str]
     """The messages that the agent sent, and the server kept from the model."""
     summary: str
+    unmarked: tuple[str, ...] = ()
+    """The results of tools without a mark: cut very short, or a note in their place."""
 
     @property
     def at(self) -> str:
@@ -241,13 +246,19 @@ class ReceiptWitness:
         whole = frozenset(mark for mark in marks if any(self._by_mark[mark].text in one for one in said))
         summary = next((one for one in texts if one.startswith(SUMMARY)), "")
         missing = frozenset(mark for one in left_out for mark in MARK.findall(one)) - marks
-        log.prompts.append(Prompt(record, whole, frozenset(marks) - whole, frozenset(cleared), missing, summary))
+        short = tuple(text for _, text in results if MARK.search(text) is None)
+        log.prompts.append(Prompt(record, whole, frozenset(marks) - whole, frozenset(cleared), missing, summary, short))
 
     def item(self, item_id: str, text: str) -> None:
-        """Record the id of an agent's item with this text."""
+        """Record the id of an agent's item with this text. The notice of a cut names it."""
         for mark in MARK.findall(text):
             if mark in self._by_mark:
                 self._by_mark[mark].names.add(item_id)
+                for prompt in (one for log in self.agents.values() for one in log.prompts):
+                    for short in prompt.unmarked:
+                        if item_id in short:
+                            held = "part" if CUT in short else "cleared"
+                            setattr(prompt, held, getattr(prompt, held) | {mark})
 
     def judge(self) -> None:
         """Compare every claim with the prompts, in the order in which they were made."""
@@ -257,7 +268,7 @@ class ReceiptWitness:
             for problem in self._problems(claim, chat, self.agents[claim.agent]):
                 self.wrong.append(f"{problem}\n{self._story(claim, chat)}")
                 break
-        self.wrong += self._last_told()
+        self.wrong += self.untold()
 
     # -- one claim -------------------------------------------------------------------------------------
 
@@ -358,7 +369,7 @@ class ReceiptWitness:
 
     # -- afterwards ------------------------------------------------------------------------------------
 
-    def _last_told(self) -> Iterator[str]:
+    def untold(self) -> Iterator[str]:
         """Who follows a message knows in the end what who asks is told."""
         told = {one.receipt.id: one for one in self._in_order("told")}
         for claim in {one.receipt.id: one for one in self._in_order("asked")}.values():

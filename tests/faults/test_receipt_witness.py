@@ -121,6 +121,18 @@ def test_a_summary_that_cites_an_item_names_its_message() -> None:
     assert "says summary" in judged(witness, "t45", "answered", "summary", trace="quoted")[0]
 
 
+@pytest.mark.parametrize(("at", "form"), [("t12", "shortened"), ("t32", "reference")])
+def test_a_result_without_a_mark_is_known_by_its_item(at: str, form: str) -> None:
+    witness = ReceiptWitness(("a0",))
+    witness.expect(Chat("", "s0", "", "Q50001", RESULT, follows=False, is_result=True))
+    witness.sent("Q50001", "m1", "a0", "t01")
+    cut, cleared = "[... about 90 tokens are omitted; item-7 ...]", "[Cleared; kept as item-7]"
+    for number, text in enumerate(("", cut, cut, cleared, cleared)):
+        witness.prompt("a0", Request(f"t{number}1"), ("Hello.",), (("c1", text),) if text else ())
+    witness.item("item-7", RESULT)
+    assert judged(witness, at, "in_prompt", form) == []
+
+
 def test_a_follower_must_be_told_what_those_who_ask_are_told() -> None:
     (found,) = judged(seen(follows=True), "t34", "answered", "recoverable")
     assert found == "its follower was told None at last"
