@@ -3,13 +3,13 @@
 import re
 from typing import Any
 
+import anyio.lowlevel
 import pytest
 from mew_protocol import kinds
 from mew_protocol.visible import visible
 from playwright.async_api import Locator, Page, expect
 
 from tests.browser.conftest import Join, OpenDashboard, Tab
-from tests.support.waiting import until
 
 PLACES = ["#queue .item", "#messages .proposal"]
 """Where a proposal is decided about."""
@@ -302,6 +302,13 @@ async def test_on_a_phone_an_approval_leaves_two_thirds_of_the_screen(
         assert box["height"] < 844 / 3
 
 
+async def box_of(button: Locator) -> object:
+    """Where a button is. Its entry may just be drawn once more."""
+    while (found := await button.bounding_box()) is None:
+        await anyio.lowlevel.checkpoint()
+    return found
+
+
 async def test_messages_move_no_button_under_the_pointer(open_dashboard: OpenDashboard, join: Join) -> None:
     page = await open_dashboard()
     conversation = page.locator("#messages")
@@ -312,12 +319,11 @@ async def test_messages_move_no_button_under_the_pointer(open_dashboard: OpenDas
         button = conversation.get_by_role("button", name="Approve")
         await expect(page.locator("#queue .item")).to_have_count(1)
         await button.hover()
-        await until(button.bounding_box)  # its entry may be drawn once more
-        before = await button.bounding_box()
+        before = await box_of(button)
         await coder.send_envelope(kinds.CHAT, {"text": "One more.\n\n" * 5, "format": "plain"})
         await expect(conversation).to_contain_text("One more.")
         await expect(page.get_by_role("button", name="Newest")).to_be_visible()
-        assert await button.bounding_box() == before
+        assert await box_of(button) == before
         await page.mouse.move(0, 0)
         await coder.send_envelope(kinds.CHAT, {"text": "The end.", "format": "plain"})
         await expect(conversation.get_by_text("The end.")).to_be_in_viewport()

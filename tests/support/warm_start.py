@@ -10,6 +10,7 @@ import atexit
 import ctypes
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -131,6 +132,7 @@ class _Server:
             "folder": os.fspath(given["cwd"] or Path.cwd()),
             "environment": dict(environment),
             "new_session": given["start_new_session"],
+            "ignores_hangups": signal.getsignal(signal.SIGHUP) is signal.SIG_IGN,
         }
         streams = (given["p2cread"], given["c2pwrite"], given["errwrite"])
         files = [own if file == -1 else file for own, file in enumerate(streams)]

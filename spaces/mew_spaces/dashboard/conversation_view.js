@@ -41,6 +41,8 @@ export class ConversationView {
     const { signal } = this._events;
     list.replaceChildren();
     list.addEventListener("click", (event) => this._click(event), { signal });
+    list.addEventListener("pointermove", ({ clientX, clientY }) => (this._pointer = [clientX, clientY]), { passive: true, signal });
+    list.addEventListener("pointerleave", () => (this._pointer = undefined), { signal });
     list.addEventListener("toggle", (event) => void this._showStory(event.target), { signal, capture: true });
     list.addEventListener("scroll", () => (this._newest.hidden = this._isAtEnd()), { passive: true, signal });
     newest.addEventListener("click", () => this.toEnd(), { signal });
@@ -91,7 +93,8 @@ export class ConversationView {
 
   /** Keep the end in view, but move no button that is about to be pressed. */
   _follow() {
-    if (this._list.querySelector(".buttons:hover")) this._newest.hidden = false;
+    const under = this._pointer && document.elementFromPoint(...this._pointer);
+    if (under?.closest(".buttons")) this._newest.hidden = false;
     else this.toEnd();
   }
 
