@@ -112,7 +112,9 @@ async def test_a_body_that_is_too_large_is_refused(module: str, is_chunked: bool
     head = post(module, "Transfer-Encoding: chunked" if is_chunked else f"Content-Length: {size}")
     answer = await attacked(module, send(head, b"%x\r\n" % size + b" " * 2_000_000))
     if SERVERS[module][0] != "mew meter":  # it passes bodies on and keeps none
-        assert answer.startswith(b"HTTP/1.1 413")
+        # On a busy machine `mew serve a2a` ends its wait for an agent, which is not here, before it has read too much.
+        early = [b"404"] if SERVERS[module][0] == "mew serve a2a" else []
+        assert answer[9:12] in (b"413", *early)
 
 
 @ALL
