@@ -177,7 +177,7 @@ def whole_lines(text: str) -> list[str]:
     kept, is_after_cut = list[str](), False
     for line in text.split("\n"):
         if line.startswith(CUT_START) and line.endswith("]"):
-            if kept and not kept[-1].rstrip().endswith(_STOPS):
+            if kept and not is_after_cut and not kept[-1].rstrip().endswith(_STOPS):
                 kept[-1] = " ".join(_BREAK.split(kept[-1])[:-1])
             is_after_cut = True
             continue

@@ -88,7 +88,7 @@ class MessageRecord(NamedTuple):
 class Follow(NamedTuple):
     """A participant that is told of each change of a message's receipt.
 
-    `told` is the last change it knows, and `times` how many it was told before: a form of a message can return.
+    `told` is the last change it knows, and `times` how often it was told before: a form of a message can return.
     """
 
     key: MessageKey

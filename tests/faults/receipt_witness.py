@@ -69,7 +69,7 @@ class Chat:
     confirmed_at: str | None = None
     is_result: bool = False
     names: set[str] = field(default_factory=set)
-    """The ids by which a summary may cite it, besides its own."""
+    """Other ids by which a summary may cite it."""
 
     @cached_property
     def sentences(self) -> tuple[str, ...]:
