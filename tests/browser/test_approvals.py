@@ -3,6 +3,7 @@
 import re
 from typing import Any
 
+import anyio
 import anyio.lowlevel
 import pytest
 from mew_protocol import kinds
@@ -10,6 +11,7 @@ from mew_protocol.visible import visible
 from playwright.async_api import Locator, Page, expect
 
 from tests.browser.conftest import Join, OpenDashboard, Tab
+from tests.support.waiting import PATIENCE_SECONDS
 
 PLACES = ["#queue .item", "#messages .proposal"]
 """Where a proposal is decided about."""
@@ -304,9 +306,10 @@ async def test_on_a_phone_an_approval_leaves_two_thirds_of_the_screen(
 
 async def box_of(button: Locator) -> object:
     """Where a button is. Its entry may just be drawn once more."""
-    while (found := await button.bounding_box()) is None:
-        await anyio.lowlevel.checkpoint()
-    return found
+    with anyio.fail_after(PATIENCE_SECONDS):
+        while (found := await button.bounding_box()) is None:
+            await anyio.lowlevel.checkpoint()
+        return found
 
 
 async def test_messages_move_no_button_under_the_pointer(open_dashboard: OpenDashboard, join: Join) -> None:

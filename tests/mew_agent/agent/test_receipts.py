@@ -49,8 +49,9 @@ async def test_a_sender_learns_which_call_read_its_chat(start_agent: StartAgent)
         assert str(sent.receipt) == "read by coder in call 2"
         answer = await s.recorder.first("coder", "chat", about=sent)
         await s.recorder.first("coder", "chat/acknowledge", about=sent, status="answered")
-        while (found := await receipt_of(s, sent.id)).answer is None:  # the answer is here before it is confirmed
-            assert found.state == "answered"
+        with anyio.fail_after(PATIENCE_SECONDS):  # the answer is here before it is confirmed
+            while (found := await receipt_of(s, sent.id)).answer is None:
+                assert found.state == "answered"
         assert (found.state, found.in_context, found.basis) == ("answered", "whole", "prompt")
         assert found.answer == answer.id
         assert [event.what for event in found.history] == ["in_prompt", "answered"]
