@@ -16,7 +16,7 @@ from mew_protocol.payloads.compactions import MAX_RECALLED, Recall
 from mew_protocol.quoting import in_tag
 
 from mew_agent.compaction.extract import extract
-from mew_agent.compaction.worth import by_worth
+from mew_agent.compaction.ranking import by_worth
 from mew_agent.context.history import Item, ItemRole
 from mew_agent.context.store import ChatForm
 from mew_agent.conversation.archive import ContextArchive

@@ -42,10 +42,10 @@ from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import resolve_window
 from mew_agent.conversation.conversation import Conversation
 from mew_agent.conversation.events import ConversationEvent, HistoryChanged, PromptRead, StatusChanged
+from mew_agent.conversation.fit import fit_of_text
 from mew_agent.conversation.model_calls import CALL_BOUND_SECONDS, ConversationOptions
 from mew_agent.conversation.pins import SETTINGS_ORIGIN, SPACE_ORIGIN, PinTools, pins_of_space
 from mew_agent.conversation.receipts import Holding, ReadRecord
-from mew_agent.conversation.room import fit_of_text
 from mew_agent.conversation.texts import DEFAULT_SYSTEM_PROMPT
 from mew_agent.errors import ConfigError, MewAgentError
 from mew_agent.model.builtin import builtin_model

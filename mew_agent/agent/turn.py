@@ -31,8 +31,8 @@ from mew_agent.context.store import ChatRefusal, InboxChange, StoredChat
 from mew_agent.context.tracker import Tracker
 from mew_agent.conversation.conversation import Conversation
 from mew_agent.conversation.events import ConversationEvent, ReplyNotice
+from mew_agent.conversation.fit import refused_message
 from mew_agent.conversation.model_calls import CallInterrupted
-from mew_agent.conversation.room import refused_message
 from mew_agent.conversation.texts import (
     CANCELLED_RESULT,
     EMPTY_ANSWER,

@@ -10,8 +10,8 @@ from typing import Final
 
 import mew_agent.compaction.language as language
 from mew_agent.compaction.extract import Extract, is_alike
+from mew_agent.compaction.ranking import BINDING, by_worth, is_strong, value_of
 from mew_agent.compaction.summary import SECTIONS, citable_ids, cited_in, heading_of
-from mew_agent.compaction.worth import BINDING, by_worth, is_strong, value_of
 from mew_agent.context.history import Fact, FactKind, Item, Summary
 
 EXTRACT_LABEL: Final = "(No model wrote this summary.)"

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Final
 
 import mew_agent.compaction.language as language
-from mew_agent.compaction.worth import BINDING, after_repeats, is_at_most, key_of, label_of, shape_of, value_of, worth
+from mew_agent.compaction.ranking import BINDING, after_repeats, is_at_most, key_of, label_of, shape_of, value_of, worth
 from mew_agent.context.history import Fact, FactKind, Item
 
 MOST_FACTS = 2000  # of each kind

@@ -24,7 +24,7 @@ from mew_agent.context.preamble import prefix_parts
 from mew_agent.context.store import Store
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import Compression, learn_from_overflow
-from mew_agent.conversation import compactions, events, room, texts
+from mew_agent.conversation import compactions, events, fit, texts
 from mew_agent.conversation.archive import ContextArchive
 from mew_agent.conversation.compactions import halved, is_overflow, overflow_compaction, window_after
 from mew_agent.conversation.context_state import ContextState
@@ -533,7 +533,7 @@ class Conversation:
         if not is_overflow(error, self.tracker):
             return False
         self.state.change_window(window_after(error, self.tracker.window))
-        if room.refused_message(self.state, error) is not None:
+        if fit.refused_message(self.state, error) is not None:
             return False
         return await self._compact(overflow_compaction(self.tracker))
 
@@ -564,7 +564,7 @@ class Conversation:
             await self.apply_pending()
             await self.state.enter_pending_prompts()
             await prepare()
-        elif pending.compact is not None and not room.may_never_fit(self.state):  # else its model decides, for nothing
+        elif pending.compact is not None and not fit.may_never_fit(self.state):  # else its model decides, for nothing
             may_wait = pending.compact.trigger != "would_overflow"
             await self._compact(pending.compact, may_wait=may_wait, revision=pending.revision)
 

@@ -94,8 +94,8 @@ PATTERNS: Final[Mapping[str, Iterable[str]]] = {
 
 BOUNDED: Final[Mapping[str, int]] = {
     "mew_agent.parts.rehearsal.summaries._INSTRUCTION": 400,
-    "mew_agent.compaction.worth._KEY_AND_VALUE": 600,
-    "mew_agent.compaction.worth._LABEL": 600,
+    "mew_agent.compaction.ranking._KEY_AND_VALUE": 600,
+    "mew_agent.compaction.ranking._LABEL": 600,
 }
 """The characters of the longest text that a pattern is used on."""
 

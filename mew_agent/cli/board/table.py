@@ -10,8 +10,8 @@ from datetime import datetime
 from typing import Final, Literal
 
 from mew_board import words
+from mew_board.board_json import totals
 from mew_board.grouping import SEVERAL, Group, Grouping, grouped
-from mew_board.shown import totals
 from mew_board.view import ParticipantView, views_of
 from mew_protocol.attention import AttentionItem
 from mew_protocol.payloads.participant import Board, BoardEntry, Status

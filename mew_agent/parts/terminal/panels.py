@@ -10,8 +10,8 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from mew_board import words
+from mew_board.board_json import totals
 from mew_board.grouping import SEVERAL
-from mew_board.shown import totals
 from mew_board.view import ParticipantView, Tone, views_of
 from mew_protocol.attention import AttentionItem, AttentionLevel
 from mew_protocol.envelope import Envelope

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from mew_board.shown import ShownBoard, ShownParticipant, shown, totals
+from mew_board.board_json import ShownBoard, ShownParticipant, shown, totals
 from mew_board.view import ParticipantView, items_of
 from mew_protocol.attention import AttentionItem
 from mew_protocol.envelope import wire_timestamp

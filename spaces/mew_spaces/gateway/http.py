@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import anyio
 from anyio import to_thread
-from mew_board.shown import ShownBoard
+from mew_board.board_json import ShownBoard
 from mew_listener.http import STREAMING, authenticate
 from mew_protocol import errors, kinds
 from mew_protocol.attention import Attention

@@ -55,9 +55,9 @@ from mew_spaces.gateway.delivery import DeliverySessions, JoinPace
 from mew_spaces.gateway.log_writer import LogWriter
 from mew_spaces.gateway.membership_store import MembershipStore
 from mew_spaces.gateway.outbound import Callback, Fanout, OutboundChannel, frame_json
+from mew_spaces.gateway.output_log import FileChannel
 from mew_spaces.gateway.performer import EffectPerformer
 from mew_spaces.gateway.storage import PENDING, LocalStorage, Storage, Submission
-from mew_spaces.gateway.virtual import FileChannel
 from mew_spaces.log.figures import FigureStore
 from mew_spaces.log.memory import Bounds, SpaceLog
 

@@ -16,7 +16,7 @@ from mew_agent.agent.headroom import delivery_in
 from mew_agent.context.policy import output_reserve_tokens
 from mew_agent.context.sqlite_store import SqliteStore
 from mew_agent.context.store import InboxChange
-from mew_agent.conversation.room import fit_of_text
+from mew_agent.conversation.fit import fit_of_text
 from mew_agent.errors import ChatRefused, NoAnswer
 from mew_agent.tokens.projection import features
 from mew_agent.tokens.sizes import Size

@@ -5,7 +5,7 @@ from typing import Any, get_args
 
 import pytest
 from mew_board import words
-from mew_board.shown import MOST_CHARS, shown, totals
+from mew_board.board_json import MOST_CHARS, shown, totals
 from mew_board.view import TONES, ParticipantView, Tone, items_of
 from mew_protocol.attention import AttentionItem, AttentionKind
 from mew_protocol.board_words import ATTENTION_WORDS, STATE_WORDS

@@ -7,7 +7,7 @@ import pytest
 from mew_spaces.config.settings import GatewayLogging
 from mew_spaces.gateway.log_writer import LogWriter
 from mew_spaces.gateway.outbound import frame_json, frame_message
-from mew_spaces.gateway.virtual import FileChannel, as_line
+from mew_spaces.gateway.output_log import FileChannel, as_line
 
 
 def test_an_envelope_is_one_line_and_a_frame_its_bytes() -> None:

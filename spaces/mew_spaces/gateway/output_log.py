@@ -1,4 +1,6 @@
-"""Virtual participants: files that receive the messages of a member, one JSON line each.
+"""The output log of a participant: a file that receives its messages, one JSON line each.
+
+A participant with an output log and no program is called virtual.
 
 The file is the outbound channel of a connection like any other. Its reader may truncate or move it at any time.
 """
