@@ -7,10 +7,11 @@ forgotten.
 
 import ast
 import inspect
-import textwrap
 import types
 from collections.abc import Iterator, Mapping
 from copy import copy
+from functools import cache
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -185,13 +186,22 @@ def _attribute_docs(cls: type) -> Mapping[str, str]:
     """The strings below the fields of a model, by field."""
     if not issubclass(cls, BaseModel) or cls is BaseModel:
         return {}
-    [definition] = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
-    assert isinstance(definition, ast.ClassDef)
+    [definition] = (
+        node
+        for node in ast.walk(_module_tree(cls.__module__))
+        if isinstance(node, ast.ClassDef) and node.name == cls.__name__
+    )
     return {
         ast.unparse(field.target): str(ast.literal_eval(text.value))
         for field, text in pairwise(definition.body)
         if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
     }
+
+
+@cache
+def _module_tree(name: str) -> ast.Module:
+    # On Python 3.13.0, inspect.getsource(cls) finds no source for a model of pydantic, which has no __firstlineno__.
+    return ast.parse(inspect.getsource(import_module(name)))
 
 
 def _descriptions() -> dict[str, str]:
