@@ -170,7 +170,7 @@ EXAMPLES: Final[Mapping[str, Callable[[str], object]]] = {
     "mew_agent.compaction.traces._Stated.__init__": _traces,
     "mew_agent.compaction.completion.names_in": names_in,
     "mew_agent.compaction.language.whole_lines": lambda text: whole_lines(
-        "So it is. " * len(text) + "and" + "\n[...]" * len(text) + "\n" + text.replace(text[:2], "[...]\n")
+        "So it is. " * len(text) + "\n[...]" * len(text) + "\n" + text.replace(text[:2], "[...]\n")
     ),
     "mew_agent.compaction.completion.names_all": lambda text: names_all(text, [text[:9], "x1"]),
     "mew_agent.compaction.traces._Stated.tells": lambda text: _Stated(text[:2_000], ()).tells(text),
