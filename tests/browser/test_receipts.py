@@ -15,8 +15,8 @@ from mew_protocol.payloads.receipts import ReadReceipt
 from mew_spaces.gateway.gateway import RunningGateway
 from playwright.async_api import Locator, Page, expect
 
-from mew_agent.cli.board import receipt_words
 from mew_agent.parts.rehearsal import RehearsalServer, serve_rehearsal
+from mew_agent.parts.shared import receipt_words
 from tests.browser.conftest import Join, OpenDashboard
 from tests.browser.test_dashboard import log
 from tests.support.agents import running_agent

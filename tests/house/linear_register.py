@@ -24,7 +24,6 @@ from mew_agent.cli.app.failures import _one_line
 from mew_agent.cli.app.terminal import _printable
 from mew_agent.cli.board import table
 from mew_agent.cli.programs.program_control import hide_secrets
-from mew_agent.cli.remote.archive import _indented
 from mew_agent.cli.space.templates import _valid_id
 from mew_agent.compaction.checks import SummarySource, problem_of
 from mew_agent.compaction.completion import completed_summary, names_all, names_in
@@ -36,6 +35,7 @@ from mew_agent.context.history import Item, Summary
 from mew_agent.model.dialect import Dialect, adapted
 from mew_agent.model.reply_events import Event, EventDecoder, ReplyAssembly
 from mew_agent.participant.answers.builder import AnswerBuilder
+from mew_agent.parts.archive.command import _indented
 from mew_agent.parts.demo.story import split_text
 from mew_agent.parts.meter.replies import ReplyReader
 from mew_agent.parts.openai_api.request import answer_in_background
@@ -155,7 +155,7 @@ EXAMPLES: Final[Mapping[str, Callable[[str], object]]] = {
     "mew_agent.cli.app.failures._one_line": _one_line,
     "mew_agent.cli.app.terminal._printable": lambda text: _printable(text, StringIO()),
     "mew_agent.parts.demo.story.split_text": lambda text: split_text(PurePath("a.md"), text),
-    "mew_agent.cli.remote.archive._indented": lambda text: list(_indented(text)),
+    "mew_agent.parts.archive.command._indented": lambda text: list(_indented(text)),
     "mew_agent.cli.space.templates._valid_id": _valid_id,
     "mew_agent.model.dialect.adapted": lambda text: adapted(Dialect(), 400, None, text, has_images=True),
     "mew_agent.parts.simple_agents.fulfiller_policy.FulfillerPolicy.decide": lambda text: _POLICY.decide(
@@ -229,7 +229,7 @@ EXCUSED: Final[Mapping[str, str]] = {
     "mew_agent.parts.local.command.steps_of": _INSTALLER,
     "mew_agent.parts.local.command._prints_raw_progress": _INSTALLER,
     "mew_agent.parts.rehearsal.summaries._written": _PART,
-    "mew_agent.cli.remote.receipt._find": _OPERATOR,
+    "mew_agent.parts.questions.receipt._find": _OPERATOR,
     "mew_agent.agent.space_tools._within": _LIST,
     "mew_agent.agent.inbox.Inbox.senders_of": _WHOLE,
     "mew_agent.participant.receipts.ReceiptSource.note_read": _LIST,
@@ -240,8 +240,8 @@ EXCUSED: Final[Mapping[str, str]] = {
     "mew_agent.cli.app.failures._naming_options": _OPERATOR,
     "mew_agent.cli.app.groups: difflib": _OPERATOR,
     "mew_agent.parts.demo.view: textwrap": _OPERATOR,
-    "mew_agent.cli.remote.reading: fnmatch": _OPERATOR,
-    "mew_agent.cli.remote.reading: fnmatch.fnmatchcase": _OPERATOR,
+    "mew_agent.cli.remote.history: fnmatch": _OPERATOR,
+    "mew_agent.cli.remote.history: fnmatch.fnmatchcase": _OPERATOR,
     "mew_spaces.config.lookalikes._prototype": _CHARACTER,
     "mew_agent.parts.simple_agents.fulfiller_policy: fnmatch": _PART,
     "mew_agent.parts.simple_agents.fulfiller_policy: fnmatch.fnmatchcase": _PART,
@@ -259,8 +259,8 @@ EXCUSED: Final[Mapping[str, str]] = {
     "mew_agent.parts.policies.command._configured": _OPERATOR,
     "mew_agent.parts.policies.command._number": _OPERATOR,
     "mew_agent.parts.openai_api.command.read_keys": _OPERATOR,
-    "mew_agent.cli.remote.inviting._given": _OPERATOR,
-    "mew_agent.cli.remote.permissions.read_capabilities": _OPERATOR,
+    "mew_agent.parts.permissions.command._given": _OPERATOR,
+    "mew_agent.cli.app.capabilities.read_capabilities": _OPERATOR,
     "mew_agent.cli.space.templates.render": _OPERATOR,
     "mew_agent.participant.unfinished.Unfinished._answered": _LIST,
     "mew_agent.participant.unfinished.Unfinished.cancellations": _LIST,

@@ -43,40 +43,21 @@ _CORE: Final[Sections] = {
         ),
         "logs": _command("Print what the programs of a space wrote.", "cli.space.running:logs"),
         "history": _command(
-            "Print recent chats of a space, or envelopes of other kinds.", "cli.remote.reading:show_history"
+            "Print recent chats of a space, or envelopes of other kinds.", "cli.remote.history:show_history"
         ),
         "dashboard": _command("Print the address of the dashboard.", "cli.space.running:dashboard"),
-        "tools": _rare("List the tools that participants offer.", "cli.remote.reading:show_tools"),
     },
     "Talk and decide": {
         "chat": _command("Send a message and print the answer.", "cli.remote.control:chat"),
-        "receipt": _rare(
-            "Show who has read a message, and what is left of it in their contexts.", "cli.remote.receipt:receipt"
-        ),
         "cancel": _command("Cancel what agents work on for you.", "cli.remote.cancelling:cancel"),
-        "proposals": _command("List the proposals that need a decision.", "cli.remote.permissions:show_proposals"),
-        "approve": _command("Approve a proposal: make its request.", "cli.remote.permissions:approve"),
-        "reject": _command("Reject a proposal.", "cli.remote.permissions:reject"),
+        "proposals": _command("List the proposals that need a decision.", "cli.remote.proposals:show_proposals"),
+        "approve": _command("Approve a proposal: make its request.", "cli.remote.proposals:approve"),
+        "reject": _command("Reject a proposal.", "cli.remote.proposals:reject"),
     },
     "Context windows": {
         "compact": _command(
             "Compact a participant's context and report the tokens freed.", "cli.remote.control:compact"
         ),
-        "undo": _command("Undo a compaction and restore what it removed.", "cli.remote.archive:undo"),
-        "recall": _command("Search what left a participant's context.", "cli.remote.archive:recall"),
-        "context": GroupEntry(
-            "List compactions, show what fills a context, try out policies.",
-            {
-                "history": _command("List a participant's compactions.", "cli.remote.archive:history"),
-                "show": _command(
-                    "Print what fills a context, or what a compaction replaced.", "cli.remote.archive:show"
-                ),
-                "simulate": _command(
-                    "Replay a log of context sizes through a policy.", "parts.policies.command:simulate"
-                ),
-            },
-        ),
-        "fit": _rare("Check whether a text fits into an agent's context.", "cli.remote.reading:fit"),
         "pin": _rare("Keep a text in every prompt of an agent, or list its pins.", "cli.remote.control:pin"),
         "unpin": _rare("Remove a pinned text from an agent.", "cli.remote.control:unpin"),
         "forget": _rare("Drop messages from one end of a participant's history.", "cli.remote.control:forget"),
@@ -95,11 +76,6 @@ _CORE: Final[Sections] = {
         "pause": _command("Pause a participant.", "cli.remote.control:pause"),
         "resume": _command("Resume a paused participant.", "cli.remote.control:resume"),
         "shutdown": _command("Shut a participant down.", "cli.remote.control:shutdown"),
-        "invite": _rare(
-            "Invite a participant into the running space and print its token.", "cli.remote.inviting:invite"
-        ),
-        "grant": _rare("Grant capabilities to a participant.", "cli.remote.permissions:grant"),
-        "revoke": _rare("Revoke capabilities granted to a participant.", "cli.remote.permissions:revoke"),
         "serve": GroupEntry(
             "Serve agents to programs (openai, a2a, mcp, acp), or a model.",
             {"model": _command("Run the rehearsal model (canned replies), or a real one.", "cli.programs.model:serve")},
@@ -114,8 +90,6 @@ _CORE: Final[Sections] = {
         "space status": OtherName("status"),
         "model serve": OtherName("serve model"),
         "gateway drain": OtherName("down --drain"),
-        "context undo": OtherName("undo"),
-        "context recall": OtherName("recall"),
         # What users of docker, gh and others type.
         "add": OtherName("agent add"),
         "agent list": OtherName("status"),
@@ -123,7 +97,6 @@ _CORE: Final[Sections] = {
         "agent rm": OtherName("agent remove"),
         "ask": OtherName("chat"),
         "exec": OtherName("chat"),
-        "inspect": OtherName("context show"),
         "kill": OtherName("shutdown"),
         "list": OtherName("status"),
         "ls": OtherName("status"),

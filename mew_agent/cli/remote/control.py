@@ -35,7 +35,7 @@ from pydantic import BaseModel
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.options import ReasonOption, option, with_option_groups
-from mew_agent.cli.remote.permissions import announce_approvals
+from mew_agent.cli.remote.proposals import announce_approvals
 from mew_agent.cli.remote.request import (
     ParticipantOffline,
     SentRequest,

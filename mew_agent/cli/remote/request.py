@@ -17,7 +17,7 @@ from mew_protocol import kinds
 from mew_protocol.envelope import Draft, Envelope, wire_timestamp
 from mew_protocol.json_values import object_at
 from mew_protocol.payloads.chat import chat_refusal_in
-from mew_protocol.payloads.participant import Board, BoardEntry, Status
+from mew_protocol.payloads.participant import CONTROL_ANSWERS, Board, BoardEntry, Status, refusal_in
 from mew_protocol.setting_problems import did_you_mean, expectation, first_problem
 from pydantic import BaseModel, ValidationError
 
@@ -214,6 +214,18 @@ class TargetedRequest:
         """Send an envelope, and return the status that answers it."""
         with self.send(kind, payload) as sent:
             return sent.next_status()
+
+    def ask(self, payload: BaseModel, kind: str, model: type[P]) -> P:
+        """Send a request and return its answer. Raises `RequestRefused` for a status or an answer that refuses it."""
+        with self.send(kind, payload) as sent:
+            for answered, body in sent.answers(CONTROL_ANSWERS[kind], kinds.PARTICIPANT_STATUS):
+                if answered != kinds.PARTICIPANT_STATUS:
+                    if (error := body.get("error")) is not None:
+                        raise RequestRefused(self.target, str(error))
+                    return parse_answer(model, body, self.target)
+                if (problem := refusal_in(parse_answer(Status, body, self.target).status)) is not None:
+                    raise RequestRefused(self.target, problem)
+        raise AssertionError("`answers` ends by raising only")
 
     def print(self, text: str, outcome: Mapping[str, Any]) -> None:
         """Print the participant's id and the outcome, or for `--json` JSON."""

@@ -24,12 +24,12 @@ from mew_spaces.launch.program_logs import log_folder, log_path
 from mew_spaces.launch.run_file import RunFile
 
 from mew_agent.cli.app import terminal
+from mew_agent.cli.app.capabilities import read_capabilities, warn_of_unknown_kinds
 from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.locate import find_run, people_of, relative_to, space_config_path, space_folder
 from mew_agent.cli.app.options import ConnectionOptions, JsonOption, SpaceFileOptions, option, with_option_groups
 from mew_agent.cli.board.live_board import entry_of
 from mew_agent.cli.remote.http_api import GatewayApi
-from mew_agent.cli.remote.permissions import read_capabilities, warn_of_unknown_kinds
 from mew_agent.cli.remote.session import find_gateway
 from mew_agent.cli.space.agent_type import AGENT_KEY
 from mew_agent.cli.space.plan import check_new_participant

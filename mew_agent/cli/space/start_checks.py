@@ -19,7 +19,7 @@ from mew_settings.participant_types import Place, participant_types
 from mew_spaces.config.loading import ParticipantConfig, SpaceConfig, place_in
 from mew_spaces.launch.launch import Launch, Program, start_check, uses_fifos
 
-from mew_agent.cli.app.kind_warnings import unknown_kind_warnings
+from mew_agent.cli.app.capabilities import unknown_kind_warnings
 from mew_agent.cli.app.locate import place_of
 from mew_agent.errors import ConfigError, listed
 from mew_agent.extras import require_extra

@@ -17,8 +17,8 @@ from mew_protocol.json_values import object_at
 from mew_protocol.payloads.chat import Acknowledge
 from pydantic import ValidationError
 
-from mew_agent.cli.board.receipt_words import mark
 from mew_agent.participant.peers import StreamOwners
+from mew_agent.parts.shared.receipt_words import mark
 
 MAX_ENTRIES: Final = 400
 MAX_WORK_CHARS: Final = 20_000

@@ -23,13 +23,13 @@ from pydantic import ValidationError
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import people_of
-from mew_agent.cli.board import receipt_words
 from mew_agent.cli.board.live_board import apply_event, entry_of
 from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.cli.remote.session import Identity, configuration_at
 from mew_agent.errors import MewAgentError
 from mew_agent.participant.gaps import HistoryGap
 from mew_agent.participant.participant import Participant
+from mew_agent.parts.shared import receipt_words
 from mew_agent.parts.terminal.feed import ConversationFeed, FeedEntry
 from mew_agent.parts.terminal.line_chat import enter_line
 from mew_agent.parts.terminal.terminal_chat import TerminalChat, status_in

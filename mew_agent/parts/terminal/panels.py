@@ -19,8 +19,8 @@ from mew_protocol.payloads.figures import FigureSample, ParticipantFigures
 from mew_protocol.payloads.participant import Board, BoardEntry, PrefixPart
 from mew_protocol.proposal_text import argument_lines, call_text
 
-from mew_agent.cli.board.composition import composition_lines
 from mew_agent.cli.board.table import TerminalStyle, gauge
+from mew_agent.parts.shared.composition_lines import composition_lines
 
 Segment = tuple[str, str]
 """A text and its style: `""`, `dim`, `bold`, or one of `STYLES`."""

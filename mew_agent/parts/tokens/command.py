@@ -27,6 +27,7 @@ from mew_spaces.gateway.auth import (
 )
 
 from mew_agent.cli.app import terminal
+from mew_agent.cli.app.capabilities import read_capabilities, warn_of_unknown_kinds
 from mew_agent.cli.app.locate import not_in_space, space_config_path
 from mew_agent.cli.app.options import (
     JsonOption,
@@ -36,7 +37,6 @@ from mew_agent.cli.app.options import (
     participant_argument,
     with_option_groups,
 )
-from mew_agent.cli.remote.permissions import read_capabilities, warn_of_unknown_kinds
 from mew_agent.cli.space.add import running_space
 from mew_agent.errors import ConfigError
 

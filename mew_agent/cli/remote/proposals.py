@@ -1,20 +1,19 @@
-"""`mew proposals`, `approve`, `reject`, `grant` and `revoke`.
+"""`mew proposals`, `approve` and `reject`.
 
-Owns how a proposal is shown and found by its id, and how capabilities are written on the command line. The gateway
-keeps the proposals, and decides who may make their requests and what may be granted.
+Owns how a proposal is shown and found by its id. The gateway keeps the proposals, and decides who may make their
+requests.
 """
 
 import json
 import sys
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import fields
 from typing import Annotated, Any, Final
 
 import typer
 from mew_board import words
 from mew_protocol import kinds
-from mew_protocol.capability import patterns_problem
 from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import object_at, value_at
 from mew_protocol.payloads.mcp import (
@@ -34,23 +33,18 @@ from mew_protocol.proposal_text import (
     proposed,
 )
 from mew_protocol.quoting import mew_command
-from mew_protocol.setting_problems import first_problem
 from mew_protocol.visible import visible
-from pydantic import ValidationError
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
-from mew_agent.cli.app.kind_warnings import unknown_kind_warnings
 from mew_agent.cli.app.options import (
     ConnectionOptions,
     JsonOption,
-    ReasonOption,
-    TargetArgument,
     option,
     with_option_groups,
 )
 from mew_agent.cli.remote.http_api import GatewayApi, SpaceEvents
-from mew_agent.cli.remote.request import SentRequest, check_name, new_envelope
+from mew_agent.cli.remote.request import SentRequest, new_envelope
 from mew_agent.cli.remote.session import find_gateway
 from mew_agent.compaction.approval import read_approval
 from mew_agent.errors import ConfigError, MewAgentError, PeerFailed
@@ -61,7 +55,6 @@ _SHOWN_OF_COMPACTION: Final = frozenset(
     {"trigger", "requested_by", "session", "reason", "cleared_results", "cost_tokens", "leaves", "stays", *_SIZES}
     | {"goes_on_at", "approvers", "target_tokens", "basis"}
 )
-_CAPABILITY_FORMS: Final = """chat, '{"kind": "chat"}', or a list of these in JSON"""
 
 ANSWER_SECONDS: Final = 5.0
 """How long to wait for a proposer's word on whether a decision counts."""
@@ -350,127 +343,3 @@ def _number(value: object) -> str:
 def _call(proposal: UndecidedProposal) -> str:
     method, tool = CallSubject.read(proposal.body)
     return visible(f"{'+'.join(proposal.addressees) or 'everyone'}/") + visible(f"{tool or method}")
-
-
-@dataclass(frozen=True, slots=True)
-class CapabilityChange:
-    """A change of capabilities, as given on the command line."""
-
-    recipient: TargetArgument
-    written: Annotated[
-        list[str], typer.Argument(metavar="CAPABILITY", help="Kind such as `mcp/proposal`, or a pattern in JSON.")
-    ]
-    to: Annotated[list[str] | None, option("--to ID", "Only what is sent to this participant; repeatable.")] = None
-    tool: Annotated[str | None, option("--tool NAME", "Only calls of this tool, for `mcp/request`.")] = None
-    as_json: JsonOption = False
-    reason: ReasonOption = None
-
-    def send(self, api: GatewayApi, kind: str, **more: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        """Send the change as a grant or a revocation; return its patterns, and the answer. Raises `ConfigError`."""
-        patterns = read_capabilities("CAPABILITY", *self.written, to=self.to or ())
-        if self.tool is not None:
-            call = {"method": "tools/call", "params": {"name": self.tool}}
-            patterns = [{**pattern, "payload": call} for pattern in patterns]
-        payload = {"recipient": self.recipient, "capabilities": patterns, **more}
-        answer = api.post({"kind": kind, "payload": {**payload, "reason": self.reason} if self.reason else payload})
-        return patterns, answer
-
-
-@with_option_groups
-def grant(change: CapabilityChange, connection: ConnectionOptions) -> None:
-    """Grant capabilities to a participant.
-
-    A grant ends when the participant has been away for five seconds. To make it permanent, write it in space.yaml.
-    """
-    api, recipient = find_gateway(connection), change.recipient
-    check_name(api, recipient)
-    patterns, _ = change.send(api, kinds.CAPABILITY_GRANT)
-    warn_of_unknown_kinds(patterns)
-    outcome = {"participant": recipient, "granted": patterns}
-    terminal.print_outcome(f"{recipient}: may now send {_pattern_names(patterns)}", outcome, as_json=change.as_json)
-    if change.as_json:
-        return
-    terminal.print_line(f"  until {recipient} leaves; to keep it, add this to its capabilities in space.yaml:")
-    terminal.print_lines(f"  - {json.dumps(pattern)}" for pattern in patterns)
-
-
-@with_option_groups
-def revoke(
-    change: CapabilityChange,
-    *,
-    keep_passed_on: Annotated[
-        bool, option("--keep-passed-on", "Let others keep what the participant passed on to them.")
-    ] = False,
-    connection: ConnectionOptions,
-) -> None:
-    """Revoke capabilities granted to a participant.
-
-    What the participant passed on ends as well. Capabilities from space.yaml or an invitation stay.
-    """
-    api, recipient = find_gateway(connection), change.recipient
-    check_name(api, recipient)
-    keep = {"keep_passed_on": True} if keep_passed_on else {}
-    patterns, answer = change.send(api, kinds.CAPABILITY_REVOKE, **keep)
-    ended = answer.get("ended") or []
-    if not answer.get("revoked") and not ended:
-        raise ConfigError(
-            recipient, f"was not granted {_pattern_names(patterns)}; to remove what space.yaml gives, edit space.yaml"
-        )
-    omitted = answer.get("omitted")
-    outcome = {"participant": recipient, "revoked": patterns, "ended": ended}
-    terminal.print_outcome(f"{recipient}: {_pattern_names(patterns)} revoked", outcome, as_json=change.as_json)
-    if change.as_json:
-        return
-    for one in ended:
-        text = f"{one['participant']}: {_pattern_names(one['capabilities'])} ended, given by {one['granted_by']}"
-        terminal.print_line(f"  {words.clean(text)}")
-    if omitted:
-        terminal.print_line(f"  and {omitted:,} more capabilities of others")
-
-
-def _read_patterns(where: str, text: str) -> Iterator[dict[str, Any]]:
-    """Read one text as patterns: a kind, or JSON. Raises `ConfigError`."""
-    try:
-        value = json.loads(text) if text.startswith(("{", "[", '"')) else text
-    except ValueError as error:
-        raise ConfigError(where, f"is not JSON: {error}", _CAPABILITY_FORMS) from None
-    for one in value if isinstance(value, list) and value else [value]:
-        pattern = {"kind": one} if isinstance(one, str) else one
-        if not isinstance(pattern, dict) or not pattern.get("kind"):
-            raise ConfigError(where, f"has no kind: {json.dumps(one)}", _CAPABILITY_FORMS)
-        yield pattern
-
-
-def read_capabilities(where: str, *texts: str, to: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """Read capabilities as patterns: each text is a kind, or JSON with a kind, a pattern, or a list of these.
-
-    `to` limits them to these participants. Raises `ConfigError` that names the option or argument `where`.
-    """
-    from mew_spaces.config.settings import Capability  # the models of space.yaml take 20 ms to load
-
-    read = [pattern for text in texts for pattern in _read_patterns(where, text)]
-    patterns = [{**pattern, "to": list(to)} for pattern in read] if to else read
-    if (found := patterns_problem(patterns)) is not None:
-        index, problem = found
-        raise ConfigError(where, problem if index is None else f"pattern {index + 1}: {problem}")
-    try:
-        for pattern in patterns:
-            Capability.model_validate(pattern)
-    except ValidationError as error:
-        raise ConfigError(where, first_problem(error, hidden_steps=("str",)), _CAPABILITY_FORMS) from None
-    return patterns
-
-
-def warn_of_unknown_kinds(patterns: Iterable[Mapping[str, Any]]) -> None:
-    """Print the warnings about kinds that are probably misspelled."""
-    for warning in unknown_kind_warnings(patterns):
-        terminal.warn(warning)
-
-
-def _pattern_names(patterns: list[dict[str, Any]]) -> str:
-    texts = []
-    for pattern in patterns:
-        kinds_named = pattern["kind"] if isinstance(pattern["kind"], str) else ", ".join(pattern["kind"])
-        to = pattern.get("to")
-        texts.append(f"{kinds_named} to {', '.join([to] if isinstance(to, str) else to)}" if to else kinds_named)
-    return ", ".join(texts)

@@ -18,13 +18,12 @@ from mew_protocol.payloads.receipts import ReadReceipt, ReadReceipts, RequestRec
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.options import ConnectionOptions, FormerTimeout, JsonOption, with_option_groups
-from mew_agent.cli.board import receipt_words
-from mew_agent.cli.remote.archive import ask
 from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.cli.remote.request import STATUS_SECONDS, ParticipantOffline, RequestRefused, TargetedRequest
 from mew_agent.cli.remote.session import find_gateway
 from mew_agent.errors import ConfigError, PeerError
 from mew_agent.participant.receipts import stored_receipt
+from mew_agent.parts.shared import receipt_words
 
 MIN_ID_CHARS: Final = 4
 """How much of an id is enough to name a message."""
@@ -98,7 +97,7 @@ def _receipt_of(request: TargetedRequest, message: dict[str, Any], position: str
     payload = RequestReceipts(ids=(str(message["id"]),), sender=str(message.get("from")))
     problem = "it sent no receipt"
     try:
-        answer = ask(request, payload, kinds.PARTICIPANT_REQUEST_RECEIPTS, ReadReceipts)
+        answer = request.ask(payload, kinds.PARTICIPANT_REQUEST_RECEIPTS, ReadReceipts)
         with suppress(IndexError):
             return answer.receipts[0].model_copy(update={"position": position})
     except (ParticipantOffline, RequestRefused, PeerError) as error:

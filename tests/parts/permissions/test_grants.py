@@ -5,7 +5,7 @@ import json
 import pytest
 from mew_spaces.gateway.gateway import RunningGateway
 
-from mew_agent.cli.remote.permissions import read_capabilities
+from mew_agent.cli.app.capabilities import read_capabilities
 from mew_agent.errors import ConfigError
 from tests.support.cli import mew, seat
 from tests.support.gateway_client import joined

@@ -1,4 +1,4 @@
-"""Figures over time as CSV and as a chart: gaps stay gaps, and names from the wire do no harm."""
+"""Figures over time as CSV: gaps stay gaps, and names from the wire do no harm."""
 
 import csv
 import io
@@ -6,7 +6,7 @@ from typing import Any
 
 from mew_protocol.payloads.figures import ParticipantFigures
 
-from mew_agent.cli.board.figures import csv_lines
+from mew_agent.parts.archive.csv_export import csv_lines
 
 
 def figures(name: str = "coder") -> ParticipantFigures:

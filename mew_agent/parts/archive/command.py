@@ -6,7 +6,7 @@ Owns how the answers are printed. What can be undone is up to the participant.
 import sys
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import typer
 from mew_board import words
@@ -23,14 +23,13 @@ from mew_protocol.payloads.compactions import (
     UndoDone,
 )
 from mew_protocol.payloads.figures import ParticipantFigures
-from mew_protocol.payloads.participant import CONTROL_ANSWERS, RequestStatus, Status, refusal_in
+from mew_protocol.payloads.participant import RequestStatus
 from pydantic import BaseModel
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.options import ReasonOption, option, with_option_groups
-from mew_agent.cli.board.composition import composition_lines
-from mew_agent.cli.board.figures import compaction_line, csv_lines
+from mew_agent.cli.board.figures import compaction_line
 from mew_agent.cli.remote.http_api import MAX_MINUTES, MAX_REPORTS
 from mew_agent.cli.remote.request import (
     ParticipantOffline,
@@ -38,12 +37,11 @@ from mew_agent.cli.remote.request import (
     SlowRequest,
     TargetedRequest,
     check_known,
-    parse_answer,
     typed_payload,
 )
 from mew_agent.cli.remote.session import find_gateway
-
-A = TypeVar("A", bound=BaseModel)
+from mew_agent.parts.archive.csv_export import csv_lines
+from mew_agent.parts.shared.composition_lines import composition_lines
 
 
 @with_option_groups
@@ -69,7 +67,7 @@ def history(
             _print_recorded(request, recorded)
         return
     try:
-        found = ask(request, RequestHistory(), kinds.PARTICIPANT_REQUEST_HISTORY, CompactionHistory)
+        found = request.ask(RequestHistory(), kinds.PARTICIPANT_REQUEST_HISTORY, CompactionHistory)
     except (ParticipantOffline, RequestRefused) as problem:
         recorded = _recorded(request, MAX_MINUTES)
         if not recorded.compactions:
@@ -101,10 +99,10 @@ def show(
         _show_composition(request)
         return
     kind = kinds.PARTICIPANT_REQUEST_HISTORY
-    shown = page = ask(request, RequestHistory(number=number), kind, CompactionHistory)
+    shown = page = request.ask(RequestHistory(number=number), kind, CompactionHistory)
     items = list(shown.items)
     while page.next is not None:
-        page = ask(request, RequestHistory(number=number, after=page.next), kind, CompactionHistory)
+        page = request.ask(RequestHistory(number=number, after=page.next), kind, CompactionHistory)
         items += page.items
     if request.as_json:
         whole = shown.model_copy(update={"items": tuple(items), "next": None})
@@ -139,7 +137,7 @@ def undo(
     Waits for the model call that is running. Exits with code 3 if the participant refuses, for instance because the
     context would not fit the window, or because a later compaction has to be undone first.
     """
-    done = ask(request, Undo(number=number, reason=reason), kinds.PARTICIPANT_UNDO, UndoDone)
+    done = request.ask(Undo(number=number, reason=reason), kinds.PARTICIPANT_UNDO, UndoDone)
     if done.status != "undone":
         request.print(f"not undone: {words.clean(done.reason or '')}", _json_of(done))
         return ExitCode.SKIPPED
@@ -162,7 +160,7 @@ def recall(
     them. Exits with code 3 if nothing matches.
     """
     wanted = typed_payload(Recall, "WORDS", words=" ".join(searched), limit=limit)
-    done = ask(request, wanted, kinds.PARTICIPANT_RECALL, RecallDone)
+    done = request.ask(wanted, kinds.PARTICIPANT_RECALL, RecallDone)
     if request.as_json or not done.found:
         request.print("no match among the messages that left the context", _json_of(done))
     else:
@@ -189,19 +187,6 @@ def _print_recorded(request: TargetedRequest, recorded: ParticipantFigures) -> N
         terminal.print_line(f"{words.clock(done.at, terminal.now())}  {compaction_line(done)}")
         if done.summary is not None:
             terminal.print_lines(_indented(done.summary))
-
-
-def ask(request: TargetedRequest, payload: BaseModel, kind: str, model: type[A]) -> A:
-    """Send a request and return its answer. Raises `RequestRefused` for a status or an answer that refuses it."""
-    with request.send(kind, payload) as sent:
-        for answered, body in sent.answers(CONTROL_ANSWERS[kind], kinds.PARTICIPANT_STATUS):
-            if answered != kinds.PARTICIPANT_STATUS:
-                if (error := body.get("error")) is not None:
-                    raise RequestRefused(request.target, str(error))
-                return parse_answer(model, body, request.target)
-            if (problem := refusal_in(parse_answer(Status, body, request.target).status)) is not None:
-                raise RequestRefused(request.target, problem)
-    raise AssertionError("`answers` ends by raising only")
 
 
 def _print_entries(found: CompactionHistory) -> None:

@@ -1,0 +1,138 @@
+"""`mew history`: which envelopes of a space are shown, and how.
+
+The gateway decides how long it keeps envelopes.
+"""
+
+import json
+import sys
+from collections import deque
+from collections.abc import Iterable
+from datetime import datetime
+from fnmatch import fnmatchcase
+from typing import Annotated, Any, Final
+
+from mew_board import words
+from mew_protocol import kinds
+from mew_protocol.ids import Position
+from mew_protocol.quoting import indented, markdown_block, markdown_line
+
+from mew_agent.cli.app import terminal
+from mew_agent.cli.app.capabilities import warn_of_unknown_kinds
+from mew_agent.cli.app.options import (
+    ConnectionOptions,
+    JsonOption,
+    option,
+    participant_argument,
+    with_option_groups,
+)
+from mew_agent.cli.remote.http_api import GatewayApi
+from mew_agent.cli.remote.request import (
+    check_name,
+)
+from mew_agent.cli.remote.session import find_gateway
+from mew_agent.errors import ConfigError
+
+Message = dict[str, Any]
+"""An envelope as JSON."""
+
+_MAX_CHARS: Final = 4_000
+"""Of one chat, so that a pasted file does not push all others off the screen."""
+
+
+@with_option_groups
+def show_history(
+    target: Annotated[str | None, participant_argument("Show only what it sent, or what is addressed to it.")] = None,
+    *,
+    last: Annotated[int, option("--last, -n N", "Number of newest envelopes to print.", min=1)] = 20,
+    kind: Annotated[
+        list[str] | None, option("--kind KIND", "Show this kind, such as 'mcp/*'; repeatable (default: chat).")
+    ] = None,
+    everything: Annotated[bool, option("--all", "Show every kind.")] = False,
+    as_json: JsonOption = False,
+    as_markdown: Annotated[bool, option("--markdown", "Print a Markdown document.")] = False,
+    connection: ConnectionOptions,
+) -> None:
+    """Print recent chats of a space, or envelopes of other kinds.
+
+    Reads what the gateway still keeps, oldest first.
+    """
+    if as_json and as_markdown:
+        raise ConfigError("--markdown", "cannot be combined with --json")
+    patterns = ["*"] if everything else kind or [kinds.CHAT]
+    api = find_gateway(connection)
+    newest = _newest_messages(api, patterns, target, last)
+    if as_json:
+        terminal.print_json([*newest])
+    else:
+        _print_messages(newest, as_markdown=as_markdown)
+    if newest:
+        return
+    if target is not None:
+        check_name(api, target)
+    if not as_json:
+        terminal.print_line("the gateway keeps no matching envelopes")
+        warn_of_unknown_kinds({"kind": pattern} for pattern in patterns)
+
+
+def share_read(first: Position, at: Position | None, newest: Position) -> str:
+    """Return the share of a log from `first` to `newest` that was read up to `at`; empty if it is not known."""
+    if at is None or not first.epoch == at.epoch == newest.epoch:
+        return ""
+    return f", {words.share_of(at.sequence - first.sequence + 1, newest.sequence - first.sequence + 1)}"
+
+
+def _is_wanted(message: Message, patterns: list[str], target: str | None) -> bool:
+    """Return True for an envelope of one of these kinds, from or to `target` if that is given."""
+    is_of_kind = any(fnmatchcase(str(message.get("kind")), pattern) for pattern in patterns)
+    return is_of_kind and (target is None or target in (message.get("from"), *(message.get("to") or ())))
+
+
+def _markdown(message: Message) -> str:
+    """One envelope as a section: the text of a chat, others as JSON. No text leaves its code block."""
+    who, payload, kind = _who(message), message.get("payload") or {}, message.get("kind")
+    at = message.get("ts")
+    if kind == kinds.CHAT:
+        block = markdown_block(str(payload.get("text")), "markdown")
+        return f"## {markdown_line(f'{who}, {at}')}\n\n{block}\n"
+    block = markdown_block(json.dumps(payload, ensure_ascii=False, indent=2), "json")
+    return f"## {markdown_line(f'{who}, {kind}, {at}')}\n\n{block}\n"
+
+
+def _newest_messages(api: GatewayApi, patterns: list[str], participant: str | None, last: int) -> deque[Message]:
+    """Read what the gateway keeps, and return the newest messages of these kinds."""
+    newest: deque[Message] = deque(maxlen=last)
+    with terminal.ProgressLine() as progress:
+        read, share = 0, ""
+        first = newest_at = None
+        for page in api.pages():
+            read += len(page["messages"])
+            if first is None and page.get("more"):
+                first, newest_at = Position.parse(page["positions"][0]), api.newest_position()
+            if first is not None and newest_at is not None:
+                share = share_read(first, Position.parse(str(page["next"])), newest_at)
+            newest.extend(one for one in page["messages"] if _is_wanted(one, patterns, participant))
+            progress.show(f"{api.space}: read {words.count_of(read, 'envelope')}{share}")
+    return newest
+
+
+def _print_messages(messages: Iterable[Message], *, as_markdown: bool) -> None:
+    for message in messages:
+        terminal.print_line(_markdown(message) if as_markdown else _message_line(message, terminal.now()))
+
+
+def _message_line(message: Message, now: datetime) -> str:
+    """One envelope as text: a chat up to a limit, the rest as one line."""
+    at = words.clock(str(message.get("ts")), now, today="%H:%M:%S")
+    who, payload = _who(message), message.get("payload") or {}
+    if message.get("kind") == kinds.CHAT:
+        # Indented: no line of a text may look like an envelope of another sender.
+        text = str(payload.get("text"))
+        if (rest := len(text) - _MAX_CHARS) > 0:
+            text = f"{text[:_MAX_CHARS]}\n... {rest:,} more characters; --markdown prints all"
+        return f"{at}  {words.clean(who)}: {indented(text, ' ' * (len(at) + 2))}"
+    line = f"{at}  {who}  {message.get('kind')} {json.dumps(payload, ensure_ascii=False)}"
+    return words.clip(words.clean(line), terminal.style_of(sys.stdout).width)
+
+
+def _who(message: Message) -> str:
+    return " to ".join(filter(None, (str(message.get("from")), ", ".join(message.get("to") or ()))))

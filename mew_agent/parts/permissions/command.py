@@ -1,0 +1,165 @@
+"""`mew invite`, `grant` and `revoke`: who may take part in a running space, and what participants may send.
+
+Owns how the answers are printed. What the roles may send is `mew_settings.roles`; the gateway decides who may invite,
+and what may be granted.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+from mew_board import words
+from mew_protocol import kinds
+from mew_protocol.ids import new_id_problem
+from mew_settings.roles import ROLE_PATTERNS, invitation
+
+from mew_agent.cli.app import terminal
+from mew_agent.cli.app.capabilities import read_capabilities, warn_of_unknown_kinds
+from mew_agent.cli.app.locate import dashboard_url
+from mew_agent.cli.app.options import (
+    ConnectionOptions,
+    JsonOption,
+    ReasonOption,
+    TargetArgument,
+    option,
+    with_option_groups,
+)
+from mew_agent.cli.remote.http_api import GatewayApi
+from mew_agent.cli.remote.request import check_name
+from mew_agent.cli.remote.session import find_gateway
+from mew_agent.errors import ConfigError
+
+
+@with_option_groups
+def invite(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Id of the new participant.")],
+    rights: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="ROLE|CAPABILITY",
+            help="A role (person, agent, tool or observer), or kinds or patterns that it may send (default: person).",
+        ),
+    ] = None,
+    reason: ReasonOption = None,
+    *,
+    as_json: JsonOption = False,
+    connection: ConnectionOptions,
+) -> None:
+    """Invite a participant into the running space and print its token.
+
+    Your participant needs the capability `space/invite`, and what it gives. The invitation holds until `mew agent
+    remove`. `mew agent add` writes a participant to space.yaml and starts its program.
+    """
+    if (problem := new_id_problem(name)) is not None:
+        raise ConfigError("NAME", problem)
+    payload = invitation(name, _given(rights or ()))
+    api = find_gateway(connection)
+    answer = api.post({"kind": kinds.SPACE_INVITE, "payload": {**payload, "reason": reason} if reason else payload})
+    token = answer.get("token")
+    url = dashboard_url(api.gateway, api.space, name, token) if isinstance(token, str) else None
+    outcome = {"participant": name, "status": "created", "token": token, "dashboard": url}
+    terminal.print_outcome(f"{name}: invited", outcome, as_json=as_json)
+    if as_json or url is None:
+        return
+    terminal.print_line(f"  token      {token}")
+    what = "mew run COMMAND"
+    if payload["several_sockets"]:
+        terminal.print_line(f"  browser    {url}")
+        what = "mew connect"
+    given = f"MEW_GATEWAY={api.gateway} MEW_SPACE={api.space} MEW_PARTICIPANT_ID={name} MEW_TOKEN={token}"
+    terminal.print_line(f"  terminal   {given} {what}")
+
+
+def _given(rights: Sequence[str]) -> list[str | dict[str, Any]]:
+    """Read roles, kinds and patterns. Raises `ConfigError`."""
+    roles = [one for one in rights if one in ROLE_PATTERNS]
+    patterns = read_capabilities("CAPABILITY", *(one for one in rights if one not in roles))
+    warn_of_unknown_kinds(patterns)
+    return [*roles, *patterns]
+
+
+@dataclass(frozen=True, slots=True)
+class CapabilityChange:
+    """A change of capabilities, as given on the command line."""
+
+    recipient: TargetArgument
+    written: Annotated[
+        list[str], typer.Argument(metavar="CAPABILITY", help="Kind such as `mcp/proposal`, or a pattern in JSON.")
+    ]
+    to: Annotated[list[str] | None, option("--to ID", "Only what is sent to this participant; repeatable.")] = None
+    tool: Annotated[str | None, option("--tool NAME", "Only calls of this tool, for `mcp/request`.")] = None
+    as_json: JsonOption = False
+    reason: ReasonOption = None
+
+    def send(self, api: GatewayApi, kind: str, **more: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """Send the change as a grant or a revocation; return its patterns, and the answer. Raises `ConfigError`."""
+        patterns = read_capabilities("CAPABILITY", *self.written, to=self.to or ())
+        if self.tool is not None:
+            call = {"method": "tools/call", "params": {"name": self.tool}}
+            patterns = [{**pattern, "payload": call} for pattern in patterns]
+        payload = {"recipient": self.recipient, "capabilities": patterns, **more}
+        answer = api.post({"kind": kind, "payload": {**payload, "reason": self.reason} if self.reason else payload})
+        return patterns, answer
+
+
+@with_option_groups
+def grant(change: CapabilityChange, connection: ConnectionOptions) -> None:
+    """Grant capabilities to a participant.
+
+    A grant ends when the participant has been away for five seconds. To make it permanent, write it in space.yaml.
+    """
+    api, recipient = find_gateway(connection), change.recipient
+    check_name(api, recipient)
+    patterns, _ = change.send(api, kinds.CAPABILITY_GRANT)
+    warn_of_unknown_kinds(patterns)
+    outcome = {"participant": recipient, "granted": patterns}
+    terminal.print_outcome(f"{recipient}: may now send {_pattern_names(patterns)}", outcome, as_json=change.as_json)
+    if change.as_json:
+        return
+    terminal.print_line(f"  until {recipient} leaves; to keep it, add this to its capabilities in space.yaml:")
+    terminal.print_lines(f"  - {json.dumps(pattern)}" for pattern in patterns)
+
+
+@with_option_groups
+def revoke(
+    change: CapabilityChange,
+    *,
+    keep_passed_on: Annotated[
+        bool, option("--keep-passed-on", "Let others keep what the participant passed on to them.")
+    ] = False,
+    connection: ConnectionOptions,
+) -> None:
+    """Revoke capabilities granted to a participant.
+
+    What the participant passed on ends as well. Capabilities from space.yaml or an invitation stay.
+    """
+    api, recipient = find_gateway(connection), change.recipient
+    check_name(api, recipient)
+    keep = {"keep_passed_on": True} if keep_passed_on else {}
+    patterns, answer = change.send(api, kinds.CAPABILITY_REVOKE, **keep)
+    ended = answer.get("ended") or []
+    if not answer.get("revoked") and not ended:
+        raise ConfigError(
+            recipient, f"was not granted {_pattern_names(patterns)}; to remove what space.yaml gives, edit space.yaml"
+        )
+    omitted = answer.get("omitted")
+    outcome = {"participant": recipient, "revoked": patterns, "ended": ended}
+    terminal.print_outcome(f"{recipient}: {_pattern_names(patterns)} revoked", outcome, as_json=change.as_json)
+    if change.as_json:
+        return
+    for one in ended:
+        text = f"{one['participant']}: {_pattern_names(one['capabilities'])} ended, given by {one['granted_by']}"
+        terminal.print_line(f"  {words.clean(text)}")
+    if omitted:
+        terminal.print_line(f"  and {omitted:,} more capabilities of others")
+
+
+def _pattern_names(patterns: list[dict[str, Any]]) -> str:
+    texts = []
+    for pattern in patterns:
+        kinds_named = pattern["kind"] if isinstance(pattern["kind"], str) else ", ".join(pattern["kind"])
+        to = pattern.get("to")
+        texts.append(f"{kinds_named} to {', '.join([to] if isinstance(to, str) else to)}" if to else kinds_named)
+    return ", ".join(texts)
