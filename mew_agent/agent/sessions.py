@@ -132,7 +132,7 @@ _SHOWN = (
 
 NO_WINDOW = "the context window of '{model}' is unknown; set `context_token_limit`"
 
-MAX_ALL_SESSIONS = 64
+MAX_SESSIONS = 64
 """How many sessions there may be in all, so that a status can list them; the participant with the most loses one."""
 
 MAX_WINDOW_RETRIES = 2
@@ -233,14 +233,11 @@ class ConversationEngine(Engine):
         if not isinstance(name, str) or name == MAIN_SESSION:
             return self.main
         key = session_key(participant, name)
-        session = self._sessions.pop(key, None)
-        if session is None:
-            self._use(key)
-            while (gone := self._surplus(participant)) is not None:
-                await self._delete(gone)
-            session = await self._open(key)
+        session = self._sessions.pop(key, None) or await self._open(key)
         self._sessions[key] = session
         self._use(key)
+        while (gone := self._surplus(participant, kept=key)) is not None:
+            await self._delete(gone)
         await self._write_keys()
         return session
 
@@ -250,10 +247,16 @@ class ConversationEngine(Engine):
         self._shares.add(key, participant)
         self._own_shares.setdefault(participant, Shares()).add(key, client_of(name))
 
-    def _surplus(self, participant: str) -> SessionKey | None:
-        """Return the session to delete because this participant opened one; None if there is room for it."""
-        own = self._own_shares[participant].surplus(self._config.max_sessions)
-        return own if own is not None else self._shares.surplus(MAX_ALL_SESSIONS)
+    def _surplus(self, participant: str, kept: SessionKey | None = None) -> SessionKey | None:
+        """Return the session to delete because this participant opened one; None if there is room for it.
+
+        It is never `kept`: where no client or participant has more sessions than others, the least recently used goes.
+        """
+        for shares, limit in ((self._own_shares[participant], self._config.max_sessions), (self._shares, MAX_SESSIONS)):
+            gone = shares.surplus(limit)
+            if gone is not None:
+                return gone if gone != kept else next(one for one in shares if one != kept)
+        return None
 
     async def discover_window(self) -> None:
         """Ask the model's server for its window, unless one is configured, and set it in every conversation."""
@@ -429,7 +432,10 @@ class ConversationEngine(Engine):
         del self._shown[key]
         self._shares.discard(key)
         self._own_shares[key[0]].discard(key)
-        logger.warning("deleted session '%s' of '%s': more than %d sessions", key[1], key[0], self._config.max_sessions)
+        logger.warning(
+            "deleted session '%s' of '%s': more than %d sessions of one participant, or %d of all",
+            *(key[1], key[0], self._config.max_sessions, MAX_SESSIONS),
+        )
         if session.conversation.gate is not None:
             session.conversation.gate.close(f"session '{key[1]}' was deleted")
         await session.conversation.state.store.aclose()

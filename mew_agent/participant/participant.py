@@ -350,9 +350,9 @@ class Participant(PeerControls, Subscriptions, Hooks):
 
     def use(self, place: Credentials) -> None:
         """Join with these credentials; call it before entering."""
-        name = self.unfinished.me = place.participant
-        self.id = self.messenger.id = self.messenger.pending.me = self.answers.router.me = name
-        self.events.proposals.me = name
+        self.id = self.messenger.id = name = place.participant
+        for part in (self.peers, self.messenger.pending, self.answers.router, self.events.proposals, self.unfinished):
+            part.me = name
         self.space = place.space
         self.session.client.use(place)
 

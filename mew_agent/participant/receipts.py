@@ -204,6 +204,11 @@ class _Sent:
         self.refusals: dict[str, str] = {}
         self.changed = anyio.Event()
 
+    def wake(self) -> None:
+        """Wake everyone who waits for a change."""
+        self.changed.set()
+        self.changed = anyio.Event()
+
 
 class SentReceipts(Subscriber):
     """Keeps the newest receipts of our own messages; see `SentChat`."""
@@ -224,12 +229,12 @@ class SentReceipts(Subscriber):
         for receipt in _receipts_in(envelope):
             if (sent := self._sent.get(receipt.id)) is not None and receipt.participant == envelope.sender:
                 sent.receipts[receipt.participant] = receipt
-                _wake(sent)
+                sent.wake()
         if (problem := chat_refusal_in(envelope)) is not None:
             for name in envelope.correlation_ids:
                 if (sent := self._sent.get(name)) is not None:
                     sent.refusals[envelope.sender] = problem
-                    _wake(sent)
+                    sent.wake()
 
 
 class SentChat(Envelope):
@@ -283,7 +288,6 @@ class SentChat(Envelope):
                 await self._ask(peer, self.id)
         with anyio.move_on_after(timeout_seconds):
             while (waiting := self._unread()) is not None:
-                self._state.changed = anyio.Event()
                 await self._state.changed.wait()
             return self.receipts
         assert waiting is not None
@@ -328,7 +332,3 @@ def _receipts_in(envelope: Envelope) -> tuple[ReadReceipt, ...]:
     except ValidationError:
         return ()
     return () if one is None else (one,)
-
-
-def _wake(sent: _Sent) -> None:
-    sent.changed.set()

@@ -112,12 +112,26 @@ async def test_clients_of_one_participant_share_its_sessions(start_agent: StartA
 async def test_with_many_participants_the_one_with_most_sessions_loses_one(
     start_agent: StartAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mew_agent.agent.sessions.MAX_ALL_SESSIONS", 4)
+    monkeypatch.setattr("mew_agent.agent.sessions.MAX_SESSIONS", 4)
     async with start_agent(agent={"max_sessions": 3}) as s:
         sessions = s.agent._sessions
         for participant, name in (("ada", "one"), ("bob", "1"), ("bob", "2"), ("bob", "3"), ("cleo", "one")):
             await sessions.session_for(participant, name)
         assert list(sessions._sessions) == [("ada", "one"), ("bob", "2"), ("bob", "3"), ("cleo", "one")]
+
+
+async def test_a_new_session_stays_where_nobody_has_two(
+    start_agent: StartAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mew_agent.agent.sessions.MAX_SESSIONS", 4)
+    async with start_agent(agent={"max_sessions": 2}) as s:
+        sessions = s.agent._sessions
+        for number in range(3):
+            await sessions.session_for("ada", f"key{number}:one")
+        assert [name for _, name in sessions._sessions] == ["key1:one", "key2:one"]
+        for name in ("bob", "cleo", "dora", "emil", "fred"):
+            await sessions.session_for(name, "one")
+        assert [one for one, _ in sessions._sessions] == ["cleo", "dora", "emil", "fred"]
 
 
 async def test_sessions_survive_a_restart(start_agent: StartAgent, tmp_path: Path) -> None:

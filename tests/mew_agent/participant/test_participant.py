@@ -16,6 +16,7 @@ from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
 from mew_agent.errors import ConfigError, GatewayError, NotPermitted, PeerFailed
+from mew_agent.participant.client import Credentials
 from mew_agent.participant.events import PeerJoined, PeerLeft
 from mew_agent.participant.gaps import SpaceEvent
 from mew_agent.participant.participant import Participant
@@ -341,12 +342,34 @@ async def test_the_environment_is_read_on_entering(gateway: RunningGateway, monk
     ada = {"MEW_GATEWAY": gateway.ws_url, "MEW_SPACE": "demo", "MEW_PARTICIPANT_ID": "ada"}
     for name, value in {**ada, "MEW_TOKEN": gateway.token_of("ada")}.items():
         monkeypatch.setenv(name, value)
-    async with me:
-        assert (me.id, me.space) == ("ada", "demo")
-        bob = Participant(gateway.ws_url, space="demo", id="bob", token=gateway.token_of("bob"))
-        async with bob:
+    bob = Participant(gateway.ws_url, space="demo", id="bob", token=gateway.token_of("bob"))
+    async with bob:
+        async with me:
+            assert (me.id, me.space) == ("ada", "demo")
+            assert "bob" in me.peers
             result = await bob.call_tool("ada", "add", {"one": 2, "other": 3})
         assert result.text == "5"
+
+
+def test_every_part_has_the_name_that_the_environment_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MEW_PARTICIPANT_ID", "old-name")
+    me = Participant.from_environment()
+    me.use(Credentials("ws://127.0.0.1:1", "demo", "ada", "t"))
+    seen, found, waiting = set[int](), [], list[tuple[str, Any]]([("me", me)])
+    while waiting:
+        path, one = waiting.pop()
+        if one == "old-name":
+            found.append(path)
+        elif id(one) not in seen and type(one).__module__.startswith(("mew_agent", "mew_protocol")):
+            seen.add(id(one))
+            waiting += [(f"{path}.{name}", value) for name, value in attributes_of(one).items()]
+    assert len(seen) > 20
+    assert found == []
+
+
+def attributes_of(one: object) -> dict[str, Any]:
+    slots = [name for cls in type(one).__mro__ for name in getattr(cls, "__slots__", ())]
+    return {**getattr(one, "__dict__", {}), **{name: getattr(one, name) for name in slots if hasattr(one, name)}}
 
 
 def test_a_place_is_given_as_a_whole() -> None:

@@ -34,6 +34,27 @@ async def test_a_program_reports_the_messages_that_it_read(joined: Joined) -> No
         assert sent.receipts["bob"].state == "in_prompt"
 
 
+async def test_several_tasks_wait_for_one_message_to_be_read(joined: Joined) -> None:
+    bob, read = joined("bob"), list[str]()
+    bob.on_clear(lambda: None)
+
+    async with joined("ada") as ada, bob:
+        sent = await ada.chat("Please look at this.", to="bob")
+        await ada.receipts("bob", sent.id, follow=True)
+
+        async def wait(name: str) -> None:
+            await sent.read(timeout_seconds=PATIENCE_SECONDS)
+            read.append(name)
+
+        with anyio.fail_after(PATIENCE_SECONDS):
+            async with anyio.create_task_group() as tasks:
+                for name in ("one", "two", "three"):
+                    tasks.start_soon(wait, name)
+                await anyio.wait_all_tasks_blocked()
+                await bob.report_context(read=[sent.id])
+    assert sorted(read) == ["one", "three", "two"]
+
+
 def test_a_change_looks_only_at_the_followers_that_it_may_concern() -> None:
     follows = Follows()
     for number in range(1_000):
