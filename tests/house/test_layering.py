@@ -43,7 +43,7 @@ VENDOR_DOORS: dict[str, tuple[str, ...]] = {
     "rich": ("mew_agent/cli/", "mew_agent/parts/terminal/"),
     "typer": ("mew_agent/cli/", "mew_agent/parts/"),
     "pytest": ("mew_agent/testing.py",),
-    "prometheus_client": ("spaces/mew_spaces/gateway/metrics.py",),
+    "prometheus_client": ("spaces/mew_spaces/parts/metrics/metrics.py",),
     "opentelemetry": ("mew_agent/parts/tracing/spans.py",),
     "psutil": ("spaces/mew_spaces/launch/processes.py", "mew_agent/parts/shared/child_program.py"),
     "sqlite3": ("mew_agent/context/sqlite_", "spaces/mew_spaces/log/"),

@@ -6,8 +6,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Annotated, Final, Literal
 
 from mew_protocol.payloads.participant import BoardEntry
-from mew_spaces.gateway.context_metrics import Metric, context_metrics
-from mew_spaces.gateway.metrics import write_metrics
+from mew_settings.plugins import load_table
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.addresses import warn_if_reachable
@@ -101,13 +100,19 @@ def serve(
     run_until_signal(run)
 
 
-def metrics_of(space: str) -> WriteMetrics:
-    """Return the function that writes the figures of a space's agents, and how many requests are open."""
+def metrics_of(space: str) -> WriteMetrics | None:
+    """Return the function that writes the figures of a space's agents, and how many requests are open.
+
+    None without the part `metrics` of the gateway.
+    """
+    of_board = load_table("mew_spaces.metrics").get("board")
+    if of_board is None:
+        return None
 
     def write(open_requests: int, board: Sequence[BoardEntry], accept: str) -> tuple[bytes, str]:
-        requests = Metric("mew_serve_open_requests", "Requests that wait for an agent", ("space",))
-        requests.add(open_requests, space)
-        return write_metrics((requests, *context_metrics([(space, board)])), accept)
+        gauges = [("mew_serve_open_requests", "Requests that wait for an agent", open_requests)]
+        written: tuple[bytes, str] = of_board(space, board, gauges, accept)
+        return written
 
     return write
 

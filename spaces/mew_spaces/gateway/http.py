@@ -29,6 +29,7 @@ from mew_protocol.payloads.fit import Fit, fit_in
 from mew_protocol.payloads.mcp import UndecidedProposals
 from mew_protocol.payloads.participant import Board
 from mew_protocol.setting_problems import first_problem
+from mew_settings.plugins import load_table
 from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -37,10 +38,8 @@ from starlette.types import Receive, Scope, Send
 
 from mew_spaces.gateway import http_bodies as bodies
 from mew_spaces.gateway import programs
-from mew_spaces.gateway.context_metrics import context_metrics
 from mew_spaces.gateway.events import MAX_LAST, PAGE_BYTES, EventReader, EventResponse, newest_before
 from mew_spaces.gateway.http_bodies import ApiError
-from mew_spaces.gateway.metrics import gateway_metrics, write_metrics
 from mew_spaces.gateway.openapi import Operation, Parameter, openapi_document
 from mew_spaces.gateway.registry import SpaceRegistry, client_of
 from mew_spaces.gateway.service import NOT_STORED_MESSAGE, OutcomeUnknown, SpaceService
@@ -76,6 +75,9 @@ _PIECE_BYTES: Final = 64 * 1024
 """An answer of more bytes is written in pieces of this size."""
 
 _SPACE: Final = Parameter("space", "The space's id (default: the space that the token belongs to)")
+
+WriteMetrics = Callable[[str], tuple[bytes, str]]
+"""Writes metrics in the format that an `Accept` header asks for. Returns them with their media type."""
 
 Handler = Callable[["HttpApi", "Call"], Awaitable[BaseModel | bytes | Response]]
 """Returns a model, its JSON, or a response."""
@@ -209,14 +211,14 @@ class HttpApi:
     @serves("GET", "/metrics", media_type="text/plain")
     async def _metrics(self, call: Call) -> Response:
         """Read the metrics of every space that the token may read, in the format of Prometheus."""
+        collect = load_table("mew_spaces.metrics").get("gateway")
+        if collect is None:
+            raise ApiError(404, "not_found", "the part 'metrics' of mew-agent is not installed")
         headers = call.request.headers
         token, accept = bearer_of(headers), headers.get("accept", "")
-        readable = [service for service in self._registry if service.tokens.may_read(token)]
-        own, boards = gateway_metrics(readable), [(one.space.id, one.board().participants) for one in readable]
+        write: WriteMetrics = collect([one for one in self._registry if one.tokens.may_read(token)])
         # In a thread, one at a time: thousands of participants must not delay envelopes.
-        body, media_type = await to_thread.run_sync(
-            lambda: write_metrics((*own, *context_metrics(boards)), accept), limiter=self._scrapes
-        )
+        body, media_type = await to_thread.run_sync(write, accept, limiter=self._scrapes)
         return Response(body, headers={"content-type": media_type, "cache-control": "no-store"})
 
     @serves("GET", "/openapi.json", needs_token=False)

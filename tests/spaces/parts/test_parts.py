@@ -12,7 +12,7 @@ ROOT = Path(str(mew_spaces.__path__[0]))
 WITHOUT_PARTS = """
 import sys
 sys.modules["mew_spaces.parts"] = None
-import anyio
+import anyio, httpx2
 from pathlib import Path
 from mew_protocol.codec import read_draft
 from mew_protocol.ids import ParticipantId
@@ -25,6 +25,9 @@ async def main():
     async with serve_gateway(config) as one:
         draft = read_draft({"kind": "chat", "payload": {"text": "x"}})
         print((await one.service.post(ParticipantId("ada"), draft)).accepted.kind)
+        headers = {"authorization": f"Bearer {one.token_of('ada')}"}
+        async with httpx2.AsyncClient(base_url=one.url, headers=headers, trust_env=False) as client:
+            print((await client.get("/metrics")).json())
     try:
         open_shared(parse_space("{space: {id: a}, backplane: 'nats://127.0.0.1:1'}"), folder=Path(), state=Path())
     except Exception as error:
@@ -49,6 +52,7 @@ def test_no_room_of_the_core_imports_a_part(room: str) -> None:
 
 def test_a_gateway_without_the_folder_of_parts_serves_a_space() -> None:
     run = subprocess.run([sys.executable, "-c", WITHOUT_PARTS], capture_output=True, text=True, timeout=60)
-    first, second = run.stdout.splitlines()
+    first, metrics, second = run.stdout.splitlines()
     assert first == "chat"
+    assert "the part 'metrics' of mew-agent is not installed" in metrics
     assert "'backplane' needs the extra 'scale'" in second

@@ -3,7 +3,7 @@
 from typing import Any
 
 from mew_protocol.payloads.participant import BoardEntry, Status
-from mew_spaces.gateway.context_metrics import MAX_LABEL_CHARS, context_metrics
+from mew_spaces.parts.metrics.context_metrics import MAX_LABEL_CHARS, context_metrics
 
 
 def samples(status: dict[str, Any] | None) -> dict[str, list[tuple[tuple[str, ...], float]]]:
