@@ -19,8 +19,8 @@ Events: `ChatReceived`, `PeerJoined`, `PeerLeft`, `ContextReported`, `PeerLevelC
 `ProposalClosed`, `ProposalRejected`, and `ConnectionLost`, `HistoryGap` and `StreamGap` for what is missing. Answers
 of agents (`Participant.ask_agent`): `Writing`, `Thinking`, `ToolCalled`, `ContextNotice`, `AgentRestarted`,
 `Answered`. A model of your own implements `Model`, with `ModelRequest`, `TextDelta`, `ModelReply`, `Usage` and
-`Window`. Every error is a `MewAgentError`; see `mew_agent.errors` for the tree. The module `mew_agent.testing` has
-pytest fixtures.
+`Window`. Every error is a `MewAgentError`; see `mew_agent.errors` for the tree. `mew_agent.parts.testing` has pytest
+fixtures.
 
 Each name is loaded when it is first used, so a client imports no server, no command line and no model library.
 """
@@ -64,7 +64,6 @@ if TYPE_CHECKING:  # `X as X` makes a name public for type checkers
 
     from mew_agent.agent.agent import Agent as Agent
     from mew_agent.agent.agent import run_agent as run_agent
-    from mew_agent.cli.programs.space import Space as Space
     from mew_agent.config.agent_config import AgentConfig as AgentConfig
     from mew_agent.context.policy.actions import Suggestion as Suggestion
     from mew_agent.context.sqlite_store import MemoryStore as MemoryStore
@@ -157,6 +156,7 @@ if TYPE_CHECKING:  # `X as X` makes a name public for type checkers
     from mew_agent.participant.peers import PeerContext as PeerContext
     from mew_agent.participant.peers import Peers as Peers
     from mew_agent.participant.receipts import SentChat as SentChat
+    from mew_agent.parts.in_process.space import Space as Space
     from mew_agent.program import run as run
     from mew_agent.settings import CompactionSettings as CompactionSettings
     from mew_agent.settings import LoopLimits as LoopLimits
@@ -174,7 +174,6 @@ _NAMES_OF = {
     "mew_agent.tools.peer_offers": "PeerPrompt PeerResource PeerTool",
     "mew_agent.tools.results": "ToolResult",
     "mew_agent.participant.mcp_client": "Timeouts",
-    "mew_agent.cli.programs.space": "Space",
     "mew_agent.config.agent_config": "AgentConfig",
     "mew_agent.context.window": "Compression Occupancy",
     "mew_agent.errors": (
@@ -231,16 +230,23 @@ _NAMES_OF = {
 }
 _HOMES = {name: home for home, names in _NAMES_OF.items() for name in names.split()}
 
+_ADDED = ("Space",)
+"""Names that parts add by entry points of the group `mew_agent.names`."""
+
 if not TYPE_CHECKING:
-    __all__ = sorted([*_HOMES, "__version__"])
+    __all__ = sorted([*_HOMES, *_ADDED, "__version__"])
 
 
 def __getattr__(name: str) -> object:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'mew_agent' has no attribute '{name}'")
-    return getattr(import_module(home), name)
+    if (home := _HOMES.get(name)) is not None:
+        return getattr(import_module(home), name)
+    if name in _ADDED:
+        from mew_settings.plugins import entry_points
+
+        if (added := entry_points("mew_agent.names").get(name)) is not None:
+            return added.load()
+    raise AttributeError(f"module 'mew_agent' has no attribute '{name}'")
 
 
 def __dir__() -> list[str]:
-    return sorted([*_HOMES, "__version__"])
+    return sorted([*_HOMES, *_ADDED, "__version__"])

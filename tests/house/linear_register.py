@@ -23,7 +23,6 @@ from mew_agent.agent.shared_turn import divided
 from mew_agent.cli.app.failures import _one_line
 from mew_agent.cli.app.terminal import _printable
 from mew_agent.cli.board import table
-from mew_agent.cli.programs.program_control import hide_secrets
 from mew_agent.cli.space.templates import _valid_id
 from mew_agent.compaction.checks import SummarySource, problem_of
 from mew_agent.compaction.completion import completed_summary, names_all, names_in
@@ -39,6 +38,7 @@ from mew_agent.parts.archive.command import _indented
 from mew_agent.parts.demo.story import split_text
 from mew_agent.parts.meter.replies import ReplyReader
 from mew_agent.parts.openai_api.request import answer_in_background
+from mew_agent.parts.program_control.programs import hide_secrets
 from mew_agent.parts.rehearsal.summaries import _without_blocks, summarise
 from mew_agent.parts.rehearsal.tool_requests import requested_calls
 from mew_agent.parts.shared.relay import _readable
@@ -165,7 +165,7 @@ EXAMPLES: Final[Mapping[str, Callable[[str], object]]] = {
     "mew_spaces.parts.jetstream.jetstream._split": lambda text: list(_split(text.encode("utf-8", "replace"), 1_000)),
     "mew_spaces.launch.launch.substitute": lambda text: substitute(text, {"A": "b"}),
     "mew_agent.parts.terminal.slash.mentioned": lambda text: mentioned(text, ["ada", "bob"]),
-    "mew_agent.cli.programs.program_control.hide_secrets": lambda text: hide_secrets(text, ["secret"]),
+    "mew_agent.parts.program_control.programs.hide_secrets": lambda text: hide_secrets(text, ["secret"]),
     "mew_agent.compaction.summary.ClosingRequest.with_ids": lambda text: ClosingRequest([_item("a")], 9).with_ids(text),
     "mew_agent.compaction.traces._Stated.__init__": _traces,
     "mew_agent.compaction.completion.names_in": names_in,
@@ -295,8 +295,8 @@ EXCUSED: Final[Mapping[str, str]] = {
     "mew_agent.parts.rehearsal.tool_requests._filled": _PART,
     "mew_agent.parts.rehearsal.tool_requests._value_for": _PART,
     "mew_agent.templates.coder-agent.agents.files.Folder.search_files": _TEMPLATES,
-    "mew_agent.templates.note-taker.agents.notes.Notes._path": _TEMPLATES,
-    "mew_agent.templates.note-taker.agents.notes.Notes.save_note": _TEMPLATES,
+    "mew_agent.parts.templates.note-taker.agents.notes.Notes._path": _TEMPLATES,
+    "mew_agent.parts.templates.note-taker.agents.notes.Notes.save_note": _TEMPLATES,
     "mew_agent.tools.resources.Resource.from_function": _OPERATOR,
     "mew_agent.tools.resources.Resources.read": _PART,
     "mew_protocol.changes: difflib": "compares at most 1,000 lines of a change, and 2,000 of a call",

@@ -42,7 +42,7 @@ VENDOR_DOORS: dict[str, tuple[str, ...]] = {
     "mcp_types": ("mew_agent/parts/mcp/session.py", "mew_agent/parts/mcp/server.py"),
     "rich": ("mew_agent/cli/", "mew_agent/parts/terminal/"),
     "typer": ("mew_agent/cli/", "mew_agent/parts/"),
-    "pytest": ("mew_agent/testing.py",),
+    "pytest": ("mew_agent/parts/testing/",),
     "prometheus_client": ("spaces/mew_spaces/parts/metrics/metrics.py",),
     "opentelemetry": ("mew_agent/parts/tracing/spans.py",),
     "psutil": ("spaces/mew_spaces/launch/processes.py", "mew_agent/parts/shared/child_program.py"),
@@ -61,7 +61,7 @@ VENDOR_DOORS: dict[str, tuple[str, ...]] = {
 SHARED = "shared"
 """The folder of parts that the other parts may import."""
 
-PART_COMMANDS = ("command.py", "joined_space.py", "participant_type.py")
+PART_COMMANDS = ("command.py", "joined_space.py", "participant_type.py", "programs.py")
 
 CLOCKS = {"datetime.now", "datetime.utcnow", "datetime.today", "date.today"}
 

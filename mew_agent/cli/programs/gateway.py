@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from mew_listener.proxies import TrustedProxies
+from mew_settings.plugins import load_table
 from mew_settings.private_files import make_private_folder, replace_private_file
 from mew_spaces.config.loading import load_space, parse_space
 from mew_spaces.errors import SpacesError
@@ -35,7 +36,6 @@ from mew_agent.cli.app.options import (
     former,
     option,
 )
-from mew_agent.cli.programs.program_control import CommandLinePrograms
 from mew_agent.errors import ConfigError
 
 DRAIN_SECONDS = 5.0
@@ -87,7 +87,8 @@ def start(
         terminal.warn("`mew gateway start` starts no participants; `mew up` starts those with auto_start")
 
     def announce(gateway: RunningGateway) -> None:
-        gateway.registry.programs[first.config.space.id] = CommandLinePrograms(states[0], first.config)
+        for control in load_table("mew_agent.program_controls").values():
+            gateway.registry.programs[first.config.space.id] = control(states[0], first.config)
         names = ", ".join(f"'{one.config.space.id}'" for one in (first, *others))
         dashboard = f"{gateway.config.gateway.public_url or gateway.url}/dashboard"
         terminal.print_line(f"gateway of {names} listens at {gateway.url} (dashboard: {dashboard})")

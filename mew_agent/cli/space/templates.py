@@ -1,5 +1,7 @@
 """Templates of spaces: where they are found, which values they need, and the space.yaml they produce.
 
+Parts and other packages add folders of templates by entry points of the group `mew_agent.templates`.
+
 A template is a folder with a space.yaml, an optional template.json that describes its variables, and an optional
 agents/ folder. In space.yaml `{{NAME}}` stands for a value and `{{NAME_JSON}}` for the value as a JSON string (`null`
 if it is empty). Owns where values come from, and that no secret is ever written to a file. Writes nothing.
@@ -14,6 +16,7 @@ from typing import Final
 
 from mew_protocol.ids import MAX_ID_LENGTH, id_problem
 from mew_protocol.setting_problems import first_problem, unreadable
+from mew_settings.plugins import load_table
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mew_agent.cli.app.locate import SPACE_FILE
@@ -109,7 +112,8 @@ class Template:
 def find_templates(folder: Path, home: Path) -> dict[str, Template]:
     """All templates by name. The working folder's override the user's own, and both override the built-in ones."""
     found: dict[str, Template] = {}
-    places = ((BUILT_IN, "built-in"), (home / ".mew" / "templates", "yours"), (folder / "templates", "local"))
+    added = ((place, "built-in") for place in load_table("mew_agent.templates").values())
+    places = ((BUILT_IN, "built-in"), *added, (home / ".mew" / "templates", "yours"), (folder / "templates", "local"))
     for place, origin in places:
         for path in sorted(place.glob(f"*/{SPACE_FILE}")):
             name = path.parent.name

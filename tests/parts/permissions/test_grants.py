@@ -89,3 +89,14 @@ async def test_a_mistake_in_a_grant_is_named(gateway: RunningGateway) -> None:
         assert said in outcome.err
     refused = await mew("grant", "guest", "chat", *seat(gateway, "guest"))
     assert "'guest' has no capability that covers 'capability/grant'" in refused.err
+
+
+async def test_a_call_that_needs_no_approval_is_listed_with_what_ends_it(gateway: RunningGateway) -> None:
+    tool = {"method": "tools/call", "params": {"name": "write"}}
+    pattern = {"kind": "mcp/request", "to": ["files"], "payload": tool, "approve": False}
+    await mew("grant", "coder", json.dumps(pattern), *seat(gateway))
+    last = (await mew("proposals", *seat(gateway))).out.splitlines()[-1]
+    command = "mew revoke coder mcp/request --to files --tool write"
+    assert last == f"coder may call write on files without asking; `{command}` ends it"
+    assert (await mew(*command.split()[1:], *seat(gateway))).code == 0
+    assert "without asking" not in (await mew("proposals", *seat(gateway))).out

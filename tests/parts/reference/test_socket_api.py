@@ -85,7 +85,7 @@ async def test_commands_join_for_as_long_as_they_need(gateway: RunningGateway, f
         assert "coder: freed 40 tokens" in (await mew("compact", "coder", *flags)).out
         shown = await mew("status", *flags)
         assert "60 of ~100" in shown.out
-        assert (await mew("tools", *flags)).out == "no participant offers a tool\n"
+        assert (await mew("cancel", "coder", *flags)).out == "coder: nothing to cancel\n"
         entries = json.loads((await mew("status", "--json", *flags)).out)
         assert {one["id"]: one.get("status", {}).get("tokens") for one in entries} == {"ada": None, "coder": 60}
 

@@ -303,7 +303,7 @@ async def post(gateway: RunningGateway, envelope: dict[str, Any]) -> httpx2.Resp
         return await http.post(f"{gateway.url}/participants/ada/messages?space=review", json=envelope, headers=headers)
 
 
-async def test_the_list_hides_nothing_and_shows_what_is_always_allowed() -> None:
+async def test_the_list_hides_nothing() -> None:
     async with serve_gateway(parse_space(SPACE)) as gateway, participant(gateway, "coder") as coder:
         arguments = {"path": "a\u202etxt.exe", "text": "one \ntwo\u200b"}
         params = {"name": "wr\u2066ite", "arguments": arguments, "further": "x" * 300}
@@ -317,11 +317,3 @@ async def test_the_list_hides_nothing_and_shows_what_is_always_allowed() -> None
             "    two<U+200B>",
             f'  further parameters: {{"further": "{"x" * 300}"}}',
         ]
-        tool = {"method": "tools/call", "params": {"name": "write"}}
-        pattern = {"kind": "mcp/request", "to": ["files"], "payload": tool, "approve": False}
-        await mew("grant", "coder", json.dumps(pattern), *seat(gateway))
-        last = (await mew("proposals", *seat(gateway))).out.splitlines()[-1]
-        command = "mew revoke coder mcp/request --to files --tool write"
-        assert last == f"coder may call write on files without asking; `{command}` ends it"
-        assert (await mew(*command.split()[1:], *seat(gateway))).code == 0
-        assert "without asking" not in (await mew("proposals", *seat(gateway))).out

@@ -22,16 +22,16 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 async def test_init_creates_folders_agents_and_gitignore(tmp_path: Path) -> None:
     (tmp_path / ".gitignore").write_text("*.pyc\n.mew/logs/")
-    outcome = await mew("init", "cat-maze", "--name", "play", "--model", "gpt-x", "--description", "for fun")
+    outcome = await mew("init", "coder-agent", "--name", "play", "--model", "gpt-x", "--description", "for fun")
     assert outcome.code == 0
-    assert outcome.out.startswith("created 'play' in space.yaml from the template 'cat-maze'\n")
+    assert outcome.out.startswith("created 'play' in space.yaml from the template 'coder-agent'\n")
     state = tmp_path / ".mew"
     space = load_space(tmp_path / "space.yaml")
     assert (space.space.id, space.space.description) == ("play", "for fun")
-    guide = space.participants["guide"].section("agent")
-    assert guide is not None
-    assert guide.model == "gpt-x"
-    assert (state / "agents" / "maze.py").is_file()
+    coder = space.participants["coder"].section("agent")
+    assert coder is not None
+    assert coder.model == "gpt-x"
+    assert (state / "agents" / "files.py").is_file()
     assert not (state / "template.json").exists()
     assert {path.name for path in state.iterdir() if path.is_dir()} == {"agents", "logs", "fifos", "tokens"}
     assert all(path.stat().st_mode & 0o077 == 0 for path in (state, *state.iterdir()) if path.is_dir())
@@ -86,7 +86,7 @@ async def test_without_a_key_a_model_that_needs_none_is_named(monkeypatch: pytes
 
 
 async def test_keys_are_not_mentioned_without_need() -> None:
-    outcome = await mew("init", "note-taker", "--model", "rehearsal")
+    outcome = await mew("init", "coder-agent", "--model", "rehearsal")
     assert outcome.code == 0
     assert "API_KEY" not in outcome.out
     assert outcome.out.splitlines()[-1].startswith("next: mew up -i")
@@ -101,13 +101,13 @@ async def test_existing_space_is_overwritten_only_by_force(tmp_path: Path) -> No
     assert (await mew("init", "demo", "--force")).code == 0
     token = tmp_path / ".mew" / "tokens" / "maria.token"
     token.write_text("kept")
-    assert (await mew("init", "note-taker", "--force")).code == 0
+    assert (await mew("init", "coder-agent", "--force")).code == 0
     assert token.read_text() == "kept"
 
 
 async def test_template_list_fits_80_columns() -> None:
     lines = (await mew("init", "--list-templates")).out.splitlines()
-    assert len(lines) == 4
+    assert len(lines) >= 2
     assert max(map(len, lines)) <= 80
 
 
@@ -138,14 +138,10 @@ async def test_templates_are_listed_and_described(home: Path) -> None:
     (mine / "space.yaml").write_text("space: {id: x}\n")
     (mine / "template.json").write_text("{")
     listed = (await mew("init", "--list-templates")).out.splitlines()
-    assert [line.split()[:2] for line in listed] == [
-        ["coder-agent", "built-in"],
-        ["cat-maze", "built-in"],
-        ["demo", "built-in"],
-        ["mine", "yours"],
-        ["note-taker", "built-in"],
-    ]
-    assert "cannot be used" in listed[3]
+    origins = dict(line.split()[:2] for line in listed)
+    assert listed[0].startswith("coder-agent")
+    assert (origins["coder-agent"], origins["demo"], origins["mine"]) == ("built-in", "built-in", "yours")
+    assert ["cannot be used" in line for line in listed] == [name == "mine" for name in origins]
     reported = (await mew("init", "--template-info", "coder-agent")).out
     assert "AGENT_API_KEY: API key of the provider; from OPENAI_API_KEY; never stored" in reported
     assert "# coder-agent" in reported
@@ -153,18 +149,16 @@ async def test_templates_are_listed_and_described(home: Path) -> None:
 
 async def test_templates_are_described_as_json() -> None:
     listed = json.loads((await mew("init", "--list-templates", "--json")).out)
-    assert {"demo", "cat-maze"} <= {one["name"] for one in listed}
+    assert {"demo", "coder-agent"} <= {one["name"] for one in listed}
     assert json.loads((await mew("init", "--template-info", "demo", "--json")).out)["name"] == "demo"
     assert (await mew("init", "--json")).code == 2
-    assert "(did you mean 'cat-maze'?)" in (await mew("init", "cat-mase")).err
+    assert "(did you mean 'demo'?)" in (await mew("init", "deno")).err
 
 
 @pytest.mark.parametrize("flags", [(), ("--template",)], ids=["argument", "option"])
 async def test_unknown_template_lists_the_known_ones(flags: tuple[str, ...]) -> None:
     outcome = await mew("init", *flags, "codr")
-    assert (
-        outcome.err == "mew: TEMPLATE: no template 'codr' (expected one of coder-agent, cat-maze, demo, note-taker)\n"
-    )
+    assert outcome.err.startswith("mew: TEMPLATE: no template 'codr' (expected one of coder-agent, ")
     assert outcome.code == 2
     misspelled = await mew("init", *flags, "coder-agnt")
     assert misspelled.err == "mew: TEMPLATE: no template 'coder-agnt' (did you mean 'coder-agent'?)\n"
@@ -173,7 +167,7 @@ async def test_unknown_template_lists_the_known_ones(flags: tuple[str, ...]) -> 
 async def test_template_is_also_accepted_as_an_option(tmp_path: Path) -> None:
     assert (await mew("init", "--template", "demo")).code == 0
     assert (tmp_path / "space.yaml").exists()
-    both = await mew("init", "demo", "--template", "note-taker", "--force")
+    both = await mew("init", "demo", "--template", "coder-agent", "--force")
     assert (both.code, both.err) == (2, "mew: --template: excludes TEMPLATE 'demo'\n")
 
 

@@ -7,7 +7,6 @@ import pytest
 from mew_spaces.config.loading import parse_space
 
 from mew_agent.cli.space.templates import (
-    BUILT_IN,
     Template,
     TemplateDescription,
     TemplateVariable,
@@ -16,8 +15,6 @@ from mew_agent.cli.space.templates import (
     render,
 )
 from mew_agent.errors import ConfigError
-
-OURS = ("cat-maze", "coder-agent", "demo", "note-taker")
 
 
 def around(folder_name: str = "room", **environ: str) -> tuple[dict[str, str], dict[str, str]]:
@@ -35,7 +32,8 @@ def make_template(place: Path, name: str, **facts: object) -> Path:
 
 def test_built_in_templates_start_with_the_default(tmp_path: Path) -> None:
     found = find_templates(tmp_path, tmp_path)
-    assert list(found) == ["coder-agent", "cat-maze", "demo", "note-taker"]
+    assert next(iter(found)) == "coder-agent"
+    assert "demo" in found
     assert {one.origin for one in found.values()} == {"built-in"}
 
 
@@ -50,9 +48,8 @@ def test_local_template_overrides_own_and_built_in_ones(tmp_path: Path) -> None:
     assert "no-template" not in found
 
 
-@pytest.mark.parametrize("name", OURS)
-def test_built_in_templates_produce_valid_spaces(name: str, tmp_path: Path) -> None:
-    template = find_templates(tmp_path, tmp_path)[name]
+@pytest.mark.parametrize("template", find_templates(Path("none"), Path("none")).values(), ids=lambda one: one.name)
+def test_built_in_templates_produce_valid_spaces(template: Template) -> None:
     facts = template.description()
     given = {"SPACE_NAME": 'a "quoted" room', "SPACE_DESCRIPTION": "x: y # z", "AGENT_MODEL": "m'\\n"}
     values = choose_values(facts.variables, given, *around(OPENAI_API_KEY="sk-secret"))
@@ -64,7 +61,7 @@ def test_built_in_templates_produce_valid_spaces(name: str, tmp_path: Path) -> N
     assert facts.description
     assert template.readme()
     programs = [one for one in space.participants.values() if one.command is not None]
-    assert {(BUILT_IN / name / one.args[0].removeprefix(".mew/")).is_file() for one in programs} <= {True}
+    assert {(template.folder / one.args[0].removeprefix(".mew/")).is_file() for one in programs} <= {True}
 
 
 def test_values_come_from_options_then_environment_then_defaults() -> None:

@@ -9,8 +9,8 @@ import pytest
 
 
 @pytest.fixture
-def program(load: Callable[[str], ModuleType]) -> ModuleType:
-    return load("coder-agent/agents/files.py")
+def program(load: Callable[[str, str], ModuleType]) -> ModuleType:
+    return load("coder-agent", "agents/files.py")
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ Owns the space of a test and who runs it. The gateway and the model run in a thr
 functions, run under AnyIO or another plugin, or start programs. The only module that imports pytest; a project names it
 in its `conftest.py`:
 
-    pytest_plugins = ["mew_agent.testing"]
+    pytest_plugins = ["mew_agent.parts.testing"]
 """
 
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -18,7 +18,7 @@ from mew_settings.plugins import load_table
 from mew_agent.extras import require_extra
 from mew_agent.participant.participant import Participant
 
-require_extra("space", "`mew_agent.testing`")
+require_extra("space", "`mew_agent.parts.testing`")
 
 from mew_agent.cli.programs.gateway import RunningGateway, serve_in_process  # noqa: E402
 

@@ -9,8 +9,8 @@ import pytest
 
 
 @pytest.fixture
-def game(load: Callable[[str], ModuleType]) -> ModuleType:
-    return load("cat-maze/agents/maze.py")
+def game(load: Callable[[str, str], ModuleType]) -> ModuleType:
+    return load("cat-maze", "agents/maze.py")
 
 
 def way_to_the_fish(maze: Any, steps: dict[str, tuple[int, int]]) -> list[str]:

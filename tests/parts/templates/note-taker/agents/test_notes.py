@@ -9,8 +9,8 @@ import pytest
 
 
 @pytest.fixture
-def notes(load: Callable[[str], ModuleType], tmp_path: Path) -> Any:
-    return load("note-taker/agents/notes.py").Notes(tmp_path / "notes")
+def notes(load: Callable[[str, str], ModuleType], tmp_path: Path) -> Any:
+    return load("note-taker", "agents/notes.py").Notes(tmp_path / "notes")
 
 
 def test_note_is_saved_read_and_listed(notes: Any) -> None:

@@ -1,0 +1,1 @@
+"""`mew_agent.Space`: a gateway and agents inside a Python program."""
