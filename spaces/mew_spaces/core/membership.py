@@ -5,10 +5,12 @@ name a change return it; only `apply` changes the state. `membership_rules` deci
 cause. Does not know tokens, sockets or files.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple
+from weakref import WeakValueDictionary
 
 from mew_protocol import errors, kinds
 from mew_protocol.bounded_dict import Shares
@@ -122,8 +124,12 @@ class Membership:
         self.connected: dict[ParticipantId, MemberConnections] = {}
         self._config = config
         self._permissions: dict[str, Permissions] = {}
+        self._compiled: WeakValueDictionary[bytes, CapabilitySet] = WeakValueDictionary()
+        """The capabilities of participants that are given the same, once, by their patterns as JSON."""
         self._remembered: Shares[str] = Shares()
         """The ids of all proposals, by proposer."""
+        self._sorted_ids: list[str] = []
+        """The same ids in order: those that begin like a new one are next to its place."""
         self._undecided: Shares[str] = Shares()
         """The ids of undecided proposals, by their size in bytes."""
         options = config.capabilities
@@ -142,6 +148,7 @@ class Membership:
         self._permissions.clear()
         self._undecided.clear()
         self._remembered.clear()
+        self._sorted_ids.clear()
         for proposal_id in self.state.proposals:
             self._index_proposal(proposal_id)
 
@@ -216,9 +223,16 @@ class Membership:
             held = normalise((*given, *granted))
             patterns = advertised(held)
             several = self._config.is_person(participant) if invitation is None else invitation.several_sockets
-            permissions = Permissions(CapabilitySet(held), patterns, to_json(patterns), granted, several)
+            permissions = Permissions(self._compile(held), patterns, to_json(patterns), granted, several)
             self._permissions[participant] = permissions  # kept until something about the participant changes
         return permissions
+
+    def _compile(self, patterns: tuple[dict[str, Any], ...]) -> CapabilitySet:
+        written = to_json(patterns)
+        compiled = self._compiled.get(written)
+        if compiled is None:
+            compiled = self._compiled[written] = CapabilitySet(patterns)
+        return compiled
 
     def may_send(self, participant: str, draft: Draft, *, approving: bool = False) -> bool:
         """Return whether a participant may send an envelope. `approving`: it approves the proposal of another."""
@@ -398,10 +412,11 @@ class Membership:
 
     def _short_id(self, name: str) -> str | None:
         """Return the shortest beginning of a new id with which no remembered id begins; None if there is none."""
-        alike = [one for one in self.state.proposals if one.startswith(name[:KEPT_SHORT])]
-        if not alike:
+        place = bisect_left(self._sorted_ids, name)
+        neighbours = self._sorted_ids[max(0, place - 1) : place + 1]
+        shared = max((_shared_chars(name, one) for one in neighbours), default=0)
+        if shared < min(len(name), KEPT_SHORT):
             return name[:KEPT_SHORT]
-        shared = max(_shared_chars(name, one) for one in alike)
         return name[: shared + 1] if shared < len(name) or len(name) < KEPT_SHORT else None
 
     @property
@@ -423,7 +438,7 @@ class Membership:
                     return one.proposer == decision.sender
                 case _:
                     rejected = {decision.sender, one.proposer, *one.rejected_by}
-                    return one.proposer == decision.sender or rejected.issuperset(self.may_fulfil(one))
+                    return one.proposer == decision.sender or rejected.issuperset(*self.may_fulfil((one,)))
 
         changes: list[Change] = []
         for name in dict.fromkeys(decision.correlation_ids):
@@ -440,11 +455,21 @@ class Membership:
                 changes.append(Change("proposals", name, rejected))
         return tuple(changes)
 
-    def may_fulfil(self, proposal: OpenProposal) -> list[str]:
-        """Return the participants that may send the proposed request."""
-        payload = (proposal.envelope or {}).get("payload")
-        request = Draft(kind=kinds.MCP_REQUEST, to=proposal.peers, payload=payload)
-        return [name for name in self.names if self.may_send(name, request, approving=True)]
+    def may_fulfil(self, proposals: Iterable[OpenProposal]) -> Iterator[tuple[str, ...]]:
+        """Yield for each proposal the participants that may send the proposed request.
+
+        Equal capabilities are checked once for all who have them.
+        """
+        held = {name: self.permissions_of(name).capabilities for name in self.names}
+        different, ignore_to = tuple(dict.fromkeys(held.values())), self._config.capabilities.ignore_to
+        found: dict[tuple[CapabilitySet, ...], tuple[str, ...]] = {}
+        for one in proposals:
+            payload = (one.envelope or {}).get("payload")
+            request = Draft(kind=kinds.MCP_REQUEST, to=one.peers, payload=payload)
+            allowing = tuple(have for have in different if have.allows(request, ignore_to=ignore_to, approving=True))
+            if allowing not in found:
+                found[allowing] = tuple(name for name, have in held.items() if have in allowing)
+            yield found[allowing]
 
     def decided_before(self, decision: Envelope) -> tuple[str, str] | None:
         """Return the first proposal that a request or rejection is too late for, and the participant that decided."""
@@ -469,9 +494,13 @@ class Membership:
     def _index_proposal(self, name: str) -> None:
         # One that stays keeps its place, so that the order follows from the state alone.
         one = self.state.proposals.get(name)
+        place = bisect_left(self._sorted_ids, name)
         if one is None:
+            if name in self._remembered:
+                del self._sorted_ids[place]
             self._remembered.discard(name)
         elif name not in self._remembered:
+            self._sorted_ids.insert(place, name)
             self._remembered.add(name, one.proposer)
         if one is None or one.envelope is None:
             self._undecided.discard(name)
@@ -531,8 +560,8 @@ class Membership:
                 self._index_proposal(change.key)
 
     def after(self, changes: Changes) -> "Membership":
-        """Return the membership as it will be after changes."""
-        return Membership(self._config, self.state.after(changes))
+        """Return the membership as it will be after changes, without proposals: no right depends on them."""
+        return Membership(self._config, self.state.model_copy(update={"proposals": {}}).after(changes))
 
     def _invitation_of(self, participant: str) -> Invitation | None:
         """Return the invitation that counts: space.yaml comes first, unless the participant was removed since."""

@@ -222,10 +222,10 @@ class SpaceCore:
 
     def proposals(self, *, now: datetime) -> UndecidedProposals:
         """Return the proposals that need a decision, each with the participants that may make the request."""
-        may_fulfil = self.membership.may_fulfil
+        undecided = self.membership.undecided_proposals
         described = [
-            {**proposal.describe(now), "may_fulfil": may_fulfil(proposal)}
-            for proposal in self.membership.undecided_proposals
+            {**proposal.describe(now), "may_fulfil": may_fulfil}
+            for proposal, may_fulfil in zip(undecided, self.membership.may_fulfil(undecided), strict=True)
         ]
         return UndecidedProposals.model_validate({"space": self.id, "at": wire_timestamp(now), "proposals": described})
 

@@ -2,7 +2,9 @@
 
 import json
 from datetime import UTC, datetime, timedelta
+from random import Random
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from mew_protocol import kinds
@@ -10,12 +12,13 @@ from mew_protocol.capability import BASELINE
 from mew_protocol.envelope import Draft, Envelope
 from mew_protocol.ids import ParticipantId
 from mew_protocol.payloads.capability import EndedRights
+from mew_protocol.payloads.mcp import KEPT_SHORT
 from mew_protocol.payloads.participant import Pause
 from mew_spaces.config.loading import parse_space
 from mew_spaces.core import membership as membership_module
 from mew_spaces.core.events import ConnectionId
 from mew_spaces.core.membership import MemberConnections, Membership
-from mew_spaces.core.state import CapabilityGrant, Invitation, SpaceState
+from mew_spaces.core.state import CapabilityGrant, Change, Invitation, SpaceState
 
 from tests.support.live_membership import LiveMembership
 
@@ -270,3 +273,26 @@ def test_the_beginning_of_an_id_never_names_a_later_proposal(
     if short is not None:
         membership.add_proposal(new, now=NOW)
         assert membership.state.proposals[name].short_id == short
+
+
+def test_a_new_id_is_compared_with_its_neighbours_alone(
+    membership: Membership, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared_chars = membership_module._shared_chars
+    compare = Mock(side_effect=shared_chars)
+    monkeypatch.setattr(membership_module, "_shared_chars", compare)
+    numbers = Random(1)
+    for _ in range(300):
+        name = numbers.choice(("", "aaaaaaaa")) + "".join(numbers.choices("ab", k=numbers.randint(1, 9)))
+        known = list(membership.state.proposals)
+        shared = max((shared_chars(name, one) for one in known), default=0)
+        is_taken = shared == len(name) >= KEPT_SHORT or name in known
+        assert (membership.proposal_problem(proposal(name, "coder"), now=NOW) is not None) == is_taken
+        if is_taken:
+            membership.apply(Change("proposals", numbers.choice(known)))
+        else:
+            membership.add_proposal(proposal(name, "coder"), now=NOW)
+            short = membership.state.proposals[name].short_id or ""
+            assert short == name[: max(KEPT_SHORT, shared + 1)]
+            assert len(short) < KEPT_SHORT or not any(one.startswith(short) for one in known)
+    assert compare.call_count <= 300 * 2 * 2

@@ -1,12 +1,14 @@
 """Proposals are listed from the moment they are made until they are decided, for joiners and readers."""
 
 from typing import Any
+from unittest.mock import create_autospec
 
 import pytest
+from mew_protocol.capability import CapabilitySet
 from mew_protocol.payloads.mcp import approval_of, digest_of
 from mew_spaces.config.loading import parse_space
 from mew_spaces.core.effects import Receipt
-from mew_spaces.core.membership import MAX_UNDECIDED
+from mew_spaces.core.membership import MAX_UNDECIDED, Membership
 
 from tests.support.space_driver import SpaceDriver
 
@@ -348,3 +350,28 @@ def test_a_right_to_own_calls_does_not_approve_those_of_others(driver: SpaceDriv
     refused = driver.send_envelope(6, "eve", "capability/grant", wider, to=["helper"])
     assert refusal(refused) == "grant_exceeds_own"
     assert listed(driver) == ["p"]
+
+
+def test_equal_capabilities_are_checked_once_for_all_who_have_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    people = "".join(f"  p{number}: {{capabilities: [chat, mcp/*]}}\n" for number in range(50))
+    driver = SpaceDriver(parse_space(f"{SPACE}{people}"))
+    driver.join(2, "coder")
+    for number in range(3):
+        propose(driver, f"p{number}")
+    check = create_autospec(CapabilitySet.allows, side_effect=CapabilitySet.allows)
+    monkeypatch.setattr(CapabilitySet, "allows", check)
+    proposals = driver.space.proposals(now=driver.now).proposals
+    assert [len(one.may_fulfil or ()) for one in proposals] == [52, 52, 52]
+    different = 6  # of five participants in SPACE, and of the people
+    assert check.call_count == 3 * different
+    driver.send_envelope(None, "helper", "mcp/reject", {"reason": "disagree"}, correlation_id=["p0"])
+    assert check.call_count == 4 * different
+
+
+def test_an_invitation_and_a_removal_read_no_proposal(driver: SpaceDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    propose(driver)
+    read: list[Any] = []
+    monkeypatch.setattr(Membership, "_index_proposal", lambda _, name: read.append(name))
+    for kind in ("space/invite", "space/kick"):
+        assert driver.send_envelope(1, "ada", kind, {"participant_id": "newcomer"}).accepted is not None
+    assert read == []
