@@ -56,7 +56,7 @@ class ConnectionRules:
         self._board = space.board
         self._limits = config.limits
         self.absent_since: dict[ParticipantId, datetime] = {}
-        self.not_back_yet = {one.proposer for one in self._membership.undecided_proposals}
+        self.not_back_yet = {one.proposer for one in self._membership.undecided_proposals.values()}
         """Proposers of an earlier process of the gateway; those that stay away do not wait for a decision."""
         self.joined: dict[ParticipantId, int] = {}
         """In which batch the newest connection of each member joined."""

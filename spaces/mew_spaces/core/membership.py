@@ -420,9 +420,9 @@ class Membership:
         return name[: shared + 1] if shared < len(name) or len(name) < KEPT_SHORT else None
 
     @property
-    def undecided_proposals(self) -> tuple[OpenProposal, ...]:
-        """The proposals that still need a decision, oldest first."""
-        return tuple(self.state.proposals[key] for key in self._undecided)
+    def undecided_proposals(self) -> dict[str, OpenProposal]:
+        """The proposals that still need a decision, by id, oldest first."""
+        return {key: self.state.proposals[key] for key in self._undecided}
 
     def decide_proposals(self, decision: Envelope) -> Changes:
         """Close the proposals that an accepted envelope decides: a request, a response, a rejection or a withdrawal."""

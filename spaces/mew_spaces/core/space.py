@@ -222,7 +222,7 @@ class SpaceCore:
 
     def proposals(self, *, now: datetime) -> UndecidedProposals:
         """Return the proposals that need a decision, each with the participants that may make the request."""
-        undecided = self.membership.undecided_proposals
+        undecided = self.membership.undecided_proposals.values()
         described = [
             {**proposal.describe(now), "may_fulfil": may_fulfil}
             for proposal, may_fulfil in zip(undecided, self.membership.may_fulfil(undecided), strict=True)
@@ -246,7 +246,7 @@ class SpaceCore:
             "board": [entry for entry in entries if entry is not None],
         }
         if proposals := self.membership.undecided_proposals:
-            payload["proposals"] = [one.describe(now) for one in proposals]
+            payload["proposals"] = [one.describe(now) for one in proposals.values()]
         if self._facts:
             payload["space"] = self._facts
         message = self.messages.compose(kinds.SYSTEM_WELCOME, payload, now=now, to=(participant,))

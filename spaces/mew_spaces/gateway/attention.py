@@ -6,11 +6,11 @@ participants that reported or came or went, so that thousands of participants co
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Final, Protocol, cast
+from typing import Final, NamedTuple, Protocol, cast
 
 import anyio
 import anyio.lowlevel
@@ -32,6 +32,7 @@ from mew_settings.plugins import load_table
 
 from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.space import SpaceCore
+from mew_spaces.core.state import OpenProposal
 from mew_spaces.errors import SpacesError
 from mew_spaces.gateway.board_views import BoardViews
 from mew_spaces.gateway.storage import Storage
@@ -80,6 +81,14 @@ def attention_receiver(config: SpaceConfig, folder: Path) -> AttentionReceiver |
     return cast("AttentionReceiver", make(config.attention, config.space.id, folder))
 
 
+class _Approval(NamedTuple):
+    """The item that asks for the approval of `proposal`, and what the proposed call would change."""
+
+    proposal: OpenProposal
+    item: AttentionItem
+    changes: dict[str, TextChange]
+
+
 @dataclass(eq=False)
 class AttentionWatch:
     """The attention items of one space. `refresh` brings them up to date; a changed list is a new tuple."""
@@ -100,7 +109,9 @@ class AttentionWatch:
     views: BoardViews = field(init=False)
     _is_behind: bool = False
     """Whether views are to be computed as soon as possible."""
-    _changes: dict[str, dict[str, TextChange]] = field(default_factory=dict)
+    _approvals: dict[str, "_Approval"] = field(default_factory=dict)
+    """By the id of the proposal."""
+    _changes: Mapping[str, dict[str, TextChange]] = field(default_factory=dict)
     """What proposed calls would change, by the item that asks for their approval."""
     _absent: dict[str, datetime] = field(default_factory=dict)
     _known: dict[str, tuple[tuple[object, ...], _Items]] = field(default_factory=dict)
@@ -133,7 +144,7 @@ class AttentionWatch:
         now = self.clock()
         found, at = self._find(now), wire_timestamp(now)
         self._since = {one.id: self._since.get(one.id) or one.since or at for one in found}
-        dated = [one.model_copy(update={"since": self._since[one.id]}) for one in found]
+        dated = [_dated(one, self._since[one.id]) for one in found]
         single, outdated = sort_items(dated), self._find_outdated(now)
         is_same = single == self.single
         is_changed = not is_same or outdated != self.outdated
@@ -160,17 +171,18 @@ class AttentionWatch:
             del self._known[gone]
         return found
 
-    def _find_approvals(self, now: datetime) -> list[AttentionItem]:
-        """Return the items of proposals; what a proposed call would change is computed once."""
-        known, self._changes = self._changes, {}
-        found: list[AttentionItem] = []
-        for one in self.space.membership.undecided_proposals:
-            proposal = UndecidedProposal.model_validate(one.describe(now))
-            item = approval_item(proposal, now=now)
-            changes = known[item.id] if item.id in known else changes_in(arguments_of(proposal.body))
-            self._changes[item.id] = changes
-            found.append(item)
-        return found
+    def _find_approvals(self, now: datetime) -> Iterator[AttentionItem]:
+        """Yield the items of proposals. Each is made once: a proposal that changes is another object."""
+        known, self._approvals = self._approvals, {}
+        for name, one in self.space.membership.undecided_proposals.items():
+            approval = known.get(name)
+            if approval is None or approval.proposal is not one:
+                proposal = UndecidedProposal.model_validate(one.describe(now))
+                item = approval_item(proposal, now=now)
+                approval = _Approval(one, item, changes_in(arguments_of(proposal.body)))
+            self._approvals[name] = approval
+            yield approval.item
+        self._changes = {one.item.id: one.changes for one in self._approvals.values()}
 
     def _find_outdated(self, now: datetime) -> dict[str, dict[str, str]]:
         board = self.space.board
@@ -233,3 +245,8 @@ class AttentionWatch:
             reader, Draft.model_validate(action.envelope), approving=True
         )
         return action.model_copy(update={"allowed": is_allowed})
+
+
+def _dated(item: AttentionItem, since: str) -> AttentionItem:
+    """Return an item with its start; an unchanged item is the same object, which is fast to compare."""
+    return item if item.since == since else item.model_copy(update={"since": since})

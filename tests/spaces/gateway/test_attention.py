@@ -4,11 +4,12 @@ import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from unittest.mock import Mock
 
 import anyio
 import httpx2
 import pytest
-from mew_protocol.attention import UNREAD_SECONDS, AttentionItem
+from mew_protocol.attention import UNREAD_SECONDS, AttentionItem, approval_item
 from mew_protocol.codec import read_draft
 from mew_protocol.ids import ParticipantId
 from mew_spaces.config.loading import parse_space
@@ -26,6 +27,8 @@ participants:
   ada: {capabilities: [{kind: "*"}]}
   coder: {command: mew, auto_start: true, capabilities: [{kind: participant/status}]}
   tools: {command: mew, auto_start: true, capabilities: [{kind: "mcp/*"}]}
+  bob: {capabilities: [{kind: mcp/reject}, {kind: mcp/request}]}
+  eve: {capabilities: [{kind: mcp/request}]}
 """
 DOWN: Message = {
     "messages_in_context": 1,
@@ -98,6 +101,33 @@ async def test_event_streams_follow_what_needs_a_person(gateway: RunningGateway)
 def needed(service: SpaceService) -> list[AttentionItem]:
     service.attention.refresh()
     return list(service.attention.items)
+
+
+def test_the_item_of_a_proposal_is_made_again_only_when_the_proposal_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = parse_space(SPACE)
+    moment = [datetime(2026, 1, 1, tzinfo=UTC)]
+    service = SpaceService(config, TokenBook.generate(config), clock=lambda: moment[0])
+    make = Mock(side_effect=approval_item)
+    monkeypatch.setattr("mew_spaces.gateway.attention.approval_item", make)
+
+    def send(kind: str, payload: Message, **headers: Any) -> None:
+        draft = read_draft({"kind": kind, "payload": payload, **headers})
+        assert service.receive(None, ParticipantId("ada"), draft).receipt.accepted is not None
+
+    send("mcp/proposal", PROPOSAL, id="p-1")
+    send("mcp/proposal", PROPOSAL, id="p-2")
+    first, _ = needed(service)
+    moment[0] += timedelta(seconds=1)
+    assert needed(service)[0] == first
+    assert make.call_count == 2
+    other = read_draft({"kind": "mcp/reject", "payload": {"reason": "no"}, "correlation_id": ["p-1"]})
+    service.receive(None, ParticipantId("bob"), other)
+    again, second = needed(service)
+    assert make.call_count == 3
+    assert (again.since, again.rejected_by, second.rejected_by) == (first.since, ("bob",), ())
+    send("mcp/withdraw", {"reason": "timeout"}, correlation_id=["p-1"])
+    assert [one.id for one in needed(service)] == ["approval:ada:p-2"]
+    assert make.call_count == 3
 
 
 def test_an_absence_counts_after_a_while_from_its_beginning() -> None:
