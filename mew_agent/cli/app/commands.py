@@ -58,8 +58,6 @@ _CORE: Final[Sections] = {
         "compact": _command(
             "Compact a participant's context and report the tokens freed.", "cli.remote.control:compact"
         ),
-        "pin": _rare("Keep a text in every prompt of an agent, or list its pins.", "cli.remote.control:pin"),
-        "unpin": _rare("Remove a pinned text from an agent.", "cli.remote.control:unpin"),
         "forget": _rare("Drop messages from one end of a participant's history.", "cli.remote.control:forget"),
         "clear": _rare("Clear a participant's history.", "cli.remote.control:clear"),
         "reset": _rare("Clear a participant's history and close its streams.", "cli.remote.control:reset"),

@@ -1,4 +1,4 @@
-"""`mew chat`, `compact`, `forget`, `clear`, `reset`, `pause`, `resume`, `shutdown`, `pin`, `unpin`: request and answer.
+"""`mew chat`, `compact`, `forget`, `clear`, `reset`, `pause`, `resume`, `shutdown`: request and answer.
 
 Owns what counts as the answer to each, and how it is printed. What a control does is up to the participant.
 """
@@ -11,7 +11,6 @@ from typing import Annotated, Any, Final
 import typer
 from mew_board import words
 from mew_protocol import kinds
-from mew_protocol.context_report import pin_hash
 from mew_protocol.payloads.chat import Acknowledge, Chat, ChatCancel
 from mew_protocol.payloads.fit import WOULD_OVERFLOW, Fit
 from mew_protocol.payloads.participant import (
@@ -20,13 +19,10 @@ from mew_protocol.payloads.participant import (
     CompactDone,
     Forget,
     Pause,
-    PinRequest,
-    RequestStatus,
     Restart,
     Resume,
     Shutdown,
     Status,
-    UnpinRequest,
     refusal_in,
 )
 from mew_protocol.payloads.receipts import ReadReceipt
@@ -43,15 +39,12 @@ from mew_agent.cli.remote.request import (
     TargetedRequest,
     new_envelope,
     parse_answer,
-    typed_payload,
 )
 from mew_agent.cli.remote.session import configuration_at
 from mew_agent.errors import ConfigError, GatewayError, NotConnected, PeerTimeout
 
 _LAST_STATUS_SECONDS: Final = 3.0
 """How long to wait for the status that follows a compaction and carries the new figures."""
-
-_PINNED_TEXT_CELLS: Final = 100
 
 
 @with_option_groups
@@ -260,62 +253,6 @@ def shutdown(reason: ReasonOption = None, *, request: TargetedRequest) -> int:
             again = f"; `mew restart {request.target}` starts it again" if is_ours else ""
             request.print(f"shut down{again}", {"shut_down": True})
             return ExitCode.DONE
-
-
-@with_option_groups
-def pin(
-    request: TargetedRequest,
-    words_typed: Annotated[
-        list[str] | None, typer.Argument(metavar="TEXT", help="Text to pin (default: list what is pinned).")
-    ] = None,
-) -> int:
-    """Keep a text in every prompt of an agent, or list its pins.
-
-    Exits with code 3 if the agent refuses.
-    """
-    if not words_typed:
-        _list_pins(request)
-        return ExitCode.DONE
-    text = " ".join(words_typed)
-    if not text.strip():
-        raise ConfigError("TEXT", "is empty", "the text to pin")
-    status = request.ask_status(kinds.PARTICIPANT_PIN, typed_payload(PinRequest, "TEXT", text=text))
-    pins = status.context.pins if status.context is not None else None
-    found = next((one for one in pins or () if one.hash == pin_hash(text)), None)
-    outcome = {"status": status.status}
-    if found is None:
-        request.print(words.state(status.status or "answered"), outcome)
-        return ExitCode.SKIPPED
-    already = "already " if status.status == "already_pinned" else ""
-    text = f"{already}pinned as {words.clean(found.id)}, ~{found.tokens:,} tokens, hash {found.hash}"
-    request.print(text, {**outcome, "pin": found.model_dump(mode="json")})
-    return ExitCode.DONE
-
-
-@with_option_groups
-def unpin(
-    request: TargetedRequest,
-    name: Annotated[str, typer.Argument(metavar="PIN", help="Id of the pin, or its whole text.")],
-) -> int:
-    """Remove a pinned text from an agent.
-
-    Exits with code 3 if the agent refuses.
-    """
-    status = request.ask_status(kinds.PARTICIPANT_UNPIN, typed_payload(UnpinRequest, "PIN", pin=name))
-    request.print(words.state(status.status or "answered"), {"status": status.status})
-    return ExitCode.DONE if status.status == "unpinned" else ExitCode.SKIPPED
-
-
-def _list_pins(request: TargetedRequest) -> None:
-    pins = request.ask_status(kinds.PARTICIPANT_REQUEST_STATUS, RequestStatus(fields=("pins",))).pins or ()
-    if request.as_json or not pins:
-        request.print("nothing is pinned", {"pins": [one.model_dump(mode="json") for one in pins]})
-        return
-    width = max(words.cells(words.clean(one.id)) for one in pins)
-    for one in pins:
-        text = words.clip(words.clean(" ".join(one.text.split())), _PINNED_TEXT_CELLS)
-        about = f"{words.clean(one.hash)}  ~{one.tokens:,} tokens  from {words.clean(one.origin)}"
-        terminal.print_line(f"{words.clean(one.id):<{width}}  {about}  {text}")
 
 
 def _print_status(request: TargetedRequest, status: Status, word: str | None = None) -> int:

@@ -40,7 +40,7 @@ from mew_spaces.gateway import http_bodies as bodies
 from mew_spaces.gateway import programs
 from mew_spaces.gateway.events import MAX_LAST, PAGE_BYTES, EventReader, EventResponse, newest_before
 from mew_spaces.gateway.http_bodies import ApiError
-from mew_spaces.gateway.openapi import Operation, Parameter, openapi_document
+from mew_spaces.gateway.operations import Operation, Parameter
 from mew_spaces.gateway.registry import SpaceRegistry, client_of
 from mew_spaces.gateway.service import NOT_STORED_MESSAGE, OutcomeUnknown, SpaceService
 from mew_spaces.log.figures import RAW_SECONDS
@@ -147,6 +147,14 @@ async def _pieces(content: bytes) -> AsyncIterator[bytes]:
         yield content[start : start + _PIECE_BYTES]
 
 
+def _from_part(table: str, name: str) -> Any:
+    """Return what a part adds to a table. Raises `ApiError` if no part does."""
+    found = load_table(table).get(name)
+    if found is None:
+        raise ApiError(404, "not_found", f"no installed part of mew-agent serves this ('{name}' of '{table}')")
+    return found
+
+
 class HttpApi:
     """The HTTP API over the spaces of a gateway."""
 
@@ -165,9 +173,11 @@ class HttpApi:
         ]
 
     def document(self) -> dict[str, Any]:
-        """Return the OpenAPI document."""
+        """Return the OpenAPI document. Raises `ApiError` without its part."""
+        openapi_document = _from_part("mew_spaces.api_documents", "openapi")
         summaries = {one: " ".join((handler.__doc__ or "").split()) for one, handler in _HANDLERS.items()}
-        return openapi_document(summaries, version=self._version, error=bodies.ErrorAnswer)
+        document: dict[str, Any] = openapi_document(summaries, version=self._version, error=bodies.ErrorAnswer)
+        return document
 
     async def _respond(self, operation: Operation, handler: Handler, request: Request) -> Response:
         """Check the token, and return the answer of the handler."""
@@ -211,9 +221,7 @@ class HttpApi:
     @serves("GET", "/metrics", media_type="text/plain")
     async def _metrics(self, call: Call) -> Response:
         """Read the metrics of every space that the token may read, in the format of Prometheus."""
-        collect = load_table("mew_spaces.metrics").get("gateway")
-        if collect is None:
-            raise ApiError(404, "not_found", "the part 'metrics' of mew-agent is not installed")
+        collect = _from_part("mew_spaces.metrics", "gateway")
         headers = call.request.headers
         token, accept = bearer_of(headers), headers.get("accept", "")
         write: WriteMetrics = collect([one for one in self._registry if one.tokens.may_read(token)])

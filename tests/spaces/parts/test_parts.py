@@ -54,5 +54,5 @@ def test_a_gateway_without_the_folder_of_parts_serves_a_space() -> None:
     run = subprocess.run([sys.executable, "-c", WITHOUT_PARTS], capture_output=True, text=True, timeout=60)
     first, metrics, second = run.stdout.splitlines()
     assert first == "chat"
-    assert "the part 'metrics' of mew-agent is not installed" in metrics
+    assert "no installed part of mew-agent serves this" in metrics
     assert "'backplane' needs the extra 'scale'" in second

@@ -1,43 +1,14 @@
-"""[pure] HTTP routes with their parameters, models and errors, and the OpenAPI 3.1 document made of all of them.
-
-Each `Operation` is declared once, in `http`; the router and the document both come from it. Does not know handlers.
-"""
+"""[pure] The OpenAPI 3.1 document of the gateway's HTTP API, made of its operations."""
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel
 
+from mew_spaces.gateway.operations import Operation, Parameter
+
 _REF = "#/components/schemas/{model}"
-
-
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    """A parameter of a query or a path. With `maximum` it is a whole number, else text."""
-
-    name: str
-    description: str
-    minimum: int = 1
-    maximum: int | None = None
-    default: int | None = None
-
-    def parse_number(self, text: str) -> int | None:
-        """Return the number in a query string, None if it is not valid."""
-        if self.maximum is None or not (text.isascii() and text.isdigit() and len(text) <= len(str(self.maximum))):
-            return None
-        number = int(text)
-        return number if self.minimum <= number <= self.maximum else None
-
-    def document(self, *, in_path: bool) -> dict[str, Any]:
-        """Return the parameter as OpenAPI describes it."""
-        schema: dict[str, Any] = {"type": "string"}
-        if self.maximum is not None:
-            schema = {"type": "integer", "minimum": self.minimum, "maximum": self.maximum, "default": self.default}
-        where = {"in": "path", "required": True} if in_path else {"in": "query"}
-        return {"name": self.name, **where, "description": self.description, "schema": schema}
-
 
 PATH_PARAMETERS = {
     "space": "The space's id; `default` selects the space that the token belongs to",
@@ -47,26 +18,6 @@ PATH_PARAMETERS = {
 
 TOKEN_ERRORS = (401, 403, 404, 429)
 """The errors of every route that needs a token."""
-
-
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """One method of one path.
-
-    `parameters` are those of the query. `answer` and `body` are models, or None where the schema is open. `errors` are
-    HTTP status codes besides those that follow from the token, the body and the parameters. `is_for_owner`: the token
-    must be that of the participant in the path.
-    """
-
-    method: str
-    path: str
-    answer: type[BaseModel] | None = None
-    media_type: str = "application/json"
-    parameters: tuple[Parameter, ...] = ()
-    body: type[BaseModel] | None = None
-    errors: tuple[int, ...] = ()
-    needs_token: bool = True
-    is_for_owner: bool = False
 
 
 def openapi_document(summaries: Mapping[Operation, str], *, version: str, error: type[BaseModel]) -> dict[str, Any]:
@@ -111,8 +62,8 @@ def _operation(operation: Operation, summary: str, schemas: dict[str, Any], erro
     }
     names = re.findall(r"{(\w+)}", operation.path)
     described["parameters"] = [
-        *(Parameter(name, PATH_PARAMETERS[name]).document(in_path=True) for name in names),
-        *(one.document(in_path=False) for one in operation.parameters),
+        *(_parameter(Parameter(name, PATH_PARAMETERS[name]), in_path=True) for name in names),
+        *(_parameter(one, in_path=False) for one in operation.parameters),
     ]
     if operation.body is not None:
         content = {"application/json": {"schema": _reference(operation.body, schemas)}}
@@ -120,6 +71,15 @@ def _operation(operation: Operation, summary: str, schemas: dict[str, Any], erro
     if operation.needs_token:
         described["security"] = [{"token": []}]
     return described
+
+
+def _parameter(one: Parameter, *, in_path: bool) -> dict[str, Any]:
+    """Return a parameter as OpenAPI describes it."""
+    schema: dict[str, Any] = {"type": "string"}
+    if one.maximum is not None:
+        schema = {"type": "integer", "minimum": one.minimum, "maximum": one.maximum, "default": one.default}
+    where = {"in": "path", "required": True} if in_path else {"in": "query"}
+    return {"name": one.name, **where, "description": one.description, "schema": schema}
 
 
 def _reference(model: type[BaseModel], schemas: dict[str, Any]) -> dict[str, str]:

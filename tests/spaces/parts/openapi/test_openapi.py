@@ -2,11 +2,12 @@
 
 from typing import Any
 
+import httpx2
 import pytest
 from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.gateway.auth import TokenBook
+from mew_spaces.gateway.gateway import RunningGateway
 from mew_spaces.gateway.http import HttpApi
-from mew_spaces.gateway.openapi import Parameter
 from mew_spaces.gateway.registry import SpaceRegistry
 from mew_spaces.gateway.service import SpaceService
 
@@ -52,8 +53,9 @@ def test_only_three_operations_need_no_token(document: dict[str, Any]) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("text", "number"), [("1", 1), ("50", 50), ("0", None), ("51", None), ("x", None), ("", None), ("²", None)]
-)
-def test_a_number_is_parsed_within_its_bounds(text: str, number: int | None) -> None:
-    assert Parameter("limit", "", minimum=1, maximum=50).parse_number(text) == number
+async def test_the_openapi_document_is_served(gateway: RunningGateway) -> None:
+    async with httpx2.AsyncClient(base_url=gateway.url, trust_env=False) as http:
+        described = (await http.get("/openapi.json")).json()
+        version = (await http.get("/health")).json()["version"]
+    assert described["openapi"].startswith("3.1")
+    assert described["info"]["version"] == version
