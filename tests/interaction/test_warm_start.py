@@ -6,12 +6,23 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
+from mew_spaces.launch.processes import RUN_VARIABLE
 
 from tests.support.cli import Outcome, run_program
-from tests.support.warm_start import MEW, PYTHON, WarmPopen
+from tests.support.space_folder import Folder, environment
+from tests.support.waiting import until
+from tests.support.warm_start import MEW, PYTHON, SHOWN_BYTES, WarmPopen
 
 pytestmark = pytest.mark.skipif(subprocess.Popen is not WarmPopen, reason="processes are copied on Linux only")
+
+SPACE = """
+space: {id: review}
+participants:
+  ada: {capabilities: [{kind: "*"}]}
+  coder: {role: agent, auto_start: true, agent: {base_url: "http://127.0.0.1:1", model: none}}
+"""
 
 PROGRAM = """
 import os, signal, sys, threading
@@ -47,3 +58,36 @@ def test_a_copy_ends_by_a_signal_that_comes_at_once(number: signal.Signals, tmp_
 def test_a_copy_of_mew_prints_its_version_and_knows_wrong_commands(tmp_path: Path) -> None:
     assert run_program((*MEW, "--version"), tmp_path, os.environ).out.startswith("mew ")
     assert run_program((*MEW, "nonsense"), tmp_path, os.environ).code == 2
+
+
+REAL_MEW = (str(sys.executable), "-m", "mew_agent")
+"""`mew` in a Python of its own, which knows of no copies: so does all that it starts."""
+
+
+@pytest.mark.parametrize("command", [MEW, REAL_MEW], ids=["copied", "real"])
+async def test_programs_of_a_copied_space_are_like_those_of_a_real_one(
+    command: tuple[str, ...], tmp_path: Path
+) -> None:
+    folder = Folder(tmp_path / "room", SPACE)
+    started = run_program((*command, "up", "--port", "0", "--detach"), folder.path, environment())
+    try:
+        assert started.code == 0, started
+        supervisor = psutil.Process(folder.run.pids.supervisor)
+        below = supervisor.children(recursive=True)
+        programs = [psutil.Process(pid) for pid in folder.run.processes if pid != supervisor.pid]
+        assert len(programs) == 2
+        for program in programs:
+            assert program.ppid() == supervisor.pid
+            assert os.getsid(program.pid) == os.getpgid(program.pid) == program.pid
+            assert program.cmdline()[:4] == [sys.executable, "-P", "-m", "mew_agent"]
+            assert program.environ()[RUN_VARIABLE] == folder.run.run_id
+            assert (is_copy(program.pid), "ROOM" in program.environ()) == (command == MEW, False)
+        await folder.stop()
+        await until(lambda: not any(one.is_running() for one in (supervisor, *below)))
+    finally:
+        await folder.stop()
+
+
+def is_copy(pid: int) -> bool:
+    """Return whether a process has the room for an environment that a copy has."""
+    return Path(f"/proc/{pid}/environ").read_bytes().count(b"\0") > SHOWN_BYTES // 2

@@ -3,6 +3,7 @@
 It has one thread and no event loop, so that a forked program begins like one that Python has just started.
 """
 
+import ctypes
 import gc
 import io
 import json
@@ -15,15 +16,43 @@ import time
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from tests.support import warm_start
+
+for name in ("tests.support", "tests"):  # a program may have others
+    del sys.modules[name]
+del sys.path[0]
+
 IMPORTED = (
     "mew_agent.cli.main",
     "mew_agent.parts.terminal.command",
     "mew_agent.cli.programs.agent",
     "mew_agent.cli.programs.gateway",
     "mew_agent.cli.space.up",
+    "mew_agent.cli.programs.model",
+    "mew_agent.cli.remote.http_api",
+    "mew_agent.model.openai_client",
+    "mew_agent.parts.policies.presets",
+    "mew_agent.parts.rehearsal.builtin_model",
     "mew_agent.parts.rehearsal.service",
+    "mew_agent.parts.tokenizers.families",
+    *("anyio._backends._asyncio", "anyio._core._fileio", "anyio._core._signals", "anyio._core._subprocesses"),
+    *("encodings.idna", "httpcore2", "openai.resources.chat", "uvloop"),
 )
 """What most programs import; they import the rest as usual."""
+
+COMPLETED = ("mew_", "openai.types.chat.chat_completion", "openai.types.completion_usage")
+"""Modules whose pydantic models are completed, which each program would do when it uses them first."""
+
+
+def complete_models(base: type[BaseModel]) -> None:
+    """Complete the models below a base."""
+    for model in base.__subclasses__():
+        if model.__module__.startswith(COMPLETED):
+            model.model_rebuild()
+        complete_models(model)
 
 
 def serve(requests: socket.socket) -> dict[str, Any]:
@@ -44,6 +73,8 @@ def serve(requests: socket.socket) -> dict[str, Any]:
             request: dict[str, Any] = json.loads(data)
             if request["new_session"]:
                 os.setsid()
+            os.environ.clear()  # it refers to the memory that shows it
+            _show(request)
             os.write(outgoing, str(os.getpid()).encode())
             requests.close()
             for number, file in enumerate(files):
@@ -58,13 +89,50 @@ def serve(requests: socket.socket) -> dict[str, Any]:
         os.close(incoming)
 
 
-def become(request: dict[str, Any]) -> None:
+def serve_programs(requests: socket.socket) -> tuple[dict[str, Any], socket.socket | None]:
+    """Serve. Returns in each program, with its request and, if it starts others, a connection to a server for them."""
+    while True:
+        request = serve(requests)
+        words = [word for word in request["command"][1:] if word != "-P"]
+        if words[:2] != ["-m", "mew_agent"] or words[2:3] == [] or words[2] not in warm_start.STARTERS:
+            return request, None
+        own, other = warm_start.connection()
+        if os.fork():
+            other.close()
+            return request, own
+        # The program's server: not of its group, and without its streams, whose end others wait for.
+        own.close()
+        os.setsid()
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for number in range(3):
+            os.dup2(nothing, number)
+        os.close(nothing)
+        requests = other
+
+
+def _show(request: dict[str, Any]) -> None:
+    """Let the system show a program's own arguments and environment: they take the place of the server's in memory."""
+    # Addresses of the arguments and of the environment, each with its end: see proc(5).
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[45:49]
+    arguments, arguments_end, environment, environment_end = map(int, fields)
+    variables = (f"{name}={text}" for name, text in request["environment"].items())
+    for begin, end, words in (
+        (arguments, arguments_end, request["command"]),
+        (environment, environment_end, variables),
+    ):
+        ctypes.memmove(begin, warm_start.shown(words).ljust(end - begin, b"\0"), end - begin)
+
+
+def become(request: dict[str, Any], own_server: socket.socket | None) -> None:
     """Run the program of a request, as Python would run it."""
     os.chdir(request["folder"])
-    os.environ.clear()
     os.environ.update(request["environment"])
+    if own_server is not None:
+        warm_start.use(own_server)
+        warm_start.install()
     sys.orig_argv = request["command"]
     sys.stdin = open(0, closefd=False)  # noqa: SIM115
+    sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
     is_unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
     for name, number, errors in (("stdout", 1, "strict"), ("stderr", 2, "backslashreplace")):
         raw = open(number, "wb", buffering=-1, closefd=False)  # noqa: SIM115
@@ -89,14 +157,14 @@ def become(request: dict[str, Any]) -> None:
 if __name__ == "__main__":
     for name in IMPORTED:
         __import__(name)
+    complete_models(BaseModel)
     gc.collect()
     gc.freeze()  # memory that the collector does not write to is shared with the programs
     # Ctrl-C is for pytest, whose end ends this process; one that a program gets while it is made waits for its start.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    received = serve(socket.socket(fileno=int(sys.argv[1])))
+    received, own_server = serve_programs(socket.socket(fileno=int(sys.argv[1])))
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_IGN if received["ignores_hangups"] else signal.SIG_DFL)
-    gc.unfreeze()
-    become(received)
+    become(received, own_server)

@@ -1,9 +1,10 @@
 """Real processes of `mew` that need not import it first.
 
-A Python that becomes `mew` imports for half a second of processor time, and the tests start two hundred. Where a test
-names `PYTHON` as the program, `subprocess` and `anyio` ask a server process for a copy of it (`warm_server`). The copy
-is a child of the test's process, with a process id, session, signals, exit code, standard streams, folder and
-environment of its own. What a copy cannot give is started as usual, and so is every process that the product starts.
+A Python that becomes `mew` imports for half a second of processor time, and the tests start five hundred. Where a test
+names `PYTHON` as the program, and where the product starts its own command, `subprocess` and `anyio` ask a server
+process for a copy of it (`warm_server`). The copy is a child of the process that asked, with a process id, session,
+signals, exit code, standard streams, folder, arguments and environment of its own. A copy that starts programs has a
+server of its own for them. What a copy cannot give is started as usual.
 """
 
 import atexit
@@ -15,6 +16,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,7 +35,13 @@ PYTHON: Final = _Warm(sys.executable)
 MEW: Final = (PYTHON, "-P", "-m", "mew_agent")
 """The command `mew`."""
 
-_FREE: Final = {"PYTHONUNBUFFERED", "PYTHONPATH"}
+STARTERS: Final = frozenset({"demo", "gateway", "up"})
+"""Commands of `mew` that start others."""
+
+SHOWN_BYTES: Final = 100_000
+"""The room in a copy for the arguments that the system shows of it, and as much again for its environment."""
+
+_FREE: Final = {"PYTHONDONTWRITEBYTECODE", "PYTHONPATH", "PYTHONUNBUFFERED"}
 """Variables of Python that a copy follows. If another one differs from the server's, Python has to start."""
 
 _SUBREAPER: Final = 36
@@ -75,8 +83,9 @@ def install() -> None:
 
 def _can_be_copied(given: dict[str, Any]) -> bool:
     command = given["args"]
-    if isinstance(command, str | bytes | os.PathLike) or not isinstance(command[0], _Warm):
+    if isinstance(command, str | bytes | os.PathLike) or not _names_warm_program(command):
         return False
+    environment = os.environ if given["env"] is None else given["env"]
     usual: dict[str, Any] = {"executable": None, "preexec_fn": None, "pass_fds": (), "shell": False}
     usual |= {
         "restore_signals": True,
@@ -92,8 +101,21 @@ def _can_be_copied(given: dict[str, Any]) -> bool:
         all(given[name] == value for name, value in usual.items())
         and (given["cwd"] is None or Path(given["cwd"]).is_dir())
         and (words[:2] == ["-m", "mew_agent"] or words[0].endswith(".py"))
-        and _python_variables(os.environ if given["env"] is None else given["env"]) == _server().variables
+        and _python_variables(environment) == _server().variables
+        and len(shown(command)) < SHOWN_BYTES
+        and len(shown(f"{name}={text}" for name, text in environment.items())) < SHOWN_BYTES
     )
+
+
+def _names_warm_program(command: Any) -> bool:
+    """Return whether a test asked for a copy, or the product starts its own command."""
+    own = (str(sys.executable), "-P", "-m", "mew_agent")
+    return isinstance(command[0], _Warm) or tuple(command[: len(own)]) == own
+
+
+def shown(words: Iterable[Any]) -> bytes:
+    """Return words as the system shows arguments and variables of a process."""
+    return b"".join(os.fsencode(word) + b"\0" for word in words)
 
 
 def _python_variables(environment: Any) -> dict[str, str]:
@@ -101,28 +123,17 @@ def _python_variables(environment: Any) -> dict[str, str]:
 
 
 class _Server:
-    """The server process of this test process."""
+    """The server process of this process."""
 
-    def __init__(self) -> None:
+    def __init__(self, requests: socket.socket) -> None:
         self.variables = _python_variables(os.environ)
         self._lock = threading.Lock()
         self._process_control = ctypes.CDLL(None).prctl
-        self._requests, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        for end in (self._requests, other):
-            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1_000_000)
-        with other:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", SERVER, str(other.fileno())],
-                pass_fds=[other.fileno()],
-                stdin=subprocess.DEVNULL,
-                cwd="/",
-            )
-        atexit.register(self._end)
+        self._requests = requests
 
-    def _end(self) -> None:
-        """End the server, which reads no request after this."""
+    def close(self) -> None:
+        """Let the server end, which reads no request after this."""
         self._requests.close()
-        self._process.wait()
 
     def start(self, given: dict[str, Any]) -> int:
         """Start a program and return its process id."""
@@ -149,8 +160,38 @@ _running: list[_Server] = []
 _starting = threading.Lock()
 
 
+def connection() -> tuple[socket.socket, socket.socket]:
+    """Return the two ends of a connection to a server: for requests, and the server's own."""
+    ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    for end in ends:
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1_000_000)
+    return ends
+
+
+def use(requests: socket.socket) -> None:
+    """Use the server at the other end from now on."""
+    _running[:] = [_Server(requests)]
+
+
 def _server() -> _Server:
     with _starting:
         if not _running:
-            _running.append(_Server())
+            _start_server()
         return _running[0]
+
+
+def _start_server() -> None:
+    requests, other = connection()
+    room = "x" * SHOWN_BYTES
+    with other:
+        process = subprocess.Popen(
+            [sys.executable, "-P", SERVER, str(other.fileno()), room],
+            pass_fds=[other.fileno()],
+            stdin=subprocess.DEVNULL,
+            cwd="/",
+            env={**os.environ, "ROOM": room},
+        )
+    use(requests)
+    # The server's own exit is awaited, so that none of its output comes after the test's process has ended.
+    atexit.register(process.wait)
+    atexit.register(_running[0].close)
