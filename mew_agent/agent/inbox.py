@@ -245,6 +245,11 @@ class Inbox:
         return () if self.current is None else (self.current, *self.joined)
 
     @property
+    def _is_answered(self) -> bool:
+        """Whether the answer of the running turn is known, so that it is too late to cancel it."""
+        return self.current is not None and self.current.state == "answered"
+
+    @property
     def is_idle(self) -> bool:
         """Whether no chat waits, and none continues a turn whose question was cancelled."""
         is_cancelled = self.current is not None and self.current.state == "cancelled"
@@ -403,9 +408,11 @@ class Inbox:
     async def cancel(self, cancel: Envelope, *, position: Position | None = None) -> tuple[MessageKey, ...]:
         """Remove the waiting chats that a `chat/cancel` refers to, and mark the one being answered as cancelled.
 
-        A chat that joined a turn is removed too; the turn continues without it. Returns the chats that ended.
+        A chat that joined a turn is removed too; the turn continues without it. A turn whose answer is known is over,
+        and its answer is sent. Returns the chats that ended.
         """
-        waiting = (*self.in_state("queued", "held", "no_room", "answering"), *self.joined)
+        joined = () if self._is_answered else self.joined
+        waiting = (*self.in_state("queued", "held", "no_room", "answering"), *joined)
         meant = [chat for chat in waiting if is_about(cancel, chat.envelope)]
         cancelled = [self._as_cancelled(chat) for chat in meant if _was_begun(chat)]
         gone = [chat for chat in meant if not _was_begun(chat)]
@@ -422,10 +429,14 @@ class Inbox:
         return cancelled
 
     def _drop(self, chats: Collection[StoredChat]) -> None:
-        """Take chats out of the queue, or out of the turn that they joined."""
+        """Take chats out of the queue, or out of the turn that they joined. What had joined them waits by itself."""
         self.joined = tuple(chat for chat in self.joined if chat not in chats)
-        for chat in chats:
-            self._chats.pop(chat.number, None)
+        gone = {chat.number for chat in chats}
+        self._chats = {
+            number: fresh(chat) if chat.joined in gone else chat
+            for number, chat in self._chats.items()
+            if number not in gone
+        }
 
     async def release(self, senders: Collection[str]) -> None:
         """Queue the held chats of these senders that ask something; keep the others as context."""
@@ -512,7 +523,7 @@ class Inbox:
         The chats that joined its turn have come as far.
         """
         if self.current is not None and self.current.state == "cancelled":
-            chat = replace(chat, state="cancelled")
+            chat = replace(chat, state="cancelled", answer=None, refusal=None)
         self.current = chat
         self.joined = tuple(begun(one, chat) for one in self.joined)
         await self._change(chat, *self.joined)
@@ -527,8 +538,10 @@ class Inbox:
             await self._change(*self._cancelled_turn(by), position=position)
 
     def _cancelled_turn(self, by: str | None = None) -> tuple[StoredChat, ...]:
-        """Mark the running turn as cancelled; `by` as in `mark_cancelled`. Returns its chats."""
+        """Mark the running turn as cancelled; `by` as in `mark_cancelled`. Returns its chats, if it is not over."""
         assert self.current is not None
+        if self._is_answered:
+            return ()
         self.current, self.joined = cancelled_turn(self.current, self.joined, by)
         return self.answering
 

@@ -78,7 +78,9 @@ class ChatTurn:
         self.instead, self.failure = text, ChatFailure(code=code, problem=text)
 
     def cancel(self, reason: str) -> None:
-        """Stop the turn; no answer is sent."""
+        """Stop the turn, unless its answer is known; no answer is sent."""
+        if self.inbox.current is None or self.inbox.current.state == "answered":
+            return
         self._cancel_reason = reason
         self._scope.cancel()
         self.answering.cancel()
@@ -127,7 +129,7 @@ class ChatTurn:
     async def _send_answer(self, chat: Envelope) -> None:
         """Make the answer unless it is known, and send it. Raises the `GatewayError` of sending.
 
-        Returns when the answer is confirmed or the turn is cancelled.
+        Returns when the answer is confirmed or the turn is cancelled. A cancellation after the answer is known is late.
         """
         was_begun, name_of = self.question.state == "answering", self.inbox.id_for
         if self.question.state != "queued" and self.question.attempts:
@@ -141,9 +143,11 @@ class ChatTurn:
             self.question = await self.inbox.update(replace(self.question, state="answered", answer=self.instead))
         if self.question.state in ("queued", "answering"):
             await self._make_answer(chat, was_begun=was_begun)
-        if self.question.refusal is not None and self.question.state == "answered":
+        if self.question.state != "answered":
+            return
+        if self.question.refusal is not None:
             await self._send_refusal(self.question.refusal)
-        elif self.question.answer is not None:
+        else:
             await self.tell(MessageKey(one.envelope.sender, one.envelope.id) for one in self.inbox.answering)
             for reply in replies(self.question, self.inbox.joined):
                 await self._send(reply)
@@ -218,7 +222,7 @@ class ChatTurn:
             self.question = await self.inbox.update(replace(self.question, state="answered", refusal=answer))
         else:
             self.question = await self.inbox.update(replace(self.question, state="answered", answer=answer))
-            if answering.last_thought is not None:
+            if answering.last_thought is not None and self.question.answer is not None:
                 await reasoning.think(answering.last_thought)
         reason = self._cancel_reason or (None if self.failure is None else self.failure.problem)
         await reasoning.conclude(self.inbox.id_for(self.question, "conclusion"), self.question.outcome, reason)

@@ -1,5 +1,6 @@
 """The inbox of an agent: queued, remembered and cancelled chats."""
 
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -152,6 +153,36 @@ async def test_only_the_sender_can_cancel_a_chat(start_conversation: StartConver
         await box.cancel(cancel("q1"))
         assert (await box.next(no_pause)).envelope.id == "q2"
         assert not is_about(cancel("q2", sender="bob"), chat("Go.", name="q2"))
+
+
+async def test_a_known_answer_is_sent_although_it_is_cancelled_later(start_conversation: StartConversation) -> None:
+    async with start_conversation() as driver:
+        box = inbox(driver)
+        for name in ("q1", "q2"):
+            await box.add(chat("Go.", name=name), is_busy=False)
+        question = await box.next(no_pause)
+        await box.join(box.to_join("all"))
+        answered = await box.update(replace(question, state="answered", answer="Gone."))
+        assert await box.cancel(cancel("q1", "q2")) == ()
+        await box.mark_cancelled(by="ada")
+        assert (box.current, [one.envelope.id for one in box.joined]) == (answered, ["q2"])
+        assert [one.id for one in await box.finish()] == ["q1", "q2"]
+        assert box.is_idle
+
+
+async def test_what_joined_a_cancelled_question_that_was_put_back_waits_by_itself(
+    start_conversation: StartConversation,
+) -> None:
+    async with start_conversation() as driver:
+        box = inbox(driver)
+        for name in ("q1", "q2"):
+            await box.add(chat("Go.", name=name), is_busy=False)
+        question = await box.next(no_pause)
+        await box.join(box.to_join("all"))
+        box.put_back(question)
+        await box.cancel(cancel("q1"))
+        with anyio.fail_after(PATIENCE_SECONDS):
+            assert (await box.next(no_pause)).envelope.id == "q2"
 
 
 async def test_a_chat_cancelled_during_a_pause_is_not_returned(start_conversation: StartConversation) -> None:

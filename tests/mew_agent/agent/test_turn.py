@@ -10,11 +10,12 @@ import anyio
 import pytest
 from mew_protocol.envelope import Envelope
 
+from mew_agent.agent.turn import ConversationAnswer
 from mew_agent.context.sqlite_store import SqliteStore
 from mew_agent.errors import ChatRefused, NotPermitted
 from mew_agent.participant.participant import Participant
 from tests.support.agents import AgentDriver
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 StartAgent = Callable[..., Any]
 """`start_agent(...)` of the conftest."""
@@ -230,6 +231,32 @@ async def test_the_sender_can_cancel_a_running_turn(
         s.server.change(chunk_delay_seconds=0.0)
         assert await s.ask("And now?")
         assert not s.recorder.sent_by("coder", "chat", about=question)
+
+
+async def test_a_turn_that_is_cancelled_while_its_answer_is_completed_sends_none(
+    start_agent: StartAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = ConversationAnswer.make
+    async with start_agent() as s:
+
+        async def make_and_be_cancelled(answer: ConversationAnswer) -> Any:
+            made = await make(answer)
+            with anyio.CancelScope(shield=True):
+                await s.ada.send(
+                    "chat/cancel", {}, to="coder", correlation_id=(s.agent._runtime.inbox.current.envelope.id,)
+                )
+                await until(lambda: s.agent._runtime.inbox.current.state == "cancelled")
+            return made
+
+        monkeypatch.setattr(ConversationAnswer, "make", make_and_be_cancelled)
+        question = await s.send_chat("What is known about water?")
+        conclusion = await s.recorder.first("coder", "reasoning/conclusion", about=question)
+        assert conclusion.body["cancelled"] is True
+        monkeypatch.undo()
+        assert await s.ask("And now?")
+        assert not s.recorder.sent_by("coder", "chat", about=question)
+        (receipt,) = await s.ada.receipts("coder", question.id)
+        assert receipt.state == "cancelled"
 
 
 @pytest.mark.parametrize("who", ["another reasoning", "no context"])
