@@ -84,10 +84,6 @@ class OpenAIModel:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Run one call; see `Model.stream`. Raises a `ModelError` if the reply is missing or incomplete."""
         answer = await self._open(request)
-        if isinstance(answer, list):
-            for event in answer:
-                yield event
-            return
         assembly, decoder = ReplyAssembly(self._model), EventDecoder()
         seen, request_id = assembly.events, answer.headers.get(_REQUEST_ID)
         try:
@@ -115,11 +111,8 @@ class OpenAIModel:
         if client is not None and self._http_client is None:
             await client.close()
 
-    async def _open(self, request: ModelRequest) -> httpx2.Response | list[ModelEvent]:
-        """Send the request. Retry in another dialect as long as the server names an argument that it rejects.
-
-        Returns the open stream, or the events of an answer that was not streamed.
-        """
+    async def _open(self, request: ModelRequest) -> httpx2.Response:
+        """Send the request. Retry in another dialect as long as the server names an argument that it rejects."""
         dialect = self._dialect
         # A server may reject both names of the token limit in turn; each dialect is tried once.
         tried, before = {dialect}, dialect
@@ -142,7 +135,7 @@ class OpenAIModel:
                     self._dialect = dialect
                 return answer
 
-    async def _send(self, request: ModelRequest, dialect: dialects.Dialect) -> httpx2.Response | list[ModelEvent]:
+    async def _send(self, request: ModelRequest, dialect: dialects.Dialect) -> httpx2.Response:
         if "openai" not in sys.modules:  # imported in a thread, so that the agent keeps answering meanwhile
             await anyio.to_thread.run_sync(importlib.import_module, "openai")
         # The raw response: the package's models drop or coerce some of what providers put in chunks.
@@ -151,20 +144,10 @@ class OpenAIModel:
             extra_headers=self._stream_headers if dialect.is_streaming else {},
         )
         response: httpx2.Response = raw.http_response
-        if not dialect.is_streaming:
-            return self._whole_answer(response.content, response.headers.get(_REQUEST_ID))
         if response.headers.get("content-type", "").lower().startswith("text/html"):
             await _close(response, is_reusable=False)
             raise self._errors.failed("the answer is a web page, not a completion; is the base URL right?")
         return response
-
-    def _whole_answer(self, content: bytes, request_id: str | None) -> list[ModelEvent]:
-        assembly, decoder = ReplyAssembly(self._model), EventDecoder()
-        events = [*decoder.feed(content), *decoder.end()]
-        deltas = [delta for event in events for delta in self._fed(assembly, event, request_id)]
-        if not assembly.events.is_complete:
-            raise self._incomplete(decoder, assembly.events, request_id)
-        return [*deltas, assembly.reply(request_id=request_id, is_streamed=False)]
 
     def _fed(self, assembly: ReplyAssembly, event: Event, request_id: str | None) -> list[Delta]:
         """Add an event to a reply. Raises a `ModelError` if the server says that the call failed."""

@@ -1,22 +1,22 @@
 """[pure] Read the body of a model's answer: its bytes as events, their facts, and the reply with its texts.
 
 Owns the line format, also where servers write it carelessly: the first byte tells an event stream from one whole JSON
-value, because servers announce each as the other. Owns where chat completions have usage, tool calls and errors, and
-what completes a reply of any API; a meter reads two more. Ignores parts of unknown shape. Does not know HTTP, or which
-call it was.
+value, because servers announce each as the other. Owns where chat completions have texts, usage, tool calls and errors,
+which report of usage counts, and what completes a reply of any API; a meter reads two more. Ignores parts of unknown
+shape. Does not know HTTP, or which call it was.
 """
 
 import hashlib
 import json
 from codecs import BOM_UTF8
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from mew_protocol.json_values import object_at, objects_at, text_at, value_at
 
 from mew_agent.model.interface import ModelReply, ReasoningDelta, TextDelta, ToolCall
-from mew_agent.model.usage import Usage, newest_usage, usage_object
+from mew_agent.model.usage import Usage, usage_in
 
 MAX_EVENT_BYTES: Final = 32 * 1024 * 1024
 """Size of one event of a stream, or of a whole answer, that is still read."""
@@ -129,6 +129,7 @@ def _error(value: bytes) -> Any:
 
 
 Json = Mapping[str, Any]
+Delta = TextDelta | ReasoningDelta
 
 SERVER_TOOLS: Final = frozenset(
     {"web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "mcp_call"}
@@ -143,7 +144,7 @@ _BACKEND: Final = ("provider", "system_fingerprint")
 
 @dataclass(slots=True)
 class ReplyEvents:
-    """The events of one reply so far: `read` each in order."""
+    """The events of one reply so far: `read` each in order. Keeps no text."""
 
     chunks: int = 0
     is_done: bool = False  # whether the end mark was seen
@@ -159,28 +160,27 @@ class ReplyEvents:
     _is_running: bool = False  # whether the usage came with a part of the text, so that more of it may follow
     _is_whole: bool = False
     _ran_tools: bool = False  # whether the server made several calls of the model
+    _pieces: list[Delta | Json] = field(default_factory=list)  # of the newest event
 
-    def read(self, event: Event) -> Json:
-        """Read the next event. Returns its object; empty for the end mark and for errors.
+    def read(self, event: Event) -> Sequence[Delta | Json]:
+        """Read the next event. Returns its texts, and the objects with pieces of tool calls.
 
         Raises ValueError if it is no object.
         """
+        self._pieces, data = [], event.data
+        self.chunks += not event.is_done
         if event.is_done:
             self.is_done = True
-            return {}
-        self.chunks += 1
-        data = event.data
-        if event.is_error:
+        elif event.is_error:
             self.error = value_at(data, "error") or data or "no message"
-            return {}
-        if not isinstance(data, Mapping):
+        elif not isinstance(data, Mapping):
             raise ValueError("a chunk of the stream is not a JSON object")
-        if data.get("error"):
+        elif data.get("error"):
             self.error = data["error"]
-            return {}
-        self._is_whole = event.is_whole
-        self._read_body(data)
-        return data
+        else:
+            self._is_whole = event.is_whole
+            self._read_body(data)
+        return self._pieces
 
     @property
     def is_complete(self) -> bool:
@@ -221,18 +221,21 @@ class ReplyEvents:
         self._is_whole = self._is_whole and bool(body.get("choices"))
         self._name(body)
         grew = False
-        for choice in first_choices(body):
-            grew = self._read_choice(choice) or grew
-        self._add(usage_object(body), grew=grew)
+        for choice in objects_at(body, "choices"):
+            if choice.get("index") in (None, 0):  # other choices are alternatives to the first one, not parts of it
+                grew = self._read_choice(choice) or grew
+        self._add(usage_in(body), grew=grew)
 
     def _read_choice(self, choice: Json) -> bool:
-        """Read a piece of the reply. Returns whether it has content."""
+        """Read a part of the reply. Returns whether it has content."""
         self.finish_reason = text_at(choice.get("finish_reason")) or self.finish_reason
         if choice.get("error") or choice.get("finish_reason") == "error":
             self.error = choice.get("error") or "finish_reason error"
         delta = object_at(choice, "delta") or object_at(choice, "message")
         self._ran_tools = self._ran_tools or bool(delta.get("executed_tools"))
+        self._pieces += [text for text in _texts_in(delta) if text.text]
         for call in objects_at(delta, "tool_calls"):
+            self._pieces.append(call)
             self._add_call(call.get("id"))
         return any(delta.get(key) for key in _TEXTS)
 
@@ -241,12 +244,14 @@ class ReplyEvents:
         self.response = text_at(body.get("id")) or self.response
         self._backend |= {key: text for key in _BACKEND if (text := text_at(body.get(key)))}
 
-    def _add(self, raw_usage: object = None, *, grew: bool = False) -> None:
-        """Add a usage object, and whether a part of the reply came with it."""
+    def _add(self, usage: Usage | None = None, *, grew: bool = False) -> None:
+        """Add a report of the usage, and whether a part of the reply came with it."""
         self._has_content = self._has_content or grew
         self._has_grown = self._has_grown or grew
-        usage = newest_usage(self._usage, raw_usage)
-        if usage is not self._usage:
+        # Providers put usage on the finish chunk, after it, before an empty last chunk, or on each chunk as a running
+        # figure. So a later report replaces an earlier one and is never added to it; null and zeros replace nothing.
+        before = self._usage
+        if usage is not None and (before is None or before.contradicts_itself or not usage.contradicts_itself):
             self._usage, self._has_grown, self._is_running = usage, False, grew
 
     def _add_call(self, name: object) -> None:
@@ -254,12 +259,22 @@ class ReplyEvents:
             self.tool_calls.append(name)
 
 
-def first_choices(chunk: Json) -> list[Json]:
-    """Return the pieces of the first choice; other choices are alternatives to it, not parts of it."""
-    return [choice for choice in objects_at(chunk, "choices") if choice.get("index") in (None, 0)]
-
-
-Delta = TextDelta | ReasoningDelta
+def _texts_in(delta: Json) -> Iterator[Delta]:
+    """Yield the texts in a part of a reply, some of them empty."""
+    # Some servers send the same reasoning under both names.
+    yield ReasoningDelta(text_at(delta.get("reasoning_content")) or text_at(delta.get("reasoning")))
+    content = delta.get("content")
+    if isinstance(content, list):
+        for part in objects_at(content):
+            thinking = part.get("thinking")  # a text, or a list of text parts
+            yield ReasoningDelta(text_at(thinking) or "".join(text_at(one.get("text")) for one in objects_at(thinking)))
+            yield TextDelta(text_at(part.get("text")))
+    elif isinstance(content, Mapping):  # some servers decode what a model writes as JSON
+        yield TextDelta(json.dumps(content, ensure_ascii=False))
+    else:
+        yield TextDelta(text_at(content))
+    # A refusal replaces the answer, so the user has to see it.
+    yield TextDelta(text_at(delta.get("refusal")))
 
 
 @dataclass(slots=True)
@@ -274,62 +289,41 @@ class _PartialCall:
         return "".join(self.pieces)
 
 
+@dataclass(slots=True)
 class ReplyAssembly:
-    """Builds one reply: feed every event in order, then call `reply`."""
+    """Builds one reply of a model: feed every event in order, then call `reply`."""
 
-    def __init__(self, model: str) -> None:
-        self.events = ReplyEvents()
-        self._model = model
-        self._texts: dict[type[Delta], list[str]] = {TextDelta: [], ReasoningDelta: []}
-        self._calls: list[_PartialCall] = []
-        self._call_at: dict[int, _PartialCall] = {}
+    model: str
+    events: ReplyEvents = field(default_factory=ReplyEvents)
+    _deltas: list[Delta] = field(default_factory=list)
+    _calls: list[_PartialCall] = field(default_factory=list)
+    _call_at: dict[int, _PartialCall] = field(default_factory=dict)
 
     def feed(self, event: Event) -> list[Delta]:
         """Add one event, and return the deltas in it. Raises ValueError for JSON that is no object."""
-        chunk = self.events.read(event)
-        return [delta for choice in first_choices(chunk) for delta in self._feed_choice(choice)]
+        deltas: list[Delta] = []
+        for piece in self.events.read(event):
+            if isinstance(piece, Delta):
+                deltas.append(piece)
+            else:
+                self._feed_call(piece)
+        self._deltas += deltas
+        return deltas
 
     def reply(self, *, request_id: str | None, is_streamed: bool) -> ModelReply:
         """Return the complete reply."""
         events = self.events
         return ModelReply(
-            text="".join(self._texts[TextDelta]),
+            text="".join([one.text for one in self._deltas if isinstance(one, TextDelta)]),
             tool_calls=tuple(self._finished(call, place) for place, call in enumerate(self._calls)),
             finish_reason=events.finish_reason or ("tool_calls" if self._calls else "stop"),
             usage=events.usage,
-            served_model=events.model or self._model,
+            served_model=events.model or self.model,
             backend=events.backend,
-            reasoning_text="".join(self._texts[ReasoningDelta]),
+            reasoning_text="".join([one.text for one in self._deltas if isinstance(one, ReasoningDelta)]),
             request_id=request_id,
             streamed=is_streamed,
         )
-
-    def _feed_choice(self, choice: Json) -> Iterator[Delta]:
-        delta = choice.get("delta") or choice.get("message")
-        if not isinstance(delta, Mapping):
-            return
-        # Some servers send the same reasoning under both names.
-        yield from self._delta(
-            ReasoningDelta, text_at(delta.get("reasoning_content")) or text_at(delta.get("reasoning"))
-        )
-        content = delta.get("content")
-        if isinstance(content, list):
-            for part in objects_at(content):
-                yield from self._delta(ReasoningDelta, _part_text(part.get("thinking")))
-                yield from self._delta(TextDelta, text_at(part.get("text")))
-        elif isinstance(content, Mapping):  # some servers decode what a model writes as JSON
-            yield from self._delta(TextDelta, json.dumps(content, ensure_ascii=False))
-        else:
-            yield from self._delta(TextDelta, text_at(content))
-        # A refusal replaces the answer, so the user has to see it.
-        yield from self._delta(TextDelta, text_at(delta.get("refusal")))
-        for piece in objects_at(delta, "tool_calls"):
-            self._feed_call(piece)
-
-    def _delta(self, kind: type[Delta], text: str) -> Iterator[Delta]:
-        if text:
-            self._texts[kind].append(text)
-            yield kind(text)
 
     def _feed_call(self, piece: Json) -> None:
         function = object_at(piece, "function")
@@ -368,8 +362,3 @@ class ReplyAssembly:
             seed = f"{self.events.response}\n{call.name}\n{arguments}"
             call_id = f"call_{place}_{hashlib.sha256(seed.encode(errors='replace')).hexdigest()[:12]}"
         return ToolCall(call_id, call.name, arguments or "{}")
-
-
-def _part_text(value: object) -> str:
-    """Return the text of reasoning: a string or a list of text parts."""
-    return text_at(value) or "".join(text_at(part.get("text")) for part in objects_at(value))

@@ -1,8 +1,7 @@
 """[pure] Token usage as a provider reported it for one call: the only place that reads usage objects.
 
-Owns their keys, those of the libraries' own classes, which report of a stream counts, what fills the context of a
-reply that took several calls, and which usage can be true (for agents, meters and reports of programs). Does not know
-which call it was.
+Owns their keys, those of the libraries' own classes, what fills the context of a reply that took several calls, and
+which usage can be true (for agents, meters and reports of programs). Does not know which call it was.
 """
 
 import re
@@ -90,9 +89,9 @@ class Usage:
         return not self.prompt_tokens or self.total_tokens < self.prompt_tokens + self.completion_tokens
 
 
-def normalise(raw: Mapping[str, object] | None) -> Usage | None:
-    """Read one provider's usage object; None if its figures cannot be read."""
-    if raw is None:
+def normalise(raw: object) -> Usage | None:
+    """Read one provider's usage object; None if it is none, or its figures cannot be read."""
+    if not isinstance(raw, Mapping):
         return None
     if calls := _inner_calls(raw):
         return _of_inner_calls(calls)
@@ -106,7 +105,7 @@ def usage_from(raw: object) -> Usage | None:
 
     A sum over several calls `is_sum`, unless the object has each call: then the last one fills the context.
     """
-    return raw if isinstance(raw, Usage) else normalise(object_at(_plain(raw, _NESTING)))
+    return raw if isinstance(raw, Usage) else normalise(_plain(raw, _NESTING))
 
 
 def _plain(value: object, levels: int) -> Any:
@@ -219,23 +218,13 @@ def _sum_of(calls: Sequence[Usage]) -> Usage:
     )
 
 
-def usage_object(chunk: Mapping[str, object]) -> object:
-    """Return the usage object in a chunk of a stream or in a whole body, wherever it is; None without one."""
+def usage_in(chunk: Mapping[str, object]) -> Usage | None:
+    """Return the usage in a chunk of a stream or in a whole body, wherever it is; None without one."""
     choices = chunk.get("choices")
     first_choice = choices[0] if isinstance(choices, list) and choices else None
     places = (chunk, chunk.get("x_groq"), first_choice)
     found = [place.get("usage") for place in places if isinstance(place, Mapping)]
-    return next((raw for raw in (*found, chunk) if isinstance(raw, Mapping) and normalise(raw)), None)
-
-
-def newest_usage(before: Usage | None, raw: object) -> Usage | None:
-    """Return the usage of a stream after one more chunk with this usage object, whatever its `choices` are."""
-    # Providers put usage on the finish chunk, after it, before an empty last chunk, or on each chunk as a running
-    # figure. So a later report replaces an earlier one and is never added to it; null and zeros replace nothing.
-    new = normalise(raw) if isinstance(raw, Mapping) else None
-    if new is None or (before is not None and new.contradicts_itself and not before.contradicts_itself):
-        return before
-    return new
+    return next(filter(None, map(normalise, (*found, chunk))), None)
 
 
 def _figure(raw: Mapping[str, object], *paths: str) -> int | None:

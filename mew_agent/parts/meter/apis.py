@@ -10,7 +10,7 @@ from typing import Final, Literal
 from mew_protocol.json_values import object_at, objects_at, text_at, value_at
 
 from mew_agent.model.reply_events import SERVER_TOOLS, Json, ReplyEvents
-from mew_agent.model.usage import CACHE_APART, positive_count
+from mew_agent.model.usage import CACHE_APART, normalise, positive_count
 
 Api = Literal["chat", "responses", "messages"]
 
@@ -66,7 +66,7 @@ class ResponseEvents(_ItemEvents):
         if response.get("status") == "failed":
             self.error = response.get("error") or "failed"
         self._read_items(objects_at(response, "output"))
-        self._add(response.get("usage"))
+        self._add(normalise(response.get("usage")))
         self.finish_reason, self.is_done = text_at(response.get("status")) or "completed", True
 
 
@@ -105,7 +105,7 @@ class MessageEvents(_ItemEvents):
     def _merge_usage(self, raw: object) -> None:
         if isinstance(raw, Mapping) and raw:
             self._raw_usage = _merged(self._raw_usage, raw)
-            self._add(self._raw_usage)
+            self._add(normalise(self._raw_usage))
 
 
 EVENTS: Final[Mapping[Api, type[ReplyEvents]]] = {

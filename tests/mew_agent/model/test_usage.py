@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mew_agent.model.usage import Usage, newest_usage, normalise, usage_object
+from mew_agent.model.reply_events import Event, ReplyEvents
+from mew_agent.model.usage import Usage, normalise, usage_in
 
 COUNTS = st.integers(min_value=0, max_value=2_000_000)
 
@@ -167,11 +168,17 @@ def test_no_count_is_negative_and_no_total_is_zero(raw: dict[str, object]) -> No
         assert found.cached_tokens is None or found.cached_tokens >= 0
 
 
+def usage_after(*reports: object) -> Usage | None:
+    """Return the usage of a stream whose chunks have these usage objects."""
+    events = ReplyEvents()
+    for report in reports:
+        events.read(Event({"usage": report}))
+    return events.usage
+
+
 @given(st.lists(st.none() | WIRE_USAGES | JSON_VALUES))
 def test_the_last_usable_report_of_a_stream_is_its_usage(reports: list[object]) -> None:
-    found: Usage | None = None
-    for report in reports:
-        found = newest_usage(found, report)
+    found = usage_after(*reports)
     usable = [one for report in reports if isinstance(report, dict) and (one := normalise(report))]
     consistent = [one for one in usable if not one.contradicts_itself]
     found_in = consistent or usable
@@ -188,23 +195,15 @@ def test_the_last_usable_report_of_a_stream_is_its_usage(reports: list[object]) 
     ],
 )
 def test_usage_is_found_wherever_a_server_puts_it(chunk: dict[str, Any]) -> None:
-    found = newest_usage(None, usage_object(chunk))
+    found = usage_in(chunk)
     assert found is not None
     assert (found.prompt_tokens, found.total_tokens) == (7, 10)
 
 
 def test_running_usage_is_replaced_and_never_added() -> None:
-    found: Usage | None = None
-    for generated in range(1, 6):
-        found = newest_usage(found, usage(100, generated, 100 + generated))
-    assert found == Usage(100, 5, 105)
+    assert usage_after(*(usage(100, generated, 100 + generated) for generated in range(1, 6))) == Usage(100, 5, 105)
 
 
 def test_zeros_and_nulls_after_the_usage_do_not_erase_it() -> None:
-    found: Usage | None = None
-    found = newest_usage(found, usage(0, 0, 0))
-    assert found is None
-    found = newest_usage(found, usage(7, 3, 10))
-    found = newest_usage(found, None)
-    found = newest_usage(found, usage(0, 0, 0))
-    assert found == Usage(7, 3, 10)
+    assert usage_after(usage(0, 0, 0)) is None
+    assert usage_after(usage(0, 0, 0), usage(7, 3, 10), None, usage(0, 0, 0)) == Usage(7, 3, 10)

@@ -6,7 +6,8 @@ from mew_agent.context.history import History
 from mew_agent.context.policy import CompactAction, NearLimitAction
 from mew_agent.context.tracker import Tracker
 from mew_agent.model.interface import ToolCall, Window
-from mew_agent.model.usage import Usage, newest_usage
+from mew_agent.model.reply_events import Event, ReplyEvents
+from mew_agent.model.usage import Usage
 from mew_agent.parts.policies.presets import MEW_REFERENCE
 from tests.support.trackers import keep_call
 
@@ -92,10 +93,10 @@ def test_m8_a_compaction_that_frees_nothing_is_tried_once() -> None:
     ],
 )
 def test_usage_is_taken_wherever_it_comes(chunks: list[dict[str, int] | None], tokens: int | None) -> None:
-    usage: Usage | None = None
+    events = ReplyEvents()
     for chunk in chunks:
-        usage = newest_usage(usage, chunk)
-    assert (usage.total_tokens if usage else None) == tokens
+        events.read(Event({"usage": chunk}))
+    assert (events.usage.total_tokens if events.usage else None) == tokens
 
 
 def test_m15_a_clear_leaves_no_figure_and_no_messages() -> None:

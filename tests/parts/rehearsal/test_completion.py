@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mew_agent.model.usage import Usage, newest_usage
+from mew_agent.model.reply_events import Event, ReplyEvents
 from mew_agent.parts.rehearsal.behaviour import PlannedReply
 from mew_agent.parts.rehearsal.completion import Completion, body_of, chunks_of, complete, usage_of
 from mew_agent.parts.rehearsal.options import RehearsalOptions, ScriptedToolCall
@@ -108,11 +108,11 @@ def test_running_usage_grows_to_the_final_figure(usage_on: Any) -> None:
         usage_on=usage_on, reasoning_tokens=3, visible_reasoning="Let me see.", tokens_per_chunk=1
     )
     reply = complete(PlannedReply("Hello world", (CALL,)), options, number=1, prompt_tokens=10, max_tokens=None)
-    usage: Usage | None = None
+    events = ReplyEvents()
     seen = []
     for chunk in chunks_of(reply, options, usage_of(reply, options)):
-        usage = newest_usage(usage, chunk["usage"])
-        seen.append(usage.completion_tokens if usage else 0)
+        events.read(Event(chunk))
+        seen.append(events.usage.completion_tokens if events.usage else 0)
     assert seen == sorted(seen)
     assert seen[-1] == reply.completion_tokens
     assert (len(set(seen)) > 3) == (usage_on == "every_chunk")
