@@ -88,7 +88,7 @@ def replay(
         for role, text in call.entered:
             item = history.append(role, text, id=f"{number}", at="", tool_call_id="c" if role == "tool" else None)
             tracker.item_added(item, counter.count(text) if options.tokenizer else None)
-        tracker.next_prompt.describe_prefix(SYSTEM, script.tools_text)
+        tracker.describe_prefix(SYSTEM, script.tools_text)
         is_chained = call.tool_call is not None
         if number % options.every == options.every - 1:
             cut = compact(tracker, server, writer, is_counted=options.server_counts, is_tokenized=options.tokenizer)
@@ -117,7 +117,7 @@ def compact(tracker: Tracker, server: Server, writer: Writer, *, is_counted: boo
     freed = before - after
     return Cut(
         abs(outcome.freed_tokens - freed) * 100 / max(1, abs(freed)),
-        abs(tracker.next_prompt.tokens - after) * 100 / after,
+        abs(tracker.ledger.next_prompt_tokens - after) * 100 / after,
         outcome.basis,
         outcome.basis != "projected" and outcome.freed_tokens != freed,
     )

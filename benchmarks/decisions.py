@@ -60,7 +60,7 @@ class TimedConversation:
 
     def __post_init__(self) -> None:
         self.tracker = Tracker(self.history, MEW, Window(WINDOW_TOKENS, "configured"), "bench")
-        self.tracker.next_prompt.describe_prefix(SYSTEM, "")
+        self.tracker.describe_prefix(SYSTEM, "")
 
     def ask(self) -> None:
         """Add a question."""
@@ -88,7 +88,7 @@ class TimedConversation:
 
     def grow_to(self, items: int) -> None:
         """Continue the conversation until it has this many items."""
-        while len(self.history) < items:
+        while len(self.history.items) < items:
             self.ask()
             self.ended_call()()
             self.answer()
@@ -150,7 +150,7 @@ def other_costs(items: int, calls: int) -> Timings:
         conversation.history.begin_turn()
         item = conversation.history.append("user", QUESTION, id=f"x{number}", at="t")
         timings.time("add", partial(tracker.item_added, item))
-        timings.time("next", lambda: tracker.next_prompt.tokens)
+        timings.time("next", lambda: tracker.ledger.next_prompt_tokens)
         conversation.ended_call()()
         conversation.prompt_tokens += 5 - 60 * (number % 2)
         timings.time("resend", conversation.ended_call())

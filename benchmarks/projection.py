@@ -197,11 +197,11 @@ def replay(conversation: ScriptedConversation, counter: TextCounter) -> Iterator
     for number, call in enumerate(conversation.calls):
         history.begin_turn()
         for role, text in call.entered:
-            tracker.item_added(history.append(role, text, id=f"{len(history)}", at="", tool_call_id="c"))
+            tracker.item_added(history.append(role, text, id=f"{len(history.items)}", at="", tool_call_id="c"))
             tokens = counter.count(text) + overhead
             prompt, new_tokens = prompt + tokens, new_tokens + tokens
             chars, new_chars, new_messages = chars + len(text), new_chars + len(text), new_messages + 1
-        tracker.next_prompt.describe_prefix(SYSTEM, conversation.tools_text)
+        tracker.describe_prefix(SYSTEM, conversation.tools_text)
         yield PredictedPrompt(
             prompt,
             {

@@ -133,7 +133,7 @@ def call(
 ) -> None:
     """One call, its reply, and perhaps a tool result."""
     history = tracker.history
-    tracker.next_prompt.describe_prefix(SYSTEM, "")
+    tracker.describe_prefix(SYSTEM, "")
     server.route(random)
     prompt = server.prompt(history)
     text, thinks = words(random, 40), server.thinks and random.random() < 0.3

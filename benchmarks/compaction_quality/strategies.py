@@ -200,7 +200,7 @@ class Ours:
 
     def _report(self) -> None:
         """A call of the model whose usage is reported."""
-        self.tracker.next_prompt.describe_prefix(SYSTEM, "")
+        self.tracker.describe_prefix(SYSTEM, "")
         prompt = count(self.context())
         keep_call(self.tracker, Usage(prompt, 20, prompt + 20))
 

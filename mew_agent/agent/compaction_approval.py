@@ -72,9 +72,8 @@ class CompactionApproval:
             self._cancel(decision)
             return decision
         tracker = self._conversation.tracker
-        if self._asking is not None or (
-            asked is not None and asked.holds(tracker.next_prompt.tokens, tracker.window.max_tokens, time.monotonic())
-        ):
+        tokens, window_tokens = tracker.ledger.next_prompt_tokens, tracker.window.max_tokens
+        if self._asking is not None or (asked is not None and asked.holds(tokens, window_tokens, time.monotonic())):
             return None
         state = self._conversation.state
         plan = state.plan_compaction(action.target_tokens, action.method)
@@ -99,7 +98,7 @@ class CompactionApproval:
         if decision.outcome == "urgent":
             return  # it runs already
         if decision.outcome == "rejected":
-            tokens = self._conversation.tracker.next_prompt.tokens
+            tokens = self._conversation.tracker.ledger.next_prompt_tokens
             self._rejection = Rejection(decision.sentence, tokens, time.monotonic())
         elif decision.allows:
             await self._conversation.compact_as_decided(action, decision)
@@ -156,7 +155,7 @@ class CompactionApproval:
             proposed,
             tracker.history,
             tracker.ledger.item_prices(),
-            present_tokens=tracker.next_prompt.tokens,
+            present_tokens=tracker.ledger.next_prompt_tokens,
             summary_tokens=tracker.ledger.preamble.summary_tokens,
         )
         session = {} if self._session is None else {"session": self._session}

@@ -73,11 +73,9 @@ class HeadroomCheck:
         is_held_for_nothing = self.mode == "hold" and is_free and fit.fits_after_compaction
         return None if fit.fits is not False or is_held_for_nothing else fit
 
-    def refusal(self, fit: Fit | None) -> str | None:
+    def refusal(self, fit: Fit) -> str | None:
         """Return why a chat with these figures is refused: it can never fit, and no sender is asked about it."""
-        if fit is None or self.mode != "warn" or not fit.can_never_fit:
-            return None
-        return too_large_text(fit)
+        return too_large_text(fit) if self.mode == "warn" and fit.can_never_fit else None
 
     async def fit_of(self, question: FitQuestion) -> Fit | None:
         """Return the figures of a text that was not sent; None if its size cannot be read."""

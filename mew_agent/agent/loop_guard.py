@@ -53,14 +53,14 @@ class _Chat:
     to: tuple[str, ...]
     hops: int
     origin: str | None
-    text: int | None
-    """The hash of its text, which may be long; None if it has none."""
+    text: int
+    """The hash of its text, which may be long."""
 
     def is_for(self, participant: str) -> bool:
         return not self.to or participant in self.to
 
 
-_FORGOTTEN: Final = _Chat("", (), hops=0, origin=None, text=None)
+_FORGOTTEN: Final = _Chat("", (), hops=0, origin=None, text=0)
 """For a chat that is not remembered any more."""
 
 
@@ -138,7 +138,12 @@ class LoopGuard:
                 pass
 
     def _begin_reasoning(self, start: Envelope) -> None:
-        if (about := self._subject_of(start)) is not None:
+        about = next((name for name in start.correlation_ids if name in self._chats), None)
+        if not start.correlation_ids and (repeated := text_at(start.body, "input")):
+            # Some agents do not correlate; they repeat the text of the chat.
+            same = hash(repeated)
+            about = next((name for name in reversed(self._chats) if self._chats[name].text == same), None)
+        if about is not None:
             silent = [item for item in self._reasonings.get(start.sender, {}).items() if not item[1].has_spoken]
             begun = (*silent, (start.id, _Reasoning(about)))
             self._reasonings[start.sender] = dict(begun[-MAX_OPEN_REASONINGS:])
@@ -212,7 +217,7 @@ class LoopGuard:
             before = self._antecedent(chat)
             hops = 1 if before is None else before.hops + 1
             origin = None if before is None else before.origin
-        self._chats[chat.id] = _Chat(chat.sender, chat.addressees, hops, origin, _hash_of(chat.body.get("text")))
+        self._chats[chat.id] = _Chat(chat.sender, chat.addressees, hops, origin, hash(text_at(chat.body, "text")))
 
     def _antecedent(self, chat: Envelope) -> _Chat | None:
         """Return the chat that an agent's chat follows: answered, worked on or received last; None if unknown."""
@@ -243,17 +248,6 @@ class LoopGuard:
                 return found
         return from_addressee[0] if from_addressee else None
 
-    def _subject_of(self, start: Envelope) -> str | None:
-        """Return the chat that a reasoning is about. Some agents do not correlate; they repeat its text."""
-        for name in start.correlation_ids:
-            if name in self._chats:
-                return name
-        repeated = None if start.correlation_ids else _hash_of(start.body.get("input"))
-        return next(
-            (name for name in reversed(self._chats) if repeated is not None and self._chats[name].text == repeated),
-            None,
-        )
-
     def _is_answer_to_us(self, chat: Envelope) -> bool:
         """Return whether a chat refers to one of ours. After a restart ours are unknown, as is everything older."""
         known = [self._chats[name] for name in chat.correlation_ids if name in self._chats]
@@ -266,10 +260,6 @@ class LoopGuard:
         while answered and answered[0] <= at_seconds - WINDOW_SECONDS:
             answered.popleft()
         return len(answered) >= self.limits.exchanges_per_minute
-
-
-def _hash_of(text: object) -> int | None:
-    return hash(text) if isinstance(text, str) else None
 
 
 def asks_something(chat: Envelope) -> bool:

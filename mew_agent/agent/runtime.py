@@ -557,14 +557,17 @@ class AgentRuntime(Hooks):
         """Return the verdict on a chat that overflows with the figures `fit`, and why it is refused."""
         if is_for_us is False:
             return "context", None
-        if (problem := self._budgets.refusal(chat.sender) or self.headroom.refusal(fit)) is not None:
+        problem = self._budgets.refusal(chat.sender)
+        if problem is None and fit is not None:
+            problem = self.headroom.refusal(fit)
+        if problem is not None:
             return "context", problem
         verdict = self._loops.decide(chat, at_seconds=None if is_past else anyio.current_time())
         return "no_room" if verdict == "answer" and fit is not None and self.headroom.mode == "hold" else verdict, None
 
     async def _acknowledge(self, chat: Envelope, admission: Admission, fit: Fit | None) -> None:
         if admission.outcome == "refused":
-            is_too_large = admission.problem == self.headroom.refusal(fit)
+            is_too_large = fit is not None and admission.problem == self.headroom.refusal(fit)
             about = (WOULD_OVERFLOW, fit) if is_too_large else (None, None)
             is_told = False
             try:

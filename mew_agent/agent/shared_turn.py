@@ -140,9 +140,7 @@ def heading(section: str) -> str:
 
 
 def prompt_text(chat: StoredChat, text: str, *, is_first: bool) -> str:
-    """Return a text as the model reads it: with its heading if its turn answers several chats one by one."""
-    if not chat.section:
-        return text
+    """Return a text as the model reads it in a turn that answers several chats one by one: with its heading."""
     introduction = f"{INTRODUCTION.format(first=chat.section)}\n" if is_first else ""
     return f"{introduction}{heading(chat.section)}\n{text}"
 

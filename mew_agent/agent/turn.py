@@ -165,7 +165,9 @@ class ConversationAnswer(Answering):
         self.conversation.calls.response_format = form if isinstance(form, dict) else None
         self._turn = await self.conversation.begin_turn(resumed=question.turn if was_begun else None)
         first_seq = question.first_seq if self._turn == question.turn else history.next_seq
-        self._entered, self._first_seq = entered_in(history.items, self.chats(), first_seq), first_seq
+        self._entered, self._first_seq = {}, first_seq
+        if was_begun:
+            self._entered = entered_in(history.items, self.chats(), first_seq)
         return self._turn, first_seq
 
     async def report(self, question: StoredChat) -> dict[str, Any]:
@@ -256,7 +258,7 @@ class ConversationAnswer(Answering):
         """Add a chat to the history. Returns the seq of its item."""
         envelope, state, whole = chat.envelope, self.conversation.state, None
         own = text_at(envelope.body, "text")
-        text = prompt_text(chat, own, is_first=is_first)
+        text = prompt_text(chat, own, is_first=is_first) if chat.section else own
         frame = text.removesuffix(own)
         if chat.form != "whole":
             note, part, whole = await as_referred_to(text, chat.form, state)
@@ -391,7 +393,7 @@ async def run_maintenance(conversation: Conversation, *, max_iterations: int) ->
             await conversation.check_results(reply.tool_calls, results)
             await state.close_open_calls(CANCELLED_RESULT, prompt_texts(results), images_in(results))
             await conversation.apply_pending()
-            if not len(conversation.history):
+            if not len(conversation.history.items):
                 break
     except (ModelError, PolicyStopped, CallInterrupted) as error:
         logger.warning("idle maintenance failed: %s", error)
@@ -429,7 +431,7 @@ def cut_reason(reply: ModelReply, tracker: Tracker) -> CutReason | None:
         return "content_filter"
     if reply.finish_reason != "length":
         return None
-    total_tokens = tracker.ledger.next_prompt_tokens if reply.usage is None else reply.usage.total_tokens
+    total_tokens = tracker.ledger.projected_tokens if reply.usage is None else reply.usage.total_tokens
     return "context_full" if total_tokens * 100 >= tracker.window.max_tokens * FULL_PERCENT else "max_tokens"
 
 

@@ -131,7 +131,7 @@ def apply_plan(
 
     `count` counts a short text if it can, `counted` is what the server counted for the whole plan.
     """
-    history, next_before = tracker.history, tracker.ledger.next_prompt_tokens
+    history, next_before = tracker.history, tracker.ledger.projected_tokens
     was_measured = tracker.measurement.includes(max((*plan.stub_seqs, *(plan.evict or ()))))
     outcomes: list[CutOutcome] = []
     stubs = history.stub(plan.stub_seqs) if plan.stub_seqs else []
@@ -148,7 +148,7 @@ def apply_plan(
         outcomes.append(tracker.cut(first, last, trigger=trigger, freed_messages=len(evicted), summary_counted=size))
     outcome = _combined(outcomes)
     if counted is not None:
-        projected = next_before - tracker.ledger.next_prompt_tokens
+        projected = next_before - tracker.ledger.projected_tokens
         outcome = tracker.correct_cut(outcome, counted, projected_tokens=projected, was_measured=was_measured)
     return CompactionResult(outcome, tuple(evicted), tuple(stubs))
 
@@ -203,7 +203,7 @@ class _SummaryWriter:
         closing = ClosingRequest(items, self._budget_tokens)
         ledger, (numerator, denominator) = self._tracker.ledger, CLOSING_SHARE
         staying = sum(tokens for seq, tokens in ledger.item_prices().items() if seq > items[-1].seq)
-        sent = ledger.next_prompt_tokens - staying + self._project(closing.message.content)
+        sent = ledger.projected_tokens - staying + self._project(closing.message.content)
         if (sent + self._budget_tokens) * denominator > self._tracker.window.max_tokens * numerator:
             return None
         messages = (*conversation.messages, closing.message)

@@ -35,6 +35,13 @@ class PrefixCounted:
 
 
 @dataclass(frozen=True, slots=True)
+class PromptCounted:
+    """A server counted the next request as it is now."""
+
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class Reported:
     """A kept main call sent all items up to `last_seq`, and its provider reported the size of its prompt."""
 
@@ -112,6 +119,7 @@ Fact = (
     Appended
     | Described
     | PrefixCounted
+    | PromptCounted
     | Reported
     | Cut
     | Replaced

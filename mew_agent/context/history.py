@@ -115,18 +115,14 @@ class History:
     next_seq: int = 0
     turn: int = 0
 
-    def __len__(self) -> int:
-        """The number of items, `messages_in_context`: without system prompt, pins and summary."""
-        return len(self.items)
-
     @property
     def last_seq(self) -> int:
         """The seq of the newest item; -1 if there are none."""
         return self.items[-1].seq if self.items else -1
 
-    def begin_turn(self) -> int:
-        """Begin a turn; items appended from now on belong to it. Returns its number."""
-        self.turn += 1
+    def begin_turn(self, resumed: int | None = None) -> int:
+        """Begin a turn, or resume the newest one. Items appended from now on belong to it. Returns its number."""
+        self.turn = self.turn + 1 if resumed is None or resumed < self.turn else resumed
         return self.turn
 
     def items_after(self, seq: int) -> list[Item]:

@@ -15,6 +15,8 @@ from functools import reduce
 from operator import add
 from typing import Any, ClassVar, Literal, NamedTuple
 
+from mew_protocol.context_report import NextPromptBasis
+
 from mew_agent.context.facts import (
     Appended,
     Cleared,
@@ -25,6 +27,7 @@ from mew_agent.context.facts import (
     Facts,
     Learnt,
     PrefixCounted,
+    PromptCounted,
     PutBack,
     Replaced,
     Reported,
@@ -41,14 +44,11 @@ from mew_agent.context.reconciliation import (
     Removal,
     Terms,
     drift_of,
-    is_within_drift,
     learn_from_interval,
 )
 from mew_agent.tokens.projection import FEATURES, WHOLE_PROMPT_NOISE, Calibration, Units
 
 PriceBasis = Literal["exact", "tokenizer", "projected"]
-
-NO_TERMS = Terms("", None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +81,20 @@ class Ledger:
     items: Items = field(default_factory=Items)
     intervals: Intervals = field(default_factory=Intervals)
     prompt_tokens: int | None = None  # the last reported prompt minus later cuts; None before the first report
-    terms: Terms = NO_TERMS  # of the last report
-    removal: Removal = Removal.NOTHING  # since the last report
     evidence: Evidence = field(default_factory=Evidence)
+    projected_tokens: int = 0  # size of the next request if nothing else is added, by these accounts
+    counted_tokens: int | None = None  # the same as a server counted it; None once the request has changed
 
     _steps: ClassVar[dict[type, Callable[["Ledger", Any], None]]]
 
     def apply(self, fact: Fact) -> None:
-        """Bring the accounts up to date with a fact."""
+        """Bring the accounts up to date with a fact, and with them the size of the next request."""
+        self.counted_tokens = None
         self._steps[type(fact)](self, fact)
+        # After a report the parts sum to the prompt, so there is no need to add them up. The texts rarely change.
+        booked = self._booked_tokens if self.prompt_tokens is None else self.prompt_tokens
+        growth = 0 if self.preamble.texts is self.preamble.sent else sum(self._prefix_growth)
+        self.projected_tokens = booked + growth + self.items.unsent_tokens
 
     # -- what enters -------------------------------------------------------------------------------------
 
@@ -103,6 +108,9 @@ class Ledger:
 
     def _count_prefix(self, fact: PrefixCounted) -> None:
         self.preamble.counted_growth = fact.growth_tokens
+
+    def _count_prompt(self, fact: PromptCounted) -> None:
+        self.counted_tokens = fact.tokens
 
     # -- reports -----------------------------------------------------------------------------------------
 
@@ -124,14 +132,16 @@ class Ledger:
             self.items.project(self.calibration)
         self.preamble.sent = self.preamble.texts
         learnt[fact.terms.model] = self.calibration
-        self.prompt_tokens, self.terms, self.removal = fact.prompt_tokens, fact.terms, Removal.NOTHING
+        self.prompt_tokens = fact.prompt_tokens
+        self.evidence.terms, self.evidence.removal = fact.terms, Removal.NOTHING
 
     def _compared(self, fact: Reported) -> Comparison:
         """Compare a report with the last one, and with its prediction."""
         reported, terms, last_seq = fact.prompt_tokens, fact.terms, fact.last_seq
+        before, last = self.prompt_tokens, self.evidence.terms
+        fixed_tokens = self.projected_tokens - self.items.unsent_tokens
         sent, projected = self.items.send(last_seq, self.calibration)
-        before, last = self.prompt_tokens, self.terms
-        drift = None if before is None else drift_of(before + self._fixed_growth + projected, reported)
+        drift = None if before is None else drift_of(fixed_tokens + projected, reported)
         is_comparable = before is not None and terms == last
         # By position, as every call makes one: ten keywords take twice the time.
         return Comparison(
@@ -143,7 +153,7 @@ class Ledger:
             is_comparable,
             is_comparable or terms.model == last.model,
             is_comparable or terms.fingerprint == last.fingerprint,
-            self.removal,
+            self.evidence.removal,
             last_seq,
         )
 
@@ -153,7 +163,7 @@ class Ledger:
         learnt = learn_from_interval(self.calibration, seen.grown_tokens, seen.sent, units)
         self.calibration = learnt
         may_return = self.items.measures[0].seq <= self.evidence.fallen_until
-        is_measured = is_doubtful or may_return or self.removal is not Removal.NOTHING or self.items.unsteady > 0
+        is_measured = is_doubtful or may_return or seen.removal is not Removal.NOTHING or self.items.unsteady > 0
         kind: Literal["exact", "measured"] = "exact"
         if is_measured or not self.evidence.is_backend_steady:
             kind = "measured"
@@ -196,8 +206,8 @@ class Ledger:
         self._book_lump(*self.items.send(anchor.last_seq, self.calibration))
         self.preamble.rescale(self.intervals, anchor.prompt_tokens, self.calibration, measured_may_stay=True)
         self.items.project(self.calibration)
-        self.prompt_tokens, self.terms = anchor.prompt_tokens, Terms(fact.served_model or "", None, None)
-        self.removal = Removal.NOTHING
+        self.prompt_tokens, self.evidence.terms = anchor.prompt_tokens, Terms(fact.served_model or "", None, None)
+        self.evidence.removal = Removal.NOTHING
 
     def anchor(self, model: str) -> PromptAnchor | None:
         """Return the last reported prompt, for `Resumed`; None without a report or without features of its prefix."""
@@ -271,7 +281,7 @@ class Ledger:
     def _note(self, removal: Removal) -> None:
         if self.prompt_tokens is not None:
             self.prompt_tokens = self._booked_tokens
-        self.removal = max(self.removal, removal)
+        self.evidence.removal = max(self.evidence.removal, removal)
 
     # -- reading -----------------------------------------------------------------------------------------
 
@@ -304,17 +314,17 @@ class Ledger:
 
     @property
     def next_prompt_tokens(self) -> int:
-        """Projected size of the next request if nothing else is added."""
-        # After a report the parts sum to the prompt, so there is no need to add them up.
-        booked = self._booked_tokens if self.prompt_tokens is None else self.prompt_tokens
-        return booked + self._fixed_growth + self.items.unsent_tokens
+        """Size of the next request if nothing else is added."""
+        return self.projected_tokens if self.counted_tokens is None else self.counted_tokens
 
     @property
-    def next_prompt_basis(self) -> Literal["tokenizer", "projected", "heuristic"]:
+    def next_prompt_basis(self) -> NextPromptBasis:
         """Basis of `next_prompt_tokens`: `heuristic` before the first report, then how all changes since are known."""
+        if self.counted_tokens is not None:
+            return "server_counted"
         if self.prompt_tokens is None:
             return "heuristic"
-        if self.removal is Removal.OTHERS or not self.items.is_unsent_counted:
+        if self.evidence.removal is Removal.OTHERS or not self.items.is_unsent_counted:
             return "projected"
         return "projected" if any(self._prefix_growth) else "tokenizer"
 
@@ -333,7 +343,7 @@ class Ledger:
         """Return whether a server's count of the next prompt fits its own reports."""
         if self.prompt_tokens is None:
             return True
-        return is_within_drift(self.next_prompt_tokens - counted_tokens, counted_tokens, self.items.unsent_tokens)
+        return not drift_of(self.projected_tokens, counted_tokens, self.items.unsent_tokens).rebased
 
     def unsent_price(self, seq: int) -> int:
         """Return the projected tokens of an unsent item; 0 if there is none."""
@@ -364,11 +374,6 @@ class Ledger:
     def _prefix_growth(self) -> FixedTokens:
         return NO_GROWTH if self.prompt_tokens is None else self.preamble.growth(self.calibration)
 
-    @property
-    def _fixed_growth(self) -> int:
-        # Read several times per call, and the texts rarely change.
-        return 0 if self.preamble.texts is self.preamble.sent else sum(self._prefix_growth)
-
     def _savings(self, new: Mapping[int, Measure]) -> dict[int, int]:
         """Return by seq the tokens that replacing items by these frees."""
         before = self.item_prices()
@@ -389,6 +394,7 @@ Ledger._steps = {
     Appended: Ledger._append,
     Described: Ledger._describe,
     PrefixCounted: Ledger._count_prefix,
+    PromptCounted: Ledger._count_prompt,
     Reported: Ledger._report,
     Cut: Ledger._cut,
     Replaced: Ledger._replace,

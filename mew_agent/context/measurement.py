@@ -78,10 +78,6 @@ class KeptReply:
     seq: int | None = None
     is_awaited: bool = False  # its call was kept, its item not added yet
 
-    def expect(self, usage: Usage) -> None:
-        """Expect the item of a call with this usage."""
-        self.tokens, self.is_awaited = max(0, usage.total_tokens - usage.prompt_tokens), True
-
     def identify(self, measure: Measure, calibration: Calibration) -> bool:
         """Treat an added item as the reply if one is awaited. Returns whether one was."""
         if not self.is_awaited:
@@ -98,17 +94,9 @@ class KeptReply:
         """The seq of the reply, its share of the total and its hidden tokens; None without a reply."""
         return None if self.seq is None else (self.seq, self.tokens, self.hidden_tokens)
 
-    def restore(self, seq: int, tokens: int, hidden_tokens: int) -> None:
-        """Treat an item that an undo brought back as the reply."""
-        self.seq, self.tokens, self.hidden_tokens, self.is_awaited = seq, tokens, hidden_tokens, False
-
     def is_in(self, first_seq: int, last_seq: int) -> bool:
         """Return whether the reply is one of these items."""
         return self.seq is not None and first_seq <= self.seq <= last_seq
-
-    def forget(self) -> None:
-        """Forget the reply after its tokens have left the current figure."""
-        self.tokens, self.hidden_tokens, self.seq = 0, 0, None
 
 
 @dataclass
@@ -140,7 +128,7 @@ class Measurement:
         self.usage, self.call_id, self.measured_at, self.served_model = usage, call.id, at, call.model
         self.revision, self.last_seq, self.reply_seq = call.revision, last_seq, None
         self.tokens, self.basis, self.reason = usage.total_tokens, "reported", None
-        self.reply.expect(usage)
+        self.reply = KeptReply(max(0, usage.total_tokens - usage.prompt_tokens), is_awaited=True)
         if not usage.is_plain:
             # It lacks the rest of the reply, or includes inner calls: no total that later ones compare with.
             self.basis = "provisional"
@@ -184,7 +172,7 @@ class Measurement:
     def clear(self) -> None:
         """Start over with an empty history."""
         self.become_unknown("cleared")
-        self.reply.forget()
+        self.reply = KeptReply()
         self.spent_since_clear = 0
         self.trend.reset()
 

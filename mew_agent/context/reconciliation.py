@@ -38,16 +38,12 @@ class Drift(NamedTuple):
     window_tokens: int | None = None  # the prompt at which the server began to drop old messages, if it stalls
 
 
-def drift_of(predicted: int, reported: int) -> Drift:
-    """Return the drift of a reported prompt."""
+def drift_of(predicted: int, reported: int, projected_tokens: int = 0) -> Drift:
+    """Return the drift of a prompt: `rebased` if it is more than usual. Half of its projected part may be wrong."""
     tokens = predicted - reported
-    return Drift(tokens, not is_within_drift(tokens, reported), truncated_by_server=False)
-
-
-def is_within_drift(drift_tokens: int, prompt_tokens: int, projected_tokens: int = 0) -> bool:
-    """Return whether a prediction was off by no more than usual. Half of the projected part may be wrong, too."""
-    off = abs(drift_tokens) - projected_tokens // 2
-    return off <= DRIFT_TOLERANCE_TOKENS or off <= prompt_tokens * DRIFT_TOLERANCE_PERCENT // 100
+    off = abs(tokens) - projected_tokens // 2
+    rebased = off > DRIFT_TOLERANCE_TOKENS and off > reported * DRIFT_TOLERANCE_PERCENT // 100
+    return Drift(tokens, rebased, truncated_by_server=False)
 
 
 @dataclass
@@ -135,6 +131,9 @@ class Terms(NamedTuple):
     backend: str | None  # the machine that answered, if the provider names it
 
 
+NO_TERMS = Terms("", None, None)
+
+
 class Comparison(NamedTuple):
     """A reported prompt next to the one before it. `grown_tokens` is the whole prompt if there is none before it."""
 
@@ -177,14 +176,20 @@ class Comparison(NamedTuple):
         """Return whether the growth may include more, or less, than the items sent."""
         if self.drift is None or self.drift.rebased:
             return self.drift is not None
+        off = abs(self.drift.tokens)
         # After an inexact cut there will be no interval to doubt.
-        return self.removal is not Removal.OTHERS and is_doubtful(self.drift.tokens, self.sent, calibration)
+        if self.removal is Removal.OTHERS or off <= DOUBT_TOKENS or off <= DOUBT_TOKENS_PER_ITEM * len(self.sent):
+            return False
+        part, whole = DOUBT_SHARE
+        return off > sum(m.project(calibration) for m in self.sent if m.known_tokens is None) * part // whole
 
 
 @dataclass
 class Evidence:
     """Findings from the reports of a conversation, apart from the sizes of its items."""
 
+    terms: Terms = NO_TERMS  # of the newest report
+    removal: Removal = Removal.NOTHING  # since the newest report
     drift: Drift | None = None  # of the newest report that had one before it
     learnt: dict[str, Calibration] = field(default_factory=dict)  # what the reports of each served model have taught
     backends: set[str | None] = field(default_factory=set)  # the machines that have answered; None: unnamed
@@ -227,15 +232,6 @@ class Evidence:
         keep, whole = TRUNCATION_FALL
         is_truncated = seen.reported * whole < before * keep
         return drift._replace(truncated_by_server=True) if is_truncated else drift
-
-
-def is_doubtful(drift_tokens: int, sent: Sequence[Measure], calibration: Calibration) -> bool:
-    """Return whether an interval's growth may include more, or less, than the items sent in it."""
-    off = abs(drift_tokens)
-    if off <= DOUBT_TOKENS or off <= DOUBT_TOKENS_PER_ITEM * len(sent):
-        return False
-    part, whole = DOUBT_SHARE
-    return off > sum(m.project(calibration) for m in sent if m.known_tokens is None) * part // whole
 
 
 def learn_from_interval(calibration: Calibration, grown: int, sent: Sequence[Measure], units: float) -> Calibration:

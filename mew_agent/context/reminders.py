@@ -74,9 +74,7 @@ class Reminders:
         self.all = tuple(one for one in self.all if one.owner != owner)
 
     def shown(self, render: Render) -> str:
-        """Return the text of all reminders, as it is sent; empty if there are none."""
-        if not self.all:
-            return ""
+        """Return the text of all reminders, as it is sent."""
         return "\n".join((HEADING, *(_line(one, render) for one in self.all)))
 
     def _append(

@@ -15,7 +15,6 @@ from mew_protocol.context_report import (
     ContextReport,
     Injection,
     LastCompaction,
-    NextPromptBasis,
     PartBasis,
     PinReport,
     Progress,
@@ -40,6 +39,7 @@ from mew_agent.context.facts import (
     CutCounted,
     Described,
     Learnt,
+    PromptCounted,
     PutBack,
     Replaced,
     Reported,
@@ -48,7 +48,7 @@ from mew_agent.context.facts import (
 )
 from mew_agent.context.history import History, Item, Summary, pin_line, pinned_text
 from mew_agent.context.ledger import Ledger, fold
-from mew_agent.context.measurement import Measurement
+from mew_agent.context.measurement import KeptReply, Measurement
 from mew_agent.context.measures import measure_of, measure_of_summary
 from mew_agent.context.persisted_state import CallRecord, PromptAnchor, SavedContext
 from mew_agent.context.policy import (
@@ -69,65 +69,6 @@ from mew_agent.model.usage import implausibility
 from mew_agent.tokens.projection import Calibration, Units, features
 
 CLOSE_CALL_PART = 20  # a projection within 1/20 of the window from where it decides is a close call
-
-
-@dataclass
-class NextPrompt:
-    """The next request of one conversation."""
-
-    history: History
-    ledger: Ledger
-    _prefix: object = None
-    _server_count: tuple[int, object] | None = None
-
-    def describe_prefix(self, system_prompt: str, tools_text: str) -> None:
-        """Set the texts sent before the items. Call it before each request; unchanged texts cost nothing."""
-        prefix = (system_prompt, tools_text, tuple(self.history.pins))
-        if prefix != self._prefix:
-            self._prefix = prefix
-            pins = features(pinned_text(self.history.pins))
-            self.ledger.apply(Described(FixedTexts(features(system_prompt) + features(tools_text), pins)))
-
-    @property
-    def prefix_tokens(self) -> int:
-        """Projected size of the system prompt and tools of the next request."""
-        return self.ledger.parts.prefix + self.ledger.prefix_growth_tokens
-
-    def forget_prefix(self) -> None:
-        """Weigh the prefix again when it is described next."""
-        self._prefix = None
-
-    def set_server_count(self, tokens: int) -> None:
-        """Set the server's count of the next request. It is valid until the request changes."""
-        self._server_count = (tokens, self.key)
-
-    @property
-    def tokens(self) -> int:
-        """Size of the next request if nothing else is added."""
-        counted = self._current_count()
-        return self.ledger.next_prompt_tokens if counted is None else counted
-
-    @property
-    def basis(self) -> NextPromptBasis:
-        """How `tokens` is known."""
-        return self.ledger.next_prompt_basis if self._current_count() is None else "server_counted"
-
-    def is_close_call(self, limit_tokens: int) -> bool:
-        """Return whether the error of the projection could change a decision, so that counting is worth a request."""
-        projected = self.ledger.next_prompt_tokens
-        if self.ledger.prompt_tokens is None:
-            return projected * 2 >= limit_tokens
-        return abs(projected + output_reserve_tokens(limit_tokens) - limit_tokens) * CLOSE_CALL_PART <= limit_tokens
-
-    @property
-    def key(self) -> object:
-        """Identity of the next request. A count of a request is valid while it stays the same."""
-        return (self.history.revision, self.history.last_seq, self._prefix)
-
-    def _current_count(self) -> int | None:
-        if self._server_count is None or self._server_count[1] != self.key:
-            return None
-        return self._server_count[0]
 
 
 @dataclass
@@ -158,14 +99,25 @@ class Tracker:
     spending: Spending | None = None
     compactions: int = 0
     last_compaction: LastCompaction | None = None
-    next_prompt: NextPrompt = field(init=False)
     is_window_awaited: bool = False
     """Whether the server has been asked for its window and has not answered. Reports show no limit until then."""
 
+    limit_tokens: int | None = field(init=False)
+    """The window of the policy; None if its size is only assumed and the policy does not allow that."""
+
     _recorded_summary: Summary | None = None
+    _prefix: object = None
 
     def __post_init__(self) -> None:
-        self.next_prompt = NextPrompt(self.history, self.ledger)
+        self.window_changed(self.window)
+
+    def describe_prefix(self, system_prompt: str, tools_text: str) -> None:
+        """Set the texts sent before the items. Call it before each request; unchanged texts cost nothing."""
+        prefix = (system_prompt, tools_text, tuple(self.history.pins))
+        if prefix != self._prefix:
+            self._prefix = prefix
+            pins = features(pinned_text(self.history.pins))
+            self.ledger.apply(Described(FixedTexts(features(system_prompt) + features(tools_text), pins)))
 
     def item_added(self, item: Item, counted_tokens: int | None = None, units: Units | None = None) -> None:
         """Add a new item of the history. `counted_tokens` is a tokenizer's count of its text, `units` its features.
@@ -191,7 +143,7 @@ class Tracker:
                 usage,
                 window_tokens=window_tokens,
                 before=ledger.prompt_tokens,
-                project=lambda: ledger.next_prompt_tokens,
+                project=lambda: ledger.projected_tokens,
             )
             usage = usage if problem is None else None
         if usage is not None:
@@ -199,7 +151,7 @@ class Tracker:
         if call.revision != self.history.revision:
             return problem  # it measured a history that is gone, so it counts towards the spent tokens only
         measurement.is_undecided = usage is None
-        measurement.reply.forget()
+        measurement.reply = KeptReply()
         if problem is not None:
             measurement.become_unknown("usage_implausible")
             return problem
@@ -219,7 +171,7 @@ class Tracker:
 
         `summary_counted` is a tokenizer's count of the new summary under its heading.
         """
-        before, held, next_before = self.measurement.tokens, self._held_tokens, self.ledger.next_prompt_tokens
+        before, held, next_before = self.measurement.tokens, self._held_tokens, self.ledger.projected_tokens
         price, ledger = self.ledger.price(first_seq, last_seq), self.ledger
         ledger.apply(Cut(first_seq, last_seq))
         is_resummarised = self.history.summary != self._recorded_summary
@@ -230,7 +182,7 @@ class Tracker:
             gross_basis = _with_counted(gross_basis, is_counted=ledger.is_summary_counted)
         summary_tokens = self._record_summary(counted=summary_counted) if is_resummarised else 0
         if self.measurement.reply.is_in(first_seq, last_seq):
-            self.measurement.reply.forget()
+            self.measurement.reply = KeptReply()
         freed = self._record_freed(held, next_before)
         basis, gross = gross_basis, freed + summary_tokens
         if is_resummarised and self.history.summary is not None:
@@ -240,7 +192,7 @@ class Tracker:
 
     def stubbed(self, items: list[Item], *, trigger: str, counted: Mapping[int, int]) -> CutOutcome:
         """Replace tool results by these stubs, as the history did. `counted` are their tokens by seq, where counted."""
-        before, held, next_before = self.measurement.tokens, self._held_tokens, self.ledger.next_prompt_tokens
+        before, held, next_before = self.measurement.tokens, self._held_tokens, self.ledger.projected_tokens
         stubs = tuple(measure_of(item, counted.get(item.seq)) for item in items)
         price = self.ledger.saving(stubs)
         self.ledger.apply(Replaced(stubs))
@@ -267,7 +219,7 @@ class Tracker:
         counted: Mapping[int, int],
     ) -> CutOutcome:
         """Put back items that an undo returned, and the summary before they left; `point` has their figures."""
-        before, held, next_before = self.measurement.tokens, self._held_tokens, self.ledger.next_prompt_tokens
+        before, held, next_before = self.measurement.tokens, self._held_tokens, self.ledger.projected_tokens
         ledger, was_reported = self.ledger, self.ledger.prompt_tokens is not None
         back, texts = (
             tuple(measure_of(item, counted.get(item.seq)) for item in items) for items in (returned, replaced)
@@ -281,7 +233,7 @@ class Tracker:
             self._record_freed(held, next_before)
         elif resumes or self.measurement.reason == "cleared":
             self.measurement.resume(self._tokens_at(point) if resumes else None)
-        grown = ledger.next_prompt_tokens - next_before
+        grown = ledger.projected_tokens - next_before
         if before is not None and self.measurement.tokens is not None:
             grown = self.measurement.tokens - before
         return CutOutcome(UNDO, before, self.measurement.tokens, -grown, -grown, 0, -len(returned), "projected")
@@ -291,7 +243,7 @@ class Tracker:
         if anchor is None or anchor.model != self.model:
             return False
         self.ledger.apply(Resumed(anchor, served_model))
-        self.next_prompt.forget_prefix()
+        self._prefix = None  # to be weighed again
         return True
 
     def _tokens_at(self, point: RestorePoint) -> int | None:
@@ -305,7 +257,8 @@ class Tracker:
         if point.reply is None or self.measurement.reply.seq is not None:
             return
         if self.ledger.items.sent_until < point.reply[0] in returned:
-            self.measurement.reply.restore(*point.reply)
+            seq, tokens, hidden_tokens = point.reply
+            self.measurement.reply = KeptReply(tokens, hidden_tokens, seq)
 
     def correct_cut(
         self, outcome: CutOutcome, counted: CountedCut, *, projected_tokens: int, was_measured: bool
@@ -317,7 +270,7 @@ class Tracker:
         """
         self.ledger.apply(CutCounted(counted.freed_tokens - projected_tokens, counted.summary_tokens))
         if counted.is_next_prompt:
-            self.next_prompt.set_server_count(counted.after)
+            self.ledger.apply(PromptCounted(counted.after))
         before = outcome.tokens_before
         if before is not None:
             if not was_measured:
@@ -327,7 +280,7 @@ class Tracker:
 
     def compaction_ended(self, *, progressed: bool, at_seconds: float) -> None:
         """Record the end of a compaction. After several without progress, the policy stops compacting."""
-        tokens = self.next_prompt.tokens
+        tokens = self.ledger.next_prompt_tokens
         self.policy_state = policies.after_compaction(
             self.policy_state, progressed=progressed, at_seconds=at_seconds, tokens=tokens
         )
@@ -355,6 +308,8 @@ class Tracker:
         if window.max_tokens > self.window.max_tokens:
             self.forget_stalls()
         self.window = window
+        may_use = window.basis != "assumed" or self.policy.limit_missing == "assume"
+        self.limit_tokens = window.max_tokens if may_use else None
 
     def restored(self, saved: SavedContext, counted: Mapping[int, int]) -> None:
         """Continue from a stored history. `counted` are tokens by seq, where a tokenizer counted."""
@@ -366,7 +321,7 @@ class Tracker:
         self._record_summary()
         fold((Appended(measure_of(item, counted.get(item.seq))) for item in self.history.items), self.ledger)
         self._resume(saved.anchor, saved.served_model)
-        if saved.last_reported is not None or len(self.history) or self.history.summary is not None:
+        if saved.last_reported is not None or len(self.history.items) or self.history.summary is not None:
             self.measurement.become_unknown("restarted")
 
     def saved(self) -> SavedContext:
@@ -408,7 +363,7 @@ class Tracker:
             self.limit_tokens,
             measurement.reason,
             measurement.reply.hidden_tokens if measure == "total" else 0,
-            self.next_prompt.tokens,
+            self.ledger.next_prompt_tokens,
             at_seconds,
             measurement.call_id,
             suggestions=self.suggestions,
@@ -434,7 +389,7 @@ class Tracker:
         if phase == "task_end":
             snapshot = snapshot._replace(
                 usual_task_tokens=self.measurement.trend.usual_task_tokens,
-                grown_tokens=self.next_prompt.tokens - (self.policy_state.compacted_to_tokens or 0),
+                grown_tokens=self.ledger.next_prompt_tokens - (self.policy_state.compacted_to_tokens or 0),
             )
         if used_tokens is not None:
             snapshot = snapshot._replace(used_tokens=used_tokens, basis="projected", reason=None, hidden_tokens=0)
@@ -454,13 +409,6 @@ class Tracker:
         if self.measurement.tokens is not None and self.limit_tokens is None:
             return "unknown", "limit_unavailable"
         return self.measurement.basis, self.measurement.reason
-
-    @property
-    def limit_tokens(self) -> int | None:
-        """The window of the policy; None if its size is only assumed and the policy does not allow that."""
-        if self.window.basis == "assumed" and self.policy.limit_missing != "assume":
-            return None
-        return self.window.max_tokens
 
     @property
     def shown_limit_tokens(self) -> int | None:
@@ -483,10 +431,23 @@ class Tracker:
         """Project the tokens of a summary in a prompt, including its heading and the template's overhead."""
         return measure_of_summary(summary, self.ledger.calibration).project(self.ledger.calibration)
 
+    @property
+    def request_key(self) -> object:
+        """Identity of the next request. A count of a request is valid while it stays the same."""
+        return (self.history.revision, self.history.last_seq, self._prefix)
+
+    def is_close_call(self) -> bool:
+        """Return whether the error of the projection could change a decision, so that counting is worth a request."""
+        projected, window_tokens = self.ledger.projected_tokens, self.window.max_tokens
+        if self.ledger.prompt_tokens is None:
+            return projected * 2 >= window_tokens
+        off = projected + output_reserve_tokens(window_tokens) - window_tokens
+        return abs(off) * CLOSE_CALL_PART <= window_tokens
+
     def would_overflow(self, added_tokens: int = 0) -> bool:
         """Return whether the next request, with these tokens and room for an answer, is larger than the window."""
         window_tokens = self.window.max_tokens
-        return self.next_prompt.tokens + added_tokens + output_reserve_tokens(window_tokens) > window_tokens
+        return self.ledger.next_prompt_tokens + added_tokens + output_reserve_tokens(window_tokens) > window_tokens
 
     def free_tokens(self, kept: tuple[int, int] | None) -> tuple[int, int]:
         """Return the tokens that are free now, and those that would be free if only items with these seqs were left."""
@@ -494,7 +455,7 @@ class Tracker:
         parts = self.ledger.parts
         fixed_tokens = parts.prefix + parts.summary + parts.pins
         fixed_tokens += 0 if kept is None else self.ledger.price(*kept).tokens
-        return max(0, usable_tokens - self.next_prompt.tokens), max(0, usable_tokens - fixed_tokens)
+        return max(0, usable_tokens - self.ledger.next_prompt_tokens), max(0, usable_tokens - fixed_tokens)
 
     def report(self) -> ContextReport:
         """Return the context report of this moment (see docs/reference/context-report.md).
@@ -533,7 +494,7 @@ class Tracker:
             known["drift_tokens"] = drift.tokens
         if snapshot.next_prompt_tokens:
             known["next_prompt_tokens"] = snapshot.next_prompt_tokens
-            known["next_prompt_basis"] = self.next_prompt.basis
+            known["next_prompt_basis"] = self.ledger.next_prompt_basis
         if snapshot.suggestions:
             known["suggestions"] = tuple(
                 SavingSuggestion(text=one.text, tokens_saved=one.tokens_saved, impact=one.impact)
@@ -550,7 +511,7 @@ class Tracker:
         return Status(
             tokens=None if report.basis == "unknown" else self.measurement.tokens,
             max_tokens=self.shown_limit_tokens,
-            messages_in_context=len(self.history),
+            messages_in_context=len(self.history.items),
             status=status,
             latency_ms=latency_ms,
             context=report,
@@ -630,7 +591,7 @@ class Tracker:
         self.measurement.trend.interrupt()
         self.suggestions = ()
         if self.measurement.tokens is None:
-            return next_before - self.ledger.next_prompt_tokens
+            return next_before - self.ledger.projected_tokens
         freed = min(self.measurement.tokens, held_before - self._held_tokens)
         if freed:
             self.measurement.become(self.measurement.tokens - freed, "projected")

@@ -121,7 +121,7 @@ class ContextArchive(Archive):
         )
         if not tracker.would_overflow(grown):
             return None
-        tokens, window = tracker.next_prompt.tokens + grown, tracker.window.max_tokens
+        tokens, window = tracker.ledger.next_prompt_tokens + grown, tracker.window.max_tokens
         return f"the next request would take about {tokens:,} tokens and a reply, in a window of {window:,}"
 
     def _refused(self, number: int | None, reason: str) -> compactions.UndoDone:

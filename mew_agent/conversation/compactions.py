@@ -35,7 +35,7 @@ def is_overflow(error: ModelError, tracker: Tracker) -> bool:
     """Return whether the prompt did not fit: an overflow error, or an empty stream when the window is nearly full."""
     if isinstance(error, ContextOverflow):
         return True
-    nearly_full = tracker.ledger.next_prompt_tokens * 10 >= tracker.window.max_tokens * 9
+    nearly_full = tracker.ledger.projected_tokens * 10 >= tracker.window.max_tokens * 9
     return isinstance(error, ModelStreamCut) and error.chunks == 0 and nearly_full
 
 
@@ -47,7 +47,7 @@ def window_after(error: ModelError, window: Window) -> Window:
 def overflow_compaction(tracker: Tracker) -> CompactAction:
     """Return the compaction before a refused request is repeated: to half of the window, or of the refused prompt."""
     window_tokens = tracker.window.max_tokens
-    present_tokens = tracker.ledger.next_prompt_tokens
+    present_tokens = tracker.ledger.projected_tokens
     return CompactAction("overflow_error", min(window_tokens, present_tokens) // 2)
 
 

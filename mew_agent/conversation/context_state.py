@@ -125,6 +125,7 @@ class ContextState:
     @property
     def persisted(self) -> PersistedState:
         """The stored state in addition to the history and its accounts."""
+        made = self.pins.made if self._stores_pins else 0
         return PersistedState(
             reminders=self.reminders.all,
             reminders_made=self.reminders.made,
@@ -132,8 +133,8 @@ class ContextState:
             planned_clear=self.planned_clear,
             injection=self.tracker.injection,
             policy=self.tracker.policy.name,
-            pins=self.pins.made_here if self._stores_pins else (),
-            pins_made=self.pins.made if self._stores_pins else 0,
+            pins=self.pins.made_here if made else (),
+            pins_made=made,
             prompts_made=self.prompts_made,
             shortened=self.shortened,
         )
@@ -160,15 +161,6 @@ class ContextState:
             await self.save()
 
     # -- what enters -------------------------------------------------------------------------------------
-
-    def begin_turn(self, resumed: int | None = None) -> int:
-        """Begin a turn, or resume one that a killed process began; nothing may remove it until `end_turn`."""
-        history = self.history
-        if resumed is not None and resumed >= history.turn:
-            history.turn = self.answering_turn = resumed
-        else:
-            self.answering_turn = history.begin_turn()
-        return self.answering_turn
 
     async def add_user_message(
         self,
@@ -329,7 +321,7 @@ class ContextState:
         return plan_compaction(
             self.history,
             ledger.item_prices(),
-            present_tokens=ledger.next_prompt_tokens,
+            present_tokens=ledger.projected_tokens,
             window_tokens=self.tracker.window.max_tokens,
             target_tokens=target_tokens,
             summary_tokens=ledger.preamble.summary_tokens,
@@ -370,7 +362,7 @@ class ContextState:
         """Whether the next request is smaller than the size at which the policy compacts."""
         window_tokens = self.tracker.window.max_tokens
         threshold = policies.compact_at_tokens(self.tracker.policy, window_tokens) or window_tokens
-        return self.tracker.ledger.next_prompt_tokens < threshold
+        return self.tracker.ledger.projected_tokens < threshold
 
     async def record_failed_compaction(self) -> None:
         """Record that a compaction changed nothing; the policy stops after several of them."""
@@ -417,12 +409,13 @@ class ContextState:
 
     async def clear(self, reason: str | None, origin: Origin = ITSELF) -> None:
         """Remove all items and pending prompts; reminders stay. The model reads a `reason` with the next call."""
-        history, tokens, next_tokens = self.history, self.tracker.measurement.tokens, self.tracker.next_prompt.tokens
+        history, tokens, ledger = self.history, self.tracker.measurement.tokens, self.tracker.ledger
+        next_tokens = ledger.next_prompt_tokens
         is_empty, removed = not history.items and history.summary is None, [item.seq for item in history.items]
         leaving = self._leaving((0, history.last_seq))
         history.clear()
         self.tracker.cleared()
-        freed = next_tokens - self.tracker.next_prompt.tokens
+        freed = next_tokens - ledger.next_prompt_tokens
         outcome = CutOutcome("clear", tokens, None, freed, freed, 0, len(removed), "projected")
         last = outcome.as_last_compaction(timestamp())
         compaction = None if is_empty else leaving.archived(last, None, origin)
@@ -504,6 +497,8 @@ class ContextState:
     @property
     def reminder_text(self) -> str:
         """The reminders as they appear in the next request; empty without any."""
+        if not self.reminders.all:
+            return ""
         return self.reminders.shown(lambda _owner: texts.health_reminder(self.context_usage))
 
     def queue_prompt(self, level: str, remaining: int | None) -> None:

@@ -73,7 +73,7 @@ class ReplyWatch:
         tracker = state.tracker
         self._listener, self._events, self._count_text, self._decide = listener, state.events, count_text, decide
         self._limit_tokens = tracker.limit_tokens
-        self._prompt_tokens = self._counted_tokens = tracker.next_prompt.tokens
+        self._prompt_tokens = self._counted_tokens = tracker.ledger.next_prompt_tokens
         self._projection = StreamProjection(
             self._prompt_tokens, self._limit_tokens, tracker.ledger.calibration, state.sizes.count
         )
@@ -255,7 +255,7 @@ async def make_room_for_results(
         tokens = size.tokens(calibration) + round(calibration.overhead_tokens)
         asks_again = True
         while asks_again:
-            used_tokens = tracker.next_prompt.tokens + earlier_tokens
+            used_tokens = tracker.ledger.next_prompt_tokens + earlier_tokens
             actions = state.decide("tool_result", used_tokens=used_tokens, tool_result_tokens=tokens)
             pending = await carry_out(actions, state)
             if pending.stop is not None:
@@ -264,7 +264,7 @@ async def make_room_for_results(
                 takes = f"a result of {call.name} takes about {tokens:,} tokens of {window_tokens:,}"
                 raise PolicyStopped(policy.name, f"{pending.stop.reason} ({takes}, projected)")
             if pending.compact is not None:
-                await compact(halved(pending.compact, tracker.next_prompt.tokens))
+                await compact(halved(pending.compact, tracker.ledger.next_prompt_tokens))
             asks_again = pending.compact is not None and pending.restart is not None
         earlier_tokens += tokens
 
@@ -339,8 +339,8 @@ class Conversation:
     async def prefix(self) -> tuple[PrefixPart, ...]:
         """See `Controllable.prefix`."""
         self.calls.renew_prefix()
-        texts, tokens = self.calls.prefix_texts, self.tracker.next_prompt.prefix_tokens
-        calibration, count = self.tracker.ledger.calibration, self.state.sizes.count
+        texts, ledger, count = self.calls.prefix_texts, self.tracker.ledger, self.state.sizes.count
+        tokens, calibration = ledger.parts.prefix + ledger.prefix_growth_tokens, ledger.calibration
         return await anyio.to_thread.run_sync(lambda: prefix_parts(texts, tokens, calibration, count))
 
     async def emit_status(self, word: StatusWord | None = None) -> None:
@@ -401,7 +401,7 @@ class Conversation:
         target_tokens = part.floor_of(self.tracker.window.max_tokens)
         ledger = self.tracker.ledger
         async with self.calls.between_calls():
-            before = ledger.next_prompt_tokens
+            before = ledger.projected_tokens
             plan = self.state.plan_compaction(target_tokens, "drop_oldest")
             removed = 0
             if isinstance(plan, CompactionPlan):
@@ -409,7 +409,7 @@ class Conversation:
                 self.compaction_error = None
         if removed:
             await self.emit_status(status_word("compacted"))
-        return Compression(before, ledger.next_prompt_tokens, target_tokens, removed)
+        return Compression(before, ledger.projected_tokens, target_tokens, removed)
 
     @property
     def _pending_compaction(self) -> CompactAction | None:
@@ -443,12 +443,13 @@ class Conversation:
         """Begin to answer a message; returns the turn's number. A turn with `is_maintenance` answers no message."""
         await self.apply_pending()
         limit = self._keep_newest_items
-        if limit is not None and len(self.history) > limit:
+        if limit is not None and len(self.history.items) > limit:
             async with self.calls.between_calls():
-                await self.state.forget("oldest", len(self.history) - limit)
+                await self.state.forget("oldest", len(self.history.items) - limit)
         self._calls_in_turn, self._is_maintenance = 0, is_maintenance
         self.waits_to_compact = False
-        return self.state.begin_turn(resumed)
+        self.state.answering_turn = self.history.begin_turn(resumed)
+        return self.state.answering_turn
 
     def end_turn(self) -> None:
         """End the turn, answered or not."""
@@ -557,7 +558,8 @@ class Conversation:
         """Make room if the request would not fit. Raises `PolicyStopped`."""
         actions = self.state.decide("pre_request", GenerationFlags(user_chain=self._calls_in_turn > 0))
         pending = await carry_out(actions, self.state)
-        await self._emit_words(pending)
+        for word in pending.words:
+            await self.emit_status(word)
         if pending.stop is not None:
             raise PolicyStopped(self.tracker.policy.name, await report_stop(pending.stop, self.state))
         if self.state.planned_clear is not None:
@@ -574,7 +576,8 @@ class Conversation:
         if not actions:
             return
         pending = await carry_out(actions, self.state)
-        await self._emit_words(pending)
+        for word in pending.words:
+            await self.emit_status(word)
         if pending.stop is not None or pending.restart is not None:
             raise ReplyStopped(pending, tokens, basis)
         self._decided = pending.compact or self._pending_compaction, pending.revision
@@ -586,7 +589,7 @@ class Conversation:
             problem = await report_stop(stop, self.state, stopped.tokens, stopped.basis)
             raise PolicyStopped(self.tracker.policy.name, problem)
         if stopped.pending.compact is not None:
-            action = halved(stopped.pending.compact, self.tracker.next_prompt.tokens)
+            action = halved(stopped.pending.compact, self.tracker.ledger.next_prompt_tokens)
             await self._compact(action, revision=stopped.pending.revision)
 
     async def _after_call(self, flags: GenerationFlags) -> None:
@@ -602,16 +605,16 @@ class Conversation:
         await self.state.save_decisions()
         if self.tracker.is_truncated_by_server and (not pending.words or (drift and drift.window_tokens)):
             pending.words.append(status_word("truncated_by_server"))
-        if not pending.words:
-            await self.emit_status()
-        await self._emit_words(pending)
+        for word in pending.words or (None,):
+            await self.emit_status(word)
 
     async def _after_item_added(self, event: events.ConversationEvent) -> None:
         """Ask a policy that counts messages about each item that enters. Interventions wait for `apply_pending`."""
         if isinstance(event, events.ItemAdded):
             pending = await carry_out(self.state.decide("message_added"), self.state)
             self._decided = pending.compact or self._pending_compaction, pending.revision
-            await self._emit_words(pending)
+            for word in pending.words:
+                await self.emit_status(word)
 
     async def _look_ahead(self) -> None:
         """Ask the policy, once after each task, whether the next one needs room."""
@@ -626,9 +629,6 @@ class Conversation:
             if isinstance(plan, CompactionPlan):
                 self._decided = action, pending.revision
                 pending.words.append(status_word("compaction_due", action.reason or action.trigger))
-        await self._emit_words(pending)
-
-    async def _emit_words(self, pending: PendingActions) -> None:
         for word in pending.words:
             await self.emit_status(word)
 

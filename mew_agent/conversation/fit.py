@@ -24,7 +24,7 @@ def fit_of_text(tracker: Tracker, size: Size) -> Fit:
         basis_of((size,), calibration),
         queued_tokens=0 if queued is None else queued.tokens,
         queued_messages=0 if queued is None else queued.messages,
-        context_tokens=tracker.next_prompt.tokens,
+        context_tokens=tracker.ledger.next_prompt_tokens,
     )
     if fit.fits is not False or fit.max_tokens is None:
         return fit
@@ -46,13 +46,13 @@ def fit_of_message(state: ContextState, error: ModelError | None = None) -> Fit 
         return None
     prices, seqs = ledger.item_prices(), {item.seq for item in items}
     tokens = sum(prices.get(seq, 0) for seq in seqs)
-    rest_tokens = ledger.next_prompt_tokens - tokens
+    rest_tokens = ledger.projected_tokens - tokens
     is_counted = all(one.is_counted(ledger.calibration) for one in ledger.items.measures if one.seq in seqs)
     basis: TextBasis = "projected" if ledger.calibration.weights is not None else "heuristic"
     basis = "tokenizer" if is_counted else basis
     request_tokens = error.requested_tokens if isinstance(error, ContextOverflow) else None
-    if request_tokens is None and tracker.next_prompt.basis == "server_counted":
-        request_tokens = tracker.next_prompt.tokens
+    if request_tokens is None and tracker.ledger.next_prompt_basis == "server_counted":
+        request_tokens = tracker.ledger.next_prompt_tokens
     if request_tokens is not None:  # only the rest of the request is projected
         tokens, basis = max(0, request_tokens - rest_tokens), "projected"
     leaving_tokens = max(0, rest_tokens - ledger.parts.prefix - ledger.parts.pins)
@@ -94,7 +94,7 @@ def _fit(
             tokens=tokens,
             tokens_basis=basis,
             context_tokens=context_tokens,
-            context_basis=tracker.next_prompt.basis,
+            context_basis=tracker.ledger.next_prompt_basis,
             queued_tokens=queued_tokens,
             queued_messages=queued_messages,
             max_tokens=window_tokens,

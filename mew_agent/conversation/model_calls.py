@@ -24,7 +24,7 @@ from mew_agent.compaction.compactor import SUMMARY_TIMEOUT_SECONDS, history_afte
 from mew_agent.compaction.planner import CompactionPlan
 from mew_agent.compaction.summary import RejectedSummary
 from mew_agent.context.cuts import CountBasis, CountedCut
-from mew_agent.context.facts import PrefixCounted
+from mew_agent.context.facts import PrefixCounted, PromptCounted
 from mew_agent.context.history import History, Summary
 from mew_agent.context.persisted_state import CallRecord, CallRole
 from mew_agent.context.preamble import PrefixText
@@ -167,7 +167,18 @@ class ModelCalls:
         """Send everything in context and add the reply. Raises a `ModelError` or `CallInterrupted`, adding nothing."""
         tracker, (request, fingerprint) = self._state.tracker, self._request()
         try:
-            return await self._kept(*await self._made(self._model, request, "main", listener), fingerprint)
+            reply, record = await self._made(self._model, request, "main", listener)
+            if reply.tool_calls:
+                reply = with_unique_call_ids(reply, self._state.history)
+            self.last_error_status = tracker.model_wait = None
+            self.latency_ms = record.latency_ms
+            if self.options.windows:
+                self._follow_served_model(reply.served_model)
+            assert self.prompted is not None
+            # Also if the turn is cancelled meanwhile: its model has read the prompt.
+            with anyio.CancelScope(shield=True):
+                await self._state.add_reply(reply, record, prompted=self.prompted, fingerprint=fingerprint)
+            return reply
         except ModelError as error:
             self.last_error_status = error.status
             since = timestamp() if tracker.model_wait is None else tracker.model_wait.since
@@ -176,18 +187,6 @@ class ModelCalls:
             raise
         finally:
             self.prompted = None  # the store has what was read: receipts find it in one of the two
-
-    async def _kept(self, reply: ModelReply, record: CallRecord, fingerprint: str) -> ModelReply:
-        """Add the reply of a main call, also if the turn is cancelled meanwhile: its model has read the prompt."""
-        if reply.tool_calls:
-            reply = with_unique_call_ids(reply, self._state.history)
-        self.last_error_status = self._state.tracker.model_wait = None
-        self.latency_ms = record.latency_ms
-        self._follow_served_model(reply.served_model)
-        assert self.prompted is not None
-        with anyio.CancelScope(shield=True):
-            await self._state.add_reply(reply, record, prompted=self.prompted, fingerprint=fingerprint)
-        return reply
 
     async def summary(self, request: ModelRequest) -> ModelReply:
         """Make a summary call, which changes no figure. Raises `RejectedSummary` if the summary is too long.
@@ -239,8 +238,10 @@ class ModelCalls:
         """Make a call. Returns its record too; without a reply, stores the record and raises the error."""
         tracker, prices, started = self._state.tracker, self.options.prices, anyio.current_time()
         record = CallRecord(str(uuid4()), role, timestamp(), model.identity.model, self._state.history.revision)
-        if role == "main":
-            self._prompt(record)
+        if role == "main":  # the history is being sent, in the next of the calls that receipts count
+            self._state.prompts_made += 1
+            call = PromptCall(number=self._state.prompts_made, id=record.id, at=record.at)
+            self.prompted = Prompted(call, self._state.history.last_seq, is_read=False)
         try:
             with tracing.span(
                 "model_call",
@@ -271,12 +272,6 @@ class ModelCalls:
         if price is not None and reply.usage is not None:
             record = replace(record, amount=amount_of(price, reply.usage), currency=price.currency)
         return reply, record
-
-    def _prompt(self, record: CallRecord) -> None:
-        """Note that the history is being sent, in the next of the calls that receipts count."""
-        self._state.prompts_made += 1
-        call = PromptCall(number=self._state.prompts_made, id=record.id, at=record.at)
-        self.prompted = Prompted(call, self._state.history.last_seq, is_read=False)
 
     async def _stream(self, model: Model, request: ModelRequest, listener: ReplyListener | None) -> ModelReply:
         reply: ModelReply | None = None
@@ -313,7 +308,7 @@ class ModelCalls:
             *(PrefixText("tool", f"{tool.name}{tool.description}{tool.parameters}", tool.name) for tool in tools),
             *(one for one in others if one.text),
         )
-        self._state.tracker.next_prompt.describe_prefix(texts[0].text, "".join([one.text for one in texts[1:]]))
+        self._state.tracker.describe_prefix(texts[0].text, "".join([one.text for one in texts[1:]]))
         return tools, reminders, texts
 
     def renew_prefix(self) -> None:
@@ -324,17 +319,17 @@ class ModelCalls:
     async def count_if_close(self) -> None:
         """Let the server count the next request where the error of a projection could change a decision."""
         self.describe_prefix()
-        if self._state.tracker.next_prompt.is_close_call(self._state.tracker.window.max_tokens):
+        if self._state.tracker.is_close_call():
             request, _ = self._request()
             tokens = await self._unless_changed(self._model.count_prompt(request))
             if tokens is not None:
-                self._state.tracker.next_prompt.set_server_count(tokens)
+                self._state.tracker.ledger.apply(PromptCounted(tokens))
 
     async def _unless_changed(self, counting: Awaitable[_Counted | None]) -> _Counted | None:
         """Return the count of the next request; None if that request changed meanwhile."""
-        key = self._state.tracker.next_prompt.key
+        key = self._state.tracker.request_key
         counted = await counting
-        return counted if self._state.tracker.next_prompt.key == key else None
+        return counted if self._state.tracker.request_key == key else None
 
     @property
     def summary_price(self) -> ModelPrice | None:
@@ -419,7 +414,7 @@ class ModelCalls:
             spending.record(reply.usage)
         tracker, usage = self._state.tracker, reply.usage
         answered = reply.served_model, reply.backend
-        is_same = answered == (tracker.measurement.served_model, tracker.ledger.terms.backend)
+        is_same = answered == (tracker.measurement.served_model, tracker.ledger.evidence.terms.backend)
         return usage.prompt_tokens if usage is not None and usage.is_plain and is_same else None
 
     async def count_text(self, text: str) -> int | None:
@@ -445,7 +440,7 @@ class ModelCalls:
                     return
                 ledger.apply(PrefixCounted(grown + tokens - counted.after))
                 if counted.is_next_prompt:
-                    self._state.tracker.next_prompt.set_server_count(tokens)
+                    self._state.tracker.ledger.apply(PromptCounted(tokens))
 
     def _as_if_asked(self, history: History, *, has_question: bool) -> ModelRequest:
         """Return the request, with a question at its end if it has one: servers differ in how they count a reply there.
@@ -457,8 +452,7 @@ class ModelCalls:
 
     def _request(self, of: History | None = None) -> tuple[ModelRequest, str]:
         """Return the next main request, of this history if given, and its fingerprint."""
-        # An empty history is falsy.
-        history, system_prompt = self._state.history if of is None else of, self.options.system_prompt
+        history, system_prompt = of or self._state.history, self.options.system_prompt
         tools, reminders, texts = self.describe_prefix()
         messages = history.request_messages(system_prompt, reminders)
         request = ModelRequest(messages, tools, response_format=self.response_format)

@@ -212,7 +212,7 @@ async def test_an_urgent_control_restarts_the_generation(
         await s.recorder.first("coder", "participant/status", about=requested)
         answer = await s.recorder.first("coder", "chat", about=question)
         assert is_song_to_the_brim(answer.body["text"])
-        assert len(s.agent.conversation.history) <= 2
+        assert len(s.agent.conversation.history.items) <= 2
         assert len(s.reported) == 2
 
 

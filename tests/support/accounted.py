@@ -54,7 +54,7 @@ class Agent:
         thinking: bool = False,
     ) -> Item:
         self.calls += 1
-        self.tracker.next_prompt.describe_prefix(SYSTEM, "")
+        self.tracker.describe_prefix(SYSTEM, "")
         keep_call(
             self.tracker,
             usage,

@@ -6,7 +6,7 @@ announce twice or lose a countdown. Does not read a clock, know the texts of pro
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from mew_protocol.context_report import Basis, UnknownReason
@@ -15,7 +15,7 @@ from mew_agent.context.policy import actions as acts
 from mew_agent.context.policy import definition as r
 from mew_agent.context.policy.actions import Suggestion
 from mew_agent.context.policy.definition import Policy
-from mew_agent.context.policy.threshold import Condition, Figure
+from mew_agent.context.policy.threshold import Condition, Figure, Reserve
 
 
 class ContextSnapshot(NamedTuple):
@@ -51,6 +51,19 @@ class ContextSnapshot(NamedTuple):
                 return self.tool_result_tokens
             case "with_tool_result":
                 return _sum(self.used_tokens, self.tool_result_tokens)
+
+    def meets(self, conditions: tuple[Condition, ...], reserve: Reserve) -> bool:
+        """Return whether all conditions hold, with this output reserve."""
+        limit = self.limit_tokens
+        for condition in conditions:
+            value, scale = self.figure(condition.figure), 1
+            if condition.figure in ("next_prompt_and_reserve", "next_task_and_reserve"):
+                if value is None or limit is None:
+                    return False
+                value, scale = reserve.added_to(value, limit)
+            if not condition.holds(value, limit, scale=scale):
+                return False
+        return True
 
 
 def _sum(first: int | None, second: int | None) -> int | None:
@@ -130,7 +143,10 @@ def decide(
     """Return the actions for this moment. Of the interventions, only the first rule that applies acts."""
     if snapshot.limit_tokens is None and policy.limit_missing == "error":
         return Decision(state, (acts.ErrorAction(f"{policy.name} cannot work without a known context window"),))
-    deciding = _Deciding(policy, _begin_request(state, phase, flags), _trusted(policy, snapshot), phase)
+    if state.restarts:
+        state = _begin_request(state, phase, flags)
+    marks = policy.rule_index.marks(snapshot.limit_tokens)
+    deciding = _Deciding(policy, state, _trusted(policy, snapshot), phase, marks)
     if phase == "after_call" and policy.on_missing != "unknown" and snapshot.reason in _WITHOUT_USAGE:
         if policy.on_missing == "error":
             deciding.actions.append(acts.ErrorAction(f"{policy.name} cannot work without reported usage"))
@@ -152,7 +168,7 @@ def level_of(policy: Policy, snapshot: ContextSnapshot) -> tuple[str, int | None
     name, severity = policy.healthy, 0
     # Levels are in ascending order, so the last one that applies is the highest.
     for level, first_tokens in policy.rule_index.marks(limit).levels:
-        if used >= first_tokens if first_tokens is not None else _holds(policy, level.at, snapshot):
+        if used >= first_tokens if first_tokens is not None else snapshot.meets((level.at,), policy.reserve):
             name, severity = level.name, level.severity
     return name, severity
 
@@ -185,46 +201,34 @@ def _trusted(policy: Policy, snapshot: ContextSnapshot) -> ContextSnapshot:
     return snapshot._replace(used_tokens=None)
 
 
-def _holds(policy: Policy, condition: Condition, snapshot: ContextSnapshot) -> bool:
-    if condition.figure == "used":  # nearly all are, and this runs after every call
-        return condition.holds(snapshot.used_tokens, snapshot.limit_tokens)
-    value, limit = snapshot.figure(condition.figure), snapshot.limit_tokens
-    if condition.figure in ("next_prompt_and_reserve", "next_task_and_reserve"):
-        if value is None or limit is None:
-            return False
-        value, scale = policy.reserve.added_to(value, limit)
-        return condition.holds(value, limit, scale=scale)
-    return condition.holds(value, limit)
-
-
 def _begin_request(state: PolicyState, phase: r.Phase, flags: GenerationFlags) -> PolicyState:
+    """Return the state of a request whose reply was restarted, or of the next request."""
     # A restart and a continuation after tool calls belong to the request before.
-    if phase == "pre_request" and state.restarts and not state.restarting and not flags.user_chain:
+    if phase == "pre_request" and not state.restarting and not flags.user_chain:
         return replace(state, restarts=0)
     if phase == "after_call" and state.restarting:
         return replace(state, restarting=False)
     return state
 
 
+@dataclass(slots=True)
 class _Deciding:
     """A decision in the making: `state` and `actions` change rule by rule."""
 
-    __slots__ = ("_marks", "_phase", "_policy", "_rules", "_snapshot", "actions", "state")
-
-    def __init__(self, policy: Policy, state: PolicyState, snapshot: ContextSnapshot, phase: r.Phase) -> None:
-        self._policy, self._snapshot, self._phase = policy, snapshot, phase
-        self._rules = policy.rule_index
-        self._marks = self._rules.marks(snapshot.limit_tokens)
-        self.state = state
-        self.actions: list[acts.Action] = []
+    _policy: Policy
+    state: PolicyState
+    _snapshot: ContextSnapshot
+    _phase: r.Phase
+    _marks: r.Marks
+    actions: list[acts.Action] = field(default_factory=list)
 
     def apply_rules(self, flags: GenerationFlags) -> None:
-        level = level_of(self._policy, self._snapshot)[0]
+        level, rules = level_of(self._policy, self._snapshot)[0], self._policy.rule_index
         self._announce(level)
-        if self._phase in self._rules.reminders:
+        if self._phase in rules.reminders:
             self._update_reminders()
-        if self._rules.prompts and self._phase == "after_call":
-            self.state, prompts = _inject_prompts(self._rules.prompts, self.state, level, self._snapshot.call_id, flags)
+        if rules.prompts and self._phase == "after_call":
+            self.state, prompts = _inject_prompts(rules.prompts, self.state, level, self._snapshot.call_id, flags)
             self.actions += prompts
         rule = self._first_intervention()
         if rule is not None:
@@ -232,12 +236,6 @@ class _Deciding:
         # Only a call proves that a compaction helped: the size after a cut is a projection.
         elif self._phase == "after_call" and self.state.stalls and self._is_low_call(level):
             self.state = replace(self.state, stalls=0)
-
-    def _all_hold(self, conditions: tuple[Condition, ...]) -> bool:
-        for condition in conditions:  # noqa: SIM110 - runs after every call, and a generator costs twice as much
-            if not _holds(self._policy, condition, self._snapshot):
-                return False
-        return True
 
     def _announce(self, level: str) -> None:
         offered, state = self._snapshot.suggestions, self.state
@@ -252,7 +250,7 @@ class _Deciding:
 
     def _announce_level(self, level: str) -> None:
         before, announced = self.state.level, self.state.announced_entries
-        for rule in self._rules.announcements:
+        for rule in self._policy.rule_index.announcements:
             if isinstance(rule, r.StateChangedRule):
                 # The first known level is not a change.
                 self.actions += [] if before is None else [acts.StateChangedAction(before, level)]
@@ -268,7 +266,9 @@ class _Deciding:
             if not self.state.armed and limit is not None and rule.rearm_below.exceeds(used_tokens, limit):
                 self.state = replace(self.state, armed=True)
             # Most calls end here, without evaluating a condition.
-            if used_tokens < never_below or not self.state.armed or not self._all_hold(rule.when):
+            if used_tokens < never_below or not self.state.armed:
+                continue
+            if not self._snapshot.meets(rule.when, self._policy.reserve):
                 continue
             if _has_passed(rule.cooldown_seconds, self.state.announced_at_seconds, at_seconds):
                 self.actions.append(acts.NearLimitAction())
@@ -277,12 +277,14 @@ class _Deciding:
     def _update_reminders(self) -> None:
         if self._snapshot.limit_tokens is None:
             return
-        for rule in self._rules.reminders[self._phase]:
+        for rule in self._policy.rule_index.reminders[self._phase]:
             owners = self.state.reminders
-            if rule.owner not in owners and any(_holds(self._policy, c, self._snapshot) for c in rule.when_any):
+            if rule.owner not in owners and any(
+                self._snapshot.meets((one,), self._policy.reserve) for one in rule.when_any
+            ):
                 self.actions.append(acts.RemindAction(rule.owner))
                 owners = (*owners, rule.owner)
-            if rule.owner in owners and self._all_hold(rule.until):
+            if rule.owner in owners and self._snapshot.meets(rule.until, self._policy.reserve):
                 self.actions.append(acts.UnremindAction(rule.owner))
                 owners = tuple(owner for owner in owners if owner != rule.owner)
             if owners is not self.state.reminders:
@@ -298,7 +300,7 @@ class _Deciding:
                 unavailable = self._snapshot.basis == "unknown" and self._snapshot.reason in _WITHOUT_USAGE
                 if unavailable != (rule.known == "unavailable"):
                     continue
-            if self._all_hold(rule.when):
+            if self._snapshot.meets(rule.when, self._policy.reserve):
                 return rule
         return None
 
@@ -337,7 +339,7 @@ class _Deciding:
         if not any(condition.figure == "next_prompt_and_reserve" for condition in rule.when):
             return False
         empty = self._snapshot._replace(next_prompt_tokens=0)
-        return all(_holds(self._policy, condition, empty) for condition in rule.when)
+        return empty.meets(rule.when, self._policy.reserve)
 
     def _is_low_call(self, level: str) -> bool:
         """Return whether a call, not a restart or a cut, was measured below every level."""

@@ -292,10 +292,11 @@ class Policy(PolicyPart):
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> "Policy":
         """Return a copy with other values, not validated, and with its own index."""
         copy = super().model_copy(update=update, deep=deep)
-        copy.__dict__.pop("rule_index", None)
+        for computed in ("rule_index", "counts_messages"):
+            copy.__dict__.pop(computed, None)
         return copy
 
-    @property
+    @cached_property
     def counts_messages(self) -> bool:
         """Whether it measures the sum of the messages added so far."""
         return "message_added" in self.phases

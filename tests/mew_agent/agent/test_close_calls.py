@@ -7,9 +7,9 @@ from typing import Any
 import anyio
 import pytest
 
+from mew_agent.context.facts import PromptCounted
 from mew_agent.context.history import History
 from mew_agent.context.policy import MEW, output_reserve_tokens
-from mew_agent.context.preamble import FixedTokens
 from mew_agent.context.sqlite_store import MemoryStore
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import resolve_window
@@ -44,7 +44,7 @@ async def ask(window_tokens: int, **options: Any) -> tuple[list[str | None], Tra
                 words.append(event.status.status)
 
         async def prepare() -> None:
-            if not len(conversation.history):
+            if not len(conversation.history.items):
                 await conversation.state.add_user_message(TEXT, sender="ada", envelope_id="q1")
 
         conversation = Conversation(model, tracker, MemoryStore(), ConversationOptions(system_prompt=SYSTEM))
@@ -74,9 +74,9 @@ async def test_a_fitting_request_is_sent_despite_a_larger_projection() -> None:
 async def test_a_count_holds_only_for_the_request_it_counted() -> None:
     history = History()
     tracker = Tracker(history, MEW, resolve_window(4096), "m")
-    tracker.next_prompt.describe_prefix(SYSTEM, "")
+    tracker.describe_prefix(SYSTEM, "")
     tracker.item_added(history.append("user", "hello", id="a", at="t"))
-    tracker.next_prompt.set_server_count(3999)
+    tracker.ledger.apply(PromptCounted(3999))
     report = tracker.report()
     assert (report.next_prompt_tokens, report.next_prompt_basis) == (3999, "server_counted")
     assert tracker.snapshot().next_prompt_tokens == 3999
@@ -87,5 +87,5 @@ async def test_a_count_holds_only_for_the_request_it_counted() -> None:
 @pytest.mark.parametrize(("tokens", "is_close"), [(100, False), (2047, False), (2049, True), (4000, True)])
 def test_before_the_first_report_half_the_window_is_a_close_call(tokens: int, is_close: bool) -> None:
     tracker = Tracker(History(), MEW, resolve_window(4096), "m")
-    tracker.ledger.preamble.tokens = FixedTokens(tokens)
-    assert tracker.next_prompt.is_close_call(tracker.window.max_tokens) is is_close
+    tracker.ledger.projected_tokens = tokens
+    assert tracker.is_close_call() is is_close

@@ -130,7 +130,7 @@ async def test_an_approver_pins_lines_and_changes_the_target(start_agent: StartA
         await status_word(s, "compacted")
         (pin,) = await s.ada.pins("coder")
         assert (pin.text, pin.origin) == ("the tide gauge is at pier 4", "ada")
-        assert len(s.agent.conversation.history) == 0
+        assert len(s.agent.conversation.history.items) == 0
 
 
 async def test_a_rejection_holds_until_the_window_would_overflow(start_agent: StartAgent, text: Text) -> None:

@@ -108,9 +108,9 @@ async def test_a_clear_during_counting_keeps_the_accounts_right(start_conversati
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(driver.turn, "word and word " * 1000)
             await anyio.to_thread.run_sync(counter.begun.wait)
-            assert len(driver.conversation.history) == 2
+            assert len(driver.conversation.history.items) == 2
             await driver.conversation.clear()
-            assert len(driver.conversation.history) == 0
+            assert len(driver.conversation.history.items) == 0
             assert driver.now.context is not None
             counter.may_go_on.set()
         assert [item.role for item in driver.conversation.history.items] == ["user", "assistant"]
@@ -130,7 +130,7 @@ async def test_a_result_whose_call_was_cleared_does_not_enter(start_conversation
             await anyio.to_thread.run_sync(counter.begun.wait)
             await driver.conversation.clear()
             counter.may_go_on.set()
-        assert len(driver.conversation.history) == 0
+        assert len(driver.conversation.history.items) == 0
         assert driver.conversation.tracker.ledger.item_prices() == {}
 
 
@@ -139,13 +139,13 @@ async def test_after_a_restart_the_stored_items_are_counted_again(start_agent: S
     async with start_agent(agent=told(tmp_path), store=SqliteStore(path)) as s:
         for text in RESULTS.values():
             await s.ask(text)
-        foretold = s.agent.conversation.tracker.next_prompt.tokens
+        foretold = s.agent.conversation.tracker.ledger.next_prompt_tokens
     async with start_agent(agent=told(tmp_path), store=SqliteStore(path)) as s:
         tracker = s.agent.conversation.tracker
         texts = {item.seq: count(item.text()) for item in tracker.history.items if item.role == "user"}
         counted = {measure.seq: measure.counted_tokens for measure in tracker.ledger.items.measures}
         assert {seq: counted[seq] for seq in texts} == texts
-        assert tracker.next_prompt.tokens == foretold
+        assert tracker.ledger.next_prompt_tokens == foretold
 
 
 async def test_notes_in_place_of_old_results_are_counted(start_conversation: StartConversation) -> None:

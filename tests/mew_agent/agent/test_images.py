@@ -22,7 +22,8 @@ async def test_an_image_of_a_tool_reaches_the_model(start_agent: StartAgent) -> 
         assert f"data:image/png;base64,{DATA}" in str(s.server.requests[-1].body)
         (item,) = [item for item in s.agent.conversation.history.items if item.images]
         assert item.content == "[image of type image/png]"
-        assert s.agent.conversation.tracker.next_prompt.tokens < IMAGE_TOKENS  # the provider's report replaced it
+        ledger = s.agent.conversation.tracker.ledger
+        assert ledger.next_prompt_tokens < IMAGE_TOKENS  # the provider's report replaced it
 
 
 async def test_a_model_without_images_answers_and_one_warning_says_so(

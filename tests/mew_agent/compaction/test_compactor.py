@@ -90,7 +90,7 @@ class CompactorDriver:
 
     def call(self, reply: str, calls: tuple[ToolCall, ...] = ()) -> int:
         """A main call; returns the prompt that the server reported."""
-        self.tracker.next_prompt.describe_prefix(SYSTEM, "")
+        self.tracker.describe_prefix(SYSTEM, "")
         prompt = self.server.prompt(self.history.request_messages(SYSTEM))
         size = count(reply + "".join(f"{c.name}{c.arguments}" for c in calls))
         usage = Usage(prompt, size, prompt + size)
@@ -429,7 +429,7 @@ async def test_a_history_that_changed_during_the_call_stays_unchanged() -> None:
 
     with pytest.raises(RejectedSummary, match="changed while"):
         await carry_out(driver.planned(), driver.tracker, call, trigger="requested")
-    assert len(driver.history) == 0
+    assert len(driver.history.items) == 0
 
 
 async def test_what_arrives_during_the_call_stays() -> None:

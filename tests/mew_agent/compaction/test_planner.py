@@ -343,7 +343,7 @@ def test_planning_reads_each_price_a_bounded_number_of_times(target: int | None)
             target_tokens=target,
             answering_turn=history.turn,
         )
-        assert prices.reads <= 16 * len(history)
+        assert prices.reads <= 16 * len(history.items)
 
 
 # -- forget ------------------------------------------------------------------------------------------------
@@ -408,7 +408,7 @@ def test_forgetting_removes_enough_and_never_half_a_pair(
     answering = history.turn if answers else None
     gone = forgotten(history, direction, entries, answering)
     free = [item.seq for item in history.items if item.turn != answering]
-    wanted = -(-len(history) // 2) if entries is None else max(0, entries)
+    wanted = -(-len(history.items) // 2) if entries is None else max(0, entries)
     assert len(gone) >= min(wanted, len(free))
     assert set(gone) <= set(free)
     if gone:

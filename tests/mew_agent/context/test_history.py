@@ -11,7 +11,7 @@ from tests.support.histories import TURNS, MadeTurn, history_of
 
 def test_an_empty_history_has_no_newest_item_and_sends_nothing() -> None:
     history = History()
-    assert (len(history), history.last_seq, history.request_messages("")) == (0, -1, ())
+    assert (len(history.items), history.last_seq, history.request_messages("")) == (0, -1, ())
 
 
 def test_items_get_growing_numbers_and_the_turn_they_belong_to() -> None:
@@ -76,7 +76,7 @@ def test_clearing_leaves_the_pins_and_says_how_many_items_left() -> None:
     history = history_of([MadeTurn((1,))])
     history.pins.append(Pin("p", "Never delete."))
     history.summary = Summary("Frames.")
-    assert len(history) == 4
+    assert len(history.items) == 4
     history.clear()
     assert (history.items, len(history.pins)) == ([], 1)
     assert [message.role for message in history.request_messages("")] == ["system"]
@@ -149,6 +149,6 @@ def test_a_note_precedes_the_newest_turn_without_an_item() -> None:
         history.append("assistant", f"answer to {text}", id=f"a-{text}", at="t")
     sent = [message.content for message in history.request_messages("", "a note")]
     assert sent == ["old", "answer to old", "a note", "new", "answer to new"]
-    assert len(history) == 4
+    assert len(history.items) == 4
     history.begin_turn()
     assert [message.content for message in history.request_messages("", "a note")][-1] == "a note"

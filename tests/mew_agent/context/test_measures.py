@@ -3,8 +3,9 @@
 import pytest
 
 from mew_agent.context.history import History
-from mew_agent.context.measurement import KeptReply
+from mew_agent.context.measurement import KeptReply, Measurement
 from mew_agent.context.measures import Measure, kept_reply_tokens, measure_of
+from mew_agent.context.persisted_state import CallRecord
 from mew_agent.model.interface import ToolCall
 from mew_agent.model.usage import Usage
 from mew_agent.tokens.projection import Calibration
@@ -52,10 +53,17 @@ def test_an_impossible_reported_size_is_ignored() -> None:
 CALIBRATION = Calibration()
 
 
+def reply_to(usage: Usage) -> KeptReply:
+    """Return the reply of a call with this usage, whose item has not entered yet."""
+    measurement = Measurement()
+    measurement.record(usage, CallRecord("c", "main", "t", "m", 0, usage), last_seq=0, turn=0)
+    return measurement.reply
+
+
 def test_only_the_awaited_item_is_the_reply() -> None:
     reply = KeptReply()
     assert not reply.identify(Measure(3, 10.0), CALIBRATION)
-    reply.expect(Usage(100, 50, 150))
+    reply = reply_to(Usage(100, 50, 150))
     assert reply.identify(Measure(4, 10.0, known_tokens=50), CALIBRATION)
     assert not reply.identify(Measure(5, 10.0), CALIBRATION)
     assert (reply.tokens, reply.hidden_tokens, reply.seq) == (50, 0, 4)
@@ -64,28 +72,22 @@ def test_only_the_awaited_item_is_the_reply() -> None:
 
 
 def test_unsent_parts_of_a_reply_are_hidden() -> None:
-    reply = KeptReply()
-    reply.expect(Usage(100, 20, 180))
+    reply = reply_to(Usage(100, 20, 180))
     reply.identify(Measure(0, 10.0, known_tokens=20), CALIBRATION)
     assert (reply.tokens, reply.hidden_tokens) == (80, 60)
 
 
 def test_a_replys_projection_ends_at_its_reported_size() -> None:
     for features, hidden in ((30.0, 50), (500.0, 0)):
-        reply = KeptReply()
-        reply.expect(Usage(100, 80, 180))
+        reply = reply_to(Usage(100, 80, 180))
         reply.identify(Measure(0, features), CALIBRATION)
         assert reply.hidden_tokens == hidden
 
 
 def test_a_total_below_its_prompt_leaves_nothing_for_the_reply() -> None:
-    reply = KeptReply()
-    reply.expect(Usage(600, 1, 500))
-    assert reply.tokens == 0
+    assert reply_to(Usage(600, 1, 500)).tokens == 0
 
 
-def test_a_forgotten_reply_counts_for_nothing() -> None:
-    reply = KeptReply(80, 60, 4)
-    reply.forget()
-    assert (reply.tokens, reply.hidden_tokens, reply.seq) == (0, 0, None)
-    assert not reply.is_in(0, 9)
+def test_without_a_reply_nothing_counts() -> None:
+    assert (KeptReply().tokens, KeptReply().hidden_tokens, KeptReply().seq) == (0, 0, None)
+    assert not KeptReply().is_in(0, 9)

@@ -8,7 +8,7 @@ from mew_agent.context.facts import Described, Reported
 from mew_agent.context.ledger import fold
 from mew_agent.context.measures import Measure
 from mew_agent.context.preamble import FixedTexts
-from mew_agent.context.reconciliation import Drift, Removal, Standstill, Terms, drift_of, is_doubtful
+from mew_agent.context.reconciliation import Comparison, Drift, Removal, Standstill, Terms, drift_of
 from mew_agent.tokens.projection import Calibration
 
 TERMS = Terms("m", "f", "b")
@@ -35,7 +35,7 @@ def test_an_unexplained_fall_below_four_fifths_is_truncation_by_the_server(
     reported: int, removal: Removal, truncated: bool
 ) -> None:
     ledger = fold([Described(FixedTexts(1000.0)), Reported(1000, TERMS, -1)])
-    ledger.removal = removal
+    ledger.evidence.removal = removal
     ledger.apply(Reported(reported, TERMS, -1))
     assert ledger.evidence.drift is not None
     assert ledger.evidence.drift.truncated_by_server is truncated
@@ -55,8 +55,9 @@ def test_an_unexplained_fall_below_four_fifths_is_truncation_by_the_server(
     ],
 )
 def test_an_interval_beyond_all_three_bounds_is_doubtful(off: int, sent: list[Measure], doubtful: bool) -> None:
-    assert is_doubtful(off, sent, Calibration()) is doubtful
-    assert is_doubtful(-off, sent, Calibration()) is doubtful
+    for drift in (off, -off):
+        seen = Comparison(1000, 100, sent, 100, Drift(drift, False, False), True, True, True, Removal.NOTHING, 9)
+        assert seen.is_in_doubt(Calibration()) is doubtful
 
 
 def test_five_prompts_in_a_row_without_growth_stand_still() -> None:

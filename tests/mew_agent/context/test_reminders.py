@@ -10,10 +10,6 @@ def render(owner: str) -> str:
     return f"{owner} speaks"
 
 
-def test_without_reminders_nothing_is_shown() -> None:
-    assert Reminders().shown(render) == ""
-
-
 def test_reminders_are_shown_in_the_order_in_which_they_were_made() -> None:
     reminders = Reminders()
     reminders.add("  The pier is long. ", at="t")

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mew_agent.context.facts import PromptCounted
 from mew_agent.context.history import History, Item, Pin, Summary
 from mew_agent.context.measures import kept_reply_tokens, measure_of
 from mew_agent.context.policy import MEW
@@ -39,20 +40,20 @@ class CountedConversation:
 
     def receive(self, text: str, *, counted: bool = True) -> Item:
         self.history.begin_turn()
-        item = self.history.append("user", text, id=f"u{len(self.history)}", at="t")
+        item = self.history.append("user", text, id=f"u{len(self.history.items)}", at="t")
         self.tracker.item_added(item, self.counted(item) if counted else None)
         self.prompt += count(text) + self.overhead
         return item
 
     def call(self, reply: str = "It refuses the frame and says so.") -> Usage:
-        self.tracker.next_prompt.describe_prefix(SYSTEM, "")
+        self.tracker.describe_prefix(SYSTEM, "")
         completion = count(reply)
         usage = Usage(self.prompt, completion, self.prompt + completion)
         keep_call(self.tracker, usage)
         item = self.history.append(
             "assistant",
             reply,
-            id=f"a{len(self.history)}",
+            id=f"a{len(self.history.items)}",
             at="t",
             known_tokens=kept_reply_tokens(usage, thinking_seen=False),
         )
@@ -101,12 +102,12 @@ def test_one_uncounted_text_makes_the_next_prompt_projected_until_a_report() -> 
 
 def test_the_basis_follows_the_best_known_count() -> None:
     driver = CountedConversation()
-    driver.tracker.next_prompt.describe_prefix(SYSTEM, "")
+    driver.tracker.describe_prefix(SYSTEM, "")
     driver.receive(TEXTS[0])
     assert driver.next[1] == "heuristic"
     driver.call()
     driver.receive(TEXTS[0])
-    driver.tracker.next_prompt.set_server_count(777)
+    driver.tracker.ledger.apply(PromptCounted(777))
     assert driver.next == (777, "server_counted")
 
 
@@ -114,10 +115,10 @@ def test_a_new_prefix_or_summary_makes_the_next_prompt_projected() -> None:
     driver = conversation_after()
     driver.receive(TEXTS[0])
     driver.history.pins.append(Pin("p", "Never delete a file without asking."))
-    driver.tracker.next_prompt.describe_prefix(SYSTEM, "")
+    driver.tracker.describe_prefix(SYSTEM, "")
     assert driver.next[1] == "projected"
     driver.history.pins.clear()
-    driver.tracker.next_prompt.describe_prefix(SYSTEM, "")
+    driver.tracker.describe_prefix(SYSTEM, "")
     assert driver.next[1] == "tokenizer"
     driver.history.evict(0, 1, Summary("Frames.", known_tokens=3))
     driver.tracker.cut(0, 1, trigger="requested", freed_messages=2)

@@ -182,6 +182,7 @@ def test_a_changed_window_changes_level_and_threshold_only(window: int, level: s
 def test_another_model_without_usage_makes_the_size_unknown(policy: Policy) -> None:
     agent = Agent()
     agent.tracker.policy = policy
+    agent.tracker.window_changed(agent.tracker.window)
     agent.turn(1_000)
     agent.ask()
     agent.call(None, served="other")
@@ -358,7 +359,7 @@ def test_a_cut_together_with_new_tools_still_leaves_books_that_sum() -> None:
     for total in (1_000, 1_100, 1_200):
         agent.turn(total)
     agent.forget(0, 1)
-    agent.tracker.next_prompt.describe_prefix(SYSTEM, "a tool with many parameters " * 40)
+    agent.tracker.describe_prefix(SYSTEM, "a tool with many parameters " * 40)
     agent.ask()
     agent.call(used(1_350), fingerprint="more tools")
     assert breakdown_sum(agent.report()) == 1_350
@@ -487,13 +488,13 @@ def test_whatever_happens_the_breakdown_sums_and_nothing_is_negative(steps: list
             case _:
                 pass
         status = agent.tracker.status("active")
-        assert status.messages_in_context == len(agent.history)
+        assert status.messages_in_context == len(agent.history.items)
         report = agent.report()
         assert (status.tokens is None) is (report.basis == "unknown")
         assert (report.next_prompt_tokens or 1) > 0
         assert ContextReport.model_validate(report.model_dump()) == report  # it was built without validation
         assert report.model_copy().model_fields_set == report.model_fields_set
-        assert 0 <= agent.report().stale_messages <= len(agent.history)
+        assert 0 <= agent.report().stale_messages <= len(agent.history.items)
         if status.tokens is not None:
             assert breakdown_sum(agent.report()) == status.tokens
             assert agent.report().severity in (0, 2)
@@ -510,13 +511,13 @@ def test_a_pin_enters_the_next_prompt_when_the_prefix_is_described() -> None:
     agent.turn(1_000)
     before = agent.report().next_prompt_tokens or 0
     agent.history.pins.append(Pin("p", "Never delete a file without asking. " * 10))
-    agent.tracker.next_prompt.describe_prefix(SYSTEM, "")
+    agent.tracker.describe_prefix(SYSTEM, "")
     assert (agent.report().next_prompt_tokens or 0) > before + 50
 
 
 def test_the_next_prompt_is_projected_after_the_first_call() -> None:
     agent = Agent()
-    agent.tracker.next_prompt.describe_prefix(SYSTEM, "")
+    agent.tracker.describe_prefix(SYSTEM, "")
     agent.ask()
     assert agent.report().next_prompt_basis == "heuristic"
     assert (agent.report().next_prompt_tokens or 0) > 100
@@ -657,6 +658,7 @@ def test_messages_that_entered_since_count_for_a_policy_that_adds_them() -> None
 def test_o16_a_call_without_usage_decides_nothing() -> None:
     agent = Agent(1_000)
     agent.tracker.policy = KNOWN_WINDOW
+    agent.tracker.window_changed(agent.tracker.window)
     agent.turn(950)
     assert [type(action) for action in agent.tracker.decide("after_call", 1.0).actions] == [CompactAction]
     agent.ask()

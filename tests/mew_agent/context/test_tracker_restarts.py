@@ -30,15 +30,15 @@ def test_a_restart_projects_the_next_prompt_from_the_last_report() -> None:
         agent.turn(total)
     agent.forget(0, 1)
     agent.receive()
-    predicted = agent.tracker.next_prompt.tokens
+    predicted = agent.tracker.ledger.next_prompt_tokens
     again = restarted(restarted(agent))
-    assert again.tracker.next_prompt.tokens == predicted
-    again.tracker.next_prompt.describe_prefix(SYSTEM, "")
-    assert (again.tracker.next_prompt.tokens, again.tracker.next_prompt.basis) == (predicted, "projected")
-    again.tracker.next_prompt.describe_prefix(SYSTEM, "more tools " * 60)
-    assert again.tracker.next_prompt.tokens > predicted + 60
-    again.tracker.next_prompt.describe_prefix("", "")
-    assert again.tracker.next_prompt.tokens < predicted - 100
+    assert again.tracker.ledger.next_prompt_tokens == predicted
+    again.tracker.describe_prefix(SYSTEM, "")
+    assert (again.tracker.ledger.next_prompt_tokens, again.tracker.ledger.next_prompt_basis) == (predicted, "projected")
+    again.tracker.describe_prefix(SYSTEM, "more tools " * 60)
+    assert again.tracker.ledger.next_prompt_tokens > predicted + 60
+    again.tracker.describe_prefix("", "")
+    assert again.tracker.ledger.next_prompt_tokens < predicted - 100
     assert {again.tracker.ledger.price(item.seq, item.seq).basis for item in again.history.items} == {"projected"}
     again.call(used(predicted + 30, 20))
     assert again.report().drift_tokens == -10
@@ -53,7 +53,7 @@ def test_a_restarted_tracker_ignores_another_models_report() -> None:
         again = Agent(history=agent.history)
         again.tracker.restored(saved.model_copy(update={"anchor": saved.anchor.model_copy(update=changed)}), {})
         assert again.report().next_prompt_basis == "heuristic"
-        assert again.tracker.next_prompt.tokens < 1_000
+        assert again.tracker.ledger.next_prompt_tokens < 1_000
 
 
 def test_a_restart_with_a_history_but_no_report_is_restarted() -> None:

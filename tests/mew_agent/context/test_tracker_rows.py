@@ -39,7 +39,7 @@ class Moment:
     def __init__(self, history: History | None = None) -> None:
         self.history = history or History()
         self.tracker = Tracker(self.history, MEW, Window(128_000, "configured"), "gpt")
-        self.tracker.next_prompt.describe_prefix("You are an agent in a space.", "")
+        self.tracker.describe_prefix("You are an agent in a space.", "")
         self.calls = 0
 
     def ask(self) -> None:
@@ -75,7 +75,7 @@ class Moment:
         old = self.tracker
         self.tracker = Tracker(self.history, MEW, Window(128_000, "configured"), "gpt")
         self.tracker.restored(old.saved(), {})
-        self.tracker.next_prompt.describe_prefix("You are an agent in a space.", "")
+        self.tracker.describe_prefix("You are an agent in a space.", "")
 
     def clear(self) -> None:
         self.history.clear()

@@ -386,7 +386,7 @@ async def test_the_fallback_drops_the_oldest_turns_without_a_summary(
             await driver.turn(text(250))
         assert driver.words[-2:] == ["compacting", "compacted"]
         assert driver.conversation.history.summary is None
-        assert 0 < len(driver.conversation.history) < 8
+        assert 0 < len(driver.conversation.history.items) < 8
         assert driver.conversation.compaction_error is None
         last = driver.conversation.tracker.last_compaction
         assert last is not None
@@ -401,7 +401,7 @@ async def test_a_compaction_of_everything_is_counted_without_what_left(
             await driver.turn(text(100))
         done = await driver.conversation.compact(Compact(target_tokens=0))
         assert not done.skipped, done.reason
-        assert (len(driver.conversation.history), (done.freed_tokens or 0) > 200) == (0, True)
+        assert (len(driver.conversation.history.items), (done.freed_tokens or 0) > 200) == (0, True)
 
 
 @pytest.mark.parametrize("usage", [(1_249_000, 1, 1_249_001), (0, 5, 5), (900, 50, 40), (59_990, 9, 59_999)])
@@ -439,6 +439,6 @@ async def test_dropping_to_a_size_reports_by_how_much_it_missed(
         dropped = await driver.conversation.compress_to(Fraction(numerator=1, denominator=100))
         assert dropped.removed_messages == 4
         assert dropped.missed_by_tokens == dropped.tokens_after - 81
-        assert dropped.tokens_after == driver.conversation.tracker.next_prompt.tokens
+        assert dropped.tokens_after == driver.conversation.tracker.ledger.next_prompt_tokens
         assert not [request for request in driver.server.requests if request.is_summary]
         assert driver.words[-1] == "compacted"

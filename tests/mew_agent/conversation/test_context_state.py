@@ -29,6 +29,11 @@ async def test_a_clear_leaves_no_item_and_no_figure(start_conversation: StartCon
         assert "One." not in str(sent.body["messages"])
 
 
+async def test_without_reminders_nothing_is_shown(start_conversation: StartConversation) -> None:
+    async with start_conversation() as driver:
+        assert driver.conversation.state.reminder_text == ""
+
+
 @pytest.mark.parametrize(("direction", "left"), [("oldest", ["q2", None]), ("newest", ["q1", None])])
 async def test_forgetting_removes_from_the_requested_end(
     start_conversation: StartConversation, direction: Any, left: list[str | None]
@@ -57,7 +62,7 @@ async def test_open_calls_are_closed_in_their_order(start_conversation: StartCon
         results = [(i.tool_call_id, i.content) for i in driver.conversation.history.items if i.role == "tool"]
         assert results == [(first.id, "cancelled"), (second.id, "b was there")]
         await driver.conversation.state.close_open_calls("cancelled")
-        assert len(driver.conversation.history) == 4
+        assert len(driver.conversation.history.items) == 4
 
 
 async def test_a_configured_length_drops_the_oldest_before_each_question(start_conversation: StartConversation) -> None:

@@ -93,7 +93,7 @@ async def test_an_overflow_reveals_the_window_and_the_call_is_repeated(
     start_conversation: StartConversation, text: Callable[[int], str]
 ) -> None:
     async with start_conversation(window=100_000, window_tokens=2048) as driver:
-        driver.conversation.tracker.window = Window(128_000, "assumed", "default")
+        driver.conversation.tracker.window_changed(Window(128_000, "assumed", "default"))
         while len([r for r in driver.server.requests if r.status == 400]) == 0:
             await driver.turn(text(200))
         window = driver.conversation.tracker.window

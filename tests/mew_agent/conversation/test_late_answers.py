@@ -48,7 +48,7 @@ async def counting(driver: ConversationDriver) -> AsyncIterator[None]:
     """While the server counts the next request; afterwards the count has arrived."""
     model = model_of(driver)
     model.hold()
-    driver.conversation.tracker.next_prompt.is_close_call = lambda limit_tokens: True  # type: ignore[method-assign]
+    driver.conversation.tracker.is_close_call = lambda: True  # type: ignore[method-assign]
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(driver.conversation.calls.count_if_close)
         await model.asked.wait()
@@ -63,13 +63,13 @@ async def test_a_count_in_flight_is_not_that_of_a_changed_history(
     async with start_conversation(window_tokens=4096, model_class=HeldCounter) as driver:
         await fill(driver, text, below=0.5)
         async with counting(driver):
-            before = driver.conversation.tracker.next_prompt.tokens
+            before = driver.conversation.tracker.ledger.next_prompt_tokens
             if control == "forget":
                 await driver.conversation.forget(OLDEST, "ada")
             else:
                 await driver.conversation.clear("ada")
-            after = driver.conversation.tracker.next_prompt.tokens
-        assert driver.conversation.tracker.next_prompt.tokens == after < before
+            after = driver.conversation.tracker.ledger.next_prompt_tokens
+        assert driver.conversation.tracker.ledger.next_prompt_tokens == after < before
         await driver.turn("Go on.")
         assert "compacting" not in driver.words, "a count of what left compacts nothing"
 
@@ -118,10 +118,10 @@ async def test_a_decision_about_a_forgotten_history_compacts_nothing(
             await until(lambda: conversation.calls.lock.statistics().tasks_waiting == 1)
             tasks.start_soon(compact)
             await until(lambda: conversation.calls.lock.statistics().tasks_waiting == 2)
-            held = len(conversation.history)
+            held = len(conversation.history.items)
             conversation.calls.lock.release()
         assert changes == [True]
-        assert held - len(conversation.history) == 4
+        assert held - len(conversation.history.items) == 4
         assert conversation.history.summary is None
 
 

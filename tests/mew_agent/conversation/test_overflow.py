@@ -5,7 +5,6 @@ import pytest
 from mew_agent.agent.turn import cut_reason
 from mew_agent.context.history import History
 from mew_agent.context.policy import MEW, CompactAction
-from mew_agent.context.preamble import FixedTokens
 from mew_agent.context.tracker import Tracker
 from mew_agent.conversation.compactions import (
     halved,
@@ -21,7 +20,7 @@ from mew_agent.model.usage import Usage
 
 def full(prompt_tokens: int, window: Window) -> Tracker:
     tracker = Tracker(History(), MEW, window, "m")
-    tracker.ledger.preamble.tokens = FixedTokens(prompt_tokens)
+    tracker.ledger.projected_tokens = prompt_tokens
     return tracker
 
 

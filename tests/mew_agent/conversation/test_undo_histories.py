@@ -69,7 +69,7 @@ class RandomHistory:
         self.store = self.open_store()
         tracker = Tracker(History(), MEW, Window(self.rng.choice((3_000, 100_000)), "configured"), "m")
         self.state = ContextState(tracker, self.store, ConversationEvents())
-        self.state.tracker.next_prompt.describe_prefix(SYSTEM, "")
+        self.state.tracker.describe_prefix(SYSTEM, "")
         await self.state.load()
         self.archive = ContextArchive(self.state)
 
@@ -86,7 +86,7 @@ class RandomHistory:
 
     async def turn(self) -> None:
         state, rng = self.state, self.rng
-        state.begin_turn()
+        state.answering_turn = state.history.begin_turn()
         await state.add_user_message(rng.choice(TEXTS), sender="ada", envelope_id=f"q{state.history.next_seq}")
         for _ in range(rng.choice((0, 0, 1, 2))):
             width = rng.randint(1, 3)
@@ -166,13 +166,13 @@ class RandomHistory:
             tracker = self.state.tracker
             error = max(ROUNDING_TOKENS, past.tokens // ERROR_PART)
             assert abs((tracker.measurement.tokens or 0) - past.tokens) <= error
-            assert abs(tracker.next_prompt.tokens - past.next_tokens) <= error
+            assert abs(tracker.ledger.next_prompt_tokens - past.next_tokens) <= error
 
     # -- what has to hold --------------------------------------------------------------------------------
 
     def past(self) -> Past:
         history, tracker = self.state.history, self.state.tracker
-        tokens = tracker.measurement.tokens, tracker.next_prompt.tokens
+        tokens = tracker.measurement.tokens, tracker.ledger.next_prompt_tokens
         return Past(tuple(history.items), history.summary, *tokens, history.next_seq, self.step)
 
     def record(self, past: Past) -> None:

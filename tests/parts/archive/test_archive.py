@@ -34,7 +34,7 @@ async def agent_with_compactions() -> AsyncIterator[RunningGateway]:
         async with Agent.from_config(config) as agent:
             conversation = agent.conversation
             for number in range(5):
-                conversation.state.begin_turn()
+                conversation.history.begin_turn()
                 text = f"The code of door {number} is K-{number}7. " + f"Report {number} is about water. " * 20
                 await conversation.state.add_user_message(text, sender="ada", envelope_id=f"e{number}")
                 conversation.end_turn()

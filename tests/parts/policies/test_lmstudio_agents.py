@@ -78,7 +78,7 @@ async def watching(driver: AgentDriver) -> AsyncIterator[Viewer]:
 
 async def fill(driver: AgentDriver, text: Text, tokens: int) -> None:
     """Ask until the next prompt holds about this many tokens."""
-    while driver.agent.conversation.tracker.next_prompt.tokens < tokens:
+    while driver.agent.conversation.tracker.ledger.next_prompt_tokens < tokens:
         await driver.ask(text(240))
         await driver.status()
 

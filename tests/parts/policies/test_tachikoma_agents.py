@@ -198,7 +198,7 @@ async def test_compressing_drops_the_oldest_and_reports_a_missed_target(start_ag
         assert reached.tokens_after <= reached.target_tokens == 1200 < reached.tokens_before
         missed = await s.agent.context_view.compress_to(2)
         assert missed.missed_by_tokens == missed.tokens_after - 80 > 0
-        assert len(s.agent.conversation.history) == 2
+        assert len(s.agent.conversation.history.items) == 2
         again = await s.agent.context_view.compress_to(2)
         assert (again.removed_messages, again.tokens_before) == (0, again.tokens_after)
         await s.recorder.until(lambda: s.recorder.words("coder").count("compacted") == 2)
