@@ -509,7 +509,7 @@ class Membership:
 
     def _correlated(self, envelope: Envelope) -> Iterator[tuple[str, OpenProposal]]:
         """Yield the known proposals that an envelope refers to, with their ids."""
-        for name in envelope.correlation_ids:
+        for name in dict.fromkeys(envelope.correlation_ids):
             if (one := self.state.proposals.get(name)) is not None:
                 yield name, one
 

@@ -278,7 +278,7 @@ class SpaceCore:
         kind = envelope.kind
         if kind in ONLY_PASSED_ON:
             self.board.observe(envelope, now=now)
-            for name in (envelope.to or ()) if kind == kinds.CHAT else ():
+            for name in dict.fromkeys(envelope.addressees) if kind == kinds.CHAT else ():
                 if name not in self.members and self.membership.has(name):
                     self.board.store_for(name, now=now)
             return ()

@@ -118,7 +118,6 @@ async def _running_tasks(registry: SpaceRegistry) -> AsyncIterator[None]:
         try:
             yield
         finally:
-            registry.close()
             tasks.cancel_scope.cancel()
 
 
@@ -229,7 +228,7 @@ async def serve_gateway(
                 await stack.enter_async_context(service.storage.running())
             await stack.enter_async_context(_running_tasks(registry))
             await stack.enter_async_context(server.running(listener))
-            stack.callback(registry.close)
+            stack.callback(registry.stop)
             yield RunningGateway(
                 host,
                 port,

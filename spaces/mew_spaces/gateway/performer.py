@@ -181,9 +181,11 @@ class EffectPerformer:
                 self.store.add_token(participant, token)
             case RevokeTokens(participant):
                 self.store.revoke_tokens(participant)
-                self.virtual.pop(participant, None)
+                file = self.virtual.pop(participant, None)
                 # Superseded sockets, too: the core does not know these any more.
                 self.close_all(participant, errors.CLOSE_REMOVED, errors.REMOVED)
+                if file is not None:  # of a socket, the server tells when it is closed
+                    del self.owners[file], self.channels[file]
             case AuditNote():
                 log.info("%s: %s, by %s", effect.event, effect.participant, effect.envelope.sender)
                 if self.audit is not None:

@@ -108,7 +108,7 @@ class SpaceRegistry:
             service.expire()
         self.event_streams.end_revoked()
 
-    def close(self) -> None:
-        """Close every space."""
+    def stop(self) -> None:
+        """End the history of every space for its readers, so that their requests end."""
         for service in self:
-            service.close()
+            service.stop()

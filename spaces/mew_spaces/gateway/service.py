@@ -273,12 +273,13 @@ class SpaceService:
         self.performer.channels.pop(connection, None)
 
     def close_connections(self, most: int) -> int:
-        """Ask up to `most` clients to connect again. Returns how many connections are left, these included."""
-        channels, owners = self.performer.channels, self.performer.owners
-        is_open = (one for name in owners if (one := channels.get(name)) is not None and one.is_open)
+        """Ask up to `most` clients to connect again. Returns how many are left, these included. Log files stay."""
+        channels, files = self.performer.channels, set(self.performer.virtual.values())
+        clients = [one for one in self.performer.owners if one not in files]
+        is_open = (one for name in clients if (one := channels.get(name)) is not None and one.is_open)
         for channel in tuple(islice(is_open, most)):
             channel.close(CloseCode.SERVICE_RESTART, "")
-        return len(owners)
+        return len(clients)
 
     def mark_slow(self, connection: ConnectionId) -> None:
         """Disconnect a slow consumer as soon as the current effects are performed."""
@@ -430,12 +431,18 @@ class SpaceService:
         """Return the seconds since this service was created."""
         return (self.now() - self.started_at).total_seconds()
 
-    def close(self) -> None:
-        """End the history for its readers, and write the rest of the logs and broadcasts."""
+    def stop(self) -> None:
+        """End the history for its readers, and write the rest of the broadcasts. Connections may still leave."""
         self._fanout.request_flush = self._call_soon = None
         self._fanout.flush()
         self.settle()
         self.storage.stop()
+
+    def close(self) -> None:
+        """Stop, if that has not happened yet, and write the rest of the logs: nothing happens any more."""
+        self.stop()
+        for connection in self.performer.virtual.values():  # other gateways may write the files from now on
+            self.performer.channels[connection].close(CloseCode.SERVICE_RESTART, "")
         if self._writer is not None:
             self._writer.close()
 

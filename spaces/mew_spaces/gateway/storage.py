@@ -374,7 +374,9 @@ class LocalStorage:
             if isinstance(submission.event, EnvelopeArrives):
                 self._host.refuse(submission)
             else:
-                self._decide(submission)
+                effects = self._decide(submission).receipt.effects
+                sent = (one.envelope for one in effects if isinstance(one, Broadcast))
+                submission.numbered = tuple((one.encode(), None) for one in sent)
                 self._complete(submission, is_stored=False)
 
     def _finish(self) -> None:

@@ -272,7 +272,7 @@ def test_an_approval_with_the_digest_of_the_proposal_is_accepted(driver: SpaceDr
     propose(driver)
     approval = approval_of(driver.history[-1])
     assert approval == {**CALL, "proposal_digest": digest_of(CALL, "coder", ["files"])}
-    assert driver.send_envelope(1, "ada", "mcp/request", approval, to=["files"], correlation_id=["p"]).accepted
+    assert driver.send_envelope(1, "ada", "mcp/request", approval, to=["files"], correlation_id=["p", "p"]).accepted
     assert listed(driver) == []
 
 

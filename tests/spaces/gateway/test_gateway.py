@@ -1,9 +1,11 @@
 """The gateway as a program: start, address, stop."""
 
+import json
 import signal
 import socket
 import subprocess
 import sys
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import anyio
@@ -27,7 +29,7 @@ from mew_spaces.gateway.service import SpaceService
 from mew_spaces.log.sqlite import lock_path
 
 from tests.support.gateway_client import joined, opened
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 
 async def test_a_running_gateway_knows_its_address_and_tokens(gateway: RunningGateway) -> None:
@@ -69,7 +71,7 @@ async def test_the_http_application_runs_under_any_asgi_server(config: SpaceConf
     transport = httpx2.ASGITransport(app=create_app(registry))
     async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as http:
         assert (await http.get("/health")).json()["status"] == "ok"
-    registry.close()
+    registry.default.close()
 
 
 TWO = """
@@ -157,6 +159,20 @@ async def test_logs_are_written_into_the_state_folder(config: SpaceConfig, tmp_p
     logs = tmp_path / "logs"
     assert '"event":"received","id":"mine"' in (logs / "envelope-history.jsonl").read_text()
     assert '"envelope_id":"mine","participant":"bob"' in (logs / "capability-decisions.jsonl").read_text()
+
+
+async def test_logs_have_what_happens_until_the_last_connection_is_closed(config: SpaceConfig, tmp_path: Path) -> None:
+    async with AsyncExitStack() as open_until_the_end:
+        async with serve_gateway(config, state=tmp_path) as gateway:
+            for name in ("ada", "bob"):
+                await open_until_the_end.enter_async_context(joined(gateway, name))
+            await until(lambda: len(gateway.service.space.members) == 2)
+            log = gateway.service.log
+        sent = [json.loads(one.data) for one in log.last(10)]
+    assert [one["payload"]["event"] for one in sent] == ["join", "join", "leave", "leave"]
+    lines = (tmp_path / "logs" / "envelope-history.jsonl").read_text().splitlines()
+    # Nobody else is there to get the first and the last.
+    assert {one["id"] for one in sent[1:3]} <= {json.loads(line)["id"] for line in lines}
 
 
 async def test_unusable_state_is_reported_with_its_path(config: SpaceConfig, tmp_path: Path) -> None:

@@ -343,6 +343,28 @@ def test_a_removal_disconnects_the_log_file(logs: Path) -> None:
     service.connect_virtual_participants()
     service.close()
     assert kinds_in(logs / "early.log") == ["system/welcome", "space/kick"]
+    assert not service.performer.owners
+
+
+def test_a_drained_gateway_writes_its_log_files_to_the_end(logs: Path) -> None:
+    service = with_logs()
+    service.connect_virtual_participants()
+    connection, ada = joined(service, ADA)
+    assert service.close_connections(20) == 1
+    assert ada.closed == (1012, "")
+    said(service, ADA, "chat", text="late")
+    service.leave(connection)
+    assert service.close_connections(20) == 0
+    service.close()
+    assert kinds_in(logs / "early.log") == ["system/welcome", "system/presence", "chat", "system/presence"]
+
+
+def test_a_member_that_leaves_after_the_end_is_announced_to_the_others(service: SpaceService) -> None:
+    (connection, _), (_, bob) = joined(service, ADA), joined(service, BOB)
+    service.close()
+    service.leave(connection)
+    assert kinds(bob) == ["system/welcome", "system/presence"]
+    assert list(service.space.members) == ["bob"]
 
 
 def test_an_unwritable_log_file_stops_no_participant(logs: Path, caplog: pytest.LogCaptureFixture) -> None:

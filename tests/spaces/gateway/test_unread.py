@@ -33,7 +33,7 @@ async def test_messages_for_an_agent_that_left_are_counted_until_it_joins() -> N
         await until(lambda: not coder_of(gateway).connected)
         await ada.chat("To everyone.")
         for text in ("One?", "Two?"):
-            await ada.chat(text, to=["coder", "nobody"])
+            await ada.chat(text, to=["coder", "nobody", "coder"])
         await ada.seen_so_far()
         stored = coder_of(gateway).stored
         assert stored is not None

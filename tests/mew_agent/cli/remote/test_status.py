@@ -192,7 +192,7 @@ async def test_what_needs_you_stands_above_the_board(gateway: RunningGateway) ->
         tasks.start_soon(watch)
         await printed(output, "NEEDS YOU: coder cannot reach its model")
         await until(lambda: "\a" in output.text(output.err))
-        gateway.registry.close()
+        gateway.registry.stop()
     words = "coder cannot reach its model at http://localhost:1/v1 (refused), "
     assert shown.out.splitlines()[1].startswith(f"NEEDS YOU   {words}")
     assert "mew restart coder" in shown.out
