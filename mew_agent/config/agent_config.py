@@ -7,16 +7,16 @@ owns spellings, file positions in errors, and the notices for keys without effec
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Final
 
-import yaml
 from mew_protocol.ids import checked_id
 from mew_protocol.setting_problems import expectation, known_keys, unreadable
 from mew_settings.model_facts import ModelFacts, ModelPrice
+from mew_settings.yaml_text import YamlProblem, YamlText
 from pydantic import AfterValidator, Field, SecretStr, ValidationError
 
 from mew_agent.config.policy_choice import (
@@ -340,24 +340,12 @@ def file_source(path: Path) -> Source:
 
 def _yaml_source(path: Path, text: str) -> Source:
     try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-        values = yaml.safe_load(text)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        where = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else str(path)
-        raise ConfigError(where, f"malformed YAML: {error.problem or error.context}") from None
-    except (yaml.YAMLError, ValueError) as error:
-        raise ConfigError(str(path), f"malformed YAML: {error}") from None
-    places = {} if root is None else dict(_positions(root, str(path)))
-    return Source(str(path), mapping_of({} if values is None else values, str(path)), places, path.parent)
-
-
-def _positions(node: yaml.Node, path: str, above: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
-    """Yield the dotted path of each key under a node, with its file:line:column."""
-    for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
-        keys = (*above, str(key.value))
-        yield ".".join(keys), f"{path}:{key.start_mark.line + 1}:{key.start_mark.column + 1}"
-        yield from _positions(value, path, keys)
+        parsed = YamlText(text)
+    except YamlProblem as error:
+        where = str(path) if error.line is None else f"{path}:{error.line}:{error.column}"
+        raise ConfigError(where, error.problem) from None
+    places = {".".join(keys): f"{path}:{mark.line + 1}:{mark.column + 1}" for keys, mark in parsed.key_marks()}
+    return Source(str(path), mapping_of({} if parsed.value is None else parsed.value, str(path)), places, path.parent)
 
 
 def _is_file_name(text: str) -> bool:

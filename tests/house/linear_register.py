@@ -271,7 +271,7 @@ EXCUSED: Final[Mapping[str, str]] = {
     "mew_agent.compaction.completion._is_said": _PART,
     "mew_agent.compaction.completion._lines_of": _PART,
     "mew_agent.config.agent_config._canonical": _OPERATOR,
-    "mew_agent.config.agent_config._positions": _OPERATOR,
+    "mew_settings.yaml_text._keys_under": _OPERATOR,
     "mew_agent.context.history.History.request_messages": _LIST,
     "mew_agent.context.sqlite_archive.search": _PART,
     "mew_agent.context.sqlite_store.SqliteStore._search": _PART,

@@ -25,7 +25,7 @@ VENDOR_DOORS: dict[str, tuple[str, ...]] = {
         "mew_agent/parts/shared/relay.py",
         "protocol/mew_listener/",
     ),
-    "yaml": ("spaces/mew_spaces/config/loading.py", "mew_agent/config/agent_config.py"),
+    "yaml": ("protocol/mew_settings/yaml_text.py", "spaces/mew_spaces/config/loading.py"),
     "a2a": ("mew_agent/parts/a2a/",),
     "google": ("mew_agent/parts/a2a/",),
     "acp": ("mew_agent/parts/acp/session.py", "mew_agent/parts/acp/server.py"),

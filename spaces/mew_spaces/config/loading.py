@@ -14,12 +14,13 @@ from typing import Any
 import yaml
 from mew_protocol.setting_problems import did_you_mean, expectation, known_keys, unreadable
 from mew_settings.participant_types import participant_types
+from mew_settings.yaml_mistakes import colon_hint
+from mew_settings.yaml_text import YamlProblem, YamlText, pair_of
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from mew_spaces.config.lookalikes import alike
 from mew_spaces.config.settings import ParticipantConfig, SpaceConfig
-from mew_spaces.config.yaml_mistakes import colon_hint, explained
 from mew_spaces.errors import SpaceConfigError
 
 __all__ = [
@@ -137,28 +138,14 @@ class _Document:
         self.path = path
         self._text = text
         try:
-            loader = yaml.SafeLoader(text)
-            self._root = loader.get_single_node()
-            if self._root is not None:
-                self._refuse_duplicates(self._root, set())
-            self.value: Any = loader.construct_document(self._root) if self._root is not None else {}
-        except yaml.MarkedYAMLError as error:
-            details = " ".join(part for part in (error.context, error.problem) if part) or "cannot be parsed"
-            mark = error.problem_mark or error.context_mark
-            mistake = explained(text, details, mark.line, mark.column) if mark is not None else None
-            if mistake is not None:
-                raise SpaceConfigError(path, mistake.problem, mistake.line + 1, mistake.column + 1) from None
-            raise self._error(f"invalid YAML: {details}", mark) from None
-        except yaml.reader.ReaderError as error:
-            before = text[: error.position]
-            position = before.count("\n") + 1, len(before) - before.rfind("\n")
-            raise SpaceConfigError(path, f"invalid YAML: {error.reason}: {chr(error.character)!r}", *position) from None
-        except (yaml.YAMLError, ValueError, RecursionError) as error:
-            raise SpaceConfigError(path, f"invalid YAML: {error}") from None
+            self._parsed = YamlText(text)
+        except YamlProblem as error:
+            raise SpaceConfigError(path, error.problem, error.line, error.column) from None
+        self.value: Any = self._parsed.value
 
     def error_at(self, place: Sequence[int | str], problem: str, *, at_key: bool = False) -> SpaceConfigError:
         """Return an error at the position of a value, or of the nearest value above it."""
-        return self._error(problem, self._mark_at(place, at_key=at_key))
+        return self._error(problem, self._parsed.mark_at(place, at_key=at_key))
 
     def error_of(self, detail: ErrorDetails) -> SpaceConfigError:
         """Return a validation error in terms of the file."""
@@ -179,7 +166,7 @@ class _Document:
 
     def end_of(self, section: str, new_key: str) -> tuple[int | None, int]:
         """Return the line after a block mapping (None without one) and its indentation; raises if it cannot grow."""
-        node = _value_of(self._root, section)
+        node = _value_of(self._parsed.root, section)
         if node is None:
             return None, 2
         if not isinstance(node, yaml.MappingNode) or node.flow_style or not node.value:
@@ -194,8 +181,8 @@ class _Document:
 
     def lines_of(self, section: str, key: str) -> tuple[int, int]:
         """Return the first line of an entry of a block mapping and the line after it, counted from 0."""
-        node = _value_of(self._root, section)
-        pair = _pair_of(node, key)
+        node = _value_of(self._parsed.root, section)
+        pair = pair_of(node, key)
         if node is None or pair is None:
             raise self.error_at((section,), f"no '{key}' under '{section}'", at_key=True)
         if node.flow_style or len(node.value) == 1:
@@ -219,40 +206,6 @@ class _Document:
                 yield step
                 node = node[step] if step < len(node) else None
 
-    def _mark_at(self, place: Sequence[int | str], *, at_key: bool) -> yaml.Mark | None:
-        node = self._root
-        mark = node.start_mark if node is not None else None
-        for depth, step in enumerate(place):
-            last = depth == len(place) - 1
-            if isinstance(node, yaml.MappingNode):
-                pair = _pair_of(node, str(step))
-                if pair is None:
-                    return mark
-                node = pair[1]
-                mark = pair[0].start_mark if (last and at_key) else node.start_mark
-            elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
-                node = node.value[step]
-                mark = node.start_mark
-            else:
-                return mark
-        return mark
-
-    def _refuse_duplicates(self, node: yaml.Node, seen: set[int]) -> None:
-        """Refuse a duplicate key. YAML silently keeps the last one, which could drop a capability list."""
-        if id(node) in seen:
-            return
-        seen.add(id(node))
-        if isinstance(node, yaml.SequenceNode):
-            for item in node.value:
-                self._refuse_duplicates(item, seen)
-        elif isinstance(node, yaml.MappingNode):
-            keys: set[str] = set()
-            for key, value in node.value:
-                if isinstance(key, yaml.ScalarNode) and key.value in keys and key.value != "<<":
-                    raise self._error(f"duplicate key '{key.value}'; remove one of the two", key.start_mark)
-                keys.add(key.value if isinstance(key, yaml.ScalarNode) else "")
-                self._refuse_duplicates(value, seen)
-
     def _error(self, problem: str, mark: yaml.Mark | None) -> SpaceConfigError:
         position = () if mark is None else (mark.line + 1, mark.column + 1)
         return SpaceConfigError(self.path, problem, *position)
@@ -264,14 +217,8 @@ def positions_of(text: str, path: Path) -> _Document:
     return _Document(text, path)
 
 
-def _pair_of(node: yaml.Node | None, key: str) -> tuple[yaml.Node, Any] | None:
-    """Return the node of a key of a mapping, and that of its value; None if there is none."""
-    pairs = node.value if isinstance(node, yaml.MappingNode) else ()
-    return next((pair for pair in pairs if pair[0].value == key), None)
-
-
 def _value_of(node: yaml.Node | None, key: str) -> Any:
-    pair = _pair_of(node, key)
+    pair = pair_of(node, key)
     return None if pair is None else pair[1]
 
 

@@ -140,10 +140,13 @@ def test_a_bad_nested_value_is_named_with_its_own_line(tmp_path: Path, text: str
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("agent.yaml", "model: [", "malformed YAML"),
+        ("agent.yaml", "model: [", "invalid YAML"),
         ("agent.json", '{"model": }', "malformed JSON"),
         ("agent.yaml", "- a list\n", "agent.yaml: must be a mapping of settings"),
-        ("agent.yaml", "model: \x00", "malformed YAML"),
+        ("agent.yaml", "model: \x00", "invalid YAML"),
+        ("agent.yaml", "model: one\nmodel: two\n", "agent.yaml:2:1: duplicate key 'model'; remove one of the two"),
+        ("agent.yaml", "models: &all\n  small: *all\n", "agent.yaml:1:9: an anchor contains itself"),
+        ("agent.yaml", "model one\nid: two\n", "agent.yaml:1:1: a colon is missing, write `model: one`"),
     ],
 )
 def test_a_file_without_a_mapping_is_refused(tmp_path: Path, name: str, text: str, said: str) -> None:

@@ -366,7 +366,7 @@ async def test_json_file_defines_a_complete_policy(monkeypatch: pytest.MonkeyPat
             "write 9/10 or 90%",
         ),
         ("- a list\n", "must be a mapping of settings"),
-        ("name: [\n", "malformed YAML"),
+        ("name: [\n", "invalid YAML"),
     ],
 )
 async def test_invalid_policy_file_is_refused_with_its_position(
