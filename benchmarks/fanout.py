@@ -165,7 +165,9 @@ class Least(Bare):
         envelope, encoded = complete
         assert self.may.match(envelope) is not None
         self.log.stage(encoded, sender=envelope.sender, id=envelope.id, at=0.0)
-        self.log.commit()
+        batch = self.log.seal()
+        self.log.write(batch)
+        self.log.publish(batch)
         framed = frame_json(encoded)
         for descriptor in self.descriptors:
             os.write(descriptor, framed)

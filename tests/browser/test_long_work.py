@@ -11,6 +11,7 @@ from playwright.async_api import expect
 from tests.browser.conftest import Join, OpenDashboard
 from tests.browser.scripts import COUNTED_BEHIND
 from tests.browser.test_dashboard import REPORTED, WINDOW, log, part, row
+from tests.support.space_logs import commit
 
 
 async def test_a_compaction_shows_its_progress_and_what_is_unknown(open_dashboard: OpenDashboard, join: Join) -> None:
@@ -49,7 +50,7 @@ async def test_older_messages_load_above_and_missed_ones_are_counted(
             }
             envelope |= {"from": "coder", "to": [], "kind": kinds.CHAT, "payload": {"text": f"message {number}"}}
             gateway.service.log.stage(json.dumps(envelope).encode(), sender="coder", id=f"e{number}", at=0.0)
-            gateway.service.log.commit()
+            commit(gateway.service.log)
 
     say(0, 900)
     page = await open_dashboard()

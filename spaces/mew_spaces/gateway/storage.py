@@ -21,6 +21,7 @@ import anyio
 from anyio import to_thread
 from mew_listener.log_budget import survived
 from mew_protocol import kinds
+from mew_protocol.envelope import Draft
 
 from mew_spaces.core.effects import Broadcast, Effect, Receipt, StateChanged
 from mew_spaces.core.events import EnvelopeArrives, FrameArrives, SpaceEvent
@@ -183,22 +184,14 @@ class LocalStorage:
     def submit(self, event: SpaceEvent) -> Submission:
         submission = Submission(event)
         self._waiting.append(submission)
-        if self._is_closed:
-            self._end_unstored()
-        elif self._is_immediate:
-            self._drain()
-        elif self._wake is not None:
-            self._wake.set()
+        self._continue()
         return submission
 
     def check(self) -> None:
         if not self.is_storing and not self._in_flight:
             self.log.put("probe", _PROBE)
             self._is_probing = True
-            if self._is_immediate:
-                self._drain()
-            elif self._wake is not None:
-                self._wake.set()
+            self._continue()
 
     def stop(self) -> None:
         self.log.end()
@@ -219,6 +212,28 @@ class LocalStorage:
             self._is_running = False
             self._finish()
 
+    def _continue(self) -> None:
+        """Store what waits: in this thread, one event after the other, or by waking the task that writes."""
+        if not self._is_immediate:
+            if self._wake is not None:
+                self._wake.set()
+            return
+        if self._is_busy:  # what an event causes follows in its order
+            return
+        self._is_busy = True
+        try:
+            while (batch := self._begin_batch()) is not None:
+                try:
+                    if batch:
+                        self.log.write(batch)
+                except NotStored as error:
+                    self._end_batch(batch, error)
+                else:
+                    self._end_batch(batch)
+        finally:
+            self._is_busy = False
+        self._host.settle()
+
     async def _store_batches(self) -> None:
         self._wake = anyio.Event()
         if self._waiting:
@@ -228,164 +243,107 @@ class LocalStorage:
             self._wake = anyio.Event()  # before storing: what arrives while a batch is written wakes the next round
             # A thread cannot be cancelled: the batch will be in the log, so its members have to get it.
             with anyio.CancelScope(shield=True):
-                while self._waiting or self._has_state:
+                while (batch := self._begin_batch()) is not None:
                     try:
-                        if sealed := self._begin_batch():
-                            await to_thread.run_sync(self.log.write, sealed)
+                        if batch:
+                            await to_thread.run_sync(self.log.write, batch)
                     except NotStored as error:
-                        self._fail(error)
+                        self._end_batch(batch, error)
                     else:
-                        self._publish(sealed)
+                        self._end_batch(batch)
+                    self._host.settle()
                     await _keep_up_once(self.log)
         await anyio.sleep_forever()  # what is submitted from now on is stored by `_finish`
 
-    def _drain(self) -> None:
-        """Store one event after the other. Events that others cause meanwhile follow in their order."""
-        if self._is_busy:
+    def _finish(self) -> None:
+        """Store the rest in this thread, and release the log. Facts that follow hold, but are not stored."""
+        if self._is_closed:
             return
-        self._is_busy = True
-        try:
-            while self._waiting or self._has_state:
-                try:
-                    if self._waiting:
-                        self._store_first()
-                    else:
-                        self._is_probing = False
-                        self._carried = dict(self.log.staged_state)
-                        self.log.commit()
-                        self.is_storing = True
-                except NotStored as error:
-                    self._fail(error)
-        finally:
-            self._is_busy = False
-        self._host.settle()
+        self._is_immediate = True
+        self._continue()
+        self._is_closed, self.is_storing = True, False
+        self.log.close()
 
-    def _store_first(self) -> None:
-        """Decide and store the first waiting event, and complete it."""
-        submission, host = self._waiting.popleft(), self._host
-        if isinstance(submission.event, EnvelopeArrives) and not self._may_store(submission.event):
-            host.refuse(submission)
-            return
-        self._carried = dict(self.log.staged_state) if self.log.staged_state else {}
-        self._decide(submission)
-        self._in_flight.append(submission)
-        host.number(submission)
-        if self.log.commit():
-            self.is_storing = True
-        self._end_batch(is_stored=True)
-
-    def _decide(self, submission: Submission) -> Decided:
-        self._space.batch += 1
-        submission.decision = decision = self._space.decide(submission.event, now=self._host.now())
-        return decision
-
-    @property
-    def _has_state(self) -> bool:
-        """Whether a change of the state is to be stored; one that a full disk did not take waits for a `check`."""
-        return self._is_probing or (bool(self.log.staged_state) and self.is_storing)
-
-    def _begin_batch(self) -> Batch:
-        """Decide the events of the next batch, and return the entries still to be stored. Raises `NotStored`."""
+    def _begin_batch(self) -> Batch | None:
+        """Decide the events of the next batch, and return what is to be stored; None if nothing waits."""
+        # A change of the state that a full disk did not take waits for a `check`.
+        if not (self._waiting or self._is_probing or (self.log.staged_state and self.is_storing)):
+            return None
         self._carried = dict(self.log.staged_state)
         touched: set[object] = set()
         while self._waiting and not (self._in_flight and _depends(self._waiting[0].event, touched)):
             submission = self._waiting.popleft()
-            event = submission.event
-            if isinstance(event, EnvelopeArrives) and not self._may_store(event):
-                self._host.refuse(submission)
-                continue
-            decision = self._decide(submission)
+            if isinstance(submission.event, EnvelopeArrives):
+                draft = submission.event.draft
+                needs_room = draft if draft is not None and draft.kind in _RESERVING_KINDS else None
+                if not self.is_storing or (needs_room is not None and not self._reserve(needs_room)):
+                    self._host.refuse(submission)
+                    continue
+            self._space.batch += 1
+            submission.decision = self._space.decide(submission.event, now=self._host.now())
             self._in_flight.append(submission)
             self._host.number(submission)
-            if not _may_continue(decision, touched):
+            if self._is_immediate or not _may_continue(submission.decision, touched):
                 break
         if not self.is_storing and not (self._in_flight or self._is_probing):
             return _NOTHING
         self._is_probing = False
         return self.log.seal()
 
-    def _may_store(self, event: EnvelopeArrives) -> bool:
-        """Return False while the log cannot be written, and for a change that the disk has no room for."""
-        if not self.is_storing or self._is_closed:
+    def _reserve(self, change: Draft) -> bool:
+        """Return False if the disk has no room for a change of who may join.
+
+        That list is written behind the log, so a full disk has to be noticed before.
+        """
+        try:
+            self._store.reserve(len(change.encode()))
+        except OSError as error:
+            log.error("invitation or removal not stored: %s", error)
             return False
-        if event.draft is not None and event.draft.kind in _RESERVING_KINDS:
-            # The list of who may join is written behind the log; a full disk has to be noticed before.
-            try:
-                self._store.reserve(len(event.draft.encode()))
-            except OSError as error:
-                log.error("invitation or removal not stored: %s", error)
-                return False
         return True
 
-    def _publish(self, sealed: Batch) -> None:
-        if sealed:
+    def _end_batch(self, batch: Batch, error: NotStored | None = None) -> None:
+        """Make the events of a stored batch true, and have them performed. After an `error`, only its facts hold."""
+        if error is not None:
+            if self.is_storing:
+                log.error("history not stored: %s; envelopes are refused until it can be", error)
+            self.is_storing = False
+            for key, value in self._carried.items():
+                self.log.put(key, value)
+        elif batch:
             self.is_storing = True
-            self.log.publish(sealed)
-        self._end_batch(is_stored=True)
-
-    def _fail(self, error: NotStored) -> None:
-        if self.is_storing:
-            log.error("history not stored: %s; envelopes are refused until it can be", error)
-        self.is_storing = False
-        for key, value in self._carried.items():
-            self.log.put(key, value)
-        for submission in self._in_flight:
-            if not isinstance(submission.event, EnvelopeArrives) and submission.decision is not None:
-                # Facts hold in any case, so they are stored as soon as that is possible.
-                self._stage(submission.decision.receipt.effects)
-        self._end_batch(is_stored=False)
-
-    def _end_batch(self, *, is_stored: bool) -> None:
+            self.log.publish(batch)
         self.is_settled = False
         try:
             for submission in self._in_flight:
-                self._complete(submission, is_stored=is_stored)
+                decision = submission.decision
+                assert decision is not None
+                if error is not None and not self._holds_unstored(submission, decision):
+                    self._host.refuse(submission)
+                    continue
+                first = submission.numbered[0][1] if submission.numbered else None
+                if follows := self._space.apply(decision, after=0 if first is None else first - 1):
+                    self._stage(follows)
+                self._host.complete(submission)
         finally:
             self._in_flight = []
             self.is_settled = True
             if self._store.reserved is not None:
                 self._store.release()
-        if not self._is_immediate:
-            self._host.settle()
 
-    def _complete(self, submission: Submission, *, is_stored: bool) -> None:
-        """Make a decided event true and have it performed. One that is not stored is refused, unless it is a fact."""
-        decision = submission.decision
-        assert decision is not None
-        if not is_stored:
-            if decision.receipt.accepted is not None and not decision.is_duplicate:
-                self._host.refuse(submission)
-                return
-            submission.numbered = tuple((data, None) for data, _ in submission.numbered)
-        first = submission.numbered[0][1] if submission.numbered else None
-        if follows := self._space.apply(decision, after=0 if first is None else first - 1):
-            self._stage(follows)
-        self._host.complete(submission)
+    def _holds_unstored(self, submission: Submission, decision: Decided) -> bool:
+        """Return False for an envelope. A fact holds in any case: it is stored as soon as that is possible."""
+        if not isinstance(submission.event, EnvelopeArrives):
+            self._stage(decision.receipt.effects)
+        elif decision.receipt.accepted is not None and not decision.is_duplicate:
+            return False
+        submission.numbered = tuple((data, None) for data, _ in submission.numbered)
+        return True
 
     def _stage(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, StateChanged):
                 self._store.stage(effect.changes)
-
-    def _end_unstored(self) -> None:
-        """Complete facts, and refuse envelopes, when nothing can be stored any more."""
-        while self._waiting:
-            submission = self._waiting.popleft()
-            if isinstance(submission.event, EnvelopeArrives):
-                self._host.refuse(submission)
-            else:
-                effects = self._decide(submission).receipt.effects
-                sent = (one.envelope for one in effects if isinstance(one, Broadcast))
-                submission.numbered = tuple((one.encode(), None) for one in sent)
-                self._complete(submission, is_stored=False)
-
-    def _finish(self) -> None:
-        """Store the rest in this thread, and release the log."""
-        if self._is_closed:
-            return
-        self._drain()
-        self._is_closed = True
-        self.log.close()
 
 
 async def keep_up(space_log: SpaceLog) -> None:

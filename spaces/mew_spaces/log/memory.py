@@ -95,6 +95,7 @@ class SpaceLog:
         self._changed = anyio.Event()
         self.is_closed = False
         """Whether no more entries will come."""
+        self._is_released = False
 
     @property
     def position(self) -> Position:
@@ -128,7 +129,9 @@ class SpaceLog:
         return batch
 
     def write(self, batch: Batch) -> None:
-        """Store a batch. Blocks. Raises `NotStored`, after which no part of the batch is stored."""
+        """Store a batch. Blocks. Raises `NotStored`, after which no part of the batch is stored; always once closed."""
+        if self._is_released:
+            raise NotStored("the log is closed")
 
     @property
     def is_slow(self) -> bool:
@@ -161,15 +164,6 @@ class SpaceLog:
         self._forget_oldest(entries[-1].at)
         if self._waiters:
             self._wake()
-
-    def commit(self) -> bool:
-        """Seal, write and publish in one step; it may block. Returns whether anything was. Raises `NotStored`."""
-        if not (self._staged or self.staged_state):
-            return False
-        batch = self.seal()
-        self.write(batch)
-        self.publish(batch)
-        return True
 
     def since(
         self, position: Position, *, limit: int | None = None, max_bytes: float = math.inf
@@ -221,6 +215,7 @@ class SpaceLog:
     def close(self) -> None:
         """End, and release the files of the log."""
         self.end()
+        self._is_released = True
 
     def restore(self, entries: Sequence[Entry], state: Mapping[str, bytes]) -> None:
         """Begin with the entries and state of an earlier run."""

@@ -127,6 +127,7 @@ class SqliteLog(SpaceLog):
         return f"{self.path.name}-tail-{self.epoch}."
 
     def write(self, batch: Batch) -> None:
+        super().write(batch)
         try:
             if self.durability == "synced":
                 self._write_all(batch.entries, batch.state)

@@ -87,6 +87,16 @@ def test_an_envelope_is_written_to_every_member_and_numbered(service: SpaceServi
     assert service.connections == 2
 
 
+def test_a_departure_after_the_end_of_the_history_is_announced(service: SpaceService) -> None:
+    connection, _ = joined(service, ADA)
+    other, bob = joined(service, BOB)
+    service.close()
+    service.receive(other, BOB, chat("too late"))
+    service.leave(connection)
+    assert kinds(bob)[1:] == ["system/error", "system/presence"]
+    assert service.space.members.keys() == {BOB}
+
+
 def test_refusals_are_not_in_the_history(service: SpaceService) -> None:
     connection, bob = joined(service, BOB)
     before = service.log.position

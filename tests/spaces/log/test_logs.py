@@ -18,6 +18,7 @@ from mew_spaces.log.memory import Bounds, NotStored, SpaceLog
 from mew_spaces.log.sqlite import UPKEEP_EVERY_BATCHES, SqliteLog
 
 from tests.support.full_disk import full_disk
+from tests.support.space_logs import commit
 from tests.support.waiting import PATIENCE_SECONDS
 
 ROOMY = Bounds(entries=1_000, bytes=1_000_000)
@@ -36,7 +37,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
 
 def append_chats(log: SpaceLog, *texts: str, at: float = 0.0, sender: str = "ada") -> list[int]:
     numbers = [log.stage(text.encode(), sender=sender, id=f"{sender}-{text}", at=at) for text in texts]
-    log.commit()
+    commit(log)
     return numbers
 
 
@@ -111,10 +112,10 @@ def test_state_changes_with_its_batch(make: Make) -> None:
     log.put("roster", b"{}")
     log.put("board", b"[]")
     assert not log.state()
-    log.commit()
+    commit(log)
     assert dict(log.state()) == {"roster": b"{}", "board": b"[]"}
     log.put("board", None)
-    log.commit()
+    commit(log)
     assert dict(log.state()) == {"roster": b"{}"}
     log.close()
 
@@ -147,7 +148,7 @@ def test_since_returns_exactly_the_kept_entries_behind_a_position(
     for index, (length, is_stored) in enumerate(writes):
         number = log.stage(b"x" * length, sender="ada", id=str(index), at=0.0)
         if is_stored:
-            log.commit()
+            commit(log)
             kept.append((number, b"x" * length))
         else:
             log.seal()
@@ -169,7 +170,7 @@ def test_a_restart_keeps_epoch_numbers_entries_and_state(tmp_path: Path) -> None
     log = SqliteLog(tmp_path / "log", bounds=ROOMY)
     append_chats(log, "a", "b")
     log.put("board", b"[1]")
-    log.commit()
+    commit(log)
     log.close()
     again = SqliteLog(tmp_path / "log", bounds=ROOMY)
     assert again.epoch == log.epoch
@@ -395,7 +396,7 @@ def test_upkeep_moves_the_written_batches_into_the_database(tmp_path: Path) -> N
     log = SqliteLog(tmp_path / "log", bounds=ROOMY)
     for number in range(UPKEEP_EVERY_BATCHES):
         log.stage(b"a", sender="ada", id=str(number), at=0.0)
-        log.commit()
+        commit(log)
     was_due = log.wants_upkeep
     log.upkeep()
     assert (was_due, log.wants_upkeep) == (True, False)
@@ -420,7 +421,8 @@ number = 0
 while True:
     for _ in range(7):
         number = log.stage(b"x" * 50, sender="ada", id=f"{number + 1}", at=0.0)
-    log.commit()
+    log.write(batch := log.seal())
+    log.publish(batch)
     print(number, flush=True)
 """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
