@@ -69,15 +69,19 @@ def encode_frame(stream_id: str, data: bytes | str) -> bytes | str:
 
 
 def decode(
-    raw: bytes | str, *, max_bytes: int = DEFAULT_MAX_BYTES, max_depth: int = DEFAULT_MAX_DEPTH
+    raw: bytes | str,
+    *,
+    max_bytes: int = DEFAULT_MAX_BYTES,
+    max_depth: int = DEFAULT_MAX_DEPTH,
+    is_text: bool = False,
 ) -> Draft | StreamFrame:
-    """Decode one WebSocket message, text or binary.
+    """Decode one WebSocket message, text or binary. `is_text`: `raw` are the bytes of a text.
 
     Raises `DecodeError` for anything but a stream frame or a JSON object with the shape of an envelope.
     """
     text = _utf8(raw, max_bytes)
     if text[:1] == b"#":
-        return _decode_frame(raw)
+        return _decode_frame(raw, is_text)
     complete = decode_complete(text, max_bytes, max_depth)
     return _decode_json(text, max_depth) if complete is None else complete[0]
 
@@ -244,7 +248,13 @@ def _is_deeper_than(value: object, levels: int) -> bool:
     return True
 
 
-def _decode_frame(raw: bytes | str) -> StreamFrame:
+def _decode_frame(raw: bytes | str, is_text: bool) -> StreamFrame:
+    if is_text and isinstance(raw, bytes):
+        try:
+            raw = raw.decode()
+        except UnicodeDecodeError:
+            problem = "a text message must be UTF-8; send other bytes as binary"
+            raise DecodeError(errors.INVALID_FRAME, problem) from None
     if isinstance(raw, str):
         end = raw.find("#", 1)
         if end > 0:

@@ -44,9 +44,10 @@ for _name in [
 
 
 def post(board: Any, envelope: Any, *, at: Any) -> Any:
-    """Keep a status on a board, as if it were stored."""
-    change = board.read(envelope, at=at)
-    if change is not None:
-        board._state.apply(change)
-    board.follow(envelope, is_kept=change is not None)
-    return change
+    """Let a board receive a status, as if it were stored. Returns the receipt; None if it is only passed on."""
+    receipt = board.receive(envelope, now=at)
+    if receipt is None or receipt.accepted is not None:
+        for effect in receipt.effects[:1] if receipt is not None else ():
+            board._state.apply(*effect.changes)
+        board.follow(envelope, is_kept=receipt is not None)
+    return receipt

@@ -68,30 +68,30 @@ def malformed(draft: Draft, sender: str, name_chars: int, may_open: bool = False
     `name_chars` is the maximum length of a kind. With `may_open`, participants may send `stream/open`.
     """
     kind, claimed = draft.kind or "", draft.sender
-    if (refused := _bad_header(kind, draft.id or "", name_chars)) is not None:
-        return refused
+    if not kind or kind.isspace() or len(kind) > name_chars or len(draft.id or "") > ID_LENGTH_FACTOR * name_chars:
+        return _bad_header(kind, name_chars)
     if claimed is not None and claimed != sender:
         text = f"'from' is '{claimed}', but this token is for '{sender}'; leave 'from' out or set it to '{sender}'"
         return ErrorPayload(error=errors.IDENTITY_MISMATCH, message=text, attempted_kind=kind)
+    if kind in _GATEWAY_KINDS or kind.startswith("system/"):
+        # A heartbeat is a participant's; a join comes before there is a sender to check.
+        is_allowed = kind == kinds.SYSTEM_HEARTBEAT or (may_open and kind == kinds.STREAM_OPEN)
+        return None if is_allowed else _reserved(kind)
     required = _REQUIRED_TEXT.get(kind)
-    if required is None:
-        return None if may_open and kind == kinds.STREAM_OPEN else _reserved(kind)
-    value = (draft.payload or {}).get(required)
-    if not isinstance(value, str) or not value:
+    value = (draft.payload or {}).get(required) if required else None
+    if required and not (isinstance(value, str) and value):
         return _invalid(errors.INVALID_PAYLOAD, f"{kind}: payload.{required} must be a non-empty string")
     return None
 
 
-def _bad_header(kind: str, envelope_id: str, name_chars: int) -> ErrorPayload | None:
-    """Refuse a kind that is missing or too long, and an id that is too long."""
+def _bad_header(kind: str, name_chars: int) -> ErrorPayload:
+    """Refuse a kind that is missing or too long, or an id that is too long."""
     if not kind or kind.isspace():
         problem = "'kind' is missing"
     elif len(kind) > name_chars:
         problem = f"'kind' may have at most {name_chars} characters"
-    elif len(envelope_id) > ID_LENGTH_FACTOR * name_chars:
-        problem = f"'id' may have at most {ID_LENGTH_FACTOR * name_chars} characters"
     else:
-        return None
+        problem = f"'id' may have at most {ID_LENGTH_FACTOR * name_chars} characters"
     return _invalid(errors.INVALID_ENVELOPE, problem)
 
 
@@ -104,10 +104,8 @@ def _invalid(error: str, message: str) -> ErrorPayload:
     return ErrorPayload(error=error, message=message, code=errors.VALIDATION_ERROR)
 
 
-def _reserved(kind: str) -> ErrorPayload | None:
-    """Refuse a kind that only the gateway sends. A join comes before there is a sender to check."""
-    if kind not in _GATEWAY_KINDS and (not kind.startswith("system/") or kind == kinds.SYSTEM_HEARTBEAT):
-        return None
+def _reserved(kind: str) -> ErrorPayload:
+    """Refuse a kind that only the gateway sends."""
     # The TypeScript gateway reserves one kind only, with this error; its clients look for these words.
     error = errors.INVALID_REQUEST if kind == kinds.SYSTEM_REGISTER else errors.RESERVED_KIND
     hint = f"; {COMPAT_HINT}" if kind == kinds.STREAM_OPEN else ""

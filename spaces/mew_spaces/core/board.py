@@ -9,14 +9,16 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal, NamedTuple
 
-from mew_protocol import kinds
+from mew_protocol import errors, kinds
 from mew_protocol.context_report import Outdated, outdated_by, plausible, reports_only_when_asked
 from mew_protocol.envelope import Envelope, wire_timestamp
+from mew_protocol.errors import PayloadError
 from mew_protocol.ids import GATEWAY
 from mew_protocol.json_values import value_at
 from mew_protocol.payloads.base import read_payload
 from mew_protocol.payloads.participant import BoardEntry, Status, StoredMessages, check_new_status, is_whole_status
 
+from mew_spaces.core.effects import Receipt, StateChanged, accept, refuse
 from mew_spaces.core.state import Change, ReportedStatus, SpaceState
 
 TREND_SECONDS: Final = 3_600.0
@@ -29,6 +31,8 @@ _TREND_SPAN_SECONDS: Final = 5.0
 _EARLIEST: Final = datetime(1970, 1, 1, tzinfo=UTC)
 """Keeps a time that a participant made up within the range of `datetime` when the clock is set."""
 
+
+_FIGURES: Final = frozenset({"tokens", "max_tokens", "messages_in_context", "context"})
 
 Trend = tuple[tuple[float, int], ...]
 """When one context had which sizes since it last shrank, to project when it is full. Times are in seconds."""
@@ -260,22 +264,28 @@ class StatusBoard:
         self.stored = stored
         self._find_asked_only()
 
-    def read(self, envelope: Envelope, *, at: datetime) -> Change | None:
-        """Return the change that keeps a `participant/status` of its sender; None if the board stays as it is.
+    def receive(self, envelope: Envelope, *, now: datetime) -> Receipt | None:
+        """Decide a `participant/status`: it is kept as its sender's. None: it is only passed on.
 
-        A status with only some requested fields never replaces a whole one. Raises `PayloadError` for one that is
-        no valid `Status`, or whose figures are older than those that its sender reported before.
+        A status with only some requested fields never replaces a whole one. One that is no valid `Status`, or with
+        figures older than those that its sender reported before, is refused.
         """
         if not is_whole_status(envelope):
             return None
-        sender, status = envelope.sender, read_payload(envelope, Status)
-        check_new_status(status, self.measured_at.get(sender))
+        sender = envelope.sender
+        try:
+            status = read_payload(envelope, Status)
+            check_new_status(status, self.measured_at.get(sender))
+        except PayloadError as error:
+            # Without figures it is not misleading: simple clients say only what they do.
+            has_figures = not _FIGURES.isdisjoint(envelope.body)
+            return refuse(errors.INVALID_PAYLOAD, str(error), code=errors.VALIDATION_ERROR) if has_figures else None
         self._parsed[sender] = (envelope.id, status)
-        figure_at = _figure_at(status, self._state.statuses.get(sender), at)
+        figure_at = _figure_at(status, self._state.statuses.get(sender), now)
         reported = ReportedStatus(
-            status=dict(envelope.body), envelope_id=envelope.id, received_at=at, figure_at=figure_at
+            status=dict(envelope.body), envelope_id=envelope.id, received_at=now, figure_at=figure_at
         )
-        return Change("statuses", sender, reported)
+        return accept(envelope, StateChanged((Change("statuses", sender, reported),)))
 
     def follow(self, envelope: Envelope, *, is_kept: bool) -> None:
         """Note an accepted `participant/status`. `is_kept`: its change was applied."""

@@ -22,7 +22,7 @@ from mew_protocol.bounded_dict import BoundedDict, FairDict
 from mew_protocol.codec import decode_complete, decode_envelope
 from mew_protocol.context_report import Outdated
 from mew_protocol.envelope import Draft, Envelope, wire_timestamp
-from mew_protocol.errors import DecodeError, PayloadError
+from mew_protocol.errors import DecodeError
 from mew_protocol.ids import STREAM_GATEWAY, ParticipantId, Position, SpaceId
 from mew_protocol.payloads.mcp import UndecidedProposals
 from mew_protocol.payloads.participant import Board
@@ -45,7 +45,6 @@ from mew_spaces.core.effects import (
     Relay,
     RevokeTokens,
     StateChanged,
-    accept,
     refuse,
     state_changed,
 )
@@ -259,6 +258,8 @@ class SpaceCore:
         try:
             if isinstance(event, EnvelopeArrives):
                 return self._decide_envelope(event, now)
+            if isinstance(event, FrameArrives):
+                return Decided(event, Receipt(self._relay(event, now)), now)
             return Decided(event, Receipt(self._follow_fact(event, now)), now)
         except Exception as problem:  # without this, no gateway could ever get past the event
             refused = refuse(errors.INTERNAL_ERROR, "the gateway failed to process this message")
@@ -376,8 +377,6 @@ class SpaceCore:
                 return connections.leave(connection, participant, now=now)
             case LogFileJoins(connection, participant):
                 return connections.join_virtually(connection, participant)
-            case FrameArrives():
-                return self._relay(event, now)
             case GatewayIsGone(gateway):
                 self.gateways.pop(gateway, None)
                 return connections.leave_all(lambda one: gateway_of(one) == gateway, now=now)
@@ -489,7 +488,7 @@ class SpaceCore:
         receipt: Receipt | None
         if kind == kinds.PARTICIPANT_STATUS:
             # Only the board cannot hold a large one: its size is within the limit of envelopes.
-            receipt = None if is_too_large else self._keep_status(envelope, now)
+            receipt = None if is_too_large else self.board.receive(envelope, now=now)
         elif is_too_large:
             receipt = refuse(errors.LIMIT_EXCEEDED, f"{kind}: the payload is larger than {limit:,} bytes")
         elif kind.startswith("stream/"):
@@ -502,15 +501,6 @@ class SpaceCore:
             answer = receipt.answer
             receipt = self.refuse(receipt.refused, envelope, sender, connection, now=now)._replace(answer=answer)
         return receipt._replace(decision=decision)
-
-    def _keep_status(self, envelope: Envelope, now: datetime) -> Receipt | None:
-        try:
-            change = self.board.read(envelope, at=now)
-        except PayloadError as error:
-            # Without figures it is not misleading: simple clients say only what they do.
-            has_figures = not {"tokens", "max_tokens", "messages_in_context", "context"}.isdisjoint(envelope.body)
-            return refuse(errors.INVALID_PAYLOAD, str(error), code=errors.VALIDATION_ERROR) if has_figures else None
-        return None if change is None else accept(envelope, StateChanged((change,)))
 
     def _relay(self, event: FrameArrives, now: datetime) -> tuple[Effect, ...]:
         """Handle a stream frame of a member."""

@@ -6,6 +6,7 @@ frames are not envelopes and do not pass here; `space` relays them.
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from mew_protocol import errors, kinds
@@ -55,6 +56,7 @@ class StreamRules:
     def end_streams_of(self, participant: ParticipantId, *, now: datetime) -> tuple[Changes, tuple[Effect, ...]]:
         """Return how the streams of a participant that is gone close, and how its right to write to others ends."""
         to = tuple(name for name in self._connected if name != participant)
+        compose = partial(self._messages.compose, now=now, to=to, sender=STREAM_GATEWAY)
         changes: list[Change] = []
         effects: list[Effect] = []
         for stream in tuple(self._state.streams.values()):
@@ -63,7 +65,7 @@ class StreamRules:
                 payload = {"stream_id": stream.id, "reason": "owner_disconnected"}
                 # Readers that know the stream only by its request or its opening find it by these ids.
                 correlation_id = (*sorted(stream.names), stream.id)
-                effects.append(Broadcast(self._compose(kinds.STREAM_CLOSE, payload, now, correlation_id, to=to)))
+                effects.append(Broadcast(compose(kinds.STREAM_CLOSE, payload, correlation_id=correlation_id)))
             elif participant in stream.writers:
                 kept = stream.model_copy(update={"writers": _without(stream.writers, participant)})
                 changes.append(Change("streams", stream.id, kept))
@@ -93,7 +95,9 @@ class StreamRules:
             "authorized_writers": [owner],
             **({"target": list(targets)} if targets else {}),
         }
-        opened = self._compose(kinds.STREAM_OPEN, payload, now, (envelope.id,), to=(owner,))
+        opened = self._messages.compose(
+            kinds.STREAM_OPEN, payload, now=now, to=(owner,), correlation_id=(envelope.id,), sender=STREAM_GATEWAY
+        )
         stream = Stream(
             number=number,
             owner=owner,
@@ -185,9 +189,16 @@ class StreamRules:
         *,
         to: tuple[str, ...] | None = None,
     ) -> Envelope:
-        """Compose the announcement of the writers of a stream."""
+        """Compose the announcement of the writers of a stream, to every member by name unless `to` is given."""
         payload = {"stream_id": changed.id, **about, "authorized_writers": list(changed.writers)}
-        return self._compose(kind, payload, now, correlation_id or (*sorted(changed.names), changed.id), to=to)
+        return self._messages.compose(
+            kind,
+            payload,
+            now=now,
+            to=tuple(self._connected) if to is None else to,
+            correlation_id=correlation_id or (*sorted(changed.names), changed.id),
+            sender=STREAM_GATEWAY,
+        )
 
     def _find(self, names: Iterable[object]) -> Stream | None:
         """Return the open stream that one of these names: its id, the id of its opening or of its request."""
@@ -197,25 +208,6 @@ class StreamRules:
                     if name == stream.id or name in stream.names:
                         return stream
         return None
-
-    def _compose(
-        self,
-        kind: str,
-        payload: Mapping[str, Any],
-        now: datetime,
-        correlation_id: tuple[str, ...],
-        *,
-        to: tuple[str, ...] | None = None,
-    ) -> Envelope:
-        """Compose a stream message. It addresses every member by name, as the TypeScript gateway does."""
-        return self._messages.compose(
-            kind,
-            payload,
-            now=now,
-            to=tuple(self._connected) if to is None else to,
-            correlation_id=correlation_id,
-            sender=STREAM_GATEWAY,
-        )
 
 
 def _without(writers: tuple[ParticipantId, ...], *names: str) -> tuple[ParticipantId, ...]:

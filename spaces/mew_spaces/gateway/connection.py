@@ -83,11 +83,12 @@ class Connection:
     def receive(self, data: bytes, is_text: bool) -> None:
         """Handle one message, text or binary. Never raises."""
         phase, limits, sender = self._phase, self._limits, self._participant
+        max_bytes, max_depth = limits.message_bytes, limits.json_depth
         if phase is _ENDED:
             return
         try:
             if phase is _JOINED and sender:  # the common case first: an envelope from a member
-                complete = decode_complete(data, limits.message_bytes, limits.json_depth)
+                complete = decode_complete(data, max_bytes, max_depth)
                 if complete is not None and complete[0].kind != SYSTEM_JOIN:
                     self._service.receive(self.id, sender, *complete)
                     return
@@ -95,7 +96,13 @@ class Connection:
                 self.too_large()
                 self._end_unjoined("a message before the join was too large")
                 return
-            self._handle(data, is_text)
+            self._about = None
+            # Stream frames are relayed in the form they came in.
+            message = decode(data, is_text=is_text, max_bytes=max_bytes, max_depth=max_depth)
+            if not isinstance(message, StreamFrame):
+                self._handle_draft(message)
+            elif (self._phase is _JOINED or self._joins_by_sending()) and self._participant is not None:
+                self._service.storage.submit(FrameArrives(self.id, self._participant, message))
         except DecodeError as problem:
             error, text, about = problem.error, problem.detail, problem.envelope_id
             self._service.send_error(self.id, error, text, code=problem.code, correlation_id=about)
@@ -138,22 +145,6 @@ class Connection:
         self._decide(_Phase.ENDED)
         self._service.leave(self.id)
         self._channel = None
-
-    def _handle(self, data: bytes, is_text: bool) -> None:
-        self._about = None
-        # Stream frames are relayed in the form they came in; envelopes are parsed from bytes either way.
-        try:
-            raw = data.decode() if is_text and data[:1] == b"#" else data
-        except UnicodeDecodeError:
-            problem = "a text message must be UTF-8; send other bytes as binary"
-            raise DecodeError(errors.INVALID_FRAME, problem) from None
-        message = decode(raw, max_bytes=self._limits.message_bytes, max_depth=self._limits.json_depth)
-        if isinstance(message, StreamFrame):
-            if self._phase is _JOINED or self._joins_by_sending():
-                assert self._participant is not None
-                self._service.storage.submit(FrameArrives(self.id, self._participant, message))
-        else:
-            self._handle_draft(message)
 
     def _handle_draft(self, message: Draft) -> None:
         self._about = message.id

@@ -11,7 +11,7 @@ sessions, so that each is answered in time.
 """
 
 import secrets
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -79,31 +79,28 @@ class RelayedFrames:
         """`streams` are those that are open already, from an earlier run."""
         self._run = secrets.token_hex(4)
         self._targets = {name: stream.targets for name, stream in streams.items()}
-        self._counts = dict.fromkeys(streams, 0)
+        self.counts: Counter[str] = Counter(dict.fromkeys(streams, 0))
+        """How many frames of each stream were relayed; whoever relays one counts it."""
         self._closed_at: OrderedDict[str, int] = OrderedDict()  # by when they were closed
-
-    def add(self, stream_id: str, frames: int = 1) -> None:
-        """Count frames of an open stream."""
-        self._counts[stream_id] = self._counts.get(stream_id, 0) + frames
 
     def follow(self, changes: Iterable[Change], sequence: int) -> None:
         """Follow the opening and closing of streams; `sequence` is that of the newest envelope, stored or not."""
         for change in changes:
             if isinstance(change.value, Stream):
                 self._targets[change.key] = change.value.targets
-                self._counts.setdefault(change.key, 0)
+                self.counts.setdefault(change.key, 0)
             elif change.table == "streams":
                 self._closed_at[change.key] = sequence
                 if len(self._closed_at) > REMEMBERED_CLOSED_STREAMS:
                     oldest, _ = self._closed_at.popitem(last=False)
-                    self._counts.pop(oldest, None)
+                    self.counts.pop(oldest, None)
                     self._targets.pop(oldest, None)
 
     def seen_by(self, participant: str, since: int) -> dict[str, Any]:
         """Return the frame counts of the streams that a participant gets, without those closed before `since`."""
         counts = {
             name: count
-            for name, count in self._counts.items()
+            for name, count in self.counts.items()
             if self._closed_at.get(name, since) >= since
             and (not (targets := self._targets.get(name)) or participant in targets)
         }
@@ -208,7 +205,7 @@ class DeliverySessions:
 
     def report_lost_frames(self, stream_id: str, frames: int) -> None:
         """Count frames that did not reach this gateway, and send its sessions the new counts."""
-        self.frames.add(stream_id, frames)
+        self.frames.counts[stream_id] += frames
         for connection, session in tuple(self.by_connection.items()):
             if session.is_live:
                 self._notify(connection, status="live", position=self._log.position, frames=self._frames_of(session))

@@ -33,7 +33,7 @@ from mew_spaces.log.memory import SpaceLog
 
 ROSTER_FILE_NAME = "roster.json"
 
-_ROSTER_TABLES = ("invited", "removed")
+ROSTER_TABLES = frozenset({"invited", "removed"})
 """The contents of the roster file: it is on the disk before a change is answered, also where the log is not."""
 
 _ENTRY_BYTES = 4096
@@ -178,7 +178,7 @@ class MembershipStore:
 
         One that cannot be written is logged; its changes still hold for this run.
         """
-        changed = [change.key for change in changes if change.table in _ROSTER_TABLES]
+        changed = [change.key for change in changes if change.table in ROSTER_TABLES]
         if self._folder is None or not changed:
             return
         path = self._folder / ROSTER_FILE_NAME
@@ -244,6 +244,6 @@ def _restore(state: SpaceState, stored: Mapping[str, bytes]) -> None:
         except ValueError as error:
             log.warning("%s: not restored: %s", key, error)
             continue
-        if change.table not in _ROSTER_TABLES:
+        if change.table not in ROSTER_TABLES:
             state.apply(change)
     state.streams_opened = max(state.streams_opened, int(stored.get(_STREAMS_OPENED, b"0")))

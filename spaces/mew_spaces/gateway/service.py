@@ -43,7 +43,6 @@ from mew_spaces.core.events import (
     first_connection,
     gateway_of,
 )
-from mew_spaces.core.membership import PermissionDecision
 from mew_spaces.core.space import REMEMBERED_ENVELOPES, Decided, SpaceCore
 from mew_spaces.core.system_messages import DerivedIds, NewId
 from mew_spaces.errors import SpacesError
@@ -477,61 +476,45 @@ class SpaceService:
         event, receipt = decision.event, decision.receipt
         if decision.problem is not None:
             log.error("failed to apply an event", exc_info=decision.problem)
-        first = receipt.effects[0] if len(receipt.effects) == 1 else None
         # Each event is in the logs of the gateway that it came to.
         self.performer.audit = self._audit if is_own else None
-        if not isinstance(event, EnvelopeArrives):
-            self.performer.perform(receipt.effects, submission.numbered)
-        elif isinstance(first, Broadcast) and first.envelope is receipt.accepted and receipt.decision is not None:
-            self._pass_on(first, event, decision, receipt.decision, submission)
-        else:
+        if isinstance(event, EnvelopeArrives):
             self._complete_envelope(event, decision, submission, is_own=is_own)
+        else:
+            self.performer.perform(receipt.effects, submission.numbered)
         self.performer.audit = self._audit
         submission.resolve(receipt)
-
-    def _pass_on(
-        self,
-        effect: Broadcast,
-        event: EnvelopeArrives,
-        decision: Decided,
-        permitted: PermissionDecision,
-        submission: Submission,
-    ) -> None:
-        """Send an envelope to all members: nearly every one. All its log lines are made in one call."""
-        ((data, sequence),) = submission.numbered
-        if self.performer.audit is not None:
-            self.performer.audit.log_accepted(
-                effect.envelope,
-                data,
-                event.sender,
-                "http" if event.connection is None else "websocket",
-                self.space.members,
-                permitted,
-                now=decision.now,
-            )
-        self.performer.write_broadcast(effect, data, sequence)
 
     def _complete_envelope(
         self, event: EnvelopeArrives, decision: Decided, submission: Submission, *, is_own: bool
     ) -> None:
-        """Perform the effects of any other envelope, write its lines to the logs, and answer its sender."""
-        receipt, draft, connection = decision.receipt, decision.draft, event.connection
+        """Perform the effects of an envelope, write its lines to the logs, and answer its sender."""
+        receipt, draft = decision.receipt, decision.draft
+        connection = event.connection if is_own else None
         if draft is None or decision.is_duplicate or decision.problem is not None:
-            if is_own and connection is not None:
+            if connection is not None:
                 self._answer(connection, event.sender, receipt)
             return
         if self.performer.audit is not None:
             self._log_received(self.performer.audit, event, decision, draft)
         self.performer.perform(receipt.effects, submission.numbered)
-        if is_own and event.may_repeat and connection is not None:
-            self._acknowledge(connection, event.sender, receipt)
+        accepted = receipt.accepted
+        if connection is None or not event.may_repeat or accepted is None or accepted.kind == kinds.SYSTEM_HEARTBEAT:
+            return
+        if not any(isinstance(one, Broadcast) and one.envelope.id == accepted.id for one in receipt.effects):
+            # A session that does not get its envelope back learns from a receipt that it was accepted.
+            self.performer.perform((self._receipt(connection, event.sender, accepted.id, status="accepted"),))
 
     def _log_received(self, audit: AuditLog, event: EnvelopeArrives, decision: Decided, draft: Draft) -> None:
-        """Write the lines of an envelope that is refused, or that does more than reach all members."""
-        _, accepted, refused, _, permitted = decision.receipt
+        """Write the lines of an envelope that came; of one that only reaches all members, all lines in one call."""
+        (*effects,), accepted, refused, _, permitted = decision.receipt
         transport: Transport = "http" if event.connection is None else "websocket"
         logged = accepted or draft
         sent = decision.data if decision.data is not None and logged is draft else logged.encode()
+        if accepted is not None and permitted is not None and effects == [Broadcast(accepted)]:
+            audit.log_accepted(accepted, sent, event.sender, transport, self.space.members, permitted, now=decision.now)
+            self.performer.audit = None  # the lines of the delivery are written
+            return
         reason = refused.error if refused else None
         audit.log_received(logged.id, sent, event.sender, transport, now=decision.now, rejected=reason)
         if permitted is not None:
@@ -570,14 +553,6 @@ class SpaceService:
         elif accepted is not None:
             where = {key: value for key, value in receipt.answer.items() if key == "position"}
             self.performer.perform((self._receipt(connection, sender, accepted.id, status="duplicate", **where),))
-
-    def _acknowledge(self, connection: ConnectionId, sender: ParticipantId, receipt: Receipt) -> None:
-        """Tell a session that its envelope was accepted, if it does not get that envelope back."""
-        accepted = receipt.accepted
-        if accepted is None or accepted.kind == kinds.SYSTEM_HEARTBEAT:
-            return
-        if not any(isinstance(one, Broadcast) and one.envelope.id == accepted.id for one in receipt.effects):
-            self.performer.perform((self._receipt(connection, sender, accepted.id, status="accepted"),))
 
     def _receipt(self, connection: ConnectionId, to: str, envelope_id: str | None, **payload: Any) -> Deliver:
         """Return a `system/receipt` about an envelope, or without an id about a session: `live` or `gap`."""
