@@ -42,10 +42,10 @@ from mew_settings.environment import COMPAT_VARIABLE
 from pydantic import BaseModel
 
 from mew_agent.errors import GatewayError, NotPermitted, PinRefused
-from mew_agent.participant.dispatcher import Hooks, Subscriber
+from mew_agent.participant.dispatcher import Hooks
 from mew_agent.participant.events import Listeners, PeerLevelChanged
 from mew_agent.participant.messenger import Messenger, timestamp
-from mew_agent.participant.peers import Peer, PeerChanges, PeerContext
+from mew_agent.participant.peers import Peer, PeerContext
 from mew_agent.participant.receipts import ReceiptSource
 
 logger = logging.getLogger("mew_agent.participant.controls")
@@ -150,7 +150,7 @@ def waiting_status(waiting: Sequence[Waiting]) -> StatusWord | None:
     return status_word("paused", f" loop with {peers}") if peers else None
 
 
-class Control(Subscriber):
+class Control:
     """Answers `participant/*` for one participant."""
 
     follows = CONTROLS.keys()
@@ -167,7 +167,7 @@ class Control(Subscriber):
         self._pauses = 0
         self._follows_reference = os.environ.get(COMPAT_VARIABLE) == "reference"
 
-    def receive(self, envelope: Envelope, changes: PeerChanges) -> None:
+    def receive(self, envelope: Envelope) -> None:
         """Start to carry out an envelope if it is a control for this participant."""
         if is_control_for(envelope, self._messenger.id):
             self._messenger.session.start_soon(self.obey, envelope)

@@ -16,13 +16,12 @@ import anyio
 from mew_protocol import kinds
 from mew_protocol.bounded_dict import BoundedDict, FairDict
 from mew_protocol.envelope import Envelope
-from mew_protocol.json_values import value_at
+from mew_protocol.json_values import text_at, value_at
 
 from mew_agent.errors import BadAnswer, MewAgentError, NotPermitted, PeerAbsent, PeerError, PeerFailed, Rejected
-from mew_agent.participant.dispatcher import Subscriber
 from mew_agent.participant.mcp_client import McpClient, PeerCall, Timeouts
 from mew_agent.participant.messenger import Messenger
-from mew_agent.participant.peers import Peer, PeerChanges
+from mew_agent.participant.peers import Peer
 from mew_agent.tools.catalog import METHOD_NOT_FOUND
 from mew_agent.tools.peer_offers import (
     LIST_CHANGED,
@@ -94,7 +93,7 @@ class _Inquiry:
     """Set after the first attempt, whatever its result."""
 
 
-class Discovery(Subscriber):
+class Discovery:
     """Asks the peers of one participant. If `is_on` is False, it asks only in `discover` and `resources`."""
 
     follows = (
@@ -116,14 +115,14 @@ class Discovery(Subscriber):
         self._observed = ObservedListings()
         self._limiter = anyio.CapacityLimiter(CONCURRENT_REQUESTS)
 
-    def receive(self, envelope: Envelope, changes: PeerChanges) -> None:
-        """See `Subscriber.receive`."""
+    def receive(self, envelope: Envelope) -> None:
+        """Follow peers that come and go, and lists that they send or change."""
         me = self._messenger.id
         match envelope.kind:
             case kinds.SYSTEM_WELCOME if envelope.is_for(me):
                 self._ask_after_welcome()
-            case kinds.SYSTEM_PRESENCE:
-                self._follow(changes)
+            case kinds.SYSTEM_PRESENCE if envelope.is_for(me):
+                self._follow(text_at(envelope.body, "participant", "id"), envelope.body.get("event"))
             case kinds.MCP_NOTIFICATION if envelope.is_for(me):
                 if (changed := LIST_CHANGES.get(str(envelope.body.get("method")))) is not None:
                     self._list_changed(envelope.sender, changed)
@@ -199,13 +198,13 @@ class Discovery(Subscriber):
         having = (name for name in known if name in hinted or self._peers[name].resources)
         return tuple(name for name in having if may_ask(PeerCall(name, "resources/read", {})))
 
-    def _follow(self, changes: PeerChanges) -> None:
-        """Forget peers that left, and ask those that joined."""
-        for peer in changes.left:
-            self._forget(peer.id)
-        for peer in (*changes.joined, *changes.rejoined) if self.is_on else ():
-            self._forget(peer.id)
-            self._start(peer.id)
+    def _follow(self, peer: str, event: object) -> None:
+        """Forget a peer that left, and ask one that joined."""
+        if event == "join" and peer in self._peers and self.is_on:
+            self._forget(peer)
+            self._start(peer)
+        elif event == "leave":
+            self._forget(peer)
 
     def _ask_after_welcome(self) -> None:
         """Ask peers that are new, and those that we may ask only now: a welcome may bring capabilities."""

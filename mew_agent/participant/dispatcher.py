@@ -1,11 +1,12 @@
-"""Passes everything that arrives to the parts of a participant, in a fixed order.
+"""Passes everything that arrives to the parts of a participant that follow it, in a fixed order.
 
 Owns the order, the reading of the welcome, and that nothing a peer sends ends the connection. Does not know what the
 parts do with an envelope.
 """
 
 import logging
-from collections.abc import Collection, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 import anyio
@@ -20,10 +21,12 @@ from mew_protocol.payloads.participant import FitQuestion
 from mew_protocol.payloads.system import Welcome
 
 from mew_agent.errors import GatewayError
+from mew_agent.participant.answers.agent_answers import AnswerRouter
 from mew_agent.participant.delivery import history_gap_in
+from mew_agent.participant.events import EventEmitter
 from mew_agent.participant.gaps import HistoryGap, StreamGap
 from mew_agent.participant.messenger import Messenger, PendingRequest
-from mew_agent.participant.peers import PeerChanges
+from mew_agent.participant.peers import NO_CHANGES
 
 logger = logging.getLogger(__name__)
 
@@ -39,23 +42,11 @@ class _UnreadableWelcome(GatewayError):
     """The gateway's first welcome lacks our capabilities."""
 
 
-class Subscriber:
-    """A part of a participant that follows envelopes. All methods return at once; work that waits runs as a task."""
+Follower = tuple[Collection[str], Callable[[Envelope], object]]
+"""A part of a participant: the kinds of envelopes that it follows, and what receives them.
 
-    follows: Collection[str] | None = None
-    """The kinds of envelopes that it receives; None: all."""
-
-    reads_frames = False
-    """Whether it receives stream frames."""
-
-    def receive(self, envelope: Envelope, changes: PeerChanges) -> None:
-        """Handle an envelope. `changes` are its changes of the known peers, which are up to date already."""
-
-    def receive_frame(self, frame: StreamFrame) -> None:
-        """Handle a stream frame."""
-
-    def receive_gap(self, gap: StreamGap) -> None:
-        """Handle the loss of frames of a stream, at its place among the frames."""
+The known peers are up to date already. It returns at once; work that waits runs as a task.
+"""
 
 
 class Hooks:
@@ -97,11 +88,26 @@ class Hooks:
 
 
 class Dispatcher:
-    """Dispatches envelopes to the known peers, the pending requests, `parts` in order, the hooks, then `events`."""
+    """Dispatches an envelope to the peers, the pending requests, its followers in order, the hooks, then `events`.
 
-    def __init__(self, messenger: Messenger, parts: Sequence[Subscriber], hooks: Hooks, events: Subscriber) -> None:
+    The open questions to agents, `answers`, also get stream frames.
+    """
+
+    def __init__(
+        self,
+        messenger: Messenger,
+        followers: Iterable[Follower],
+        answers: AnswerRouter,
+        *,
+        hooks: Hooks,
+        events: EventEmitter,
+    ) -> None:
         self._messenger = messenger
-        self._parts = tuple(parts)
+        self._followers: dict[str, list[Callable[[Envelope], object]]] = defaultdict(list)
+        for followed, receive in followers:
+            for kind in followed:
+                self._followers[kind].append(receive)
+        self._answers = answers
         self.hooks = hooks
         self._events = events
         self._joins_seen = 0
@@ -110,13 +116,12 @@ class Dispatcher:
         """Handle one envelope, frame or gap. Logs every failure but an unreadable first welcome, which it raises."""
         try:
             if isinstance(message, StreamFrame):
-                for part in self._parts:
-                    if part.reads_frames:
-                        part.receive_frame(message)
+                if self._answers.exchanges:
+                    self._answers.receive_frame(message)
                 await self.hooks.receive_frame(message)
             elif isinstance(message, StreamGap):
-                for part in (*self._parts, self._events):
-                    part.receive_gap(message)
+                self._answers.receive_gap(message)
+                self._events.receive_gap(message)
             elif self._messenger.session.client.arrived.is_past:
                 # Peers, controls and requests of the past are over: the welcome describes the current state.
                 await self.hooks.receive_past(message)
@@ -135,14 +140,15 @@ class Dispatcher:
             if gap is not None and not self._is_missed(gap):
                 gap = None
             if not session.welcomed.is_set():
-                changes = PeerChanges()  # who was here before us did not join
+                changes = NO_CHANGES  # who was here before us did not join
             await self._welcome(envelope)
         if gap is not None:
             changes = changes._replace(gap=gap)
         self._messenger.pending.receive(envelope, changes)
-        for part in self._parts:
-            if part.follows is None or envelope.kind in part.follows:
-                part.receive(envelope, changes)
+        for receive in self._followers.get(envelope.kind, ()):
+            receive(envelope)
+        if self._answers.is_in_use:
+            self._answers.receive(envelope, changes)
         await self.hooks.receive(envelope)
         self._events.receive(envelope, changes)
 

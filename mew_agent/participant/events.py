@@ -21,10 +21,9 @@ from mew_protocol.payloads.mcp import CallSubject, approval_of, arguments_of, fu
 from mew_protocol.visible import visible
 
 from mew_agent.errors import ConfigError
-from mew_agent.participant.dispatcher import Subscriber
 from mew_agent.participant.gaps import HistoryGap, SpaceEvent, StreamGap
 from mew_agent.participant.messenger import Messenger
-from mew_agent.participant.peers import Peer, PeerChanges, PeerContext
+from mew_agent.participant.peers import NO_CHANGES, Peer, PeerChanges, PeerContext
 from mew_agent.participant.sized_queue import SizedQueue
 from mew_agent.tools.functions import run_function
 
@@ -359,7 +358,7 @@ async def call_handler(handler: Handler, *arguments: object) -> None:
     await run_function(partial(handler, *arguments), {})
 
 
-class EventEmitter(Subscriber):
+class EventEmitter:
     """Reads events from envelopes and emits them to the program's handlers."""
 
     def __init__(self, messenger: Messenger, listeners: Listeners) -> None:
@@ -368,17 +367,18 @@ class EventEmitter(Subscriber):
         self.proposals = OpenProposals(messenger.id)
 
     def receive(self, envelope: Envelope, changes: PeerChanges) -> None:
-        """See `Subscriber.receive`."""
+        """Emit an envelope and its events. `changes` are its changes of the known peers."""
         size_bytes = self._messenger.session.client.arrived.size_bytes
         self.listeners.emit(envelope, *self.events_in(envelope, changes), size_bytes=size_bytes)
 
     def receive_gap(self, gap: StreamGap) -> None:
-        """See `Subscriber.receive_gap`."""
+        """Emit the loss of frames of a stream, at its place among the envelopes."""
         self.listeners.emit(None, gap)
 
     def events_in(self, envelope: Envelope, changes: PeerChanges) -> Iterator[SpaceEvent]:
         """Yield the events in one envelope. Must be called for every envelope, in order."""
-        yield from self._peers_changed(changes)
+        if changes is not NO_CHANGES:
+            yield from self._peers_changed(changes)
         if (how := _CLOSING_KINDS.get(envelope.kind)) is not None:
             yield from self.proposals.decided_by(envelope, how)
         if changes.gap is not None:

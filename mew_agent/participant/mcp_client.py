@@ -109,12 +109,12 @@ class PendingProposal(PendingRequest):
         if envelope.kind == kinds.MCP_REJECT and self._may_decide(envelope) and not self.is_fulfilled:
             method, reason = str(self.sent.body.get("method")), str(envelope.body.get("reason") or "no reason given")
             self.decision = envelope
-            self.fail(Rejected(self.peer, method, envelope.sender, reason))
+            self.complete(failure=Rejected(self.peer, method, envelope.sender, reason))
             return None
         return super().receive(envelope)
 
-    def _complete(self, reply: Envelope | None = None, failure: PeerError | None = None) -> None:
-        super()._complete(reply, failure)
+    def complete(self, reply: Envelope | None = None, failure: PeerError | None = None) -> None:
+        super().complete(reply, failure)
         self.decided.set()
 
     def _may_decide(self, envelope: Envelope) -> bool:
@@ -237,7 +237,7 @@ class McpClient:
         """Fail our proposals to ourselves that the gateway closed while our connection was lost."""
         for name, proposal in tuple(self._undecided.items()):
             if isinstance(proposal, ApprovalProposal) and proposal.is_echoed and name not in still_open:
-                proposal.fail(AnswerLost(proposal.peer, proposal.sent.kind))
+                proposal.complete(failure=AnswerLost(proposal.peer, proposal.sent.kind))
 
     @asynccontextmanager
     async def _decided(self, proposal: PendingProposal, wait_seconds: float) -> AsyncIterator[None]:

@@ -20,10 +20,8 @@ from pydantic import ValidationError
 
 from mew_agent import tracing
 from mew_agent.errors import TooLarge
-from mew_agent.participant.dispatcher import Subscriber
 from mew_agent.participant.mcp_client import CANCELLED
 from mew_agent.participant.messenger import Messenger
-from mew_agent.participant.peers import PeerChanges
 from mew_agent.tools.catalog import INTERNAL_ERROR, INVALID_REQUEST, UNAVAILABLE, LocalOffers, Offers, RequestFailed
 from mew_agent.tools.peer_offers import LIST_CHANGED
 from mew_agent.tools.results import well_formed
@@ -42,7 +40,7 @@ KEPT_PROPOSALS: Final = 100
 """For how many proposals of calls to us the trace context is remembered."""
 
 
-class McpServer(Subscriber):
+class McpServer:
     """Answers the requests that name one participant."""
 
     follows = (kinds.MCP_REQUEST, kinds.MCP_PROPOSAL, kinds.MCP_NOTIFICATION)
@@ -61,8 +59,8 @@ class McpServer(Subscriber):
             offers.toolbox.on_change = partial(self._list_changed, "tools")
             offers.resources.on_change = partial(self._list_changed, "resources")
 
-    def receive(self, envelope: Envelope, changes: PeerChanges) -> None:
-        """See `Subscriber.receive`."""
+    def receive(self, envelope: Envelope) -> None:
+        """Answer a request to us, and follow proposals and cancellations."""
         me = self._messenger
         if envelope.kind == kinds.MCP_REQUEST and envelope.names(me.id) and envelope.sender != me.id:
             me.session.start_soon(self.respond, envelope)

@@ -72,6 +72,7 @@ class PendingRequest:
     """Whether the envelope was written to a connection."""
     is_echoed: bool = False
     """Whether the gateway relayed it: the sender of an envelope receives it, too."""
+    is_done_once_echoed: bool = False
 
     def receive(self, envelope: Envelope) -> str | None:
         """Check an envelope that refers to this request: only the peer answers it, and both may refuse it.
@@ -79,18 +80,10 @@ class PendingRequest:
         Returns the id of an envelope whose answers also belong to this request, None if there is none.
         """
         if is_refusal(envelope) or (envelope.kind == self.answer_kind and envelope.sender == self.peer):
-            self._complete(reply=envelope)
+            self.complete(reply=envelope)
         elif envelope.sender == self.peer and (problem := chat_refusal_in(envelope)) is not None:
-            self._complete(failure=ChatRefused(self.peer, problem))
+            self.complete(failure=ChatRefused(self.peer, problem))
         return None
-
-    def relayed(self, _echo: Envelope) -> None:
-        """Record that the gateway relayed it."""
-        self.is_echoed = True
-
-    def fail(self, failure: PeerError) -> None:
-        """Record that no answer can come."""
-        self._complete(failure=failure)
 
     def reply_or_raise(self, waited_seconds: float, detail: str = "") -> Envelope:
         """Return the answer. Raises the `PeerError` that says why there is none after `waited_seconds`."""
@@ -103,7 +96,8 @@ class PendingRequest:
             raise Refused(self.peer, self.sent.kind, str(error or "refused"), str(message or ""))
         return self.reply
 
-    def _complete(self, reply: Envelope | None = None, failure: PeerError | None = None) -> None:
+    def complete(self, reply: Envelope | None = None, failure: PeerError | None = None) -> None:
+        """Record the answer, or why there is none, unless that is known already."""
         if not self.done.is_set():
             self.reply, self.failure = reply, failure
             self.done.set()
@@ -122,7 +116,7 @@ class CompactionRequest(PendingRequest):
             and envelope.kind == kinds.PARTICIPANT_STATUS
             and envelope.body.get("status") not in (None, "compacting")
         ):
-            self._complete(reply=envelope)
+            self.complete(reply=envelope)
         return super().receive(envelope)
 
     def outcome(self, waited_seconds: float) -> CompactDone:
@@ -142,7 +136,7 @@ class ControlRequest(PendingRequest):
         if is_status and envelope.body.get("status") in ("compacting", "forgetting"):
             return None
         if is_status and (problem := refusal_in(envelope.body.get("status"))) is not None:
-            self._complete(failure=ControlRefused(self.peer, self.sent.kind, problem))
+            self.complete(failure=ControlRefused(self.peer, self.sent.kind, problem))
         return super().receive(envelope)
 
 
@@ -150,7 +144,7 @@ class RevocationRequest(PendingRequest):
     """A `capability/revoke`, which is done when it comes back. The gateway lists the ended rights before."""
 
     def __init__(self, sent: Envelope) -> None:
-        super().__init__(sent, GATEWAY, kinds.CAPABILITY_REVOKE)
+        super().__init__(sent, GATEWAY, kinds.CAPABILITY_REVOKE, is_done_once_echoed=True)
         self.ended: tuple[EndedRights, ...] = ()
 
     def receive(self, envelope: Envelope) -> str | None:
@@ -158,11 +152,6 @@ class RevocationRequest(PendingRequest):
         if envelope.kind == kinds.CAPABILITY_ENDED and envelope.sender == GATEWAY:
             self.ended = read_answer(envelope, Ended).ended
         return super().receive(envelope)
-
-    def relayed(self, echo: Envelope) -> None:
-        """See `PendingRequest.relayed`."""
-        super().relayed(echo)
-        self._complete(reply=echo)
 
 
 class PendingRequests:
@@ -186,8 +175,10 @@ class PendingRequests:
         """Match an envelope with the requests that it refers to. A peer that leaves will not answer."""
         if not self._by_id:
             return
-        if envelope.sender == self.me and envelope.id in self._by_id:
-            self._by_id[envelope.id].relayed(envelope)
+        if envelope.sender == self.me and (echoed := self._by_id.get(envelope.id)) is not None:
+            echoed.is_echoed = True
+            if echoed.is_done_once_echoed:
+                echoed.complete(reply=envelope)
         for name in envelope.correlation_ids:
             waiting = self._by_id.get(name)
             if waiting is not None and (followed := waiting.receive(envelope)) is not None:
@@ -198,19 +189,19 @@ class PendingRequests:
             gone = {peer.id for peer in changes.left}
             for request in self._open():
                 if request.peer in gone:
-                    request.fail(PeerAbsent(request.peer, had_been_asked=True))
+                    request.complete(failure=PeerAbsent(request.peer, had_been_asked=True))
 
     def connected(self) -> None:
         """Fail requests of an earlier connection that the gateway did not relay: they may be lost."""
         for request in self._open():
             if request.is_sent and not request.is_echoed:
-                request.fail(AnswerLost(request.peer, request.sent.kind))
+                request.complete(failure=AnswerLost(request.peer, request.sent.kind))
 
     def fail_absent(self, present: Collection[str], requests: Collection[PendingRequest]) -> None:
         """Fail the open ones of `requests` to peers that are not `present`."""
         for request in self._open():
             if request in requests and request.peer not in present:
-                request.fail(PeerAbsent(request.peer, had_been_asked=True))
+                request.complete(failure=PeerAbsent(request.peer, had_been_asked=True))
 
     def to_peers(self) -> tuple[PendingRequest, ...]:
         """Return the open requests that a peer, not the gateway, has to answer."""
@@ -356,27 +347,24 @@ class Messenger:
         self.pending = PendingRequests(id)
         self.answered_chats: BoundedDict[str, None] = BoundedDict(MAX_ANSWERED)
         """The ids that our newest chats refer to."""
-        self._active = anyio.Event()
-        self._active.set()
-
-    @property
-    def is_paused(self) -> bool:
+        self.is_paused = False
         """Whether envelopes wait, except for the kinds in `kinds.ALLOWED_WHILE_PAUSED`."""
-        return not self._active.is_set()
+        self._resumed = anyio.Event()
 
     def pause(self) -> None:
         """Hold envelopes until `resume`."""
         if not self.is_paused:
-            self._active = anyio.Event()
+            self.is_paused, self._resumed = True, anyio.Event()
 
     def resume(self) -> None:
         """Send again."""
-        self._active.set()
+        self.is_paused = False
+        self._resumed.set()
 
     async def until_active(self) -> None:
         """Wait until not paused: until the pause times out or a participant sends a resume."""
         while self.is_paused:  # a new pause may begin before this task runs again
-            await self._active.wait()
+            await self._resumed.wait()
 
     def draft(
         self,

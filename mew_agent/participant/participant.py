@@ -26,7 +26,7 @@ from mew_agent.participant.answers.agent_answers import INACTIVITY_SECONDS, Agen
 from mew_agent.participant.client import SEND_TIMEOUT_SECONDS, Client, Credentials
 from mew_agent.participant.controls import Control, Controllable
 from mew_agent.participant.discovery import Discovery
-from mew_agent.participant.dispatcher import Dispatcher, Hooks, Subscriber
+from mew_agent.participant.dispatcher import Dispatcher, Hooks
 from mew_agent.participant.events import (
     ChatReceived,
     ContextReported,
@@ -55,9 +55,8 @@ from mew_agent.participant.messenger import (
     timestamp,
 )
 from mew_agent.participant.peer_controls import PeerControls
-from mew_agent.participant.peers import Peer, PeerChanges, PeerContext, Peers
+from mew_agent.participant.peers import Peer, PeerContext, Peers
 from mew_agent.participant.receipts import SentChat, SentReceipts
-from mew_agent.participant.unfinished import FOLLOWED, Unfinished
 from mew_agent.tools.catalog import LocalOffers, Offers
 from mew_agent.tools.functions import Tool
 from mew_agent.tools.resources import Resource, ResourceFunction
@@ -243,19 +242,6 @@ def _in_short(error: BaseException) -> str:
     return line if len(line) <= MAX_REASON_CHARS else f"{line[:MAX_REASON_CHARS]}..."
 
 
-class _WorkFollower(Subscriber):
-    """Follows what peers work on."""
-
-    follows = FOLLOWED
-
-    def __init__(self, unfinished: Unfinished) -> None:
-        self.unfinished = unfinished
-
-    def receive(self, envelope: Envelope, changes: PeerChanges) -> None:
-        """See `Subscriber.receive`."""
-        self.unfinished.receive(envelope)
-
-
 ENVIRONMENT = ("MEW_GATEWAY", "MEW_SPACE", "MEW_PARTICIPANT_ID", "MEW_TOKEN")
 
 MAX_TOOL_WAITS = 20
@@ -327,9 +313,10 @@ class Participant(PeerControls, Subscriptions, Hooks):
         """The peers whose tools a model of ours does not get, as reports show them."""
         failures = HandlerFailures(self.messenger, self.control, self.external_context, self.handlers_answer_chats)
         self.listeners.on_handled = failures.handled
-        followers = (self.answers.router, self.sent_receipts, _WorkFollower(self.unfinished))
-        parts = (self.control, self.mcp_server, self.discovery, *followers)
-        self.dispatcher = Dispatcher(self.messenger, parts, hooks=self, events=self.events)
+        router = self.answers.router
+        parts = (self.control, self.mcp_server, self.discovery, router.streams, self.sent_receipts, self.unfinished)
+        followers = ((part.follows, part.receive) for part in parts)
+        self.dispatcher = Dispatcher(self.messenger, followers, router, hooks=self, events=self.events)
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> Self:

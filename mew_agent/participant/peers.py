@@ -168,36 +168,25 @@ class PeerChanges(NamedTuple):
     """The envelopes that were missed before this one; what they changed is unknown."""
 
 
+NO_CHANGES = PeerChanges()
+
 REMEMBERED_CONTEXTS = 10_000
 """How many participants' last contexts are kept, those of absent ones included."""
 
 
-class Peers(Mapping[str, Peer]):
-    """Everyone else in the space, by id.
+class Peers(dict[str, Peer]):
+    """Everyone else in the space, by id. Read it only: the envelopes of the space change it.
 
     A peer that returns has its last context again, as on the gateway's board: it sends no status only because its
     connection was lost.
     """
 
     def __init__(self, me: str) -> None:
+        super().__init__()
         self.me = me
-        self._by_id: dict[str, Peer] = {}
         self._contexts: BoundedDict[str, PeerContext] = BoundedDict(REMEMBERED_CONTEXTS)
         self._asked_only: set[str] = set()
         """The peers whose newest figure is from a participant that reports only when it is asked."""
-
-    def __getitem__(self, participant: str) -> Peer:
-        return self._by_id[participant]
-
-    def __len__(self) -> int:
-        return len(self._by_id)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._by_id)
-
-    def snapshot(self) -> dict[str, Peer]:
-        """Return a copy of everyone known now, by id."""
-        return dict(self._by_id)
 
     def last_context(self, participant: str) -> PeerContext | None:
         """Return the last context of a participant, of ours as the gateway's board had it; None without one."""
@@ -205,8 +194,8 @@ class Peers(Mapping[str, Peer]):
 
     def set_offers(self, participant: str, **offers: tuple[Any, ...] | int | None) -> None:
         """Store the offers of a peer (`tools`, `resources`, `prompts`), unless it has left."""
-        if participant in self._by_id:
-            self._by_id[participant] = replace(self._by_id[participant], **offers)  # type: ignore[arg-type]
+        if participant in self:
+            self[participant] = replace(self[participant], **offers)  # type: ignore[arg-type]
 
     def receive(self, envelope: Envelope) -> PeerChanges:
         """Read an envelope and return its changes. An unreadable one changes nothing."""
@@ -222,46 +211,45 @@ class Peers(Mapping[str, Peer]):
                     names = {envelope.sender, *envelope.to} if envelope.to else self._asked_only
                     for name in names & self._asked_only:
                         self._mark(name, "chat")
-        return PeerChanges()
+        return NO_CHANGES
 
     def _receive_welcome(self, welcome: Welcome) -> PeerChanges:
-        known = self._by_id
-        self._by_id = {
-            member.id: replace(known.get(member.id) or self._returned(member.id), capabilities=member.capabilities)
-            for member in welcome.participants
-            if member.id != self.me
-        }
+        known = dict(self)
+        self.clear()
+        for member in welcome.participants:
+            if member.id != self.me:
+                peer = known.get(member.id) or self._returned(member.id)
+                self[member.id] = replace(peer, capabilities=member.capabilities)
         for entry in welcome.board or ():
             if entry.status is None:
                 continue
             context = PeerContext.from_status(entry.status, entry.received_at or "", entry.outdated)
             self._keep(entry.id, context)
         return PeerChanges(
-            joined=tuple(peer for name, peer in self._by_id.items() if name not in known),
-            left=tuple(peer for name, peer in known.items() if name not in self._by_id),
+            joined=tuple(peer for name, peer in self.items() if name not in known),
+            left=tuple(peer for name, peer in known.items() if name not in self),
         )
 
     def _receive_presence(self, presence: Presence) -> PeerChanges:
         member = presence.participant
-        known = self._by_id.get(member.id)
+        known = self.get(member.id)
         if member.id == self.me:
-            return PeerChanges()
+            return NO_CHANGES
         if presence.event == "join":
             peer = replace(known or self._returned(member.id), capabilities=member.capabilities)
-            self._by_id[member.id] = peer
+            self[member.id] = peer
             self._mark(member.id, "join")
-            peer = self._by_id[member.id]
+            peer = self[member.id]
             return PeerChanges(joined=(peer,)) if known is None else PeerChanges(rejoined=(peer,))
         if presence.event == "leave" and known is not None:
-            del self._by_id[member.id]
+            del self[member.id]
             return PeerChanges(left=(known,))
-        return PeerChanges()
+        return NO_CHANGES
 
     def _receive_status(self, participant: str, status: Status, at: str) -> PeerChanges:
-        known = self._by_id.get(participant) or self._returned(participant)
-        self._by_id[participant] = known
+        known = self[participant] = self.get(participant) or self._returned(participant)
         self._keep(participant, PeerContext.from_status(status, at))
-        return PeerChanges(reported=self._by_id[participant], context_before=known.context)
+        return PeerChanges(reported=self[participant], context_before=known.context)
 
     def _mark(self, participant: str, event: Literal["join", "chat"]) -> None:
         """Mark the figure of a peer that may be old after an event."""
@@ -273,8 +261,8 @@ class Peers(Mapping[str, Peer]):
         self._contexts[participant] = context
         is_asked_only = reports_only_when_asked(context.tokens, context.report)
         (self._asked_only.add if is_asked_only else self._asked_only.discard)(participant)
-        if participant in self._by_id:
-            self._by_id[participant] = replace(self._by_id[participant], context=context)
+        if participant in self:
+            self[participant] = replace(self[participant], context=context)
 
     def _returned(self, participant: str) -> Peer:
         return Peer(participant, context=self._contexts.get(participant, PeerContext()))
@@ -282,6 +270,8 @@ class Peers(Mapping[str, Peer]):
 
 class StreamOwners:
     """The owners of streams, as the gateway says. A frame names its own subject; only its owner is believed."""
+
+    follows = (kinds.SYSTEM_WELCOME, kinds.STREAM_OPEN, kinds.STREAM_CLOSE)
 
     def __init__(self) -> None:
         self._owners: dict[str, str] = {}

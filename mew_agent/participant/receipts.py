@@ -20,9 +20,7 @@ from pydantic import PrivateAttr, ValidationError
 
 from mew_agent.context.receipts import Cause, Follow, Follows, MessageKey
 from mew_agent.errors import ChatRefused, GatewayError, NotAccepted, NotPermitted, PeerTimeout
-from mew_agent.participant.dispatcher import Subscriber
 from mew_agent.participant.messenger import Messenger
-from mew_agent.participant.peers import PeerChanges
 
 MAX_REPORTED: Final = 10_000
 """How many messages that a program has read are kept."""
@@ -210,7 +208,7 @@ class _Sent:
         self.changed = anyio.Event()
 
 
-class SentReceipts(Subscriber):
+class SentReceipts:
     """Keeps the newest receipts of our own messages; see `SentChat`."""
 
     follows = (kinds.CHAT_ACKNOWLEDGE, kinds.PARTICIPANT_RECEIPTS)
@@ -222,7 +220,7 @@ class SentReceipts(Subscriber):
         """Keep what arrives about a message from now on."""
         return self._sent.setdefault(message_id, _Sent())
 
-    def receive(self, envelope: Envelope, changes: PeerChanges) -> None:
+    def receive(self, envelope: Envelope) -> None:
         """Read receipts in answers and acknowledgements about our messages."""
         if not self._sent:
             return  # no message of ours is tracked

@@ -57,7 +57,13 @@ class Reasoning:
         if not self._is_shown or not self._messenger.may_send(kinds.REASONING_START):
             return
         try:
-            await self.send(kinds.REASONING_START, {"message": text, "input": text}, OPTIONAL_SECONDS, id=name)
+            await self._messenger.send(
+                kinds.REASONING_START,
+                {"message": text, "input": text},
+                correlation_id=self._about,
+                wait_seconds=OPTIONAL_SECONDS,
+                id=name,
+            )
         except NotConfirmed:
             pass  # members may have it, so it must get its conclusion
         except GatewayError:
@@ -139,37 +145,33 @@ class Reasoning:
         await self.think(thought)
         return thought
 
-    async def conclude(self, name: str, answer: str | None, reason: str | None) -> None:
+    async def conclude(
+        self, name: str, answer: str | None, reason: str | None, *, is_interrupted: bool = False
+    ) -> None:
         """Conclude under this id; `answer` None: it was cancelled. Raises the `GatewayError` of sending."""
         if self.id is None:
             return
-        await self._send_conclusion(name, answer, reason)
-        await self.write("status", event="conclusion", cancelled=answer is None)
-        self._messenger.session.start_soon(self.close, "cancelled" if answer is None else "complete")
-
-    async def conclude_for_killed_process(self, opened: str, name: str, answer: str | None, *, continues: bool) -> None:
-        """Conclude the reasoning that a killed process left open. The gateway drops a conclusion that it knows."""
-        if self._is_shown:
-            self.id = opened
-            await self._send_conclusion(name, answer, is_interrupted=continues)
-            self.id = None
-
-    async def _send_conclusion(
-        self, name: str, answer: str | None, reason: str | None = None, *, is_interrupted: bool = False
-    ) -> None:
         payload: dict[str, Any] = {"message": INTERRUPTED, "interrupted": True}
         if not is_interrupted and answer is None:
             payload = {"cancelled": True, "reason": reason or "cancelled", "message": "cancelled"}
         elif not is_interrupted:
             payload = {"message": str(answer)[:200]}
+        about: dict[str, Any] = {"correlation_id": self._about, "context": self.id, "id": name}
         with suppress(NotPermitted, NotAccepted):
-            await self.send(kinds.REASONING_CONCLUSION, payload, ANSWER_SECONDS, context=self.id, id=name)
+            await self._messenger.send(kinds.REASONING_CONCLUSION, payload, wait_seconds=ANSWER_SECONDS, **about)
+        if self._has_stream:
+            await self.write("status", event="conclusion", cancelled=answer is None)
+            self._messenger.session.start_soon(self.close, "cancelled" if answer is None else "complete")
+
+    async def conclude_for_killed_process(self, opened: str, name: str, answer: str | None, *, continues: bool) -> None:
+        """Conclude the reasoning that a killed process left open. The gateway drops a conclusion that it knows."""
+        if self._is_shown:
+            self.id = opened
+            await self.conclude(name, answer, None, is_interrupted=continues)
+            self.id = None
 
     async def send_optional(self, kind: str, payload: Mapping[str, Any], **headers: Any) -> None:
         """Send an envelope that the answer does not need. Without capability or gateway it is left out."""
+        headers |= {"correlation_id": self._about, "wait_seconds": OPTIONAL_SECONDS}
         with suppress(NotPermitted, GatewayError):
-            await self.send(kind, payload, OPTIONAL_SECONDS, **headers)
-
-    async def send(self, kind: str, payload: Mapping[str, Any], wait_seconds: float, **headers: Any) -> None:
-        """Send an envelope about the chat. Raises the errors of `Participant.send`."""
-        await self._messenger.send(kind, payload, correlation_id=self._about, wait_seconds=wait_seconds, **headers)
+            await self._messenger.send(kind, payload, **headers)

@@ -14,16 +14,6 @@ from mew_protocol.payloads.chat import chat_refusal_in
 
 _REMEMBERED: Final = 200
 
-FOLLOWED: Final = (
-    kinds.CHAT,
-    kinds.CHAT_ACKNOWLEDGE,
-    kinds.CHAT_CANCEL,
-    kinds.REASONING_START,
-    kinds.REASONING_CONCLUSION,
-    kinds.SYSTEM_PRESENCE,
-)
-"""The kinds that tell what is unfinished."""
-
 
 class Cancellation(NamedTuple):
     """An envelope that cancels a chat or a turn of an agent: its kind and its headers."""
@@ -44,6 +34,11 @@ class Turn(NamedTuple):
 class Unfinished:
     """What participants work on: open chats of `me` with their addressees, and running turns, each by id."""
 
+    follows = (
+        *(kinds.CHAT, kinds.CHAT_ACKNOWLEDGE, kinds.CHAT_CANCEL),
+        *(kinds.REASONING_START, kinds.REASONING_CONCLUSION, kinds.SYSTEM_PRESENCE),
+    )
+
     def __init__(self, me: str) -> None:
         self.me = me
         self.chats: BoundedDict[str, tuple[str, ...]] = BoundedDict(_REMEMBERED)
@@ -52,14 +47,15 @@ class Unfinished:
     def receive(self, envelope: Envelope) -> None:
         """Apply the next envelope."""
         sender, about = envelope.sender, envelope.correlation_ids
+        answered: tuple[str, ...] = ()
         match envelope.kind:
             case kinds.CHAT if sender == self.me:
                 self.chats[envelope.id] = envelope.addressees
             case kinds.CHAT:
                 # Some agents do not say which chat they answer.
-                self._answered(about if about or not envelope.names(self.me) else tuple(self.chats), sender)
+                answered = about if about or not envelope.names(self.me) else tuple(self.chats)
             case kinds.CHAT_ACKNOWLEDGE if chat_refusal_in(envelope) is not None:
-                self._answered(about, sender)
+                answered = about
             case kinds.CHAT_CANCEL if sender == self.me:
                 for one in about:
                     self.chats.pop(one, None)
@@ -71,17 +67,13 @@ class Unfinished:
                 self._left(value_at(envelope.body, "participant", "id"))
             case _:
                 pass
+        for one in answered:  # a chat to several waits for the others
+            if left := tuple(name for name in self.chats.pop(one, ()) if name != sender):
+                self.chats[one] = left
 
     def _left(self, agent: object) -> None:
         for turn in [at for at, one in self.turns.items() if one.agent == agent]:
             del self.turns[turn]
-
-    def _answered(self, about: tuple[str, ...], sender: str) -> None:
-        """Note that a participant answered chats. A chat to several waits for the others."""
-        for one in about:
-            left = tuple(name for name in self.chats.pop(one, ()) if name != sender)
-            if left:
-                self.chats[one] = left
 
     def cancellations(self, target: str | None = None) -> Iterator[Cancellation]:
         """Yield what cancels all work of `target`, or all work for us."""

@@ -27,7 +27,6 @@ from pydantic import ValidationError
 
 from mew_agent.errors import GatewayError, MewAgentError, NoAnswer, NotPermitted, PeerAbsent
 from mew_agent.participant.answers.context_notes import PAUSED_TEXT, CallUsage, ContextNote, ContextNotes, approval_text
-from mew_agent.participant.dispatcher import Subscriber
 from mew_agent.participant.gaps import StreamGap
 from mew_agent.participant.messenger import Messenger, is_refusal
 from mew_agent.participant.peers import Peer, PeerChanges, PeerContext, Peers, StreamOwners
@@ -179,13 +178,11 @@ TOO_LONG: Final = (
 )
 
 
-class AnswerRouter(Subscriber):
-    """Routes everything that arrives, in order, after `peers` has read it.
+class AnswerRouter:
+    """Routes everything that arrives, in order, after `peers` and `streams` have read it.
 
     `cancel` is called with an agent and its reasoning about a question that was abandoned.
     """
-
-    reads_frames = True
 
     def __init__(self, me: str, peers: Peers, cancel: Callable[[str, str], object]) -> None:
         self.me = me
@@ -199,13 +196,16 @@ class AnswerRouter(Subscriber):
         self._notes: dict[str, ContextNotes] = {}
         self._missed_notes: dict[str, ContextNote] = {}
         self._asked: set[str] = set()
-        self._streams = StreamOwners()
+        self.streams = StreamOwners()
+        self.is_in_use = False
+        """Whether anything was ever asked; until then, nothing has to be routed."""
 
     # -- exchanges ---------------------------------------------------------------------------------------
 
     def add(self, exchange: Exchange) -> None:
         """Open an exchange. It begins with notices about the agent's work now, or since the last question."""
         agent = exchange.agent
+        self.is_in_use = True
         self.exchanges[exchange.chat_id] = exchange
         if exchange.has_own_session:
             if exchange.context.is_paused:
@@ -238,9 +238,6 @@ class AnswerRouter(Subscriber):
 
     def receive(self, envelope: Envelope, changes: PeerChanges) -> None:
         """Route an envelope. After a gap in the history, an answer may be lost and is not waited for."""
-        self._streams.receive(envelope)
-        if not (self.exchanges or self._asked or self._abandoned):
-            return  # nothing was asked
         self._follow_peers(changes)
         if changes.gap is not None:
             self.fail_all("connection_lost", "the connection to the space was lost during the answer")
@@ -347,7 +344,7 @@ class AnswerRouter(Subscriber):
 
     def receive_frame(self, frame: StreamFrame) -> None:
         """Route a frame of an agent's reasoning stream. Frames of streams that the agent does not own are ignored."""
-        exchanges = self._open_with(self._streams.owner(frame.stream_id)) if self.exchanges else ()
+        exchanges = self._open_with(self.streams.owner(frame.stream_id))
         if not exchanges:
             return
         try:
@@ -363,7 +360,7 @@ class AnswerRouter(Subscriber):
 
     def receive_gap(self, gap: StreamGap) -> None:
         """Notify the readers of a stream that frames are missing, rather than join the rest of its text."""
-        for exchange in self._open_with(self._streams.owner(gap.stream_id)):
+        for exchange in self._open_with(self.streams.owner(gap.stream_id)):
             if exchange.reasoning_id is not None:
                 exchange.add(exchange.answer.skip_call(PIECE_MISSING))
 

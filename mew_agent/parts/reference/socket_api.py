@@ -171,7 +171,7 @@ class SocketApi(GatewayApi):
     def participants(self) -> list[dict[str, Any]]:
         """Return the present participants. Their capabilities are those that the gateway announced."""
         with self.events() as events:
-            known = {one.id: one.capabilities for one in events.me.peers.snapshot().values()}
+            known = {one.id: one.capabilities for one in events.me.peers.values()}
             known[self.participant] = tuple(dict(one) for one in events.me.messenger.capabilities.patterns)
         return [{"id": name, "connected": True, "capabilities": list(held)} for name, held in known.items()]
 

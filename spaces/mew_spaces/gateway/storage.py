@@ -27,7 +27,7 @@ from mew_spaces.core.effects import Broadcast, Effect, Receipt, StateChanged
 from mew_spaces.core.events import EnvelopeArrives, FrameArrives, SpaceEvent
 from mew_spaces.core.space import ONLY_PASSED_ON, Decided, SpaceCore
 from mew_spaces.gateway.membership_store import MembershipStore
-from mew_spaces.log.memory import Batch, NotStored, SpaceLog
+from mew_spaces.log.memory import NOTHING, Batch, NotStored, SpaceLog
 
 log = logging.getLogger("mew_spaces")
 
@@ -38,8 +38,6 @@ _RESERVING_KINDS = (kinds.SPACE_INVITE, kinds.SPACE_KICK, kinds.CAPABILITY_REVOK
 
 _PROBE = b"." * 8192
 """Written to find out whether a full disk accepts data again."""
-
-_NOTHING = Batch()
 
 PENDING = Receipt(())
 """The receipt of an event that is not completed yet."""
@@ -224,7 +222,7 @@ class LocalStorage:
         try:
             while (batch := self._begin_batch()) is not None:
                 try:
-                    if batch:
+                    if batch is not NOTHING:
                         self.log.write(batch)
                 except NotStored as error:
                     self._end_batch(batch, error)
@@ -245,7 +243,7 @@ class LocalStorage:
             with anyio.CancelScope(shield=True):
                 while (batch := self._begin_batch()) is not None:
                     try:
-                        if batch:
+                        if batch is not NOTHING:
                             await to_thread.run_sync(self.log.write, batch)
                     except NotStored as error:
                         self._end_batch(batch, error)
@@ -286,7 +284,7 @@ class LocalStorage:
             if self._is_immediate or not _may_continue(submission.decision, touched):
                 break
         if not self.is_storing and not (self._in_flight or self._is_probing):
-            return _NOTHING
+            return NOTHING
         self._is_probing = False
         return self.log.seal()
 
@@ -310,7 +308,7 @@ class LocalStorage:
             self.is_storing = False
             for key, value in self._carried.items():
                 self.log.put(key, value)
-        elif batch:
+        elif batch is not NOTHING:
             self.is_storing = True
             self.log.publish(batch)
         self.is_settled = False

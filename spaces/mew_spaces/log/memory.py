@@ -46,8 +46,9 @@ class Batch(NamedTuple):
     state: Mapping[str, bytes | None] = MappingProxyType({})
     """Values by key; None deletes."""
 
-    def __bool__(self) -> bool:
-        return bool(self.entries) or bool(self.state)
+
+NOTHING = Batch()
+"""The batch of `seal` if nothing is staged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +125,8 @@ class SpaceLog:
 
     def seal(self) -> Batch:
         """Return everything staged since the last `seal` as a batch to write. At most one batch is in flight."""
+        if not (self._staged or self.staged_state):
+            return NOTHING
         batch = Batch(self._staged, self.staged_state)
         self._staged, self.staged_state = [], {}
         return batch

@@ -9,7 +9,6 @@ from mew_protocol.envelope import Envelope
 
 from mew_agent.participant.mcp_server import McpServer
 from mew_agent.participant.participant import Participant
-from mew_agent.participant.peers import PeerChanges
 from tests.support.waiting import PATIENCE_SECONDS
 
 
@@ -61,7 +60,7 @@ async def answered(reported: Envelope) -> tuple[dict[str, Any] | None, Bench]:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(work)
             await bench.begun.wait()
-            server.receive(reported, PeerChanges())
+            server.receive(reported)
             bench.go_on.set()
     return came[0], bench
 
@@ -113,6 +112,6 @@ async def test_two_requests_with_one_id_are_both_cancelled() -> None:
             for bench in benches:
                 tasks.start_soon(work, bench)
                 await bench.begun.wait()
-            server.receive(notice(about=("r1",)), PeerChanges())
+            server.receive(notice(about=("r1",)))
     assert all(bench.is_stopped for bench in benches)
-    server.receive(notice(about=("r1",)), PeerChanges())  # nothing is in progress now
+    server.receive(notice(about=("r1",)))  # nothing is in progress now

@@ -31,7 +31,7 @@ from mew_spaces.gateway.delivery import RelayedFrames
 from mew_spaces.gateway.membership_store import MembershipStore
 from mew_spaces.gateway.service import OpenStorage, SpaceService
 from mew_spaces.gateway.storage import Submission, keep_up
-from mew_spaces.log.memory import NotStored
+from mew_spaces.log.memory import NOTHING, NotStored
 from mew_spaces.parts.jetstream.event_queue import EventQueue
 from mew_spaces.parts.jetstream.frame_relay import FrameRelay, RemoteFrame
 from mew_spaces.parts.jetstream.interface import (
@@ -305,7 +305,7 @@ class SharedStorage:
     def _keep(self) -> None:
         """Keep numbered entries in the log of this gateway; the backplane has them in any case."""
         sealed = self.log.seal()
-        if sealed and self._is_copying:
+        if sealed is not NOTHING and self._is_copying:
             try:
                 self.log.write(sealed)
             except NotStored as error:

@@ -49,7 +49,11 @@ class Routed:
             correlation_id=(about,) if about else (),
             context=context,
         )
-        self.router.receive(envelope, self.peers.receive(envelope))
+        changes = self.peers.receive(envelope)
+        if envelope.kind in self.router.streams.follows:
+            self.router.streams.receive(envelope)
+        if self.router.is_in_use:
+            self.router.receive(envelope, changes)
 
     def frame(self, value: Any, *, stream: str = "s-1", context: str = "r-1") -> None:
         data = json.dumps({"context": context, **value}) if isinstance(value, dict) else value
