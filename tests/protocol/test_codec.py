@@ -43,7 +43,7 @@ def test_commas_within_a_text_are_no_values() -> None:
     assert len(message.payload["text"]) == 1_800_000
 
 
-def problem_of(raw: bytes | str, **limits: int) -> DecodeError:
+def problem_of(raw: bytes | str, **limits: Any) -> DecodeError:
     with pytest.raises(DecodeError) as caught:
         decode(raw, **limits)
     return caught.value
