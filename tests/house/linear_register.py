@@ -262,7 +262,6 @@ EXCUSED: Final[Mapping[str, str]] = {
     "mew_agent.parts.permissions.command._given": _OPERATOR,
     "mew_agent.cli.app.capabilities.read_capabilities": _OPERATOR,
     "mew_agent.cli.space.templates.render": _OPERATOR,
-    "mew_agent.participant.unfinished.Unfinished._answered": _LIST,
     "mew_agent.participant.unfinished.Unfinished.cancellations": _LIST,
     "mew_agent.compaction.extract._Facts._is_news": _PART,
     "mew_agent.compaction.language._words": _OPERATOR,
