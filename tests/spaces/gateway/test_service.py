@@ -369,14 +369,6 @@ def test_a_drained_gateway_writes_its_log_files_to_the_end(logs: Path) -> None:
     assert kinds_in(logs / "early.log") == ["system/welcome", "system/presence", "chat", "system/presence"]
 
 
-def test_a_member_that_leaves_after_the_end_is_announced_to_the_others(service: SpaceService) -> None:
-    (connection, _), (_, bob) = joined(service, ADA), joined(service, BOB)
-    service.close()
-    service.leave(connection)
-    assert kinds(bob) == ["system/welcome", "system/presence"]
-    assert list(service.space.members) == ["bob"]
-
-
 def test_an_unwritable_log_file_stops_no_participant(logs: Path, caplog: pytest.LogCaptureFixture) -> None:
     logs.write_text("a file where a folder should be")
     service = with_logs()
