@@ -9,7 +9,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import accumulate, islice, takewhile
 from typing import Final, Literal
 
@@ -28,6 +28,7 @@ from mew_protocol.context_report import (
     Waiting,
 )
 from mew_protocol.context_report import span as span
+from mew_protocol.envelope import parse_time as parse_time
 from mew_protocol.payloads.mcp import COMPACT_CONTEXT
 from mew_protocol.payloads.participant import (
     BoardEntry,
@@ -149,15 +150,6 @@ def with_age(text: str, at: str | None, now: datetime | None, joint: str = " ") 
     """Append the age of a time of the wire to a text; return the text alone if the time cannot be read."""
     age = ago(at, now)
     return f"{text}{joint}{age}" if age else text
-
-
-def parse_time(at: str | None) -> datetime | None:
-    """Read a time of the wire; without a zone it is UTC. None if it cannot be read."""
-    try:
-        then = datetime.fromisoformat(at or "")
-    except ValueError:
-        return None
-    return then if then.tzinfo else then.replace(tzinfo=UTC)
 
 
 def clock(at: str | None, now: datetime, *, today: str = "%H:%M") -> str:

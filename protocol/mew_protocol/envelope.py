@@ -7,9 +7,9 @@ hold: protocol versions and timestamps. Does not read the clock.
 
 import json
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from operator import itemgetter
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticSerializationError
@@ -33,12 +33,27 @@ def wire_time(unix_seconds: float) -> str:
     return wire_timestamp(datetime.fromtimestamp(unix_seconds, UTC))
 
 
-def unix_seconds(timestamp: str | None) -> float | None:
-    """Return a time of the wire in seconds since 1970; None if its sender wrote something else, or nothing."""
+_EARLIEST: Final = datetime.min.replace(tzinfo=UTC) + timedelta(days=1)
+_LATEST: Final = datetime.max.replace(tzinfo=UTC) - timedelta(days=1)
+
+
+def parse_time(timestamp: str | None) -> datetime | None:
+    """Read a time of the wire; without a zone it is UTC. None if its sender wrote something else, or nothing.
+
+    Every time zone can show the result: a day that the calendar of another zone lacks counts as unreadable.
+    """
     try:
-        return None if timestamp is None else datetime.fromisoformat(timestamp).timestamp()
-    except (ValueError, OverflowError, OSError):
+        moment = datetime.fromisoformat(timestamp or "")
+    except ValueError:
         return None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return moment if _EARLIEST <= moment <= _LATEST else None
+
+
+def unix_seconds(timestamp: str | None) -> float | None:
+    """Return a time of the wire in seconds since 1970; None if `parse_time` cannot read it."""
+    moment = parse_time(timestamp)
+    return None if moment is None else moment.timestamp()
 
 
 Ids = Annotated[tuple[str, ...], BeforeValidator(as_list)]

@@ -1,16 +1,49 @@
 """The envelope: filling in headers, keeping unknown keys, encoding."""
 
 import json
+import time
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 from mew_protocol.codec import read_draft
-from mew_protocol.envelope import ACCEPTED_PROTOCOLS, PROTOCOL, Draft, Envelope, wire_timestamp
+from mew_protocol.envelope import (
+    ACCEPTED_PROTOCOLS,
+    PROTOCOL,
+    Draft,
+    Envelope,
+    parse_time,
+    unix_seconds,
+    wire_timestamp,
+)
 from mew_protocol.payloads.chat import Chat
 
 
 def complete(**headers: object) -> Envelope:
     return Envelope.complete(Draft.model_validate(headers), id="new-id", ts="new-ts", sender="sender")
+
+
+@pytest.fixture
+def in_new_york(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("in_new_york")
+def test_every_reader_takes_a_time_without_a_zone_for_utc() -> None:
+    noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    for written in ("2026-01-01T12:00:00", "2026-01-01T12:00:00Z", "2026-01-01T13:00:00+01:00"):
+        assert parse_time(written) == noon
+        assert unix_seconds(written) == noon.timestamp()
+
+
+@pytest.mark.parametrize("written", [None, "", "soon", "0001-01-01T00:00:00", "9999-12-31T23:59:59Z"])
+def test_a_time_that_some_zone_cannot_show_is_unreadable(written: str | None) -> None:
+    assert parse_time(written) is None
+    assert unix_seconds(written) is None
 
 
 def test_only_missing_headers_are_filled_in() -> None:

@@ -5,12 +5,12 @@ Owns where the board comes from and how often it is drawn. Its layout is `board.
 
 import sys
 from collections.abc import Iterable, Iterator
-from datetime import datetime
 from typing import Annotated, Any
 
 from mew_board.grouping import Grouping
 from mew_board.view import ParticipantView
 from mew_protocol.attention import Attention, AttentionItem
+from mew_protocol.envelope import parse_time
 from mew_protocol.payloads.participant import Board, BoardEntry
 
 from mew_agent.cli.app import terminal
@@ -100,8 +100,9 @@ def _print_history(api: GatewayApi, minutes: int, *, as_json: bool) -> None:
         lines = [(sample.at, sample_line(sample)) for sample in one.samples]
         lines += [(compaction.at, compaction_line(compaction)) for compaction in one.compactions]
         for at, line in sorted(lines, key=lambda pair: pair[0]):
-            moment = datetime.fromisoformat(at).astimezone()
-            terminal.print_line(f"  {moment:%Y-%m-%d %H:%M:%S}  {line}")
+            moment = parse_time(at)
+            shown = "?" if moment is None else f"{moment.astimezone():%Y-%m-%d %H:%M:%S}"
+            terminal.print_line(f"  {shown}  {line}")
     if not found.participants:
         terminal.warn("no participant has reported a context window in this time")
     if found.more:

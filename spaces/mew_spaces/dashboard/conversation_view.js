@@ -2,6 +2,7 @@
 // from `conversation`; an entry that changed is drawn again, others are left alone.
 
 import { renderArguments, renderProposal, renderResult, Room } from "./arguments.js";
+import { parseTime } from "./board.js";
 import { isAbout } from "./conversation.js";
 import { copyText, make, makeText, setText } from "./dom.js";
 import { render } from "./markdown.js";
@@ -411,7 +412,7 @@ function keepState(before, after) {
 }
 
 function timeOf(ts) {
-  const given = new Date(ts);
+  const given = new Date(parseTime(ts));
   const at = Number.isNaN(given.getTime()) ? new Date() : given;
   const node = make("time", "", text.clock(at.getTime()));
   node.dateTime = at.toISOString();

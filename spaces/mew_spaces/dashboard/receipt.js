@@ -2,6 +2,7 @@
 // receipt`, and Python reads the same words.
 
 import WORDS from "./board_words.json" with { type: "json" };
+import { parseTime } from "./board.js";
 import { clock, plain } from "./text.js";
 
 const { receipt_forms: FORMS, receipt_changes: CHANGES } = WORDS;
@@ -25,7 +26,7 @@ export function line(receipt) {
 export function story(receipt) {
   const steps = Array.isArray(receipt.history) ? receipt.history.filter((step) => typeof step?.what === "string") : [];
   return steps.slice(-MAX_STEPS).map((step) => {
-    const ms = Date.parse(step.at ?? "");
+    const ms = parseTime(step.at ?? "");
     const call = step.call == null ? "" : ` ${step.call}`;
     const change = step.compaction == null ? "" : ` (${step.trigger} ${step.compaction})`;
     return [Number.isNaN(ms) ? "?" : clock(ms), `${plain(step.what)}${call}${change}`];

@@ -1,6 +1,6 @@
 """Ages, shares and names of the board."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, get_args
 
@@ -31,9 +31,11 @@ def test_age_is_shown_in_its_largest_whole_unit(seconds: int, said: str) -> None
     assert words.ago((NOW - timedelta(seconds=seconds)).isoformat(), NOW) == said
 
 
-@pytest.mark.parametrize("at", [None, "", "yesterday"])
+@pytest.mark.parametrize("at", [None, "", "yesterday", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59-10:00"])
 def test_invalid_time_has_no_age(at: str | None) -> None:
     assert words.ago(at, NOW) is None
+    for hours in (-12, 14):
+        assert words.clock(at, NOW.astimezone(timezone(timedelta(hours=hours)))) == "?"
 
 
 def test_time_without_a_zone_is_utc() -> None:
