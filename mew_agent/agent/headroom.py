@@ -20,6 +20,7 @@ from mew_protocol.payloads.participant import FitQuestion
 from mew_agent.agent.engine import Engine
 from mew_agent.agent.inbox import QUEUED, Inbox
 from mew_agent.agent.recall import READ_CHARS
+from mew_agent.context.receipts import MessageKey
 from mew_agent.context.store import StoredChat
 from mew_agent.participant.participant import Participant
 from mew_agent.tokens.projection import Units
@@ -208,15 +209,15 @@ class HeadroomCheck:
 
     async def show_held(self) -> None:
         """Bring the waits up to date with the held chats."""
-        shown = {wait.message: wait for wait in self.waits}
+        shown = {(wait.peer, wait.message): wait for wait in self.waits}
         waits = []
         for held in self._inbox.in_state("no_room"):
             chat = held.envelope
-            if chat.id not in shown:
+            if (key := MessageKey.of(chat)) not in shown:
                 fit = await self._fit_of(await self._size_of(held))
                 what = HELD.format(tokens=fit.tokens, basis=fit.tokens_basis.replace("_", " "))
-                shown[chat.id] = Waiting(kind="room", what=what, since=chat.ts, peer=chat.sender, message=chat.id)
-            waits.append(shown[chat.id])
+                shown[key] = Waiting(kind="room", what=what, since=chat.ts, peer=chat.sender, message=chat.id)
+            waits.append(shown[key])
         if tuple(waits) != self.waits:
             self.waits = tuple(waits)
             self._me.hooks.waits_changed()

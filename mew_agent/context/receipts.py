@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final, Literal, NamedTuple
 
+from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.receipts import InContext, PromptCall
 
 MAX_KEPT = 20_000
@@ -25,6 +26,11 @@ class MessageKey(NamedTuple):
 
     sender: str
     id: str
+
+    @classmethod
+    def of(cls, chat: Envelope) -> "MessageKey":
+        """Return the key of a chat."""
+        return cls(chat.sender, chat.id)
 
 
 class MessageEnding(NamedTuple):

@@ -23,6 +23,7 @@ from mew_protocol.status_word import StatusWord, status_word
 from mew_agent.agent.engine import Engine
 from mew_agent.agent.inbox import AddressFilter
 from mew_agent.agent.runtime import AgentRuntime
+from mew_agent.context.receipts import MessageKey
 from mew_agent.context.sqlite_store import MemoryStore, SqliteStore
 from mew_agent.context.store import Store, StoredChat
 from mew_agent.errors import GatewayError, MewAgentError, NotPermitted, PeerError, first_cause
@@ -104,7 +105,7 @@ class AcpEngine(Engine):
         """The running prompt of a chat."""
         self._questions: set[anyio.CancelScope] = set()
         """The permission requests that await a decision."""
-        self._entered: str | None = None
+        self._entered: MessageKey | None = None
         """The chat that the newest figure counts."""
         self._failure: str | None = None
         """Why the program is no longer started."""
@@ -231,7 +232,7 @@ class AcpEngine(Engine):
 
     def has_read(self, chat: StoredChat) -> bool:
         """See `Engine`: the newest figure counts it."""
-        return chat.envelope.id == self._entered
+        return MessageKey.of(chat.envelope) == self._entered
 
     async def _prompt_turn(self, text: str, is_repeated: bool) -> Mapping[str, Any]:
         """Send a prompt of the conversation; a compaction that interrupts it is followed by a prompt to continue."""
@@ -330,7 +331,7 @@ class AcpEngine(Engine):
 
     async def _report(self, usage: AgentUsage) -> None:
         if self.answer is not None:
-            self._entered = self.answer.chat.id
+            self._entered = MessageKey.of(self.answer.chat)
             await self.count_queued()
             if self.profile.used == "prompt":
                 size = await self.sizes.measure("".join(self.answer.texts))

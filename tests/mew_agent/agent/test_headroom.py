@@ -18,6 +18,7 @@ from mew_agent.context.sqlite_store import SqliteStore
 from mew_agent.context.store import InboxChange
 from mew_agent.conversation.fit import fit_of_text
 from mew_agent.errors import ChatRefused, NoAnswer
+from mew_agent.participant.participant import Participant
 from mew_agent.tokens.projection import features
 from mew_agent.tokens.sizes import Size
 from tests.support.agents import SPACE, AgentDriver, StartAgent
@@ -52,6 +53,9 @@ async def until_held(driver: AgentDriver, *chats: Envelope) -> None:
         return [str(wait.message) for wait in (context.waiting if context is not None else None) or ()]
 
     await driver.recorder.until(lambda: held() == [chat.id for chat in chats])
+
+
+Joined = Callable[..., Participant]
 
 
 def overflows(driver: AgentDriver) -> int:
@@ -119,6 +123,16 @@ async def test_held_chats_are_answered_as_soon_as_a_compaction_makes_room(
         assert all(one.body["fit"]["fits_after_compaction"] for one in held)
         assert held[-1].body["fit"]["queued_messages"]
         assert not overflows(driver)
+
+
+async def test_held_chats_of_two_senders_with_one_id_are_two(start_agent: StartAgent, joined: Joined) -> None:
+    async with start_agent(window_tokens=WINDOW) as driver, joined("bob") as bob:
+        for sender, text in ((driver.ada, LONG), (bob, f"{LONG} And?")):
+            await sender.messenger.send("chat", {"text": text}, to="coder", id="1")
+        await driver.recorder.until(lambda: len(driver.statuses[-1]["context"].get("waiting", ())) == 2)
+        first, second = driver.statuses[-1]["context"]["waiting"]
+        assert [(one["peer"], one["message"]) for one in (first, second)] == [("ada", "1"), ("bob", "1")]
+        assert first["what"] != second["what"]
 
 
 async def test_a_held_chat_survives_a_restart_and_can_be_cancelled(start_agent: StartAgent, tmp_path: Path) -> None:
