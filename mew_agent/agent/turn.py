@@ -230,7 +230,9 @@ class ConversationAnswer(Answering):
         if not items or items[-1].role != "assistant" or items[-1].tool_calls:
             return None
         calls = await self.conversation.state.store.calls()
-        last = next(call for call in reversed(calls) if call.role == "main" and call.failed is None)
+        last = next((call for call in reversed(calls) if call.role == "main" and call.failed is None), None)
+        if last is None:  # its record was pruned
+            return ModelReply(items[-1].content, (), "stop", None, self.conversation.tracker.model)
         return ModelReply(items[-1].content, (), last.finish_reason or "stop", last.usage, last.model)
 
     async def _complete(self, reply: ModelReply) -> str:

@@ -20,6 +20,7 @@ from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 from mew_agent import Participant
 from mew_agent.agent.agent import Agent, run_agent
 from mew_agent.agent.inbox import MAX_OVERHEARD_CHATS, MAX_QUEUED_CHATS
+from mew_agent.agent.turn import ConversationAnswer
 from mew_agent.config.agent_config import AgentConfig
 from mew_agent.context.sqlite_store import MemoryStore, SqliteStore
 from mew_agent.context.store import InboxChange
@@ -523,6 +524,39 @@ async def test_a_restart_closes_a_tool_call_without_result(start_agent: StartAge
         results = [m["content"] for m in s.main_requests[-1].body["messages"] if m["role"] == "tool"]
         assert results == [RESTARTED_RESULT]
         assert s.main_requests[-1].status == 200
+
+
+async def test_a_reply_that_a_killed_process_had_is_sent_although_its_call_is_pruned(
+    start_agent: StartAgent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, copy, made = tmp_path / "coder.sqlite", tmp_path / "copy.sqlite", anyio.Event()
+    make = ConversationAnswer.make
+
+    async def make_and_be_killed(answer: ConversationAnswer) -> Any:
+        await make(answer)
+        made.set()
+        await anyio.sleep_forever()
+
+    monkeypatch.setattr(ConversationAnswer, "make", make_and_be_killed)
+    async with start_agent(store=SqliteStore(path)) as s:
+        question = await s.send_chat("What is known about water?")
+        with anyio.fail_after(PATIENCE_SECONDS):
+            await made.wait()
+        with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(copy)) as target:
+            source.backup(target)
+            target.execute("DELETE FROM calls")
+            target.commit()
+    monkeypatch.undo()
+    async with start_agent(store=SqliteStore(copy)) as s:
+        await until(lambda: s.agent.conversation.history.items[-1].role == "assistant")
+        await until(lambda: s.agent._runtime.inbox.is_idle and s.agent._runtime.inbox.current is None)
+        assert s.main_requests == []
+        await until(lambda: s.recorder.sent_by("coder", "chat"))
+        (answer,) = s.recorder.sent_by("coder", "chat")
+        assert "failure" not in answer.body
+        assert answer.body["text"] == s.agent.conversation.history.items[-1].content
+        (receipt,) = await s.ada.receipts("coder", question.id)
+        assert receipt.state == "answered"
 
 
 # -- hostile peers -----------------------------------------------------------------------------------------

@@ -129,7 +129,7 @@ async def test_held_chats_of_two_senders_with_one_id_are_two(start_agent: StartA
     async with start_agent(window_tokens=WINDOW) as driver, joined("bob") as bob:
         for sender, text in ((driver.ada, LONG), (bob, f"{LONG} And?")):
             await sender.messenger.send("chat", {"text": text}, to="coder", id="1")
-        await driver.recorder.until(lambda: len(driver.statuses[-1]["context"].get("waiting", ())) == 2)
+        await driver.recorder.until(lambda: any(len(one["context"].get("waiting", ())) == 2 for one in driver.statuses))
         first, second = driver.statuses[-1]["context"]["waiting"]
         assert [(one["peer"], one["message"]) for one in (first, second)] == [("ada", "1"), ("bob", "1")]
         assert first["what"] != second["what"]
