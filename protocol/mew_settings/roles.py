@@ -1,44 +1,26 @@
 """[pure] The roles of participants: what each may send, and how an invitation names them.
 
-The command line, the terminal application, Python and space.yaml read this table; the dashboard has the same one, and a
-test compares them.
+`roles.json` holds what each may send. The command line, the terminal application, Python and space.yaml read it here;
+the dashboard reads the same file.
 """
 
+import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, Literal
 
 Role = Literal["agent", "tool", "person", "observer"]
 
+ROLES_FILE: Final = Path(__file__).with_name("roles.json")
+
 ROLE_PATTERNS: Final[Mapping[Role, tuple[dict[str, Any], ...]]] = {
-    "agent": (
-        {"kind": "chat"},
-        {"kind": "chat/*"},
-        {"kind": "reasoning/*"},
-        {"kind": "stream/*"},
-        {"kind": "participant/status"},
-        {"kind": "participant/compact-done"},
-        {"kind": "participant/history"},
-        {"kind": "participant/undo-done"},
-        {"kind": "participant/recall-done"},
-        {"kind": "participant/receipts"},
-        # It may see every tool and propose its calls; a person approves them.
-        {"kind": "mcp/request", "payload": {"method": "*/list"}},
-        {"kind": "mcp/proposal"},
-        {"kind": "mcp/withdraw"},
-    ),
-    "tool": ({"kind": "chat"}, {"kind": "mcp/response"}, {"kind": "mcp/notification"}, {"kind": "participant/status"}),
-    # A person may do everything but administer the space: no grants, no invitations.
-    "person": (
-        {"kind": "chat"},
-        {"kind": "chat/*"},
-        {"kind": "mcp/*"},
-        {"kind": "participant/*"},
-        {"kind": "reasoning/cancel"},
-        {"kind": "stream/*"},
-    ),
-    "observer": (),
+    role: tuple(patterns) for role, patterns in json.loads(ROLES_FILE.read_text(encoding="utf-8")).items()
 }
-"""What each role may send. Every participant receives all envelopes, so an observer needs no capability."""
+"""What each role may send.
+
+An agent may see every tool and propose its calls; a person approves them. A person may do everything but administer the
+space: no grants, no invitations. An observer needs no capability, because every participant receives all envelopes.
+"""
 
 
 def invitation(participant: str, words: Sequence[str | Mapping[str, Any]] = ()) -> dict[str, Any]:

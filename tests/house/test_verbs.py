@@ -58,14 +58,11 @@ def test_verb_has_one_name_everywhere(verb: Names) -> None:
     assert verb.why or None not in (verb.command, verb.slash, verb.page, verb.method)
 
 
-def test_roles_mean_the_same_on_the_page() -> None:
+def test_the_page_names_roles_that_exist() -> None:
     text = (ROOT / "spaces/mew_spaces/dashboard/actions.js").read_text(encoding="utf-8")
-    table = text[text.index("export const ROLES") : text.index("/** The envelope that adds")]
-    blocks = dict(zip(*[iter(re.split(r"^  (\w+): ", table, flags=re.MULTILINE)[1:])] * 2, strict=True))
-    assert {*blocks} == {*ROLE_PATTERNS} - {"observer"}
-    for role, block in blocks.items():
-        values = [value for one in ROLE_PATTERNS[role] for value in (one["kind"], *one.get("payload", {}).values())]
-        assert sorted(re.findall(r'"([a-z*]+(?:/[a-z*-]+)?)"', block.partition("capabilities")[2])) == sorted(values)
+    labels = re.search(r"export const ROLES = \{(.*)\};", text)
+    assert labels is not None
+    assert {*re.findall(r"(\w+):", labels[1])} == {*ROLE_PATTERNS} - {"observer"}
 
 
 def test_table_holds_every_verb_of_the_page() -> None:

@@ -1,5 +1,6 @@
 // What the signed-in person can do with a participant: labels, fields, and the envelope that each sends. Pure.
 
+import ROLE_PATTERNS from "./roles.json" with { type: "json" }; // Python reads the same file
 import { parseStatus } from "./status.js";
 
 export const isStatus = (envelope) => envelope.kind === "participant/status" && !parseStatus(envelope.payload?.status).has("begun");
@@ -111,27 +112,14 @@ export function availableActions({ id, me, isReporting, isConnected, word, hasTu
   });
 }
 
-/** The roles of a new participant, and what each may send. Agents and tools get no more than their role needs. */
-export const ROLES = {
-  person: { label: "person", several: true, capabilities: ["chat", "chat/*", "mcp/*", "participant/*", "reasoning/cancel", "stream/*"].map((kind) => ({ kind })) },
-  agent: {
-    label: "agent",
-    several: false,
-    capabilities: [
-      ...["chat", "chat/*", "reasoning/*", "stream/*", "participant/status", "participant/compact-done", "participant/history", "participant/undo-done", "participant/recall-done", "participant/receipts"].map((kind) => ({ kind })),
-      { kind: "mcp/request", payload: { method: "*/list" } },
-      { kind: "mcp/proposal" },
-      { kind: "mcp/withdraw" },
-    ],
-  },
-  tool: { label: "tool server", several: false, capabilities: ["chat", "mcp/response", "mcp/notification", "participant/status"].map((kind) => ({ kind })) },
-};
+/** The labels of the roles that a new participant may have. */
+export const ROLES = { person: "person", agent: "agent", tool: "tool server" };
 
 /** The envelope that adds a participant. `words` are roles and kinds that it may send (default: a person). */
 export function invitation(id, words) {
   const roles = words.length ? words.filter((word) => Object.hasOwn(ROLES, word)) : ["person"];
   const patterns = words.filter((word) => !roles.includes(word)).map((kind) => ({ kind }));
-  const capabilities = [...roles.flatMap((role) => ROLES[role].capabilities), ...patterns];
-  const several = roles.every((role) => ROLES[role].several);
+  const capabilities = [...roles.flatMap((role) => ROLE_PATTERNS[role]), ...patterns];
+  const several = roles.every((role) => role === "person");
   return { kind: "space/invite", payload: { participant_id: id, initial_capabilities: capabilities, several_sockets: several, reason: "added on the dashboard" } };
 }

@@ -23,7 +23,7 @@ export class AddForm {
     this._services = services;
     this._agents = agents;
     this._id = field("name", { placeholder: "name" });
-    this._role = makeSelect(Object.entries(ROLES).map(([name, one]) => [name, one.label]));
+    this._role = makeSelect(Object.entries(ROLES));
     this._way = makeSelect([]);
     this._declared = makeSelect([]);
     this._url = field("url", { type: "url", placeholder: "https://…/mcp" });

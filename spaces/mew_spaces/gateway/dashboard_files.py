@@ -8,6 +8,7 @@ from pathlib import Path
 
 from mew_protocol.board_words import BOARD_WORDS_FILE
 from mew_protocol.status_word import WORDS_FILE
+from mew_settings.roles import ROLES_FILE
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, RedirectResponse, Response
@@ -62,7 +63,7 @@ def dashboard_routes() -> list[BaseRoute]:
 
 
 _FILES = StaticFiles(directory=DASHBOARD)
-_SHARED = {file.name: file for file in (WORDS_FILE, BOARD_WORDS_FILE)}
+_SHARED = {file.name: file for file in (WORDS_FILE, BOARD_WORDS_FILE, ROLES_FILE)}
 """Files that Python reads, too."""
 
 
