@@ -74,11 +74,6 @@ _CORE: Final[Sections] = {
         "pause": _command("Pause a participant.", "cli.remote.control:pause"),
         "resume": _command("Resume a paused participant.", "cli.remote.control:resume"),
         "shutdown": _command("Shut a participant down.", "cli.remote.control:shutdown"),
-        "serve": GroupEntry(
-            "Serve agents to programs (openai, a2a, mcp, acp), or a model.",
-            {"model": _command("Run the rehearsal model (canned replies), or a real one.", "cli.programs.model:serve")},
-            default="openai",
-        ),
         "run": _rare("Run your own program as a participant.", "cli.programs.run:run_program", passes_options=True),
     },
     "Help": {"help": _rare("Show the help of a command.", "cli.app.help_pages:show_help")},
@@ -86,7 +81,6 @@ _CORE: Final[Sections] = {
         "space up": OtherName("up"),
         "space down": OtherName("down"),
         "space status": OtherName("status"),
-        "model serve": OtherName("serve model"),
         "gateway drain": OtherName("down --drain"),
         # What users of docker, gh and others type.
         "add": OtherName("agent add"),
@@ -114,7 +108,10 @@ _CORE: Final[Sections] = {
 
 
 def _merged(all_sections: Iterable[Sections]) -> Sections:
-    """Return all commands by section. A group gets the commands of all; of two with the same name, the first counts."""
+    """Return all commands by section. Of two with the same name, the first counts.
+
+    A group gets the commands of all, and the first summary and default that is given.
+    """
     merged: dict[str, dict[str, Entry]] = {}
     for sections in all_sections:
         for title, entries in sections.items():
@@ -122,7 +119,12 @@ def _merged(all_sections: Iterable[Sections]) -> Sections:
             for name, entry in entries.items():
                 known = section.get(name)
                 if isinstance(known, GroupEntry) and isinstance(entry, GroupEntry):
-                    section[name] = replace(known, commands={**entry.commands, **known.commands})
+                    section[name] = replace(
+                        known,
+                        summary=known.summary or entry.summary,
+                        default=known.default or entry.default,
+                        commands={**entry.commands, **known.commands},
+                    )
                 elif known is None:
                     section[name] = entry
     return merged

@@ -11,15 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar, get_args
+from typing import Annotated, Any, Final, Literal, TypeVar, get_args
 
 import typer
 from mew_settings.environment import COMPAT_VARIABLE
 
 from mew_agent.cli.app.quiet import QUIET
-
-if TYPE_CHECKING:
-    from mew_listener.request_guard import Allowed
 
 CommandResult = TypeVar("CommandResult")
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -164,27 +161,6 @@ LogFormatOption = Annotated[
 ]
 HostOption = Annotated[str, option("--host ADDRESS", "Address to listen on.")]
 PortOption = Annotated[int, option("--port, -p PORT", "Port to listen on; 0 picks a free port.", min=0, max=65535)]
-
-
-@dataclass(frozen=True, slots=True)
-class AllowedCallers:
-    """The host names and the pages that may use a server, as given on the command line."""
-
-    allow: Annotated[
-        list[str] | None,
-        option("--allow NAME|URL", "Accept requests to this host, or of web pages of this origin; repeatable."),
-    ] = None
-    allow_host: Annotated[list[str] | None, former("--allow-host NAME", "--allow")] = None
-    allow_origin: Annotated[list[str] | None, former("--allow-origin URL", "--allow")] = None
-
-    def as_allowed(self) -> "Allowed":
-        """Return the same for the server."""
-        from mew_listener.request_guard import Allowed  # here, because other commands need no web server
-
-        given = self.allow or []
-        hosts = [one for one in given if "://" not in one]
-        origins = [one for one in given if "://" in one]
-        return Allowed((*hosts, *(self.allow_host or ())), (*origins, *(self.allow_origin or ())))
 
 
 BackplaneOption = Annotated[

@@ -16,7 +16,6 @@ from mew_agent.cli.app import terminal
 from mew_agent.cli.app.addresses import listening_failures
 from mew_agent.cli.app.locate import OWN_COMMAND
 from mew_agent.cli.app.options import (
-    AllowedCallers,
     ConnectionOptions,
     LogLevelOption,
     ProgramConnection,
@@ -29,6 +28,7 @@ from mew_agent.errors import ConfigError
 from mew_agent.extras import require_extra
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.mcp.settings import BRIDGE_CONFIG, BridgeSettings
+from mew_agent.parts.shared.allowed_callers import AllowedCallers
 from mew_agent.parts.shared.line_io import lines_of_stdin, read_lines
 from mew_agent.program import run_until_signal
 from mew_agent.tracing import enable_by_environment

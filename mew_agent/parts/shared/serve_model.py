@@ -7,9 +7,10 @@ import anyio
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.addresses import listening_failures
-from mew_agent.cli.app.options import DEFAULT_HOST, AllowedCallers, HostOption, PortOption, option, with_option_groups
+from mew_agent.cli.app.options import DEFAULT_HOST, HostOption, PortOption, option, with_option_groups
 from mew_agent.errors import ConfigError
 from mew_agent.model.builtin import DEFAULT_WINDOW_TOKENS, ServeOptions, builtin_model
+from mew_agent.parts.shared.allowed_callers import AllowedCallers
 from mew_agent.program import run_until_signal
 from mew_agent.settings import LOCAL, REHEARSAL
 

@@ -1,0 +1,21 @@
+"""The group `mew serve`, to which each part that serves adds a command, and its command for models of the table."""
+
+from typing import Final
+
+from mew_agent.cli.app.groups import CommandEntry, GroupEntry, OtherName, Sections
+
+COMMANDS: Final[Sections] = {
+    "Participants": {
+        "serve": GroupEntry(
+            "Serve agents to programs (openai, a2a, mcp, acp), or a model.",
+            {
+                "model": CommandEntry(
+                    "Run the rehearsal model (canned replies), or a real one.",
+                    "mew_agent.parts.shared.serve_model:serve",
+                )
+            },
+            default="openai",
+        )
+    },
+    "Other names": {"model serve": OtherName("serve model")},
+}
