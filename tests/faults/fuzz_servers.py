@@ -6,7 +6,6 @@ Owns their start and their requests. Does not know what is sent to them otherwis
 import json
 import resource
 import ssl
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +18,7 @@ from tests.faults.fuzz_inputs import FUZZERS, SPACE_ID, Door, token_of
 from tests.faults.processes import PROGRAMS, START_SECONDS, GatewayProcess, ProgramProcess
 from tests.support.ports import unused_ports
 from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.warm_start import PYTHON
 
 ASK: Final = {"model": "coder", "messages": [{"role": "user", "content": "How high is the tide?"}]}
 _INITIALIZE: Final = {
@@ -179,9 +179,9 @@ class FuzzedSpace:
             "OPENAI_MODEL": "rehearsal",
             "OPENAI_API_KEY": "-",
         }
-        self._start(AGENT, [sys.executable, str(PROGRAMS), "agent"], agent)
+        self._start(AGENT, [PYTHON, str(PROGRAMS), "agent"], agent)
         found = self._folder / "acp.json"
-        words = [one for word in (sys.executable, str(PROGRAMS), "acp", str(found)) for one in ("--command", word)]
+        words = [one for word in (str(PYTHON), str(PROGRAMS), "acp", str(found)) for one in ("--command", word)]
         self._mew("acp", "acp", "start", *words, joins_as="acp")
         with anyio.fail_after(START_SECONDS):
             while not found.exists():
@@ -218,7 +218,7 @@ class FuzzedSpace:
 
     def _mew(self, name: str, *words: str, joins_as: str | None = None) -> None:
         environment = {} if joins_as is None else self._place(joins_as)
-        self._start(name, [sys.executable, "-m", "mew_agent", *words], environment)
+        self._start(name, [PYTHON, "-m", "mew_agent", *words], environment)
 
     def _place(self, participant: str) -> dict[str, str]:
         return {
@@ -249,7 +249,7 @@ class FuzzedSpace:
 
 async def run_command(folder: Path, space: FuzzedSpace, *words: str) -> tuple[float, int, str]:
     """Run a command as the witness. Returns its seconds of CPU, its exit code, and what it printed."""
-    command = [sys.executable, "-m", "mew_agent", *words, "--gateway", space.gateway.url, "--space", SPACE_ID]
+    command = [PYTHON, "-m", "mew_agent", *words, "--gateway", space.gateway.url, "--space", SPACE_ID]
     command += ["--participant", "witness", "--token", token_of("witness")]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)  # of those that have ended: one command runs at a time
     with anyio.fail_after(PATIENCE_SECONDS):

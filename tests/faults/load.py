@@ -4,7 +4,6 @@ Owns how each is started and what it reports. Knows no faults.
 """
 
 import json
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import httpx2
 from tests.faults.processes import PROGRAMS, ProgramProcess
 from tests.faults.witness import ChatKey, SendOutcome
 from tests.support.faulty_link import FaultyLink
+from tests.support.warm_start import PYTHON
 
 HTTP_TIMEOUT_SECONDS = 5.0
 PROCESS_PAUSE_SECONDS = 0.15
@@ -27,7 +27,7 @@ class JoinedProcess(ProgramProcess):
     def __init__(self, name: str, folder: Path, program: str, url: str, space: str, **more: str) -> None:
         """`url` is the address of the gateway, or those of several with commas."""
         environment = {"MEW_GATEWAY": url, "MEW_SPACE": space, "MEW_PARTICIPANT_ID": name, "MEW_TOKEN": name}
-        super().__init__(name, folder, [sys.executable, str(PROGRAMS), program], {**environment, **more})
+        super().__init__(name, folder, [PYTHON, str(PROGRAMS), program], {**environment, **more})
 
     def start(self) -> None:
         """Start the process, or start it again."""

@@ -8,7 +8,6 @@ import os
 import signal
 import struct
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +16,7 @@ import anyio
 import psutil
 
 from tests.support.ports import unused_ports
+from tests.support.warm_start import PYTHON
 
 START_SECONDS = 240.0
 STOP_SECONDS = 120.0
@@ -141,7 +141,7 @@ class GatewayProcess(ProgramProcess):
         with offset.open("r+b") as file:
             self._offset = mmap.mmap(file.fileno(), 8)
         start = ["gateway", "start", "-s", str(config), "--port", str(self.port), "--log-level", "warning"]
-        super().__init__(name, folder, [sys.executable, str(PROGRAMS), "mew", str(offset), *start, *options], {})
+        super().__init__(name, folder, [PYTHON, str(PROGRAMS), "mew", str(offset), *start, *options], {})
 
     @property
     def url(self) -> str:

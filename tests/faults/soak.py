@@ -4,7 +4,6 @@ Owns the load and the measurements; `python -m tests.faults --soak --seconds 900
 """
 
 import json
-import sys
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ import anyio
 from mew_agent.participant.participant import Participant
 from tests.faults.processes import PROGRAMS, GatewayProcess, ProgramProcess
 from tests.support.ports import unused_ports
+from tests.support.warm_start import PYTHON
 
 WARM_UP = 0.4
 """The part of the run after which memory is compared: by then caches and the history have their size."""
@@ -73,12 +73,12 @@ async def run_soak(folder: Path, *, seconds: float, pause_seconds: float = 0.3) 
     """Ask an agent again and again while others chat. Raises `AssertionError` if a process keeps growing."""
     report, model_port, warm_at = SoakReport(seconds), unused_ports()[0], 0.0
     gateway = GatewayProcess(folder, json.dumps(_SPACE))
-    command = [sys.executable, "-m", "mew_agent", "serve", "model", "--port", str(model_port)]
+    command = [PYTHON, "-m", "mew_agent", "serve", "model", "--port", str(model_port)]
     model = ProgramProcess("model", folder, command, {})
     agent = ProgramProcess(
         "agent",
         folder,
-        [sys.executable, str(PROGRAMS), "agent"],
+        [PYTHON, str(PROGRAMS), "agent"],
         {
             "MEW_GATEWAY": f"ws://127.0.0.1:{gateway.port}",
             "MEW_SPACE": "soak",
