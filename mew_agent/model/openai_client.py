@@ -138,9 +138,15 @@ class OpenAIModel:
     async def _send(self, request: ModelRequest, dialect: dialects.Dialect) -> httpx2.Response:
         if "openai" not in sys.modules:  # imported in a thread, so that the agent keeps answering meanwhile
             await anyio.to_thread.run_sync(importlib.import_module, "openai")
+        body = dialects.request_body(request, self._model, dialect)
+        # As they are: the package would compare each value of the whole conversation with the types of its parameters,
+        # which takes longer than everything else before a call.
+        unchanged = {name: body.pop(name) for name in ("messages", "tools") if name in body}
         # The raw response: the package's models drop or coerce some of what providers put in chunks.
         raw = await (self._client or self._connect()).chat.completions.with_raw_response.create(
-            **dialects.request_body(request, self._model, dialect),
+            messages=(),
+            **body,
+            extra_body=unchanged,
             extra_headers=self._stream_headers if dialect.is_streaming else {},
         )
         response: httpx2.Response = raw.http_response
