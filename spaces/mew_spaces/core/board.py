@@ -198,7 +198,9 @@ class StatusBoard:
     def removed(self, participant: str) -> None:
         """Forget a participant that was removed."""
         self.requests.left(participant)
-        self.stored.pop(participant, None)
+        self._asked_only.discard(participant)
+        for table in (self._parsed, self._written, self.trends, self.measured_at, self.outdated, self.stored):
+            table.pop(participant, None)
 
     def store_for(self, participant: str, *, now: datetime) -> None:
         """Count a chat for a participant that is not joined."""

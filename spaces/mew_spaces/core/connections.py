@@ -191,6 +191,7 @@ class ConnectionRules:
             closed += [(one, name) for one in member.sockets if is_closed(one)]
             if not member.all:
                 del self._members[name]
+                self.joined.pop(name, None)
         return tuple(effect for connection, name in closed for effect in self.leave(connection, name, now=now))
 
     def remove(
@@ -216,6 +217,7 @@ class ConnectionRules:
         """Forget a participant whose removal is stored."""
         self._members.pop(participant, None)
         self.absent_since.pop(participant, None)
+        self.joined.pop(participant, None)
         self._board.removed(participant)
 
     def _left(self, participant: ParticipantId, *, now: datetime) -> Broadcast:

@@ -167,8 +167,9 @@ class AttentionWatch:
         names = self.space.names
         for name in names:
             found += self._items_of(name, now)
-        for gone in self._known.keys() - set(names):
-            del self._known[gone]
+        for table in (self._known, self._absent):
+            for gone in table.keys() - set(names):
+                del table[gone]
         return found
 
     def _find_approvals(self, now: datetime) -> Iterator[AttentionItem]:
