@@ -31,7 +31,7 @@ IMPORTED = (
     "mew_agent.cli.programs.agent",
     "mew_agent.cli.programs.gateway",
     "mew_agent.cli.space.up",
-    "mew_agent.cli.programs.model",
+    "mew_agent.parts.shared.serve_model",
     "mew_agent.cli.remote.http_api",
     "mew_agent.model.openai_client",
     "mew_agent.parts.policies.presets",

@@ -1,7 +1,7 @@
 """[pure] The context figures of participants as metrics for monitoring.
 
 Owns the names, labels and values of the metrics, so that every server of a space exposes the same ones. Does not know
-how metrics are written; see `mew_spaces.gateway.metrics`. A figure that is not known has no sample, never 0.
+how metrics are written; see `metrics`. A figure that is not known has no sample, never 0.
 """
 
 from collections import Counter
