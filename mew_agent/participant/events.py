@@ -267,6 +267,9 @@ _CLOSING_KINDS: Mapping[str, HowClosed] = {
 }
 
 
+_ABOUT_PROPOSALS = frozenset({kinds.SYSTEM_WELCOME, kinds.MCP_PROPOSAL, *_CLOSING_KINDS})
+"""The kinds that are followed although nobody listens: they tell which proposals are open."""
+
 EVENT_BUFFER = 10_000
 EVENT_BUFFER_BYTES = 64 * 1024 * 1024
 """How many events, and how much of their envelopes, may wait for slow handlers.
@@ -300,6 +303,8 @@ class Listeners:
         self._by_class: list[tuple[type, Handler, Arguments]] = []
         self._queue: SizedQueue[Emitted] | None = None
         self._is_dropping = False
+        self.is_idle = False
+        """Whether nothing is queued: the last events found no handler, and none was added since."""
         self.on_handled: Handled = lambda envelope, outcomes: None
 
     def add(self, what: type | str | None, handler: H, arguments: Arguments = lambda event: (event,)) -> H:
@@ -307,6 +312,7 @@ class Listeners:
 
         `arguments` chooses what it is called with (default: the event or the envelope itself).
         """
+        self.is_idle = False
         if isinstance(what, type):
             self._by_class.append((what, handler, arguments))
         else:
@@ -315,7 +321,7 @@ class Listeners:
 
     def emit(self, envelope: Envelope | None, *events: object, size_bytes: int = 0) -> None:
         """Queue an envelope of this size and its events; the handlers of the envelope come first."""
-        if (envelope is None and not events) or self._queue is None:
+        if (envelope is None and not events) or self._queue is None or self.is_idle:
             return
         was_dropping, self._is_dropping = self._is_dropping, self._queue.is_full
         if not self._is_dropping:
@@ -331,6 +337,7 @@ class Listeners:
         task_status.started()
         try:
             async for envelope, events in queue:
+                self.is_idle = not (self._by_kind or self._by_class)
                 outcomes: list[tuple[Handler, Exception | None]] = []
                 for what in events if envelope is None else (envelope, *events):
                     for handler, arguments in self._handlers_of(what):
@@ -368,6 +375,8 @@ class EventEmitter:
 
     def receive(self, envelope: Envelope, changes: PeerChanges) -> None:
         """Emit an envelope and its events. `changes` are its changes of the known peers."""
+        if self.listeners.is_idle and changes is NO_CHANGES and envelope.kind not in _ABOUT_PROPOSALS:
+            return
         size_bytes = self._messenger.session.client.arrived.size_bytes
         self.listeners.emit(envelope, *self.events_in(envelope, changes), size_bytes=size_bytes)
 

@@ -20,7 +20,7 @@ class SizedQueue(Generic[T]):
         self._items: deque[tuple[T, int]] = deque()
         self._bytes = 0
         self._is_closed = False
-        self._changed = anyio.Event()
+        self._filled, self._emptied = anyio.Event(), anyio.Event()
 
     def __len__(self) -> int:
         return len(self._items)
@@ -34,18 +34,20 @@ class SizedQueue(Generic[T]):
         """Add an item, even to a full queue."""
         self._items.append((item, size_bytes))
         self._bytes += size_bytes
-        self._notify()
+        self._filled.set()
 
     async def put(self, item: T, size_bytes: int = 0) -> None:
         """Add an item as soon as it has room."""
         while self.is_full:
-            await self._changed.wait()
+            if self._emptied.is_set():
+                self._emptied = anyio.Event()
+            await self._emptied.wait()
         self.put_nowait(item, size_bytes)
 
     def close(self) -> None:
         """Let the reader end once it has everything that was added."""
         self._is_closed = True
-        self._notify()
+        self._filled.set()
 
     def __aiter__(self) -> "SizedQueue[T]":
         return self
@@ -55,14 +57,9 @@ class SizedQueue(Generic[T]):
         while not self._items:
             if self._is_closed:
                 raise StopAsyncIteration
-            await self._changed.wait()
-        was_full = self.is_full
+            self._filled = anyio.Event()
+            await self._filled.wait()
         item, size_bytes = self._items.popleft()
         self._bytes -= size_bytes
-        if was_full:
-            self._notify()
+        self._emptied.set()
         return item
-
-    def _notify(self) -> None:
-        self._changed.set()
-        self._changed = anyio.Event()

@@ -68,6 +68,25 @@ class Unjoined(Participant):
             tasks.cancel_scope.cancel()
 
 
+async def test_a_handler_gets_what_follows_events_that_nobody_wanted() -> None:
+    me, seen = Unjoined(), list[str]()
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(me.listeners.run, me.failures.append)
+        me.listeners.emit(CHAT)
+        await anyio.wait_all_tasks_blocked()
+        assert me.listeners.is_idle
+        me.listeners.emit(CHAT)
+
+        @me.on("chat")
+        async def chat(envelope: Envelope) -> None:
+            seen.append(envelope.id)
+
+        me.listeners.emit(CHAT)
+        await anyio.wait_all_tasks_blocked()
+        tasks.cancel_scope.cancel()
+    assert seen == [CHAT.id]
+
+
 async def test_each_handler_gets_what_it_registered_for_in_order() -> None:
     me, seen = Unjoined(), list[str]()
 

@@ -85,8 +85,6 @@ class ReplicaOptions:
     """After how long a gateway of which no lease was ever seen counts as gone."""
     wait_seconds: float = 5.0
     """How long events wait for a backplane that is away before their senders learn that they were not stored."""
-    post_seconds: float = 30.0
-    """How long an HTTP request waits for the fate of its envelope."""
     start_seconds: float = 15.0
     """How long a gateway that starts waits for the backplane."""
     stop_seconds: float = 3.0
