@@ -2,7 +2,6 @@
 
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -17,8 +16,10 @@ from mew_listener.request_guard import ONLY_OWN, Allowed
 
 from tests.house.conftest import Module
 from tests.house.conftest import modules as modules
+from tests.support import guarded_servers
 from tests.support.guarded_servers import HEADER_SECONDS, SERVERS, TOKEN
 from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.warm_start import PYTHON
 
 FEW = 200
 """File descriptors of a server under attack."""
@@ -173,7 +174,7 @@ async def test_malformed_bytes_write_no_traceback(module: str, data: bytes, capl
 def with_few_descriptors(module: str, folder: Path) -> Iterator[tuple[str, Path]]:
     """A server in a process of its own. Yields its URL and its log."""
     log = folder / "log"
-    command = [sys.executable, "-m", "tests.support.guarded_servers", module, str(FEW)]
+    command = [PYTHON, guarded_servers.__file__, module, str(FEW)]
     with log.open("wb") as errors, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors) as process:
         assert process.stdout is not None
         try:

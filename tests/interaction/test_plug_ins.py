@@ -105,7 +105,7 @@ def test_a_plug_in_adds_an_acp_agent(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("part", sorted(path.name for path in PARTS.iterdir() if (path / "__init__.py").exists()))
 def test_without_a_part_only_its_own_commands_are_missing(part: str, tmp_path: Path) -> None:
     """The metadata still names the part, as after its folder was deleted."""
-    shutil.copytree(ROOT / "mew_agent", tmp_path / "mew_agent", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "mew_agent", tmp_path / "mew_agent")
     shutil.rmtree(tmp_path / "mew_agent" / "parts" / part)
     one = "connect" if part == "doctor" else "doctor"
     show = (
