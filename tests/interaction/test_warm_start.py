@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
@@ -13,7 +14,7 @@ from mew_spaces.launch.processes import RUN_VARIABLE
 from tests.support.cli import Outcome, run_program
 from tests.support.space_folder import Folder, environment
 from tests.support.waiting import until
-from tests.support.warm_start import MEW, PYTHON, SHOWN_BYTES, WarmPopen
+from tests.support.warm_start import MEW, PYTHON, SERVER, SHOWN_BYTES, WarmPopen
 
 pytestmark = pytest.mark.skipif(subprocess.Popen is not WarmPopen, reason="processes are copied on Linux only")
 
@@ -43,6 +44,13 @@ def test_a_copy_has_its_own_streams_folder_environment_and_parent(tmp_path: Path
     assert copied == started
     words = f"__main__|['a', 'b c']|typed|{tmp_path}|w|False|{os.getpid()}|False|1|{tmp_path}\n"
     assert copied == Outcome(0, words, "['0', '1', '2']\n")
+
+
+def test_the_server_names_modules_that_exist() -> None:
+    program = f"import runpy; print(*runpy.run_path({str(SERVER)!r})['IMPORTED'])"
+    names = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    assert len(names) > 10
+    assert [name for name in names if find_spec(name) is None] == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])

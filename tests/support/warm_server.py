@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -156,7 +157,8 @@ def become(request: dict[str, Any], own_server: socket.socket | None) -> None:
 
 if __name__ == "__main__":
     for name in IMPORTED:
-        __import__(name)
+        with suppress(ModuleNotFoundError):  # it has moved; a test says so
+            __import__(name)
     complete_models(BaseModel)
     gc.collect()
     gc.freeze()  # memory that the collector does not write to is shared with the programs
