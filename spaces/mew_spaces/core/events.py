@@ -16,10 +16,10 @@ from pydantic_core import from_json, to_json
 
 ConnectionId = NewType("ConnectionId", int)
 
-RULES_VERSION = 8
+RULES_VERSION = 9
 """Changes with the form of the events, and with whatever the core makes of them."""
 
-EARLIER_RULES = frozenset({4, 5, 6, 7})
+EARLIER_RULES = frozenset({4, 5, 6, 7, 8})
 """Versions whose events have the same form. The state of the space is brought on from them at an upgrade."""
 
 SEED_BYTES = 16

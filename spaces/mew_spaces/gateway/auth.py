@@ -34,9 +34,6 @@ STATE_NAME = ".mew"
 TOKEN_BYTES = 32
 """Random bytes in a generated token."""
 
-REFRESH_SECONDS = 0.25
-"""How often an unknown token may have the token files checked: it may be new, or a guess."""
-
 _READABLE_BY_OTHERS = 0o077
 _EXPIRY_SUFFIX = ".expires"
 _OBSERVER_SUFFIX = ".observer"
@@ -240,10 +237,11 @@ class TokenBook:
         self._files: dict[Path, _WatchedFile] = {}
         self._folder: Path | None = None
         self._folder_mark: tuple[int, ...] | None = None
+        self._found: list[_WatchedFile] | None = None
+        """The files to read again, as `look` has found them; None if they are read."""
         self._ended: dict[ParticipantId, None] = {}
         self._clock = clock
         self._monotonic = monotonic
-        self._refreshed_at = monotonic()
         for participant, token in tokens:
             self.add(participant, token)
 
@@ -251,7 +249,7 @@ class TokenBook:
     def load(cls, config: "SpaceConfig", state: Path, *, environ: Mapping[str, str] | None = None) -> "TokenBook":
         """Return the tokens of every configured participant, and generate missing ones. Raises `TokenError`."""
         book = cls()
-        book._folder = state / "tokens"
+        book._folder = state / "tokens"  # also if no token comes from there: observers may have some
         for participant, configured in config.participants.items():
             book.load_token(participant, state, environ=environ)
             for token in configured.tokens:
@@ -280,6 +278,7 @@ class TokenBook:
     def follow(self, participant: str, state: Path) -> None:
         """Accept the token in a participant's token file, and follow its changes."""
         path = token_path(state, participant)
+        self._folder = path.parent
         self._files[path] = file = _WatchedFile(path, ParticipantId(participant))
         self._reread(file)
 
@@ -292,11 +291,41 @@ class TokenBook:
         self._valid = {digest: one for digest, one in self._valid.items() if one.participant != participant}
         self._files = {path: file for path, file in self._files.items() if file.participant != participant}
 
+    def look(self) -> None:
+        """Find the token files that changed. May run in a thread, because thousands of files take milliseconds."""
+        mark = None if self._folder is None else _mark(self._folder)  # first: later changes are noticed next time
+        files = list(self._files.values())
+        if self._folder is not None and mark is not None:
+            with survived("looking for tokens of observers", log):
+                # From Python 3.13 on, `glob` finds nothing in a folder that cannot be read.
+                observers = (path for path in self._folder.iterdir() if path.name.endswith(_OBSERVER_SUFFIX))
+                files += [_WatchedFile(path, None) for path in observers if path not in self._files]
+        self._found = [one for one in files if self._is_over(one) or _mark(one.path) != one.mark]
+        self._folder_mark = mark
+
     def refresh(self) -> tuple[ParticipantId, ...]:
-        """Check every token file. Returns the participants that lost a token; their connections must be closed."""
-        self._check_files()
+        """Read changed token files, those that `look` found if it was called since the last time.
+
+        Returns the participants that lost a token; their connections must be closed.
+        """
+        if self._found is None:
+            self.look()
+        self._read_found()
         ended, self._ended = tuple(self._ended), {}
         return ended
+
+    def _read_found(self) -> None:
+        """Read the token files that `look` has found."""
+        found, self._found = self._found or (), None
+        for file in found:
+            known = self._files.get(file.path)
+            if known is None and file.participant is None:
+                known = self._files[file.path] = file
+            if known is None:
+                continue  # its participant was removed meanwhile
+            self._check(known)
+            if known.participant is None and known.mark is None and known.stored is None:
+                del self._files[known.path]  # it was deleted; the next look finds a new one
 
     def knows(self, participant: str) -> bool:
         """Return whether this participant has a token."""
@@ -329,39 +358,27 @@ class TokenBook:
         self._valid[digest] = _ValidToken(token, participant, file)
 
     def _find(self, token: str | None) -> _ValidToken | None:
-        """Return a valid token after a check of the file that it came from, or of all files if it is new."""
+        """Return a valid token after a check of its file. An unknown one is looked for in files made just now."""
         if not token:
             return None
         digest = _digest(token)
         known = self._valid.get(digest)
         if known is not None and known.file is not None:
             self._check(known.file)
-        elif known is None and (
-            self._monotonic() - self._refreshed_at >= REFRESH_SECONDS
-            or (self._folder is not None and _mark(self._folder) != self._folder_mark)  # a token was made just now
-        ):
-            self._check_files()
+        elif known is None and self._folder is not None:
+            if _mark(self._folder) != self._folder_mark:  # a token was made just now
+                self.look()
+            self._read_found()
         return self._valid.get(digest)
 
-    def _check_files(self) -> None:
-        self._refreshed_at = self._monotonic()
-        if self._folder is not None:
-            self._folder_mark = _mark(self._folder)  # marked first: what changes meanwhile is noticed next time
-            with survived("looking for tokens of observers", log):
-                # From Python 3.13 on, `glob` finds nothing in a folder that cannot be read.
-                for path in self._folder.iterdir() if self._folder_mark is not None else ():
-                    if path.name.endswith(_OBSERVER_SUFFIX):
-                        self._files.setdefault(path, _WatchedFile(path, None))
-        for path, file in tuple(self._files.items()):
-            self._check(file)
-            if file.participant is None and file.mark is None and file.stored is None:
-                del self._files[path]  # it was deleted; the search above finds a new one
-
-    def _check(self, file: _WatchedFile) -> None:
+    def _is_over(self, file: _WatchedFile) -> bool:
         stored = file.stored
-        is_over = stored is not None and (
+        return stored is not None and (
             stored.has_expired(self._clock()) or (file.ends_at is not None and self._monotonic() >= file.ends_at)
         )
+
+    def _check(self, file: _WatchedFile) -> None:
+        is_over = self._is_over(file)
         if is_over or _mark(file.path) != file.mark:
             self._reread(file, is_over=is_over)
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 import anyio
+from anyio import to_thread
 from anyio.abc import TaskStatus
 from mew_listener.descriptors import raise_limit
 from mew_listener.freed_memory import return_freed_memory
@@ -438,6 +439,8 @@ def _plain_errors() -> Iterator[None]:
 async def _check_timeouts(registry: SpaceRegistry) -> None:
     while True:
         await anyio.sleep(EXPIRY_SECONDS)
+        with survived("looking at token files", log):
+            await to_thread.run_sync(registry.look_at_tokens)
         with survived("the check of timeouts", log):
             registry.expire()
 

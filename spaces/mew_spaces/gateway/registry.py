@@ -102,6 +102,11 @@ class SpaceRegistry:
         """The largest message that any space accepts, in bytes."""
         return max(service.config.limits.message_bytes for service in self)
 
+    def look_at_tokens(self) -> None:
+        """Find the token files that changed, for the next `expire`. May run in a thread."""
+        for service in self:
+            service.tokens.look()
+
     def expire(self) -> None:
         """Check the timeouts of every space."""
         for service in self:

@@ -6,6 +6,7 @@ import stat
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from mew_protocol.ids import MAX_ID_BYTES, id_problem
@@ -278,9 +279,29 @@ def test_a_deleted_observer_file_is_looked_at_no_more(
     assert book.may_read(token)
 
 
+def test_an_unknown_token_has_no_file_looked_at_unless_one_is_new(
+    tmp_path: Path, config: SpaceConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clocks = Clocks()
+    book = TokenBook.load(config, tmp_path, environ={})
+    book._monotonic = lambda: clocks.elapsed
+    look = Mock(side_effect=Path.stat)
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "stat", lambda path, **more: look(path, **more))
+        for _ in range(3):
+            clocks.elapsed += 1
+            assert not book.may_read("wrong")
+    assert {call.args[0] for call in look.call_args_list} == {tmp_path / "tokens"}
+    token_path(tmp_path, "ada").write_text("another\n")
+    book.look()
+    assert book.identify("another") == "ada"
+
+
 def test_a_removed_participant_cannot_return_by_its_token_file(tmp_path: Path) -> None:
     clocks = Clocks()
     book = clocks.book(tmp_path)
+    os.utime(token_path(tmp_path, "ada"))
+    book.look()
     book.remove("ada")
     token = write_new_token(token_path(tmp_path, "ada")).token
     clocks.elapsed += 1

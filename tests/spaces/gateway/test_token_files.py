@@ -1,5 +1,7 @@
 """Token files of a running gateway: what changes on the disk counts at once."""
 
+import os
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -39,6 +41,22 @@ async def test_a_changed_token_file_closes_the_sockets_of_its_participant(
             if new is not None:
                 mine = {"authorization": f"Bearer {new}"}
                 assert (await http.post("/participants/ada/messages", headers=mine, json=CHAT)).status_code == 200
+
+
+async def test_token_files_are_looked_at_in_a_thread(
+    config: SpaceConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serve_gateway(config, state=tmp_path):
+        looked, path, find_status = list[int](), token_path(tmp_path, "ada"), Path.stat
+
+        def noted(file: Path, *, follow_symlinks: bool = True) -> os.stat_result:
+            if file == path:
+                looked.append(threading.get_ident())
+            return find_status(file, follow_symlinks=follow_symlinks)
+
+        monkeypatch.setattr(Path, "stat", noted)
+        await until(lambda: len(looked) > 1)
+        assert threading.get_ident() not in looked
 
 
 @pytest.mark.parametrize("end", ["deleted", "replaced", "expired"])
