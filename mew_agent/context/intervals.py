@@ -404,7 +404,7 @@ class ItemShare(NamedTuple):
 
 
 def split(tokens: int, measures: Sequence[Measure], calibration: Calibration) -> list[ItemShare]:
-    """ItemShare a reported figure among its items."""
+    """Divide a reported figure among its items."""
     sized = [measure.sized_tokens(calibration) is not None for measure in measures]
     shares, _ = divide(tokens, [measure.project(calibration) for measure in measures], sized)
     return [ItemShare(m.seq, share, m.tool_result) for m, share in zip(measures, shares, strict=True)]
