@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+from benchmarks.size import MOST_CORE, core_share, rooms
 from tests.house.conftest import ROOT, Module
 
 MAX_SOURCE_LINES = 750
@@ -42,6 +43,12 @@ def test_no_file_exceeds_its_line_limit() -> None:
             if lines > ceiling:
                 grown.append(f"{file.relative_to(ROOT)}: {lines}")
     assert not grown
+
+
+def test_the_core_is_at_most_three_quarters() -> None:
+    lines = rooms()
+    assert lines.total() > 60_000
+    assert core_share(lines) <= MOST_CORE, "move what is optional to `parts`, or remove what is superfluous"
 
 
 def test_no_two_classes_share_a_name(modules: list[Module]) -> None:
