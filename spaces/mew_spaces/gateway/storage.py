@@ -36,8 +36,8 @@ UPKEEP_SECONDS = 0.5
 _RESERVING_KINDS = (kinds.SPACE_INVITE, kinds.SPACE_KICK, kinds.CAPABILITY_REVOKE)
 """Their changes must be on the disk before they are answered."""
 
-_PROBE = b"." * 8192
-"""Written to find out whether a full disk accepts data again."""
+_PROBE_KEY, _PROBE = "probe", b"." * 8192
+"""Written to find out whether a full disk accepts data again, then deleted."""
 
 PENDING = Receipt(())
 """The receipt of an event that is not completed yet."""
@@ -171,6 +171,7 @@ class LocalStorage:
         self._carried: Mapping[str, bytes | None] = {}
         """The state that was staged before the batch in flight."""
         self.is_settled = True
+        self._delete_probe()  # of a run that ended first, or of an earlier version
 
     @property
     def waiting(self) -> int:
@@ -187,7 +188,7 @@ class LocalStorage:
 
     def check(self) -> None:
         if not self.is_storing and not self._in_flight:
-            self.log.put("probe", _PROBE)
+            self.log.put(_PROBE_KEY, _PROBE)
             self._is_probing = True
             self._continue()
 
@@ -288,6 +289,10 @@ class LocalStorage:
         self._is_probing = False
         return self.log.seal()
 
+    def _delete_probe(self) -> None:
+        if _PROBE_KEY in self.log.state():
+            self.log.put(_PROBE_KEY, None)
+
     def _reserve(self, change: Draft) -> bool:
         """Return False if the disk has no room for a change of who may join.
 
@@ -311,6 +316,7 @@ class LocalStorage:
         elif batch is not NOTHING:
             self.is_storing = True
             self.log.publish(batch)
+            self._delete_probe()
         self.is_settled = False
         try:
             for submission in self._in_flight:

@@ -131,6 +131,16 @@ async def recovered(service: SpaceService, log: RecordingLog) -> None:
     log.is_full = False
     service.expire()
     await until(lambda: service.storage.is_storing)
+    await until(lambda: "probe" not in log.state())
+    assert {"probe": None} in [one.state for one in log.stored]
+
+
+async def test_a_probe_that_an_earlier_run_left_is_deleted(config: SpaceConfig, log: RecordingLog) -> None:
+    log.restore((), {"probe": b"."})
+    service = SpaceService(config, TokenBook.generate(config), space_log=log)
+    service.receive(None, ADA, read_draft({"kind": "chat", "payload": {"text": "first"}}))
+    service.close()
+    assert [one.state for one in log.stored] == [{"probe": None}]
 
 
 def receive(service: SpaceService, connection: ConnectionId, kind: str, id: str, **payload: Any) -> None:  # noqa: A002
