@@ -16,7 +16,7 @@ class MewAgentError(Exception):
 
 
 def problem_of(error: Exception) -> str:
-    """Return what others may read of an error: the text of one of ours, else only its type."""
+    """Return the public text of an error: the whole text of one of ours, else only its type."""
     return str(error) if isinstance(error, MewAgentError) else type(error).__name__
 
 

@@ -228,7 +228,7 @@ class Engine(ABC):
     """How it is known which messages were read."""
 
     async def holding(self, read: ReadRecord, key: MessageKey, session: str | None) -> Holding:
-        """Return what the context holds of a message, as far as its record tells."""
+        """Return the form of a message in the context, as far as its record tells."""
         entry = (await read()).newest
         if entry is None or entry.call is None:
             return NOT_HELD

@@ -251,7 +251,7 @@ class Inbox:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no chat waits, and none continues a turn whose question was cancelled."""
+        """Whether no chat waits, and none continues a cancelled turn."""
         is_cancelled = self.current is not None and self.current.state == "cancelled"
         return not self.in_state(*QUEUED) and not (is_cancelled and self.joined)
 
@@ -277,13 +277,13 @@ class Inbox:
         return stored.position
 
     def find(self, key: MessageKey) -> StoredChat | None:
-        """Return the newest chat with this sender and id whose end is not stored; None if there is none."""
+        """Return the newest unfinished chat with this sender and id; None if there is none."""
         chats = (*self._leaving.values(), *self._chats.values(), *self.answering)
         found = (one for one in chats if (one.envelope.sender, one.envelope.id) == (key.sender, key.id))
         return max(found, key=lambda one: one.number, default=None)
 
     def senders_of(self, message_id: str) -> tuple[str, ...]:
-        """Return the participants whose unfinished chats have this id."""
+        """Return the senders of unfinished chats with this id."""
         chats = (*self._chats.values(), *self.answering)
         return tuple(dict.fromkeys(one.envelope.sender for one in chats if one.envelope.id == message_id))
 
@@ -546,7 +546,7 @@ class Inbox:
         return self.answering
 
     async def finish(self) -> tuple[MessageKey, ...]:
-        """End the turn, whose question needs nothing more. Returns the chats that ended with it.
+        """End the turn. Returns the chats that ended with it.
 
         If the chat was cancelled, or failed before it was begun, the other chats of its turn are answered next. Does
         nothing for a chat that was put back or is remembered.
@@ -579,7 +579,7 @@ class Inbox:
         return () if self.current is None else entering(self._decided(), self.current, mode)
 
     def to_answer_together(self) -> tuple[StoredChat, ...]:
-        """Return the waiting chats to answer with the question whose turn begins, if too many wait."""
+        """Return the waiting chats to answer in the turn that begins, if too many wait."""
         most, question = self.together, self.current
         if most is None or question is None or question.state != "queued" or len(waiting := self._decided()) < most:
             return ()
@@ -736,7 +736,7 @@ def _owners(chat: StoredChat) -> tuple[tuple[str, ...], ...]:
 
 
 def asks_for_receipts(chat: Envelope) -> bool:
-    """Return whether the sender of a chat wants to be told what becomes of it."""
+    """Return whether the sender of a chat asks for receipts."""
     return chat.body.get("receipts") is True
 
 

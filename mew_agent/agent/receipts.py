@@ -1,4 +1,4 @@
-"""The receipts of an agent: where each message waits, which call read it, and who is told of changes.
+"""The receipts of an agent: where each message waits, which call read it, and its followers.
 
 Owns how inbox, conversation and store answer together, and what is stored of followers.
 """
@@ -67,7 +67,7 @@ class AgentReceipts(ReceiptSource):
         """The number of prompts of an engine whose history is kept elsewhere."""
 
     async def load(self) -> None:
-        """Load who follows which message. The senders of unfinished chats may have been told less than is known."""
+        """Load the followers of messages. The senders of unfinished chats may have been told less than is known."""
         try:
             stored, self._prompts = await self._store.follows(), await self._store.prompts_read()
         except StoreUnusable as error:
@@ -152,7 +152,7 @@ class AgentReceipts(ReceiptSource):
             self.changed(_key_of(chat))
 
     async def prompt_read(self, messages: Sequence[Envelope]) -> None:
-        """Note that a prompt of an engine whose history is kept elsewhere was read, with these messages in it."""
+        """Note that the model of an engine with its own history read a prompt with these messages."""
         self._prompts += 1
         call = PromptCall(number=self._prompts, id=str(uuid4()), at=timestamp())
         read = [(MessageKey(one.sender, one.id), call) for one in messages]

@@ -421,7 +421,7 @@ class AgentRuntime(Hooks):
                 self.receipts.changed(*await self.inbox.finish())
 
     async def _add_waiting(self, question: StoredChat) -> StoredChat:
-        """Let waiting chats be answered with a question whose turn begins, if too many wait. Returns the question."""
+        """Add waiting chats to a turn that begins, if too many wait. Returns the question."""
         if not (waiting := self._affordable(self.inbox.to_answer_together())):
             return question
         fitting = await self.headroom.fitting((question, *waiting))
@@ -445,7 +445,7 @@ class AgentRuntime(Hooks):
         ]
 
     async def _record_spent(self, question: StoredChat, tokens: int, unreported_calls: int) -> None:
-        """Add what a turn cost to the spending of the senders that it answered, in equal parts for each chat."""
+        """Add the cost of a turn to the spending of the senders that it answered, in equal parts for each chat."""
         chats = self.inbox.answering or (question,)
         share, rest = divmod(tokens, len(chats))
         for one in chats:
@@ -540,7 +540,7 @@ class AgentRuntime(Hooks):
             self._me.start_soon(self._announce_loop, chat)
 
     def _report_admission(self, chat: Envelope, admission: Admission, fit: Fit | None) -> None:
-        """Tell the sender of a chat, and the board, what became of it; `fit` has the figures of one that overflows.
+        """Report the outcome for a chat to its sender and the board; `fit` has the figures of one that overflows.
 
         Tasks do it: while the gateway is away, sending waits, and nothing else would be received.
         """

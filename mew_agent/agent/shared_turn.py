@@ -115,7 +115,7 @@ def to_answer_next(question: StoredChat, joined: Sequence[StoredChat]) -> tuple[
 
 
 def continued(chats: Sequence[StoredChat]) -> tuple[StoredChat, ...]:
-    """Return the chats of a turn whose question is gone: the first one is now the question, if the turn was begun."""
+    """Return the chats of a turn without its question: the first one replaces it, if the turn was begun."""
     if not chats or chats[0].state == "queued":
         return tuple(fresh(one) for one in chats)
     return (replace(chats[0], joined=None), *(replace(one, joined=chats[0].number) for one in chats[1:]))

@@ -65,7 +65,7 @@ class SummarySource:
 
 
 class _Text:
-    """A text that may be a summary, and what the checks read of it and of the messages."""
+    """A candidate for a summary, with the words and names that the checks compare."""
 
     def __init__(self, text: str, headings: Sequence[str], source: SummarySource) -> None:
         self.text, self.expected_headings, self.source = text, headings, source

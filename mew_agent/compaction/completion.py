@@ -163,7 +163,7 @@ class _Draft:
         return sum(self._size(style.line(fact)) + 1 for fact in facts)
 
     def reserve_note(self, facts: Sequence[Fact], before: Sequence[str]) -> None:
-        """Reserve room for the note of what is left out, if something is or not all of these facts fit."""
+        """Reserve room for the note of omissions, if there are any or not all of these facts fit."""
         if before or self._cost(facts) > self.room:
             self._note_tokens = max(0, min(self._size(RECALL_NOTE) + self.room // _NOTE_PART, self.room // 2))
             self.room -= self._note_tokens
@@ -249,7 +249,7 @@ def _names_of(fact: Fact) -> Sequence[str]:
 
 
 def _texts_by_author(items: Iterable[Item]) -> dict[str | None, str]:
-    """Return what each person wrote; None stands for the agent. Results of tools have no author."""
+    """Return the texts of each author; None stands for the agent. Results of tools have no author."""
     texts: dict[str | None, str] = {}
     for item in items:
         if item.role != "tool":
@@ -263,7 +263,7 @@ def _cited_ids(text: str, citable: set[str]) -> tuple[str, ...]:
 
 
 def _authors(found: Extract, items: Sequence[Item]) -> frozenset[str]:
-    """Return the names that a line may begin with to say who said it."""
+    """Return the names with which a line may begin, as its author."""
     return _ROLES.union((fact.by or "me" for fact in found.facts), (item.name or "me" for item in items))
 
 

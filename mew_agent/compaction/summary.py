@@ -1,4 +1,4 @@
-"""[pure] The request for a summary, and the text of the answer, cleaned. See `completion` for what becomes of it.
+"""[pure] The request for a summary, and the text of the answer, cleaned. `completion` completes it.
 
 Does not know transports, nor how tokens are counted.
 """
@@ -175,7 +175,7 @@ def with_true_citations(text: str, items: Sequence[Item], previous: Summary | No
 
 
 def cited_in(text: str) -> Iterator[str]:
-    """Yield the ids that a text may cite: what stands in brackets, and its parts."""
+    """Yield the ids that a text may cite: the texts in brackets, and their parts."""
     return (name for cited in CITATION.findall(text) for name in (cited, *BETWEEN_CITED.split(cited)))
 
 

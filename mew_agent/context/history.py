@@ -44,7 +44,7 @@ class Item:
 
     @property
     def own_text(self) -> str:
-        """The content without what the agent wrote before it: the words of its author."""
+        """The words of the author: the content without the agent's note before it."""
         return self.content[self.frame_chars :]
 
     def text(self) -> str:

@@ -122,7 +122,7 @@ FINAL_STATES: Final = ("refused",)
 
 
 class Follows:
-    """The newest followers of messages, found by message and by what they wait for."""
+    """The newest followers of messages, by message and by the change that they wait for."""
 
     def __init__(self, limit: int = MAX_FOLLOWS) -> None:
         self._limit = limit
@@ -131,7 +131,7 @@ class Follows:
         self._of: dict[Cause, dict[tuple[MessageKey, str], None]] = {}
 
     def put(self, follow: Follow) -> None:
-        """Add a follower as the newest, or replace what it was told. Above the limit the oldest goes."""
+        """Add a follower as the newest, or replace its newest news. Above the limit the oldest goes."""
         place = (follow.key, follow.follower)
         self._drop(place)
         self.all[place] = follow
@@ -148,7 +148,7 @@ class Follows:
         return [self.all[place] for place in places]
 
     def get(self, key: MessageKey, follower: str) -> Follow | None:
-        """Return what a follower of a message was told; None if it does not follow it."""
+        """Return a follower of a message with its newest news; None if it does not follow it."""
         return self.all.get((key, follower))
 
     def _drop(self, place: tuple[MessageKey, str]) -> None:
@@ -165,7 +165,7 @@ def _causes_of(follow: Follow) -> Iterator[Cause]:
 
 
 class ReceiptChange(NamedTuple):
-    """A change of the facts: entries of messages by seq, a call, endings, and who follows.
+    """A change of the facts: entries of messages by seq, a call, endings, and followers.
 
     `seqs` are items with the messages that they hold. `read` are messages in a prompt of another program. `forms`
     replaces the form of everything that such a program has read: after its own compaction, or a clear. `is_restart`: an

@@ -1,4 +1,4 @@
-"""The receipts in a session file: entries of messages into prompts, how messages ended, and who follows them.
+"""The receipts in a session file: entries of messages into prompts, their endings, and their followers.
 
 Owns these tables. The caller holds the transaction.
 """
@@ -111,7 +111,7 @@ def senders_of(db: sqlite3.Connection, message_id: str) -> list[str]:
 
 
 def follows(db: sqlite3.Connection) -> list[Follow]:
-    """Return who follows which message, the newest thousand."""
+    """Return the followers of messages, the newest thousand."""
     rows = db.execute(
         "SELECT sender, id, follower, told, times FROM follows ORDER BY number DESC LIMIT ?", (MAX_FOLLOWS,)
     )

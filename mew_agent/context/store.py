@@ -194,7 +194,7 @@ class Store(Protocol):
         """Return the participants that sent a message with this id, the newest first."""
 
     async def follows(self) -> list[Follow]:
-        """Return who follows the receipt of which message, the newest thousand."""
+        """Return the followers of receipts, the newest thousand."""
 
     async def prompts_read(self) -> int:
         """Return the number of the newest prompt of a history that another program keeps."""

@@ -1,4 +1,4 @@
-"""What one conversation holds of a message: unread, read in which call, and what compactions left of it.
+"""The form of a message in one conversation: unread, read in which call, and as far as compactions left it.
 
 Owns the reading of facts, history and archive as one answer. Does not know inboxes, nor who asks.
 """
@@ -42,7 +42,7 @@ ReadRecord = Callable[[], Awaitable[MessageRecord]]
 
 
 class ContextReceipts:
-    """Reads what one conversation holds of messages."""
+    """Reads the forms of messages in one conversation."""
 
     def __init__(self, state: ContextState, calls: ModelCalls) -> None:
         self._state, self._calls = state, calls
@@ -50,7 +50,7 @@ class ContextReceipts:
         """The running call whose reading is stored."""
 
     async def of(self, read: ReadRecord) -> Holding:
-        """Return what the next prompt holds of a message, and the call that read it first."""
+        """Return the form of a message in the next prompt, and the call that read it first."""
         while True:
             moment = self._moment
             found = await self._look(await read())
@@ -89,7 +89,7 @@ class ContextReceipts:
         return self._unless_left_out(entry.seq, Holding("summary", call, trace, last, reason, events))
 
     def _unless_left_out(self, seq: int, holding: Holding) -> Holding:
-        """Return what the prompt holds; unknown if the server may have left it out of the prompt that it got."""
+        """Return the form in the prompt; unknown if the server may have left it out."""
         if not self._state.may_be_left_out(seq):
             return holding
         return replace(holding, in_context="unknown", summary=None, reason=SHORTENED)
@@ -144,6 +144,6 @@ def _form_of(item: Item, original: Item) -> InContext:
 
 
 def _trace(item: Item, summary: Summary | None) -> SummaryTrace | None:
-    """Return what a summary still holds of an item; None if it holds nothing of it."""
+    """Return the form of an item in a summary; None if it has none."""
     found = traces((item,), summary)[item.seq]
     return None if found == "absent" else found

@@ -293,7 +293,7 @@ def _sdk_errors() -> tuple[type[Exception], ...]:
 
 
 def _http_errors() -> tuple[type[Exception], ...]:
-    """Return what the HTTP client raises, apart from errors of decoding an answer."""
+    """Return the errors of the HTTP client, apart from those of decoding an answer."""
     return (OSError, *_of_http("HTTPError", "InvalidURL"))
 
 

@@ -200,7 +200,7 @@ class Delivery:
 
     @contextmanager
     def tracking(self, sent: OutgoingEnvelope) -> Iterator[None]:
-        """Follow what the gateway decides about an envelope while the block runs."""
+        """Follow the gateway's decision about an envelope while the block runs."""
         self._outgoing[sent.envelope.id] = sent
         try:
             yield
@@ -240,7 +240,7 @@ class Delivery:
         return Arrival.PASS_ON_AS_PAST if is_past else Arrival.PASS_ON
 
     def _note(self, envelope: Envelope, position: Position | None = None) -> None:
-        """Note what an envelope that is passed on shows: that ours was accepted, or that a stream has ended."""
+        """Learn from an arriving envelope that ours was accepted, or that a stream has ended."""
         if envelope.sender == self._participant:
             self._decide(envelope.id, None, position)
         if envelope.kind == STREAM_CLOSE:

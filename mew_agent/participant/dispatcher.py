@@ -153,7 +153,7 @@ class Dispatcher:
         self._events.receive(envelope, changes)
 
     def _is_missed(self, gap: HistoryGap) -> bool:
-        """Return whether we missed what a welcome says is not in the history any more."""
+        """Return whether we missed envelopes that are no longer in the history, by a welcome."""
         session = self._messenger.session
         if session.client.joins == self._joins_seen:
             return False  # nothing was missed since the welcome before this one, on the same connection

@@ -63,7 +63,7 @@ class PeerCall(NamedTuple):
     made_for: "CallContext | None" = None
 
     def note(self, *messages: Envelope | None) -> None:
-        """Keep the envelopes that decided or answered this call with what it was made for."""
+        """Record the envelopes that decided or answered this call."""
         if self.made_for is not None:
             self.made_for.messages.extend(one for one in messages if one is not None)
 

@@ -1,4 +1,4 @@
-"""Read receipts of a participant: what it has read, and what became of the messages that it sent.
+"""Read receipts of a participant: the messages that it has read, and the fates of those that it sent.
 
 Owns the envelopes to followers (at most one for each change of a message), the answer of a program that says itself
 which messages its model has read, and the tracking of our own messages. Does not know inboxes or prompts; see
@@ -105,7 +105,7 @@ class ReceiptSource:
         return ReadReceipts(receipts=tuple(found))
 
     def changed(self, *causes: Cause) -> None:
-        """Tell followers what changed. Returns at once."""
+        """Tell followers of changes. Returns at once."""
         if causes and self._follows.all:
             self._causes.update(causes)
             if not self._is_telling:
@@ -113,20 +113,20 @@ class ReceiptSource:
                 self._messenger.session.start_soon(self._tell)
 
     def joined(self) -> None:
-        """Tell followers what they could not be told before. Returns at once."""
+        """Tell followers the news that they could not get before. Returns at once."""
         if self._is_behind:
             self._is_behind = False
             self.changed("join")
 
     async def keep_told(self, key: MessageKey, follower: str, told: str) -> Follow:
-        """Remember what a follower was told, and return it."""
+        """Remember the news that a follower got, and return it."""
         before = self._follows.get(key, follower)
         known = Follow(key, follower, told, 0 if before is None else before.times + 1)
         self._follows.put(known)
         return known
 
     async def _tell(self) -> None:
-        """Send what changed until nothing more does."""
+        """Send changes until there are no more."""
         try:
             while self._causes:
                 causes, self._causes = self._causes, set()
@@ -184,7 +184,7 @@ def _change_id(receipt: ReadReceipt, follow: Follow) -> str:
 
 
 def _told(receipt: ReadReceipt) -> str:
-    """Return what a follower knows with this receipt: its state, and the form in context if a model has read it."""
+    """Return the news in this receipt: its state, and the form in context if a model has read it."""
     return receipt.state if receipt.call is None else f"{receipt.state} {receipt.in_context}"
 
 
@@ -203,7 +203,7 @@ class _Sent:
         self.changed = anyio.Event()
 
     def wake(self) -> None:
-        """Wake everyone who waits for a change."""
+        """Wake all tasks that wait for a change."""
         self.changed.set()
         self.changed = anyio.Event()
 
@@ -217,7 +217,7 @@ class SentReceipts:
         self._sent: BoundedDict[str, _Sent] = BoundedDict(MAX_TRACKED)
 
     def track(self, message_id: str) -> _Sent:
-        """Keep what arrives about a message from now on."""
+        """Keep all news about a message from now on."""
         return self._sent.setdefault(message_id, _Sent())
 
     def receive(self, envelope: Envelope) -> None:
@@ -236,7 +236,7 @@ class SentReceipts:
 
 
 class SentChat(Envelope):
-    """A chat that we sent, and what became of it.
+    """A chat that we sent, with its receipts.
 
     `await sent.read()` waits until every addressee has read it; `receipt` and `receipts` are the newest receipts.
     Until an addressee has said anything its state is `stored`: the gateway has the chat.
@@ -307,7 +307,7 @@ class SentChat(Envelope):
 
 
 def stored_receipt(message: Envelope, participant: str, position: str | None, reason: str | None = None) -> ReadReceipt:
-    """Return what the gateway alone knows of a message for a participant. `reason`: why nothing else is known."""
+    """Return the receipt that the gateway alone can give. `reason`: why nothing else is known."""
     return ReadReceipt(
         id=message.id,
         participant=participant,

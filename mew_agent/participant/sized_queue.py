@@ -1,4 +1,4 @@
-"""A queue for one reader, bounded by the number and the size of what waits.
+"""A queue for one reader, bounded by number and size.
 
 Owns the bounds. Others choose how large a message is, so a number alone bounds no memory.
 """

@@ -76,7 +76,7 @@ class Unfinished:
             del self.turns[turn]
 
     def cancellations(self, target: str | None = None) -> Iterator[Cancellation]:
-        """Yield what cancels all work of `target`, or all work for us."""
+        """Yield the cancellations of all work of `target`, or of all work for us."""
         for chat, agents in self.chats.items():
             for agent in agents:
                 if target in (None, agent):

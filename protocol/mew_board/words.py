@@ -327,7 +327,7 @@ def remarks(entry: BoardEntry, *, now: datetime | None, ended: str | None = None
 
 
 def _state_remark(status: Status, *, is_connected: bool) -> str:
-    """Return what an agent does; empty for what is over, or is said elsewhere."""
+    """Return the state of an agent; empty if it is over, or shown elsewhere."""
     report, doing = report_of(status), state(status.status or "")
     # A program that sends no status when it joins again keeps its last one.
     is_over = status.word.word == ("shutting_down" if is_connected else "waiting_for_approval")

@@ -1,4 +1,4 @@
-"""Bounds what is logged, so that a flood of bad input or of failures cannot fill a disk.
+"""Bounds the log, so that a flood of bad input or of failures cannot fill a disk.
 
 Owns the bounds only. Lines count as one kind if they have the same template, whatever address or name they mention.
 """
@@ -108,7 +108,7 @@ class LogBudget(logging.Filter):
         return True
 
     def _notes(self, kind: _Kind) -> str:
-        """Return what was left out in windows before, if this is the first line of this one."""
+        """Return how much was left out in earlier windows, if this is the first line of this one."""
         notes = ""
         if kind.left_out and not kind.logged:
             notes, kind.left_out = f" ({kind.left_out} more like this were left out)", 0

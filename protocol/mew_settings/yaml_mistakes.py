@@ -1,4 +1,4 @@
-"""[pure] Common mistakes in a YAML text, with what to write instead.
+"""[pure] Common mistakes in a YAML text, with corrections.
 
 Owns the words for mistakes that a YAML parser reports elsewhere or in its own terms. Does not parse.
 """

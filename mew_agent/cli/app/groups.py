@@ -217,7 +217,7 @@ class LazyGroup(_Page, TyperGroup):
 
     @property
     def other_names(self) -> dict[str, OtherName]:
-        """Other names of commands, by what is typed."""
+        """Other names of commands, as typed."""
         entries = (pair for section in self.sections.values() for pair in section.items())
         return {name: entry for name, entry in entries if isinstance(entry, OtherName)}
 

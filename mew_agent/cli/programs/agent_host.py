@@ -181,7 +181,7 @@ def _output_by_agent() -> Iterator[None]:
 
 @contextmanager
 def _agent_output(order: HostOrder, send: Callable[[HostNote], None] | None) -> Iterator[AgentOutput]:
-    """Write what this task and its children print to an agent's log. Raises `OSError` if that cannot be opened."""
+    """Write the output of this task and its children to an agent's log. Raises `OSError` if that cannot be opened."""
     on_line = None if send is None else (lambda line: send(HostNote(name=order.name, line=line)))
     with open_log(order.log) as file:
         output = AgentOutput(file, on_line)

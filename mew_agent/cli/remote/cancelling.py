@@ -69,7 +69,7 @@ def cancel(
 
 
 def read_unfinished(api: GatewayApi) -> Unfinished:
-    """Read what participants work on from the newest envelopes."""
+    """Read the work of participants from the newest envelopes."""
     found = Unfinished(api.participant)
     with api.events(_READ_ENVELOPES) as events:
         while (event := events.next()).name != "board":

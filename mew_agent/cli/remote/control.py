@@ -148,7 +148,7 @@ def _answer(sent: SentRequest) -> tuple[Mapping[str, Any], ReadReceipt | None]:
 
 
 def _makes_room(fit: Fit, *, is_held: bool) -> str:
-    """Return what an agent does with a message that does not fit now."""
+    """Return how an agent handles a message that does not fit now."""
     if is_held:
         return "holds it until there is room"
     return "compacts first" if fit.fits_after_compaction else "tries to read it, and its model may refuse it"

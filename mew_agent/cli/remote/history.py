@@ -99,7 +99,7 @@ def _markdown(message: Message) -> str:
 
 
 def _newest_messages(api: GatewayApi, patterns: list[str], participant: str | None, last: int) -> deque[Message]:
-    """Read what the gateway keeps, and return the newest messages of these kinds."""
+    """Read the history at the gateway, and return the newest messages of these kinds."""
     newest: deque[Message] = deque(maxlen=last)
     with terminal.ProgressLine() as progress:
         read, share = 0, ""

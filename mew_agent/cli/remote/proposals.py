@@ -300,7 +300,7 @@ def _changes(proposal: UndecidedProposal, target_tokens: int | None, pins: list[
 
 
 def _occasion(given: Mapping[str, Any]) -> str:
-    """Return what started a proposed compaction, who asked for it and why."""
+    """Return the trigger of a proposed compaction, its requester and the reason."""
     labels = {"requested_by": ", requested by ", "session": ", session ", "reason": ": "}
     asked = "".join(f"{label}{given[key]}" for key, label in labels.items() if given.get(key))
     return f"trigger {given.get('trigger')}{asked}"

@@ -92,7 +92,7 @@ class SentRequest:
         self.show_progress()
 
     def show_progress(self) -> None:
-        """Show what the participant does: its state, the number of its call for us, and the size of its context."""
+        """Show the participant's state, the number of its call for us, and the size of its context."""
         status = self.last_status
         state = words.state(status.status or "") if status is not None and not words.is_quiet(status) else ""
         number = _number_of_call(self._calls_before, _calls(status))

@@ -257,7 +257,7 @@ def _read_agents(config: SpaceConfig, path: Path, environ: Mapping[str, str]) ->
 
 
 def _notices(launch: Launch, agents: Sequence[AgentConfig], path: Path) -> Iterator[str]:
-    """Yield what to know before the start: variables that are not set, models out of reach, doubtful settings."""
+    """Yield warnings before the start: variables that are not set, models out of reach, doubtful settings."""
     for place, name in launch.unset_variables():
         yield (
             f"{place_in(path, place)}: {'.'.join(place)}: {name} is not set; the program gets ${{{name}}}. "

@@ -202,7 +202,7 @@ def _trusted(policy: Policy, snapshot: ContextSnapshot) -> ContextSnapshot:
 
 
 def _begin_request(state: PolicyState, phase: r.Phase, flags: GenerationFlags) -> PolicyState:
-    """Return the state of a request whose reply was restarted, or of the next request."""
+    """Return the state of a request after a restart of its reply, or of the next request."""
     # A restart and a continuation after tool calls belong to the request before.
     if phase == "pre_request" and not state.restarting and not flags.user_chain:
         return replace(state, restarts=0)

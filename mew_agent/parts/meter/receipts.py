@@ -1,4 +1,4 @@
-"""Read receipts for an agent behind a meter, from the prompts that the meter relays.
+"""Read receipts for an agent at a meter, from the prompts that the meter relays.
 
 Owns when a chat counts as read: a call of the agent's own conversation held its whole text, and a later call has
 confirmed that conversation. Everything else is unknown, with the reason.
@@ -59,7 +59,7 @@ class RelayedReceipts(ReceiptSource):
             self.texts.add(MessageKey(envelope.sender, envelope.id), text)
 
     def begun(self, call: MeteredCall, found: Found, newest: MeteredCall | None) -> None:
-        """Note what the prompt of a call holds, and the newest call of the agent's own conversation."""
+        """Note the messages in the prompt of a call, and the newest call of the agent's own conversation."""
         self.texts.note(found)
         self._held[call.number] = found.held
         self._follow(newest)

@@ -124,7 +124,7 @@ class RelayedTexts:
         return Found(frozenset(held), frozenset(were_there), searched)
 
     def note(self, found: Found) -> None:
-        """Keep what a search found."""
+        """Keep the result of a search."""
         for digest, held, newest in found.searched:
             self._messages[digest] = (held, newest)
         for chat in self._chats.values():
@@ -133,7 +133,7 @@ class RelayedTexts:
 
 
 def _held_by(message: Mapping[str, Any], chats: Sequence[TrackedChat]) -> frozenset[int]:
-    """Return the numbers of the chats whose whole text a message holds."""
+    """Return the numbers of the chats with their whole text in a message."""
     if not chats:
         return NOTHING
     texts = [*_texts_in(message)]

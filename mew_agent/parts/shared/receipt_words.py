@@ -19,7 +19,7 @@ def mark(receipt: ReadReceipt) -> str:
 
 
 def line(receipt: ReadReceipt) -> str:
-    """Return a receipt with what the context holds of the message."""
+    """Return a receipt with the form of the message in the context."""
     return words.clean(f"{receipt}; {_form(receipt)}" if receipt.state != "stored" else str(receipt))
 
 

@@ -187,7 +187,7 @@ class _RequestBody:
         self.ended.set()
 
     async def pass_on(self) -> AsyncIterator[bytes]:
-        """Yield what was collected, and then the chunks as they come. Raises `ClientDisconnect`."""
+        """Yield the collected chunks, and then the others as they come. Raises `ClientDisconnect`."""
         if self._copy:
             yield bytes(self._copy)
         if not self.ended.is_set():

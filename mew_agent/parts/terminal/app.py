@@ -71,7 +71,7 @@ Focus = Literal["conversation", "board"]
 def open_space(
     who: Identity, targets: tuple[str, ...] = (), *, start_on: Focus = "conversation", bell: bool = False
 ) -> None:
-    """Run the application until the person leaves. Raises what ended the connection."""
+    """Run the application until the person leaves. Raises the error that ended the connection."""
     app = SpaceApp(who, targets, start_on=start_on, bell=bell)
     run_until_signal(app.run_async)
     if app.failure is not None:
@@ -340,7 +340,7 @@ class SpaceApp(App[None]):
 
     @on(FeedView.StoryWanted)
     def show_story(self, event: FeedView.StoryWanted) -> None:
-        """Ask what became of a chat."""
+        """Ask for the receipts of a chat."""
         self._load_story(event.entry)
 
     @work

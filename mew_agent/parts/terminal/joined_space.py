@@ -242,7 +242,7 @@ class JoinedSpace:
         return await enter_line(self.me, self.chat, line, lambda text: self.note(text.removeprefix("* ")))
 
     async def load_story(self, entry: FeedEntry) -> None:
-        """Ask the receivers of a chat what became of it, step by step."""
+        """Ask the receivers of a chat for its receipts, step by step."""
         lines: list[str] = []
         for name in entry.marks:
             try:

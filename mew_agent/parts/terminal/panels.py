@@ -103,7 +103,7 @@ def _fill(view: ParticipantView, room: int, style_word: str, style: TerminalStyl
 
 
 def _about_figure(view: ParticipantView, style: TerminalStyle) -> str:
-    """Return the second line of a row: the figure, its basis and age, and what the participant does."""
+    """Return the second line of a row: the figure, its basis and age, and the participant's state."""
     dot = "·" if style.unicode else "-"
     figure = f"{view.figure} {view.source}" + ("" if view.last_percent is None else f", {view.reason}")
     is_at_work = words.report_of(view.status).progress is not None

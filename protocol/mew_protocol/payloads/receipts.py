@@ -1,4 +1,4 @@
-"""[pure] Read receipts: whether an agent has read a message, and what its context still holds of it.
+"""[pure] Read receipts: whether an agent has read a message, and its form in the context.
 
 Owns the request for the receipts of a list of messages, its answer, and the words for states. An agent says what it
 knows, and says so when it does not know: `unknown` is a state, never a guess.
@@ -32,7 +32,7 @@ the log of the space."""
 
 
 class PromptCall(Payload):
-    """The first model call whose prompt contained a message. `number` counts the agent's calls or prompts from 1."""
+    """The first model call with a message in its prompt. `number` counts the agent's calls or prompts from 1."""
 
     number: int = Field(ge=1)
     id: str

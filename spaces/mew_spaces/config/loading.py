@@ -105,7 +105,7 @@ def without_participant(text: str, name: str, *, path: Path | str = "space.yaml"
 
 
 def _check_across(config: SpaceConfig, document: "_Document") -> None:
-    """Check what involves several keys: names that have to exist, tokens that have to be unique."""
+    """Check rules across keys: names that have to exist, tokens that have to be unique."""
 
     def check_name(name: str, *place: str) -> None:
         if name not in config.participants:
@@ -223,7 +223,7 @@ def _value_of(node: yaml.Node | None, key: str) -> Any:
 
 
 def _advice(name: str, place: Sequence[int | str]) -> str:
-    """Return what to write for an unknown key of a place: a similar key, the place where it belongs, or all keys."""
+    """Return the advice for an unknown key: a similar key, the place where it belongs, or all keys."""
     known = known_keys(SpaceConfig, place)
     if not known:
         return ""

@@ -417,7 +417,7 @@ class SpaceConfig(SettingsModel):
         return configured is not None and configured.is_person
 
     def patterns_of(self, participant: str) -> tuple[dict[str, Any], ...]:
-        """Return what a participant may send: its role's patterns and its own; without either, the defaults."""
+        """Return the patterns of a participant: its role's and its own; without either, the defaults."""
         configured = self.participants.get(participant)
         own = configured.capabilities if configured is not None else None
         patterns = () if own is None else tuple(one.pattern() for one in own)

@@ -1,4 +1,4 @@
-"""[pure] Who is in a space: connections that join and leave, and what ends when a participant stays away.
+"""[pure] The members of a space: connections that join and leave, and the departure of an absent participant.
 
 These are facts, which hold at once. A person may hold several connections, and is present from the first to the last.
 Any other participant holds one: the newest, and the older one learns that it was superseded. A virtual connection (a
@@ -214,7 +214,7 @@ class ConnectionRules:
         return (*changes, *stream_changes), (*effects, *stream_effects), ended
 
     def removed(self, participant: ParticipantId) -> None:
-        """Forget a participant whose removal is stored."""
+        """Forget a removed participant."""
         self._members.pop(participant, None)
         self.absent_since.pop(participant, None)
         self.joined.pop(participant, None)

@@ -144,7 +144,7 @@ class Rights:
         return [one for one in self._rights if one not in self._ended]
 
     def _withdraw_what_follows(self, holder: str) -> None:
-        """Withdraw the rights of a participant that came from what was withdrawn from it."""
+        """Withdraw the rights that a participant gave away and no longer has itself."""
         valid = self._valid(without=holder)
         for one in self._held[holder]:
             if one.status == "held" and not self._is_valid(one, valid):

@@ -82,7 +82,7 @@ def attention_receiver(config: SpaceConfig, folder: Path) -> AttentionReceiver |
 
 
 class _Approval(NamedTuple):
-    """The item that asks for the approval of `proposal`, and what the proposed call would change."""
+    """The item that asks for the approval of `proposal`, with the changes that the call would make."""
 
     proposal: OpenProposal
     item: AttentionItem

@@ -77,7 +77,7 @@ class BoardViews:
         return False
 
     def _key(self, name: str, now: datetime) -> tuple[object, ...]:
-        """Return what the view of a participant depends on."""
+        """Return the values on which the view of a participant depends."""
         board = self.space.board
         reported = self.space.state.statuses.get(name)
         grows = len(board.trends.get(name, ())) > 1 and int(now.timestamp()) // _GROWTH_SECONDS
@@ -110,7 +110,7 @@ class BoardViews:
         self._lines[name] = _KnownView(key, view, line, self.number)
 
     def since(self, number: int | None, now: datetime) -> ShownBoard:
-        """Return what changed after a number; all of it without one."""
+        """Return the changes after a number; without one, everything."""
         number = None if number is not None and number < self._forgotten else number
         first = -1 if number is None else number
         changed = (one.shown for one in self._lines.values() if one.number > first)

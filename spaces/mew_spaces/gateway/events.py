@@ -217,7 +217,7 @@ class _EventSource:
         return self._take_views(place)
 
     async def take(self) -> bytes:
-        """Return what comes next; empty if there is nothing to send now."""
+        """Return the next events; empty if there is nothing to send now."""
         place, history = self._place, self._history
         entries = history.since(place, limit=_BATCH, max_bytes=PAGE_BYTES) if place is not None else None
         if entries is None or place is None:

@@ -39,7 +39,7 @@ log = logging.getLogger("mew_spaces")
 
 
 def client_of(space: SpaceService, participant: ParticipantId) -> str:
-    """Return what a participant is called among those of all spaces."""
+    """Return the name of a participant among those of all spaces."""
     return f"{space.space.id}/{participant}"
 
 

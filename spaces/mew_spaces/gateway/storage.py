@@ -212,7 +212,7 @@ class LocalStorage:
             self._finish()
 
     def _continue(self) -> None:
-        """Store what waits: in this thread, one event after the other, or by waking the task that writes."""
+        """Store waiting events: in this thread, one after the other, or by waking the task that writes."""
         if not self._is_immediate:
             if self._wake is not None:
                 self._wake.set()
@@ -264,7 +264,7 @@ class LocalStorage:
         self.log.close()
 
     def _begin_batch(self) -> Batch | None:
-        """Decide the events of the next batch, and return what is to be stored; None if nothing waits."""
+        """Decide the events of the next batch, and return the entries to store; None if nothing waits."""
         # A change of the state that a full disk did not take waits for a `check`.
         if not (self._waiting or self._is_probing or (self.log.staged_state and self.is_storing)):
             return None
@@ -294,7 +294,7 @@ class LocalStorage:
             self.log.put(_PROBE_KEY, None)
 
     def _reserve(self, change: Draft) -> bool:
-        """Return False if the disk has no room for a change of who may join.
+        """Return False if the disk has no room for a change of the members.
 
         That list is written behind the log, so a full disk has to be noticed before.
         """

@@ -187,7 +187,7 @@ class HostPool:
         return host
 
     async def _keep(self, program: Program, kind: object, *, task_status: TaskStatus[_Host]) -> None:
-        """Start a process for agents, and read what it reports until it has ended."""
+        """Start a process for agents, and read its reports until it has ended."""
         host: _Host | None = None
         try:
             async with self._open_process(program) as process:

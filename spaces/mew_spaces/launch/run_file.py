@@ -134,7 +134,7 @@ class RunFile(_RunRecord):
         return self.model_copy(update={"exits": {**self.exits, participant: exit_}})
 
     def without(self, participant: str) -> "RunFile":
-        """Return the run without a participant whose program has ended."""
+        """Return the run without a participant, after the end of its program."""
         pids = {name: pid for name, pid in self.pids.participants.items() if name != participant}
         exits = {name: exit_ for name, exit_ in self.exits.items() if name != participant}
         return self.model_copy(update={"pids": self.pids.model_copy(update={"participants": pids}), "exits": exits})

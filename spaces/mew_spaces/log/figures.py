@@ -210,7 +210,7 @@ class FigureStore:
         )
 
     def _asker_of(self, participant: str, figures: tuple[int | None, ...]) -> str | None:
-        """Return who asked for the compaction with these figures; None if nobody did."""
+        """Return the requester of the compaction with these figures; None if there is none."""
         asker, answer = self._answers.pop(participant, (None, {}))
         try:
             done = CompactDone.model_validate(answer) if asker is not None else None
