@@ -9,74 +9,77 @@ compares the two.
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from mew_settings.plugins import load_table
 
-from mew_agent.cli.app.groups import CommandEntry, Entry, GroupEntry, OtherName, Sections
-
-
-def _command(summary: str, implementation: str, **settings: Any) -> CommandEntry:
-    return CommandEntry(summary, f"mew_agent.{implementation}", **settings)
-
-
-def _rare(summary: str, implementation: str, **settings: Any) -> CommandEntry:
-    """A command that only `mew help all` lists."""
-    return _command(summary, implementation, is_everyday=False, **settings)
-
+from mew_agent.cli.app.groups import CommandEntry, Entry, GroupEntry, OtherName, Sections, rare_command
 
 _CORE: Final[Sections] = {
     "Start and stop": {
-        "init": _command("Create a space in this folder from a template.", "cli.space.init:init"),
-        "up": _command("Start a space: its gateway and its participants.", "cli.space.up:up", detaches=True),
-        "down": _command("Stop the running space of this folder.", "cli.space.running:down"),
-        "restart": _command("Restart the running space, or one participant.", "cli.space.restart:restart"),
+        "init": CommandEntry("Create a space in this folder from a template.", "mew_agent.cli.space.init:init"),
+        "up": CommandEntry(
+            "Start a space: its gateway and its participants.", "mew_agent.cli.space.up:up", detaches=True
+        ),
+        "down": CommandEntry("Stop the running space of this folder.", "mew_agent.cli.space.running:down"),
+        "restart": CommandEntry(
+            "Restart the running space, or one participant.", "mew_agent.cli.space.restart:restart"
+        ),
         "gateway": GroupEntry(
             "Run a gateway.",
-            {"start": _command("Run the gateway of one or more spaces.", "cli.programs.gateway:start")},
+            {"start": CommandEntry("Run the gateway of one or more spaces.", "mew_agent.cli.programs.gateway:start")},
             is_everyday=False,
         ),
     },
     "Watch": {
-        "status": _command(
-            "Show what needs you, and how full each agent's context window is.", "cli.remote.status:show_status"
+        "status": CommandEntry(
+            "Show what needs you, and how full each agent's context window is.",
+            "mew_agent.cli.remote.status:show_status",
         ),
-        "logs": _command("Print what the programs of a space wrote.", "cli.space.running:logs"),
-        "history": _command(
-            "Print recent chats of a space, or envelopes of other kinds.", "cli.remote.history:show_history"
+        "logs": CommandEntry("Print what the programs of a space wrote.", "mew_agent.cli.space.running:logs"),
+        "history": CommandEntry(
+            "Print recent chats of a space, or envelopes of other kinds.", "mew_agent.cli.remote.history:show_history"
         ),
-        "dashboard": _command("Print the address of the dashboard.", "cli.space.running:dashboard"),
+        "dashboard": CommandEntry("Print the address of the dashboard.", "mew_agent.cli.space.running:dashboard"),
     },
     "Talk and decide": {
-        "chat": _command("Send a message and print the answer.", "cli.remote.control:chat"),
-        "cancel": _command("Cancel what agents work on for you.", "cli.remote.cancelling:cancel"),
-        "proposals": _command("List the proposals that need a decision.", "cli.remote.proposals:show_proposals"),
-        "approve": _command("Approve a proposal: make its request.", "cli.remote.proposals:approve"),
-        "reject": _command("Reject a proposal.", "cli.remote.proposals:reject"),
+        "chat": CommandEntry("Send a message and print the answer.", "mew_agent.cli.remote.control:chat"),
+        "cancel": CommandEntry("Cancel what agents work on for you.", "mew_agent.cli.remote.cancelling:cancel"),
+        "proposals": CommandEntry(
+            "List the proposals that need a decision.", "mew_agent.cli.remote.proposals:show_proposals"
+        ),
+        "approve": CommandEntry("Approve a proposal: make its request.", "mew_agent.cli.remote.proposals:approve"),
+        "reject": CommandEntry("Reject a proposal.", "mew_agent.cli.remote.proposals:reject"),
     },
     "Context windows": {
-        "compact": _command(
-            "Compact a participant's context and report the tokens freed.", "cli.remote.control:compact"
+        "compact": CommandEntry(
+            "Compact a participant's context and report the tokens freed.", "mew_agent.cli.remote.control:compact"
         ),
-        "forget": _rare("Drop messages from one end of a participant's history.", "cli.remote.control:forget"),
-        "clear": _rare("Clear a participant's history.", "cli.remote.control:clear"),
-        "reset": _rare("Clear a participant's history and close its streams.", "cli.remote.control:reset"),
+        "forget": rare_command(
+            "Drop messages from one end of a participant's history.", "mew_agent.cli.remote.control:forget"
+        ),
+        "clear": rare_command("Clear a participant's history.", "mew_agent.cli.remote.control:clear"),
+        "reset": rare_command(
+            "Clear a participant's history and close its streams.", "mew_agent.cli.remote.control:reset"
+        ),
     },
     "Participants": {
         "agent": GroupEntry(
             "Add or remove a participant, or run an agent.",
             {
-                "add": _command("Add a participant, even while the space runs.", "cli.space.add:add"),
-                "remove": _command("Remove a participant from the space.", "cli.space.remove:remove"),
-                "run": _command("Run an agent until it is shut down.", "cli.programs.agent:run"),
+                "add": CommandEntry("Add a participant, even while the space runs.", "mew_agent.cli.space.add:add"),
+                "remove": CommandEntry("Remove a participant from the space.", "mew_agent.cli.space.remove:remove"),
+                "run": CommandEntry("Run an agent until it is shut down.", "mew_agent.cli.programs.agent:run"),
             },
         ),
-        "pause": _command("Pause a participant.", "cli.remote.control:pause"),
-        "resume": _command("Resume a paused participant.", "cli.remote.control:resume"),
-        "shutdown": _command("Shut a participant down.", "cli.remote.control:shutdown"),
-        "run": _rare("Run your own program as a participant.", "cli.programs.run:run_program", passes_options=True),
+        "pause": CommandEntry("Pause a participant.", "mew_agent.cli.remote.control:pause"),
+        "resume": CommandEntry("Resume a paused participant.", "mew_agent.cli.remote.control:resume"),
+        "shutdown": CommandEntry("Shut a participant down.", "mew_agent.cli.remote.control:shutdown"),
+        "run": rare_command(
+            "Run your own program as a participant.", "mew_agent.cli.programs.run:run_program", passes_options=True
+        ),
     },
-    "Help": {"help": _rare("Show the help of a command.", "cli.app.help_pages:show_help")},
+    "Help": {"help": rare_command("Show the help of a command.", "mew_agent.cli.app.help_pages:show_help")},
     "Other names": {
         "space up": OtherName("up"),
         "space down": OtherName("down"),

@@ -49,6 +49,11 @@ class CommandEntry:
         return command
 
 
+def rare_command(summary: str, implementation: str, **settings: bool) -> CommandEntry:
+    """Return a command that only `mew help all` lists."""
+    return CommandEntry(summary, implementation, is_everyday=False, **settings)
+
+
 @dataclass(frozen=True, slots=True)
 class GroupEntry:
     """A group in a list: its summary and its own commands. `default` runs if only options are given."""

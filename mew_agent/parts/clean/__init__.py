@@ -2,15 +2,11 @@
 
 from typing import Final
 
-from mew_agent.cli.app.groups import CommandEntry, OtherName, Sections
+from mew_agent.cli.app.groups import OtherName, Sections, rare_command
 
 COMMANDS: Final[Sections] = {
     "Start and stop": {
-        "clean": CommandEntry(
-            "Remove the logs and FIFOs of past runs.",
-            "mew_agent.parts.clean.command:clean",
-            is_everyday=False,
-        )
+        "clean": rare_command("Remove the logs and FIFOs of past runs.", "mew_agent.parts.clean.command:clean")
     },
     "Other names": {
         "space clean": OtherName("clean"),

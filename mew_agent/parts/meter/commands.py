@@ -2,14 +2,12 @@
 
 from typing import Final
 
-from mew_agent.cli.app.groups import CommandEntry, Sections
+from mew_agent.cli.app.groups import Sections, rare_command
 
 COMMANDS: Final[Sections] = {
     "Participants": {
-        "meter": CommandEntry(
-            "Report the context of an agent by relaying its model calls.",
-            "mew_agent.parts.meter.command:meter",
-            is_everyday=False,
+        "meter": rare_command(
+            "Report the context of an agent by relaying its model calls.", "mew_agent.parts.meter.command:meter"
         )
     }
 }

@@ -2,22 +2,17 @@
 
 from typing import Final
 
-from mew_agent.cli.app.groups import CommandEntry, Sections
+from mew_agent.cli.app.groups import Sections, rare_command
 
 COMMANDS: Final[Sections] = {
     "Participants": {
-        "invite": CommandEntry(
+        "invite": rare_command(
             "Invite a participant into the running space and print its token.",
             "mew_agent.parts.permissions.command:invite",
-            is_everyday=False,
         ),
-        "grant": CommandEntry(
-            "Grant capabilities to a participant.", "mew_agent.parts.permissions.command:grant", is_everyday=False
-        ),
-        "revoke": CommandEntry(
-            "Revoke capabilities granted to a participant.",
-            "mew_agent.parts.permissions.command:revoke",
-            is_everyday=False,
+        "grant": rare_command("Grant capabilities to a participant.", "mew_agent.parts.permissions.command:grant"),
+        "revoke": rare_command(
+            "Revoke capabilities granted to a participant.", "mew_agent.parts.permissions.command:revoke"
         ),
     }
 }

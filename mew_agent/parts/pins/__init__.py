@@ -2,17 +2,13 @@
 
 from typing import Final
 
-from mew_agent.cli.app.groups import CommandEntry, Sections
+from mew_agent.cli.app.groups import Sections, rare_command
 
 COMMANDS: Final[Sections] = {
     "Context windows": {
-        "pin": CommandEntry(
-            "Keep a text in every prompt of an agent, or list its pins.",
-            "mew_agent.parts.pins.command:pin",
-            is_everyday=False,
+        "pin": rare_command(
+            "Keep a text in every prompt of an agent, or list its pins.", "mew_agent.parts.pins.command:pin"
         ),
-        "unpin": CommandEntry(
-            "Remove a pinned text from an agent.", "mew_agent.parts.pins.command:unpin", is_everyday=False
-        ),
+        "unpin": rare_command("Remove a pinned text from an agent.", "mew_agent.parts.pins.command:unpin"),
     }
 }

@@ -2,24 +2,19 @@
 
 from typing import Final
 
-from mew_agent.cli.app.groups import CommandEntry, Sections
+from mew_agent.cli.app.groups import Sections, rare_command
 
 COMMANDS: Final[Sections] = {
     "Watch": {
-        "tools": CommandEntry(
-            "List the tools that participants offer.", "mew_agent.parts.questions.tools:tools", is_everyday=False
-        )
+        "tools": rare_command("List the tools that participants offer.", "mew_agent.parts.questions.tools:tools")
     },
     "Talk and decide": {
-        "receipt": CommandEntry(
+        "receipt": rare_command(
             "Show who has read a message, and what is left of it in their contexts.",
             "mew_agent.parts.questions.receipt:receipt",
-            is_everyday=False,
         )
     },
     "Context windows": {
-        "fit": CommandEntry(
-            "Check whether a text fits into an agent's context.", "mew_agent.parts.questions.fit:fit", is_everyday=False
-        )
+        "fit": rare_command("Check whether a text fits into an agent's context.", "mew_agent.parts.questions.fit:fit")
     },
 }

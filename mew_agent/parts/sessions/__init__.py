@@ -2,14 +2,12 @@
 
 from typing import Final
 
-from mew_agent.cli.app.groups import CommandEntry, OtherName, Sections
+from mew_agent.cli.app.groups import OtherName, Sections, rare_command
 
 COMMANDS: Final[Sections] = {
     "Context windows": {
-        "sessions": CommandEntry(
-            "List, print or prune stored conversations.",
-            "mew_agent.parts.sessions.command:sessions",
-            is_everyday=False,
+        "sessions": rare_command(
+            "List, print or prune stored conversations.", "mew_agent.parts.sessions.command:sessions"
         )
     },
     "Other names": {

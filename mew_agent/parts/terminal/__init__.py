@@ -7,12 +7,12 @@ prints lines, `json_lines` carries envelopes for scripts. `feed` and `panels` ar
 
 from typing import Final
 
-from mew_agent.cli.app.groups import CommandEntry, OtherName, Sections
+from mew_agent.cli.app.groups import OtherName, Sections, rare_command
 
 COMMANDS: Final[Sections] = {
     "Talk and decide": {
-        "connect": CommandEntry(
-            "Join the running space from this terminal.", "mew_agent.parts.terminal.command:connect", is_everyday=False
+        "connect": rare_command(
+            "Join the running space from this terminal.", "mew_agent.parts.terminal.command:connect"
         )
     },
     "Other names": {

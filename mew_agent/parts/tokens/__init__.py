@@ -2,17 +2,16 @@
 
 from typing import Final
 
-from mew_agent.cli.app.groups import CommandEntry, OtherName, Sections
+from mew_agent.cli.app.groups import OtherName, Sections, rare_command
 
 _ARGUMENT: Final = dict.fromkeys(("--participant", "--participant-id", "--id", "-p", "-i"), "")
 """The participant was an option of the commands that are now `mew token`."""
 
 COMMANDS: Final[Sections] = {
     "Participants": {
-        "token": CommandEntry(
+        "token": rare_command(
             "Print, create, replace or revoke a token; without a participant, list the tokens.",
             "mew_agent.parts.tokens.command:token",
-            is_everyday=False,
         )
     },
     "Other names": {
