@@ -17,6 +17,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope
 
 from mew_listener.accepting import Acceptor
+from mew_listener.address import in_url
 from mew_listener.allowance import Allowances
 from mew_listener.descriptors import raise_limit
 from mew_listener.http import BREAK_OFF, HttpConnection
@@ -207,11 +208,6 @@ def bound_socket(host: str, port: int) -> socket.socket:
         listener.close()
         raise
     return listener
-
-
-def in_url(host: str) -> str:
-    """Return a host as it is written in a URL: an IPv6 address in brackets."""
-    return f"[{host}]" if ":" in host else host
 
 
 async def break_connection(scope: Scope, receive: Receive) -> None:

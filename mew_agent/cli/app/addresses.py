@@ -18,8 +18,8 @@ from mew_agent.errors import ConfigError
 from mew_agent.gateway_address import is_loopback, tls_failure, trust
 
 if TYPE_CHECKING:  # they import what a gateway needs, and most commands here start none
+    from mew_listener.address import ListenAddress
     from mew_spaces.gateway.certificate import TlsFiles
-    from mew_spaces.launch.launch import ListenAddress
 
 
 def warn_if_reachable(host: str, risk: str) -> None:
@@ -39,7 +39,7 @@ def listening_failures(option: str, address: str) -> Iterator[None]:
 
 def choose_address(host: str, port: int) -> "ListenAddress":
     """The address to listen on; port 0 picks a free port. Raises `PortInUse`, or `ConfigError` for a bad host."""
-    from mew_spaces.launch.launch import ListenAddress
+    from mew_listener.address import ListenAddress
 
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Listen and stop again, to report a taken port at once.

@@ -91,7 +91,9 @@ def start(
             gateway.registry.programs[first.config.space.id] = control(states[0], first.config)
         names = ", ".join(f"'{one.config.space.id}'" for one in (first, *others))
         dashboard = f"{gateway.config.gateway.public_url or gateway.url}/dashboard"
-        terminal.print_line(f"gateway of {names} listens at {gateway.url} (dashboard: {dashboard})")
+        is_wildcard = gateway.address.connect_host != gateway.host
+        also = f" and at all addresses of this machine ({gateway.host})" if is_wildcard else ""
+        terminal.print_line(f"gateway of {names} listens at {gateway.url}{also} (dashboard: {dashboard})")
 
         for state in states:
             running.enter_context(_recorded(state, gateway))

@@ -16,12 +16,13 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Final
 
+from mew_listener.address import ListenAddress
 from mew_settings.private_files import make_private_folder
 from mew_spaces.config.loading import SpaceConfig, load_space, place_in
 from mew_spaces.errors import PortInUse
 from mew_spaces.gateway.auth import ensure_token, state_dir
 from mew_spaces.gateway.certificate import tls_files
-from mew_spaces.launch.launch import Launch, ListenAddress, Program
+from mew_spaces.launch.launch import Launch, Program
 from mew_spaces.launch.processes import started_mark
 from mew_spaces.launch.program_logs import log_folder
 from mew_spaces.launch.run_file import Pids, RunFile, read_run_file, remove_run_file, run_file_path

@@ -21,12 +21,13 @@ from urllib.parse import quote, urlsplit
 import anyio
 from anyio import to_thread
 from anyio.abc import TaskStatus
+from mew_listener.address import ListenAddress
 from mew_listener.descriptors import raise_limit
 from mew_listener.freed_memory import return_freed_memory
 from mew_listener.log_budget import bounded_logs, survived
 from mew_listener.proxies import TrustedProxies
 from mew_listener.request_guard import Advice, RequestGuard
-from mew_listener.server import Server, in_url
+from mew_listener.server import Server
 from mew_protocol.payloads.participant import Board
 from mew_settings.private_files import FileLock, make_private_folder
 from starlette.applications import Starlette
@@ -134,15 +135,45 @@ async def _must_run(task: Callable[[], Awaitable[None]]) -> None:
 class RunningGateway:
     """A gateway that accepts connections."""
 
-    host: str
-    port: int
-    config: SpaceConfig
-    tokens: TokenBook
-    service: SpaceService
+    address: ListenAddress
     registry: SpaceRegistry
     """All spaces; `config`, `tokens` and `service` belong to the first."""
-    has_tls: bool
     server: Server
+
+    @property
+    def service(self) -> SpaceService:
+        """The service of the first space."""
+        return self.registry.default
+
+    @property
+    def config(self) -> SpaceConfig:
+        """The configuration of the first space."""
+        return self.service.config
+
+    @property
+    def tokens(self) -> TokenBook:
+        """The tokens of the first space."""
+        return self.service.tokens
+
+    @property
+    def host(self) -> str:
+        """The host that it listens on."""
+        return self.address.host
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
+        return self.address.port
+
+    @property
+    def url(self) -> str:
+        """The HTTP address, without a trailing slash."""
+        return self.address.http
+
+    @property
+    def ws_url(self) -> str:
+        """The WebSocket address, without a trailing slash."""
+        return self.address.ws
 
     async def drain(self, seconds: float) -> None:
         """Let clients move to other gateways of their spaces: accept no clients, and close connections a few at a time.
@@ -160,16 +191,6 @@ class RunningGateway:
             while left:
                 left = sum(one.close_connections(most) for one in shared)
                 await anyio.sleep(DRAIN_PAUSE_SECONDS)
-
-    @property
-    def url(self) -> str:
-        """The HTTP address, without a trailing slash."""
-        return f"http{'s' if self.has_tls else ''}://{in_url(self.host)}:{self.port}"
-
-    @property
-    def ws_url(self) -> str:
-        """The WebSocket address, without a trailing slash."""
-        return "ws" + self.url.removeprefix("http")
 
     def token_of(self, participant: str) -> str:
         """Return a participant's token. Raises `KeyError` if the participant is not configured."""
@@ -208,19 +229,18 @@ async def serve_gateway(
     tls = tls or tls_files(config, Path() if state is None else space_folder(state))
     context = tls.context() if tls is not None else None
     with _plain_errors(), bounded_logs("mew_spaces"), bound_socket(host, port) as listener, ExitStack() as opened:
-        port = listener.getsockname()[1]
+        address = ListenAddress(host, listener.getsockname()[1], has_tls=tls is not None)
         hosted = [HostedSpace(config, state, tokens, storage), *others]
         services: list[SpaceService] = []
         for one in hosted:
-            services.append(_open_space(one, port))
+            services.append(_open_space(one, address.port))
             opened.callback(services[-1].close)  # also if the start fails or is cancelled
         registry = SpaceRegistry(services)
         named = (one for service in registry for one in service.config.gateway.trusted_proxies)
         proxies = TrustedProxies((*named, *trusted_proxies))
         for service in registry:
-            public = service.config.gateway.public_url
-            own = f"http{'s' if tls else ''}://{_public_host(host)}:{port}"
-            service.space.connection_url = "ws" + (public or own).removeprefix("http") + "/"
+            public = service.config.gateway.public_url or _by_name(address).http
+            service.space.connection_url = f"ws{public.removeprefix('http')}/"
             service.connect_virtual_participants()
             service.join_writes(asyncio.get_running_loop().call_soon)
         server = Server(_guard(registry, host, proxies), listener_options(registry, proxies=proxies, tls=context))
@@ -230,16 +250,7 @@ async def serve_gateway(
             await stack.enter_async_context(_running_tasks(registry))
             await stack.enter_async_context(server.running(listener))
             stack.callback(registry.stop)
-            yield RunningGateway(
-                host,
-                port,
-                config,
-                registry.default.tokens,
-                registry.default,
-                registry,
-                has_tls=tls is not None,
-                server=server,
-            )
+            yield RunningGateway(address, registry, server)
 
 
 def _open_space(space: HostedSpace, port: int) -> SpaceService:
@@ -445,9 +456,10 @@ async def _check_timeouts(registry: SpaceRegistry) -> None:
             registry.expire()
 
 
-def _public_host(host: str) -> str:
-    """Return the host that clients connect to; a wildcard address is reached as localhost."""
-    return "localhost" if host in ("", "0.0.0.0", "::", "127.0.0.1", "::1") else in_url(host)  # noqa: S104
+def _by_name(address: ListenAddress) -> ListenAddress:
+    """Return a loopback address under its name, which its certificate is more likely to have."""
+    is_loopback = address.connect_host in ("127.0.0.1", "::1")
+    return replace(address, name="localhost") if is_loopback else address
 
 
 def _version() -> str:

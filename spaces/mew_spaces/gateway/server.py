@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from functools import partial
 from urllib.parse import parse_qs
 
+from mew_listener.address import in_url
 from mew_listener.proxies import TrustedProxies
-from mew_listener.server import ListenerOptions, in_url
+from mew_listener.server import ListenerOptions
 from mew_listener.server import bound_socket as bound_listener
 from mew_listener.websocket import WebSocketConnection, WebSocketOptions, WebSocketRequest
 from mew_protocol.join import JOIN_BY_FRAME, JOIN_HEADER

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from mew_listener.address import ListenAddress
 from mew_settings.environment import COMPAT_VARIABLE, inherited
 from mew_settings.participant_types import (
     ParticipantStart,
@@ -39,31 +40,6 @@ FIFOS: Final = "fifos"
 Restart = Literal["never", "on-failure", "always"]
 
 _PLACEHOLDER: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-
-
-@dataclass(frozen=True, slots=True)
-class ListenAddress:
-    """Where the gateway listens. `name` is the host to connect to if its certificate is for another name."""
-
-    host: str
-    port: int
-    has_tls: bool = False
-    name: str | None = None
-
-    @property
-    def connect_host(self) -> str:
-        """The host to connect to; for a wildcard address this is the loopback address."""
-        local = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104
-        return self.name or local.get(self.host, self.host)
-
-    @property
-    def http(self) -> str:
-        host = f"[{self.connect_host}]" if ":" in self.connect_host else self.connect_host
-        return f"http{'s' if self.has_tls else ''}://{host}:{self.port}"
-
-    @property
-    def ws(self) -> str:
-        return "ws" + self.http.removeprefix("http")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 import anyio
 import pytest
 from anyio import to_thread
-from mew_listener.server import in_url
 from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.errors import PortInUse, SpacesError
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
@@ -42,10 +41,6 @@ def test_port_zero_picks_a_free_port(host: str) -> None:
         ports = {one.getsockname()[1] for one in (first, second)}
     assert len(ports) == 2
     assert 0 not in ports
-
-
-def test_an_ipv6_host_is_in_brackets_in_a_url() -> None:
-    assert (in_url("::1"), in_url("127.0.0.1")) == ("[::1]", "127.0.0.1")
 
 
 async def test_a_gateway_ends_with_its_tasks(config: SpaceConfig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,8 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
+from mew_listener.address import ListenAddress
 from mew_spaces.errors import PortInUse
-from mew_spaces.launch.launch import ListenAddress
 
 from mew_agent.cli.app.addresses import certified_host, choose_address, warn_if_reachable
 from mew_agent.cli.space.plan import StartOptions, make_launch_plan
