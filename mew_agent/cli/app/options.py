@@ -148,7 +148,6 @@ TokenOption = Annotated[str | None, _common("--token, -t TOKEN")]
 PlainOption = Annotated[bool, option("--plain", "Print line by line instead of the full-screen application.")]
 JsonOption = Annotated[bool, _common("--json")]
 TargetArgument = Annotated[str, participant_argument("Id of the participant.")]
-FormerTimeout = Annotated[float, former("--timeout SECONDS")]
 TimeoutOption = Annotated[float, option("--timeout SECONDS", "Time to wait for the answer.", min=0.1)]
 ReasonOption = Annotated[str | None, option("--reason TEXT", "Reason to send to the participant.")]
 LogLevelOption = Annotated[

@@ -24,7 +24,6 @@ from pydantic import BaseModel, ValidationError
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.options import (
     ConnectionOptions,
-    FormerTimeout,
     JsonOption,
     TargetArgument,
     TimeoutOption,
@@ -200,15 +199,19 @@ class TargetedRequest:
     """A request to one participant, as given on the command line."""
 
     target: TargetArgument
-    timeout: FormerTimeout = STATUS_SECONDS
     as_json: JsonOption = False
     connection: ConnectionOptions
+
+    @property
+    def timeout_seconds(self) -> float:
+        """How long to wait for the answer."""
+        return STATUS_SECONDS
 
     def send(
         self, kind: str, payload: BaseModel, on_interrupt: Callable[[SentRequest], None] | None = None
     ) -> AbstractContextManager[SentRequest]:
         """Send an envelope; see `send_request`."""
-        return send_request(self.connection, self.target, kind, payload, self.timeout, on_interrupt)
+        return send_request(self.connection, self.target, kind, payload, self.timeout_seconds, on_interrupt)
 
     def ask_status(self, kind: str, payload: BaseModel) -> Status:
         """Send an envelope, and return the status that answers it."""
@@ -237,6 +240,11 @@ class SlowRequest(TargetedRequest):
     """A request that takes a model call."""
 
     timeout: TimeoutOption = ANSWER_SECONDS
+
+    @property
+    def timeout_seconds(self) -> float:
+        """How long to wait for the answer."""
+        return self.timeout
 
 
 def _calls(status: Status | None) -> int | None:

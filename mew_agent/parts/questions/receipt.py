@@ -17,9 +17,9 @@ from mew_protocol.payloads.receipts import ReadReceipt, ReadReceipts, RequestRec
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
-from mew_agent.cli.app.options import ConnectionOptions, FormerTimeout, JsonOption, with_option_groups
+from mew_agent.cli.app.options import ConnectionOptions, JsonOption, with_option_groups
 from mew_agent.cli.remote.http_api import GatewayApi
-from mew_agent.cli.remote.request import STATUS_SECONDS, ParticipantOffline, RequestRefused, TargetedRequest
+from mew_agent.cli.remote.request import ParticipantOffline, RequestRefused, TargetedRequest
 from mew_agent.cli.remote.session import find_gateway
 from mew_agent.errors import ConfigError, PeerError
 from mew_agent.participant.receipts import stored_receipt
@@ -38,7 +38,6 @@ def receipt(
         str | None,
         typer.Argument(metavar="ID", help="Id of a message, or its beginning (default: the newest that you sent)."),
     ] = None,
-    timeout: FormerTimeout = STATUS_SECONDS,
     as_json: JsonOption = False,
     connection: ConnectionOptions,
 ) -> int:
@@ -51,7 +50,7 @@ def receipt(
     found, position = _find(api, message)
     receipts = []
     for name in _receivers(api.board(), found):
-        request = TargetedRequest(target=name, timeout=timeout, as_json=as_json, connection=connection)
+        request = TargetedRequest(target=name, as_json=as_json, connection=connection)
         receipts.append(_receipt_of(request, found, position))
     if as_json:
         terminal.print_json([one.model_dump(mode="json", exclude_none=True) for one in receipts])

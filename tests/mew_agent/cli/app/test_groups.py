@@ -131,7 +131,7 @@ async def test_former_option_works_and_a_person_reads_what_replaces_it() -> None
     assert shown.err.startswith("mew: `--token` is `MEW_TOKEN` here\n")
     assert "MEW_TOKEN" not in logged.err
     assert "127.0.0.1:1" in logged.err  # it got as far as the gateway
-    refused = (await mew("pause", "coder", "--timeout", "x")).err
+    refused = (await mew("compact", "coder", "--timeout", "x")).err
     assert refused.startswith("mew: Invalid value for '--timeout': must be a number, not 'x' (")
 
 
