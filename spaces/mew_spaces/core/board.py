@@ -175,7 +175,7 @@ class StatusBoard:
         self._asked_only = {
             name
             for name, reported in self._state.statuses.items()
-            if "tokens" in reported.status and reported.status.get("context") is None
+            if reports_only_when_asked(reported.status.get("tokens"), reported.status.get("context"))
         }
 
     def joined(self, participant: str, *, now: datetime, is_asked: bool) -> None:

@@ -139,6 +139,11 @@ class Receipt(NamedTuple):
     decision: PermissionDecision | None = None
     """The capability check; None if the envelope was refused before one."""
 
+    @property
+    def changes(self) -> Changes:
+        """The changes of the state among its effects."""
+        return tuple(change for one in self.effects if isinstance(one, StateChanged) for change in one.changes)
+
 
 def state_changed(changes: Changes) -> tuple[Effect, ...]:
     """Return the effect that stores changes; nothing if there are none."""

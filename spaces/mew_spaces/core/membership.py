@@ -35,7 +35,7 @@ from pydantic_core import to_json
 from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.events import ConnectionId
 from mew_spaces.core.provenance import Rights, Rules, downstream, sources
-from mew_spaces.core.state import ActivePause, CapabilityGrant, Change, Changes, Invitation, OpenProposal, SpaceState
+from mew_spaces.core.state import ActivePause, CapabilityGrant, Change, Changes, Invitation, KnownProposal, SpaceState
 
 MAX_PROPOSALS = 10_000
 """How many proposals a space remembers; the participant that made the most loses its oldest."""
@@ -365,7 +365,7 @@ class Membership:
         proposer, peers = proposal.sender, proposal.addressees
         subject = CallSubject.read(proposal.body)
         is_too_large = len(proposal.encode()) > max_bytes
-        value = OpenProposal(
+        value = KnownProposal(
             proposer=proposer,
             peers=peers,
             method=subject.method,
@@ -420,14 +420,14 @@ class Membership:
         return name[: shared + 1] if shared < len(name) or len(name) < KEPT_SHORT else None
 
     @property
-    def undecided_proposals(self) -> dict[str, OpenProposal]:
+    def undecided_proposals(self) -> dict[str, KnownProposal]:
         """The proposals that still need a decision, by id, oldest first."""
         return {key: self.state.proposals[key] for key in self._undecided}
 
     def decide_proposals(self, decision: Envelope) -> Changes:
         """Close the proposals that an accepted envelope decides: a request, a response, a rejection or a withdrawal."""
 
-        def is_decided(one: OpenProposal) -> bool:
+        def is_decided(one: KnownProposal) -> bool:
             match decision.kind:
                 # TypeScript agents answer a proposal without repeating it as a request.
                 case kinds.MCP_RESPONSE:
@@ -455,7 +455,7 @@ class Membership:
                 changes.append(Change("proposals", name, rejected))
         return tuple(changes)
 
-    def may_fulfil(self, proposals: Iterable[OpenProposal]) -> Iterator[tuple[str, ...]]:
+    def may_fulfil(self, proposals: Iterable[KnownProposal]) -> Iterator[tuple[str, ...]]:
         """Yield for each proposal the participants that may send the proposed request.
 
         Equal capabilities are checked once for all who have them.
@@ -507,7 +507,7 @@ class Membership:
         elif name not in self._undecided:
             self._undecided.add(name, one.proposer, len(to_json(one.envelope)))
 
-    def _correlated(self, envelope: Envelope) -> Iterator[tuple[str, OpenProposal]]:
+    def _correlated(self, envelope: Envelope) -> Iterator[tuple[str, KnownProposal]]:
         """Yield the known proposals that an envelope refers to, with their ids."""
         for name in dict.fromkeys(envelope.correlation_ids):
             if (one := self.state.proposals.get(name)) is not None:
@@ -517,7 +517,7 @@ class Membership:
         """Return the first of the proposals that an envelope refers to which another participant made."""
         return next((name for name, one in self._correlated(withdrawal) if one.proposer != withdrawal.sender), None)
 
-    def misdirected(self, fulfilment: Envelope) -> tuple[str, OpenProposal] | None:
+    def misdirected(self, fulfilment: Envelope) -> tuple[str, KnownProposal] | None:
         """Return the first proposal that a request or response may not fulfil, with its id."""
         for name, one in self._correlated(fulfilment):
             if _is_same_call(one, fulfilment) and not _may_fulfil(one, fulfilment):
@@ -593,13 +593,13 @@ def _kept(proposal: Envelope, subject: CallSubject) -> dict[str, Any]:
     }
 
 
-def _is_same_call(proposal: OpenProposal, fulfilment: Envelope) -> bool:
+def _is_same_call(proposal: KnownProposal, fulfilment: Envelope) -> bool:
     """Whether a request repeats the proposed call. A response names none."""
     is_request = fulfilment.kind == kinds.MCP_REQUEST
     return not is_request or (proposal.method, proposal.tool) == tuple(CallSubject.read(fulfilment.body))
 
 
-def _may_fulfil(proposal: OpenProposal, fulfilment: Envelope) -> bool:
+def _may_fulfil(proposal: KnownProposal, fulfilment: Envelope) -> bool:
     """Whether a request goes to proposed peers, or a proposed peer answers or passes the request on to others."""
     addressees = fulfilment.addressees if fulfilment.kind == kinds.MCP_REQUEST else ()
     is_to_peers = bool(addressees) and set(addressees) <= set(proposal.peers)

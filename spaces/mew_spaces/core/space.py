@@ -286,7 +286,7 @@ class SpaceCore:
         for effect in receipt.effects:
             self._apply_effect(effect)
         if kind == kinds.PARTICIPANT_STATUS:
-            self.board.follow(envelope, is_kept=len(receipt.effects) > 1)
+            self.board.follow(envelope, is_kept=bool(receipt.changes))
         elif kind == kinds.MCP_PROPOSAL:
             return state_changed(self.membership.apply_surplus())
         return ()

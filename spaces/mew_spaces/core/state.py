@@ -1,6 +1,6 @@
 """[pure] The durable state of a space as one value, and the changes to it.
 
-Owns everything about a space that has to survive a restart: invitations, removals, grants, pauses, shutdowns, open
+Owns everything about a space that has to survive a restart: invitations, removals, grants, pauses, shutdowns,
 proposals, open streams and the last status of each participant. `SpaceState` has all of it and serialises as one JSON
 object. It changes only through `Change` values, each of which sets or removes one entry. The core returns the changes
 of an envelope in a `StateChanged` effect, and applies them once they are stored.
@@ -63,8 +63,8 @@ class ActivePause(_Record):
     envelope_id: str | None = None
 
 
-class OpenProposal(_Record):
-    """A proposal: the proposed call, its proposer and its peers. Empty `peers` mean any.
+class KnownProposal(_Record):
+    """A proposal, undecided or decided: the proposed call, its proposer and its peers. Empty `peers` mean any.
 
     A decided proposal is remembered, because answers to it may still come, and because its id must not get another
     meaning. `digest` is that of what was proposed; None only for one that an earlier version stored. `short_id` is the
@@ -148,7 +148,7 @@ Table = Literal["invited", "removed", "grants", "pauses", "shut_down", "proposal
 """The tables of `SpaceState`."""
 
 
-Value = Invitation | tuple[CapabilityGrant, ...] | ActivePause | OpenProposal | Stream | ReportedStatus | Literal[True]
+Value = Invitation | tuple[CapabilityGrant, ...] | ActivePause | KnownProposal | Stream | ReportedStatus | Literal[True]
 """An entry of a table. An entry of a set is True."""
 
 
@@ -196,7 +196,7 @@ class SpaceState(BaseModel):
     grants: dict[str, tuple[CapabilityGrant, ...]] = Field(default_factory=dict)
     pauses: dict[str, ActivePause] = Field(default_factory=dict)
     shut_down: set[str] = Field(default_factory=set)
-    proposals: dict[str, Annotated[OpenProposal, BeforeValidator(_newest)]] = Field(default_factory=dict)
+    proposals: dict[str, Annotated[KnownProposal, BeforeValidator(_newest)]] = Field(default_factory=dict)
     streams: dict[str, Stream] = Field(default_factory=dict)
     statuses: dict[str, ReportedStatus] = Field(default_factory=dict)
     streams_opened: int = 0

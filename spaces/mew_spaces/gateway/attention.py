@@ -32,7 +32,7 @@ from mew_settings.plugins import load_table
 
 from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.space import SpaceCore
-from mew_spaces.core.state import OpenProposal
+from mew_spaces.core.state import KnownProposal
 from mew_spaces.errors import SpacesError
 from mew_spaces.gateway.board_views import BoardViews
 from mew_spaces.gateway.storage import Storage
@@ -84,7 +84,7 @@ def attention_receiver(config: SpaceConfig, folder: Path) -> AttentionReceiver |
 class _Approval(NamedTuple):
     """The item that asks for the approval of `proposal`, with the changes that the call would make."""
 
-    proposal: OpenProposal
+    proposal: KnownProposal
     item: AttentionItem
     changes: dict[str, TextChange]
 

@@ -370,7 +370,7 @@ def _may_continue(decision: Decided, touched: set[object]) -> bool:
         return True
     if decision.draft is not None and event.may_repeat:
         touched.add((event.sender, decision.draft.id))
-    changed = [one for effect in decision.receipt.effects if isinstance(effect, StateChanged) for one in effect.changes]
+    changed = decision.receipt.changes
     if changed and decision.receipt.accepted.kind == kinds.PARTICIPANT_STATUS:
         touched.add(event.sender)
         return True

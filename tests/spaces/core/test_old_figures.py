@@ -210,3 +210,17 @@ def test_nobody_is_asked_after_leaving(driver: SpaceDriver) -> None:
     driver.wait(OWNER_GRACE.total_seconds())
     assert not driver.space.connections.waits_for_time
     assert ConnectionId(2) not in driver.admitted
+
+
+@pytest.mark.parametrize(("tokens", "asked"), [(704, 1), (None, 0)])
+def test_a_person_without_a_figure_is_not_asked_for_it_after_a_restart(
+    driver: SpaceDriver, config: SpaceConfig, tokens: int | None, asked: int
+) -> None:
+    driver.send_envelope(1, "ada", STATUS, {**ESTIMATE, "tokens": tokens})
+    restarted = SpaceDriver(config, driver.stored)
+    for again in (driver, restarted):
+        again.leave(1, "ada")
+        again.join(1, "ada")
+        again.take(1)
+        again.wait(GRACE)
+        assert len(requests(again, 1)) == asked
