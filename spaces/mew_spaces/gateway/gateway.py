@@ -8,14 +8,24 @@ import logging
 import math
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    ExitStack,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as package_version
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Final
 from urllib.parse import quote, urlsplit
 
 import anyio
@@ -29,6 +39,7 @@ from mew_listener.proxies import TrustedProxies
 from mew_listener.request_guard import Advice, RequestGuard
 from mew_listener.server import Server
 from mew_protocol.payloads.participant import Board
+from mew_settings.installation import install_command
 from mew_settings.private_files import FileLock, make_private_folder
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -45,7 +56,7 @@ from mew_spaces.gateway.http_bodies import describe_error, respond_to_error
 from mew_spaces.gateway.log_writer import LogWriter
 from mew_spaces.gateway.registry import SpaceRegistry
 from mew_spaces.gateway.server import bound_socket, listener_options
-from mew_spaces.gateway.service import OpenStorage, SpaceService, history_bounds, open_shared
+from mew_spaces.gateway.service import OpenStorage, SpaceService, history_bounds
 from mew_spaces.log.figures import FigureStore
 from mew_spaces.log.memory import NotStored, SpaceLog
 from mew_spaces.log.sqlite import SqliteLog, lock_path
@@ -61,6 +72,12 @@ DRAIN_PAUSE_SECONDS = 0.1
 
 EXPIRY_SECONDS = 1.0
 """How often timeouts are checked."""
+
+SHARED_STORAGES: Final[Mapping[str, str]] = dict.fromkeys(
+    ("nats", "tls", "embedded-nats"), "mew_spaces.parts.jetstream.opening:open_storage"
+)
+"""For each scheme of an address in `backplane`, the function that opens the storage there for a while: of a
+configuration, with the folder of the space and its state folder as `folder` and `state`."""
 
 _ADVICE = Advice(
     host="add it to gateway.allowed_hosts in space.yaml", origin="add it to gateway.allowed_origins in space.yaml"
@@ -409,6 +426,21 @@ def run_gateway(
 
     if anyio.run(main, backend_options={"use_uvloop": has_uvloop()}):
         raise KeyboardInterrupt
+
+
+def open_shared(config: SpaceConfig, *, folder: Path, state: Path) -> AbstractAsyncContextManager[OpenStorage | None]:
+    """Return the storage that several gateways share, if a configuration names one. Raises `SpacesError`."""
+    if config.backplane is None:
+        return nullcontext()
+    scheme = config.backplane.servers[0].partition("://")[0]
+    module, _, name = SHARED_STORAGES[scheme].partition(":")
+    try:
+        opened = getattr(import_module(module), name)
+    except ModuleNotFoundError as error:
+        problem = f"'backplane' needs the extra 'scale': {install_command('scale')} ({error})"
+        raise SpacesError(problem) from None
+    found: AbstractAsyncContextManager[OpenStorage] = opened(config, folder=folder, state=state)
+    return found
 
 
 @asynccontextmanager

@@ -7,14 +7,12 @@ sockets, HTTP, or how an event is stored.
 
 import logging
 import secrets
-from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import partial
-from importlib import import_module
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import anyio
 from anyio import to_thread
@@ -27,7 +25,6 @@ from mew_protocol.join import DeliveryRequest
 from mew_protocol.payloads.figures import ContextHistory
 from mew_protocol.payloads.participant import Board
 from mew_protocol.payloads.system import SystemError as ErrorPayload
-from mew_settings.installation import install_command
 from websockets.frames import CloseCode
 
 from mew_spaces.config.settings import SpaceConfig
@@ -72,27 +69,6 @@ ANSWER_SECONDS = 30.0
 
 OpenStorage = Callable[["SpaceService"], Storage]
 """Returns the storage of a space."""
-
-SHARED_STORAGES: Final[Mapping[str, str]] = dict.fromkeys(
-    ("nats", "tls", "embedded-nats"), "mew_spaces.parts.jetstream.opening:open_storage"
-)
-"""For each scheme of an address in `backplane`, the function that opens the storage there for a while: of a
-configuration, with the folder of the space and its state folder as `folder` and `state`."""
-
-
-def open_shared(config: SpaceConfig, *, folder: Path, state: Path) -> AbstractAsyncContextManager[OpenStorage | None]:
-    """Return the storage that several gateways share, if a configuration names one. Raises `SpacesError`."""
-    if config.backplane is None:
-        return nullcontext()
-    scheme = config.backplane.servers[0].partition("://")[0]
-    module, _, name = SHARED_STORAGES[scheme].partition(":")
-    try:
-        opened = getattr(import_module(module), name)
-    except ModuleNotFoundError as error:
-        problem = f"'backplane' needs the extra 'scale': {install_command('scale')} ({error})"
-        raise SpacesError(problem) from None
-    found: AbstractAsyncContextManager[OpenStorage] = opened(config, folder=folder, state=state)
-    return found
 
 
 class OutcomeUnknown(SpacesError):

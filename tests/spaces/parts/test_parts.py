@@ -18,7 +18,7 @@ from mew_protocol.codec import read_draft
 from mew_protocol.ids import ParticipantId
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import serve_gateway
-from mew_spaces.gateway.service import open_shared
+from mew_spaces.gateway.gateway import open_shared
 
 async def main():
     config = parse_space("{space: {id: a}, participants: {ada: {capabilities: [{kind: chat}]}}}")

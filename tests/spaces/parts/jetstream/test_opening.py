@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mew_spaces.config.backplane_options import BackplaneOptions
 from mew_spaces.config.loading import parse_space
-from mew_spaces.gateway.service import open_shared
+from mew_spaces.gateway.gateway import open_shared
 from mew_spaces.launch.processes import started_mark
 from mew_spaces.parts.jetstream.interface import Backplane, BackplaneRefused, BackplaneUnavailable, StoredBatch
 from mew_spaces.parts.jetstream.jetstream import connect_jetstream, safe_name
