@@ -78,11 +78,10 @@ class ChatTurn:
         self.instead, self.failure = text, ChatFailure(code=code, problem=text)
 
     def cancel(self, reason: str) -> None:
-        """Stop the turn, unless its answer is known; no answer is sent."""
-        if self.inbox.current is None or self.inbox.current.state == "answered":
-            return
-        self._cancel_reason = reason
-        self._scope.cancel()
+        """Stop the turn, and what follows its answer. No answer is sent, unless it is known."""
+        if self.inbox.current is not None and self.inbox.current.state != "answered":
+            self._cancel_reason = reason
+            self._scope.cancel()
         self.answering.cancel()
 
     async def attempt(self) -> bool:
