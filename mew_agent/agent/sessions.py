@@ -20,7 +20,7 @@ import anyio.to_thread
 from mew_protocol.bounded_dict import Shares
 from mew_protocol.context_report import ContextReport, SessionContext
 from mew_protocol.payloads.chat import MAIN_SESSION, SESSION_NAME, client_of
-from mew_protocol.payloads.fit import DELIVERIES, Fit
+from mew_protocol.payloads.fit import DELIVERIES, Fit, answer_reserve_tokens
 from mew_protocol.payloads.participant import Status
 from mew_protocol.payloads.system import SpaceFacts
 from mew_protocol.status_word import status_word
@@ -34,7 +34,7 @@ from mew_agent.agent.turn import MAIN, AgentSession, ConversationAnswer, Session
 from mew_agent.config.agent_config import AgentConfig, chosen_policy
 from mew_agent.config.policy_choice import server_refusal
 from mew_agent.context.history import History
-from mew_agent.context.policy import compact_at_tokens, output_reserve_tokens
+from mew_agent.context.policy import compact_at_tokens
 from mew_agent.context.receipts import MessageKey
 from mew_agent.context.sqlite_store import MemoryStore, SqliteStore
 from mew_agent.context.store import Store, StoredChat, StoreLimits, StoreUnusable
@@ -482,7 +482,7 @@ def _tool_room(conversation: Conversation) -> ToolRoom:
         """Return the tokens that are free before a compaction."""
         window_tokens = tracker.window.max_tokens
         at = compact_at_tokens(tracker.policy, window_tokens)
-        above = 0 if at is None else max(0, window_tokens - output_reserve_tokens(window_tokens) - at)
+        above = 0 if at is None else max(0, window_tokens - answer_reserve_tokens(window_tokens) - at)
         return max(0, tracker.free_tokens(None)[0] - above)
 
     return ToolRoom(lambda: tracker.window.max_tokens, free_tokens, lambda: tracker.history.revision)

@@ -27,6 +27,7 @@ from mew_protocol.context_report import (
     Waiting,
     pin_hash,
 )
+from mew_protocol.payloads.fit import answer_reserve_tokens
 from mew_protocol.payloads.participant import Status
 
 from mew_agent.context import policy as policies
@@ -60,10 +61,9 @@ from mew_agent.context.policy import (
     Policy,
     compact_at_tokens,
     level_of,
-    output_reserve_tokens,
 )
 from mew_agent.context.preamble import FixedTexts
-from mew_agent.context.reconciliation import Terms
+from mew_agent.context.reconciliation import Drift, Terms
 from mew_agent.model.interface import Window
 from mew_agent.model.usage import implausibility
 from mew_agent.tokens.projection import Calibration, Units, features
@@ -151,13 +151,13 @@ class Tracker:
         if call.revision != self.history.revision:
             return problem  # it measured a history that is gone, so it counts towards the spent tokens only
         measurement.is_undecided = usage is None
-        measurement.reply = KeptReply()
-        if problem is not None:
-            measurement.become_unknown("usage_implausible")
-            return problem
         if usage is None:
-            measurement.record_missing_usage(call.model, keep_last=self.policy.on_missing == "keep_last")
-            return None
+            measurement.reply = KeptReply()
+            if problem is not None:
+                measurement.become_unknown("usage_implausible")
+            else:
+                measurement.record_missing_usage(call.model, keep_last=self.policy.on_missing == "keep_last")
+            return problem
         measurement.record(usage, call, last_seq=last_seq, turn=self.history.turn)
         if usage.is_sum:
             return None  # no prompt that others compare with; the next one teaches what entered before this call, too
@@ -422,10 +422,10 @@ class Tracker:
         return unsent if reply is None else max(0, unsent - self.ledger.unsent_price(reply))
 
     @property
-    def is_truncated_by_server(self) -> bool:
-        """Whether the newest report shows that the server left out part of the request."""
-        drift = self.ledger.evidence.drift
-        return self.measurement.basis == "reported" and drift is not None and drift.truncated_by_server
+    def truncation(self) -> Drift | None:
+        """The drift of the newest report if it shows that the server left out part of the request; else None."""
+        drift = self.ledger.evidence.drift if self.measurement.basis == "reported" else None
+        return drift if drift is not None and drift.truncated_by_server else None
 
     def size_of_summary(self, summary: Summary) -> int:
         """Project the tokens of a summary in a prompt, including its heading and the template's overhead."""
@@ -441,17 +441,17 @@ class Tracker:
         projected, window_tokens = self.ledger.projected_tokens, self.window.max_tokens
         if self.ledger.prompt_tokens is None:
             return projected * 2 >= window_tokens
-        off = projected + output_reserve_tokens(window_tokens) - window_tokens
+        off = projected + answer_reserve_tokens(window_tokens) - window_tokens
         return abs(off) * CLOSE_CALL_PART <= window_tokens
 
     def would_overflow(self, added_tokens: int = 0) -> bool:
         """Return whether the next request, with these tokens and room for an answer, is larger than the window."""
         window_tokens = self.window.max_tokens
-        return self.ledger.next_prompt_tokens + added_tokens + output_reserve_tokens(window_tokens) > window_tokens
+        return self.ledger.next_prompt_tokens + added_tokens + answer_reserve_tokens(window_tokens) > window_tokens
 
     def free_tokens(self, kept: tuple[int, int] | None) -> tuple[int, int]:
         """Return the tokens that are free now, and those that would be free if only items with these seqs were left."""
-        usable_tokens = self.window.max_tokens - policies.output_reserve_tokens(self.window.max_tokens)
+        usable_tokens = self.window.max_tokens - answer_reserve_tokens(self.window.max_tokens)
         parts = self.ledger.parts
         fixed_tokens = parts.prefix + parts.summary + parts.pins
         fixed_tokens += 0 if kept is None else self.ledger.price(*kept).tokens
@@ -488,6 +488,7 @@ class Tracker:
             "queued": self.queued,
             "sessions": self.sessions or None,
             "pins": self.pin_reports() if self.history.pins else None,
+            "suggestions": tuple(map(_shown, snapshot.suggestions)) or None,
             "model": self.model,
         }
         if (drift := self.ledger.evidence.drift) is not None:
@@ -495,11 +496,6 @@ class Tracker:
         if snapshot.next_prompt_tokens:
             known["next_prompt_tokens"] = snapshot.next_prompt_tokens
             known["next_prompt_basis"] = self.ledger.next_prompt_basis
-        if snapshot.suggestions:
-            known["suggestions"] = tuple(
-                SavingSuggestion(text=one.text, tokens_saved=one.tokens_saved, impact=one.impact)
-                for one in snapshot.suggestions
-            )
         self._add_usage(known, basis)
         self._add_outlook(known, snapshot.used_tokens, limit_tokens)
         # One validation of the whole: a report follows every call, and building each part alone costs twice as much.
@@ -596,6 +592,10 @@ class Tracker:
         if freed:
             self.measurement.become(self.measurement.tokens - freed, "projected")
         return freed
+
+
+def _shown(one: policies.Suggestion) -> SavingSuggestion:
+    return SavingSuggestion(text=one.text, tokens_saved=one.tokens_saved, impact=one.impact)
 
 
 def _with_counted(basis: PartBasis, *, is_counted: bool) -> PartBasis:

@@ -275,7 +275,7 @@ class ContextState:
             thinking=thinking,
         )
         tracker.item_added(item, size.counted_tokens, size.units)
-        is_shortened = tracker.is_truncated_by_server
+        is_shortened = tracker.truncation is not None
         if is_shortened:
             self.shortened = self.history.revision, prompted.last_seq
         await self.save(SessionChange(added=(item,), call=call, receipts=ReceiptChange(prompted=prompted)))
@@ -491,8 +491,8 @@ class ContextState:
     @property
     def context_usage(self) -> texts.ContextUsage:
         """How full the context is, by the policy's measure and from the sources it trusts."""
-        now, bases = self.tracker.snapshot(), self.tracker.policy.bases
-        return texts.ContextUsage(now.used_tokens if now.basis in bases else None, now.limit_tokens)
+        now = policies.trusted(self.tracker.policy, self.tracker.snapshot())
+        return texts.ContextUsage(now.used_tokens, now.limit_tokens)
 
     @property
     def reminder_text(self) -> str:

@@ -17,7 +17,7 @@ from mew_protocol.status_word import StatusWord, status_word
 from mew_agent.compaction.approval import CompactionDecision
 from mew_agent.compaction.planner import CompactionPlan, NothingToDo
 from mew_agent.context.archive import Origin
-from mew_agent.context.policy import CompactAction, GenerationFlags, level_of, withholds_tool_result
+from mew_agent.context.policy import CompactAction, GenerationFlags, withheld_at
 from mew_agent.context.policy import actions as acts
 from mew_agent.context.policy.threshold import Fraction
 from mew_agent.context.preamble import prefix_parts
@@ -224,20 +224,16 @@ CompactNow = Callable[[CompactAction], Awaitable[bool]]
 def withhold_results(calls: Sequence[ToolCall], results: dict[str, ToolResult], state: ContextState) -> None:
     """Replace results that are too large for the current level by a notice that says whether the call failed."""
     tracker = state.tracker
-    snapshot = tracker.snapshot()
-    is_withheld = False
+    snapshot, level = tracker.snapshot(), None
     for call in calls:
         result = results[call.id]
         size_bytes = len(result.prompt_text.encode())
-        is_withheld = withholds_tool_result(tracker.policy, tracker.policy_state, snapshot, size_bytes)
-        if is_withheld:
-            level = level_of(tracker.policy, snapshot)[0]
-            if level == "unknown":
-                level = tracker.policy_state.level or level
+        level = withheld_at(tracker.policy, tracker.policy_state, snapshot, size_bytes)
+        if level is not None:
             text = texts.withheld_result(size_bytes, level, failed=result.is_error)
             results[call.id] = ToolResult(text, result.is_error)
     # The notice in place of the last result says what a prompt would say.
-    if is_withheld:
+    if level is not None:
         state.drop_pending_prompts()
 
 
@@ -594,16 +590,16 @@ class Conversation:
 
     async def _after_call(self, flags: GenerationFlags) -> None:
         """Ask the policy about the new figures and emit the status. Interventions wait for `apply_pending`."""
-        drift = self.tracker.ledger.evidence.drift
-        if self.tracker.is_truncated_by_server and drift is not None and drift.window_tokens is not None:
+        cut = self.tracker.truncation
+        if cut is not None and cut.window_tokens is not None:
             # The server's window is no larger than the prompt that it cut, whatever its API or the configuration says.
-            self.state.change_window(learn_from_overflow(self.tracker.window, drift.window_tokens))
+            self.state.change_window(learn_from_overflow(self.tracker.window, cut.window_tokens))
         pending = await carry_out(self.state.decide("after_call", flags), self.state)
         self._decided = pending.compact, pending.revision
         if pending.stop is not None:
             pending.words.append(status_word("policy_stopped", await report_stop(pending.stop, self.state)))
         await self.state.save_decisions()
-        if self.tracker.is_truncated_by_server and (not pending.words or (drift and drift.window_tokens)):
+        if cut is not None and (not pending.words or cut.window_tokens):
             pending.words.append(status_word("truncated_by_server"))
         for word in pending.words or (None,):
             await self.emit_status(word)

@@ -232,7 +232,7 @@ class ReplyEvents:
         if choice.get("error") or choice.get("finish_reason") == "error":
             self.error = choice.get("error") or "finish_reason error"
         delta = object_at(choice, "delta") or object_at(choice, "message")
-        self._ran_tools = self._ran_tools or bool(delta.get("executed_tools"))
+        self._ran_tools |= bool(delta.get("executed_tools"))
         self._pieces += [text for text in _texts_in(delta) if text.text]
         for call in objects_at(delta, "tool_calls"):
             self._pieces.append(call)

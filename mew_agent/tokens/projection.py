@@ -322,10 +322,10 @@ def _weigh(weights: Iterable[float], counts: Iterable[float]) -> float:
 def _covariance_with(counts: Sequence[float], doubt: Sequence[float]) -> list[float]:
     """Return the covariance of each weight with the tokens of a text: the matrix times the counts, most of them 0."""
     moves: list[float] = []
-    for at, count in enumerate(counts):
+    for row, count in zip(_ROWS, counts, strict=True):
         if count:
-            added = [part * count for part in _ROWS[at](doubt)]
-            moves = list(map(add, moves, added)) if moves else added
+            parts = row(doubt)
+            moves = [a + b * count for a, b in zip(moves, parts, strict=True)] if moves else [b * count for b in parts]
     return moves
 
 

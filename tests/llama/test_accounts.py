@@ -7,10 +7,11 @@ from itertools import combinations
 
 import anyio
 import pytest
+from mew_protocol.payloads.fit import answer_reserve_tokens
 from mew_protocol.payloads.participant import Compact, Status
 
 from mew_agent.context.history import History, Item
-from mew_agent.context.policy import MEW, output_reserve_tokens
+from mew_agent.context.policy import MEW
 from mew_agent.context.sqlite_store import MemoryStore
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import resolve_window
@@ -25,7 +26,7 @@ from tests.llama.server import LlamaServer
 from tests.support.texts import paragraphs
 
 PATIENCE_SECONDS = 120.0
-OUTPUT_RESERVE_TOKENS = output_reserve_tokens(4096)
+OUTPUT_RESERVE_TOKENS = answer_reserve_tokens(4096)
 SYSTEM = "You keep records of what the stations measured."
 ADD = ToolSpec(
     "add",

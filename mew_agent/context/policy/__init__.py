@@ -30,10 +30,10 @@ from mew_agent.context.policy.decision import compact_at_tokens as compact_at_to
 from mew_agent.context.policy.decision import decide as decide
 from mew_agent.context.policy.decision import is_stalled as is_stalled
 from mew_agent.context.policy.decision import level_of as level_of
-from mew_agent.context.policy.decision import withholds_tool_result as withholds_tool_result
+from mew_agent.context.policy.decision import trusted as trusted
+from mew_agent.context.policy.decision import withheld_at as withheld_at
 from mew_agent.context.policy.definition import CompactionMethod as CompactionMethod
 from mew_agent.context.policy.definition import Phase as Phase
 from mew_agent.context.policy.definition import Policy as Policy
-from mew_agent.context.policy.definition import output_reserve_tokens as output_reserve_tokens
 from mew_agent.context.policy.mew import MEW as MEW
 from mew_agent.context.policy.mew import compacting_early as compacting_early

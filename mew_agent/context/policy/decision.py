@@ -146,7 +146,7 @@ def decide(
     if state.restarts:
         state = _begin_request(state, phase, flags)
     marks = policy.rule_index.marks(snapshot.limit_tokens)
-    deciding = _Deciding(policy, state, _trusted(policy, snapshot), phase, marks)
+    deciding = _Deciding(policy, state, trusted(policy, snapshot), phase, marks)
     if phase == "after_call" and policy.on_missing != "unknown" and snapshot.reason in _WITHOUT_USAGE:
         if policy.on_missing == "error":
             deciding.actions.append(acts.ErrorAction(f"{policy.name} cannot work without reported usage"))
@@ -161,7 +161,7 @@ def decide(
 
 def level_of(policy: Policy, snapshot: ContextSnapshot) -> tuple[str, int | None]:
     """Return the level's name and severity; ("unknown", None) if the level is unknown."""
-    snapshot = _trusted(policy, snapshot)
+    snapshot = trusted(policy, snapshot)
     used, limit = snapshot.used_tokens, snapshot.limit_tokens
     if used is None or (limit is None and policy.measure != "cumulative"):
         return _UNKNOWN, None
@@ -183,16 +183,20 @@ def is_stalled(policy: Policy, state: PolicyState) -> bool:
     return state.stalls >= policy.max_stalls
 
 
-def withholds_tool_result(policy: Policy, state: PolicyState, snapshot: ContextSnapshot, size_bytes: int) -> bool:
-    """Return whether a notice replaces a tool result of this size, at the snapshot's or else the last known level."""
+def withheld_at(policy: Policy, state: PolicyState, snapshot: ContextSnapshot, size_bytes: int) -> str | None:
+    """Return the level at which a notice replaces a tool result of this size; None if it is not replaced.
+
+    The level is the snapshot's, or else the last known one.
+    """
     large = policy.large_results
     if large is None or large.above_bytes is None or size_bytes <= large.above_bytes:
-        return False
+        return None
     level = level_of(policy, snapshot)[0]
-    return (state.level if level == _UNKNOWN else level) in large.levels
+    known = state.level if level == _UNKNOWN else level
+    return known if known in large.levels else None
 
 
-def _trusted(policy: Policy, snapshot: ContextSnapshot) -> ContextSnapshot:
+def trusted(policy: Policy, snapshot: ContextSnapshot) -> ContextSnapshot:
     """Return the snapshot without `used_tokens` if the policy does not trust its basis."""
     # Neither a report from before the end of the reply nor a count after a cut is the report of a whole call.
     basis = "projected" if snapshot.basis in ("provisional", "server_counted") else snapshot.basis

@@ -244,6 +244,7 @@ def conditions_of(rule: Rule) -> tuple[Condition, ...]:
             return ()
 
 
+# As `answer_reserve_tokens` of the protocol, by which every reader knows what fits.
 ANSWER_RESERVE = Reserve(fraction=Fraction(numerator=1, denominator=20), at_most_tokens=4096, whole=True)
 
 
@@ -369,11 +370,6 @@ class Policy(PolicyPart):
         if self.scope is None or scope == "any" or provider.lower() == self.scope:
             return None
         return f"policy '{self.name}' is for {self.scope}, not for {provider}; `scope: any` uses it anyway"
-
-
-def output_reserve_tokens(limit_tokens: int) -> int:
-    """Return the tokens that the policy `mew` keeps free for an answer."""
-    return ANSWER_RESERVE.added_to(0, limit_tokens)[0]
 
 
 def _compacting_at(rule: Rule, mark: Fraction) -> Rule:

@@ -6,10 +6,11 @@ from typing import Any
 
 import anyio
 import pytest
+from mew_protocol.payloads.fit import answer_reserve_tokens
 
 from mew_agent.context.facts import PromptCounted
 from mew_agent.context.history import History
-from mew_agent.context.policy import MEW, output_reserve_tokens
+from mew_agent.context.policy import MEW
 from mew_agent.context.sqlite_store import MemoryStore
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import resolve_window
@@ -64,7 +65,7 @@ def true_prompt_tokens() -> int:
 async def test_a_fitting_request_is_sent_despite_a_larger_projection() -> None:
     window = (true_prompt_tokens() + 200) * 21 // 20
     projected = round(features(SYSTEM) + features(TEXT))
-    assert projected + output_reserve_tokens(window) > window > true_prompt_tokens() + output_reserve_tokens(window)
+    assert projected + answer_reserve_tokens(window) > window > true_prompt_tokens() + answer_reserve_tokens(window)
     words, tracker = await ask(window)
     assert not [word for word in words if word and word.startswith("compaction")]
     assert tracker.measurement.usage is not None

@@ -13,7 +13,7 @@ from mew_spaces.config.loading import SpaceConfig, load_space
 
 from benchmarks.bursts import run_bursts
 from mew_agent.agent.headroom import delivery_in
-from mew_agent.context.policy import output_reserve_tokens
+from mew_agent.context.policy import MEW
 from mew_agent.context.sqlite_store import SqliteStore
 from mew_agent.context.store import InboxChange
 from mew_agent.conversation.fit import fit_of_text
@@ -364,7 +364,7 @@ async def test_bursts_overflow_only_without_the_check(mode: WouldFit, refused: b
 
 def test_the_gateway_keeps_the_same_room_for_answers_as_the_policy() -> None:
     windows = (1, 19, 20, 4_000, 81_919, 81_920, 81_940, 128_000, 10**6)
-    assert [answer_reserve_tokens(size) for size in windows] == [output_reserve_tokens(size) for size in windows]
+    assert [answer_reserve_tokens(size) for size in windows] == [MEW.reserve.added_to(0, size)[0] for size in windows]
 
 
 @pytest.mark.parametrize(

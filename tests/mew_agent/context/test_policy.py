@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mew_protocol.payloads.fit import answer_reserve_tokens
 from pydantic import ValidationError
 
 from mew_agent.context.policy import (
@@ -22,7 +23,6 @@ from mew_agent.context.policy import (
     decide,
     is_stalled,
     level_of,
-    output_reserve_tokens,
 )
 from mew_agent.context.policy.definition import CompactRule, Level, NearLimitRule
 from mew_agent.context.policy.threshold import Condition, Fraction
@@ -124,12 +124,12 @@ def test_without_a_known_limit_the_level_is_unknown(limit: None) -> None:
     [(19, 0), (20, 1), (1_000, 50), (8_192, 409), (81_919, 4_095), (81_920, 4_096), (128_000, 4_096), (10**7, 4_096)],
 )
 def test_the_answer_reserve_is_a_twentieth_up_to_4096(limit: int, reserve: int) -> None:
-    assert output_reserve_tokens(limit) == reserve
+    assert answer_reserve_tokens(limit) == reserve
 
 
 @pytest.mark.parametrize("limit", WINDOWS)
 def test_only_a_request_that_would_overflow_compacts_first(limit: int) -> None:
-    fits = limit - output_reserve_tokens(limit)
+    fits = limit - answer_reserve_tokens(limit)
     assert compactions(after(1, limit, next_prompt_tokens=fits), "pre_request") == []
     assert compactions(after(1, limit, next_prompt_tokens=fits + 1), "pre_request") == ["would_overflow"]
 

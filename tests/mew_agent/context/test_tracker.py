@@ -440,7 +440,7 @@ def test_a_sum_over_inner_calls_is_provisional_and_teaches_no_price() -> None:
     assert agent.tracker.measurement.spent_since_clear == 20_500
     agent.ask(QUESTION)
     agent.call(used(574))
-    assert (agent.report().basis, agent.tracker.is_truncated_by_server) == ("reported", False)
+    assert (agent.report().basis, agent.tracker.truncation) == ("reported", None)
 
 
 STEPS = st.lists(

@@ -125,7 +125,7 @@ async def test_another_part_in_the_cache_is_no_truncation(provider: RawProvider)
         for number, (prompt, _) in enumerate(GROK_CALLS):
             await ask(conversation, number)
             assert (conversation.status().tokens, conversation.tracker.measurement.basis) == (prompt + 90, "reported")
-            assert not conversation.tracker.is_truncated_by_server
+            assert conversation.tracker.truncation is None
 
 
 async def outcome_of(model: OpenAIModel) -> object:

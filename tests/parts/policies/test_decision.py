@@ -17,7 +17,7 @@ from mew_agent.context.policy import (
     after_compaction,
     decide,
     level_of,
-    withholds_tool_result,
+    withheld_at,
 )
 from mew_agent.parts.policies.presets import DOMINDS_V3, LMSTUDIO, MEW_REFERENCE, TACHIKOMA
 
@@ -83,20 +83,21 @@ def test_a_large_tool_result_is_withheld_at_caution_and_critical(
     tokens: int,
 ) -> None:
     policy = SHOWN.configured({"optimal_max_tokens": 200_000, "critical_max_tokens": 244_800})
-    assert withholds_tool_result(policy, PolicyState(), reported(tokens, 272_000), size_bytes) is withheld
+    level = withheld_at(policy, PolicyState(), reported(tokens, 272_000), size_bytes)
+    assert (level is not None) is withheld
 
 
 def test_d22_without_usage_the_last_known_level_decides() -> None:
     state = decide(SHOWN, PolicyState(), reported(110_000, 272_000), "after_call").state
     state = decide(SHOWN, state, UNAVAILABLE, "after_call").state
-    assert withholds_tool_result(SHOWN, state, UNAVAILABLE, 2001)
-    assert not withholds_tool_result(SHOWN, state, reported(1_000, 272_000), 2001)
-    assert not withholds_tool_result(SHOWN, PolicyState(), UNAVAILABLE, 2001)
+    assert withheld_at(SHOWN, state, UNAVAILABLE, 2001) == state.level
+    assert withheld_at(SHOWN, state, reported(1_000, 272_000), 2001) is None
+    assert withheld_at(SHOWN, PolicyState(), UNAVAILABLE, 2001) is None
 
 
 def test_results_are_withheld_only_where_that_was_asked_for() -> None:
     for policy in (DOMINDS_V3, MEW):
-        assert not withholds_tool_result(policy, PolicyState(), reported(199_000, 200_000), 10**6)
+        assert withheld_at(policy, PolicyState(), reported(199_000, 200_000), 10**6) is None
 
 
 def test_a_rule_belongs_to_its_phase_only() -> None:
