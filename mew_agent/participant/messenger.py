@@ -453,15 +453,14 @@ class Messenger:
         self, kind: str, payload: BaseModel | Mapping[str, Any] | None, *, to: str, answer: str, timeout_seconds: float
     ) -> Envelope:
         """Send an envelope and wait for its answer; see `Participant.ask`."""
-        request = PendingRequest(self.draft(kind, payload, to=(to,)), to, answer)
-        await self.send_and_wait(request, timeout_seconds)
-        return request.reply_or_raise(timeout_seconds)
+        return await self.answer_to(PendingRequest(self.draft(kind, payload, to=(to,)), to, answer), timeout_seconds)
 
-    async def send_and_wait(self, request: PendingRequest, timeout_seconds: float) -> None:
-        """Send a request and wait until it is done, or the time is over. Raises the errors of `sent_request`."""
+    async def answer_to(self, request: PendingRequest, timeout_seconds: float) -> Envelope:
+        """Send a request and return its answer. Raises the errors of `sent_request` and of `reply_or_raise`."""
         with anyio.move_on_after(timeout_seconds):
             async with self.sent_request(request):
                 await request.done.wait()
+        return request.reply_or_raise(timeout_seconds)
 
     @asynccontextmanager
     async def sent_request(self, request: PendingRequest) -> AsyncIterator[None]:

@@ -86,7 +86,7 @@ class PeerControls:
         """
         payload = Compact(reason=reason, target_tokens=target_tokens, target_percent=target_percent)
         request = CompactionRequest(self.messenger.draft(kinds.PARTICIPANT_COMPACT, payload, to=(peer,)), peer)
-        await self.messenger.send_and_wait(request, timeout_seconds)
+        await self.messenger.answer_to(request, timeout_seconds)
         return request.outcome(timeout_seconds)
 
     async def pin(self, peer: str, text: str, *, timeout_seconds: float = 30.0) -> PinReport:
@@ -179,8 +179,7 @@ class PeerControls:
         # Only a refusal is an answer: the gateway says that the peer has left.
         request = ControlRequest(draft, peer, kinds.SYSTEM_PRESENCE)
         with suppress(PeerAbsent):
-            await self.messenger.send_and_wait(request, timeout_seconds)
-            request.reply_or_raise(timeout_seconds)
+            await self.messenger.answer_to(request, timeout_seconds)
 
     async def cancel(self, work: Envelope | str, *, reason: str | None = None) -> tuple[Envelope, ...]:
         """Cancel a chat of ours, or all that a peer works on: its running turn too, whichever participant asked.
@@ -283,8 +282,7 @@ class PeerControls:
         payload = Invite(**invitation(participant, capabilities), reason=reason)
         draft = self.messenger.draft(kinds.SPACE_INVITE, payload)
         request = PendingRequest(draft, GATEWAY, kinds.SPACE_INVITE_ACK)
-        await self.messenger.send_and_wait(request, timeout_seconds)
-        ack = read_answer(request.reply_or_raise(timeout_seconds), InviteAck)
+        ack = read_answer(await self.messenger.answer_to(request, timeout_seconds), InviteAck)
         if ack.token is None:
             raise Refused(GATEWAY, kinds.SPACE_INVITE, ack.status, ack.error or "")
         return ack
@@ -325,8 +323,7 @@ class PeerControls:
             reason=reason,
         )
         request = RevocationRequest(self.messenger.draft(kinds.CAPABILITY_REVOKE, payload))
-        await self.messenger.send_and_wait(request, timeout_seconds)
-        request.reply_or_raise(timeout_seconds)
+        await self.messenger.answer_to(request, timeout_seconds)
         return request.ended
 
     async def _page(
@@ -344,8 +341,7 @@ class PeerControls:
         """Send a control and read its answer. Raises `ControlRefused`, `BadAnswer`, and the errors of `ask`."""
         answer = CONTROL_ANSWERS.get(kind, kinds.PARTICIPANT_STATUS)
         request = ControlRequest(self.messenger.draft(kind, payload, to=(peer,)), peer, answer)
-        await self.messenger.send_and_wait(request, timeout_seconds)
-        return read_answer(request.reply_or_raise(timeout_seconds), model)
+        return read_answer(await self.messenger.answer_to(request, timeout_seconds), model)
 
 
 def _patterns(capabilities: Iterable[Mapping[str, Any] | str]) -> tuple[dict[str, Any], ...]:
