@@ -223,28 +223,24 @@ class Delivery:
         if reached is None:
             return Arrival.PASS_ON
         extra = envelope.model_extra or {}
-        number = extra.pop("seq", None)
-        if not isinstance(number, int):
+        number, position, is_past = extra.pop("seq", None), None, False
+        if isinstance(number, int):
+            if not self._is_live:  # a live envelope has only what its sender wrote
+                self.age_seconds = _seconds_in(extra.pop("age_seconds", None))
+            if number <= reached.sequence:  # a replay may overlap with what the last connection still brought
+                return Arrival.SKIP
+            self.position = position = Position(reached.epoch, number)
+            past = self._past_ends
+            is_past = past is not None and past.epoch == reached.epoch and number <= past.sequence
+        elif envelope.sender in GATEWAY_IDS:
             # Only what the gateway sends to one connection, without a number, can decide about an envelope of ours.
-            if envelope.sender in GATEWAY_IDS:
-                return self._receive_from_gateway(envelope)
-            self._note(envelope)
-            return Arrival.PASS_ON
-        if not self._is_live:  # a live envelope has only what its sender wrote
-            self.age_seconds = _seconds_in(extra.pop("age_seconds", None))
-        if number <= reached.sequence:  # a replay may overlap with what the last connection still brought
-            return Arrival.SKIP
-        self.position, past = Position(reached.epoch, number), self._past_ends
-        self._note(envelope, self.position)
-        is_past = past is not None and past.epoch == reached.epoch and number <= past.sequence
-        return Arrival.PASS_ON_AS_PAST if is_past else Arrival.PASS_ON
-
-    def _note(self, envelope: Envelope, position: Position | None = None) -> None:
-        """Learn from an arriving envelope that ours was accepted, or that a stream has ended."""
+            return self._receive_from_gateway(envelope)
+        # What is passed on shows that an envelope of ours was accepted, or that a stream has ended.
         if envelope.sender == self._participant:
             self._decide(envelope.id, None, position)
         if envelope.kind == STREAM_CLOSE:
             self.frames.close(str(envelope.body.get("stream_id")))
+        return Arrival.PASS_ON_AS_PAST if is_past else Arrival.PASS_ON
 
     def refuse_largest(self) -> None:
         """Refuse the largest undecided envelope: the gateway closed the connection because of a message's size."""

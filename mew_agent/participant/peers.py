@@ -4,7 +4,7 @@ Reads welcomes, presences and statuses, and stores what discovery found out. Sen
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
@@ -278,24 +278,20 @@ class StreamOwners:
 
     def receive(self, envelope: Envelope) -> None:
         """Follow the opening and the closing of streams."""
-        match envelope.kind:
-            case kinds.SYSTEM_WELCOME if envelope.sender in GATEWAY_IDS:
-                self._owners = dict(_owners_in(envelope.body.get("active_streams")))
-            case kinds.STREAM_OPEN if envelope.sender in GATEWAY_IDS:
-                self._owners |= _owners_in([envelope.body])
-            case kinds.STREAM_CLOSE:
-                stream_id = str(envelope.body.get("stream_id"))
-                if envelope.sender in GATEWAY_IDS or envelope.sender == self._owners.get(stream_id):
-                    self._owners.pop(stream_id, None)
-            case _:
-                pass
+        kind, is_gateway = envelope.kind, envelope.sender in GATEWAY_IDS
+        if kind == kinds.STREAM_CLOSE:
+            closed = str(envelope.body.get("stream_id"))
+            if is_gateway or envelope.sender == self._owners.get(closed):
+                self._owners.pop(closed, None)
+        elif is_gateway and kind in self.follows:
+            opened: list[Mapping[str, Any]] = [envelope.body]
+            if kind == kinds.SYSTEM_WELCOME:
+                self._owners.clear()
+                opened = objects_at(envelope.body, "active_streams")
+            for stream in opened:
+                if isinstance(name := stream.get("stream_id"), str):
+                    self._owners[name] = str(stream.get("owner") or "")
 
     def owner(self, stream_id: str) -> str | None:
         """Return the participant that opened a stream; None if that is not known."""
         return self._owners.get(stream_id)
-
-
-def _owners_in(streams: object) -> Iterator[tuple[str, str]]:
-    for stream in objects_at(streams):
-        if isinstance(stream.get("stream_id"), str):
-            yield stream["stream_id"], str(stream.get("owner") or "")
