@@ -73,13 +73,15 @@ def malformed(draft: Draft, sender: str, name_chars: int, may_open: bool = False
     if claimed is not None and claimed != sender:
         text = f"'from' is '{claimed}', but this token is for '{sender}'; leave 'from' out or set it to '{sender}'"
         return ErrorPayload(error=errors.IDENTITY_MISMATCH, message=text, attempted_kind=kind)
-    if kind in _GATEWAY_KINDS or kind.startswith("system/"):
+    required = _REQUIRED_TEXT.get(kind)
+    if required is None:
+        if kind not in _GATEWAY_KINDS and not kind.startswith("system/"):
+            return None
         # A heartbeat is a participant's; a join comes before there is a sender to check.
         is_allowed = kind == kinds.SYSTEM_HEARTBEAT or (may_open and kind == kinds.STREAM_OPEN)
         return None if is_allowed else _reserved(kind)
-    required = _REQUIRED_TEXT.get(kind)
-    value = (draft.payload or {}).get(required) if required else None
-    if required and not (isinstance(value, str) and value):
+    value = (draft.payload or {}).get(required)
+    if not isinstance(value, str) or not value:
         return _invalid(errors.INVALID_PAYLOAD, f"{kind}: payload.{required} must be a non-empty string")
     return None
 

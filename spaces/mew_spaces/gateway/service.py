@@ -483,11 +483,12 @@ class SpaceService:
 
     def _log_received(self, audit: AuditLog, event: EnvelopeArrives, decision: Decided, draft: Draft) -> None:
         """Write the lines of an envelope that came; of one that only reaches all members, all lines in one call."""
-        (*effects,), accepted, refused, _, permitted = decision.receipt
+        effects, accepted, refused, _, permitted = decision.receipt
         transport: Transport = "http" if event.connection is None else "websocket"
         logged = accepted or draft
         sent = decision.data if decision.data is not None and logged is draft else logged.encode()
-        if accepted is not None and permitted is not None and effects == [Broadcast(accepted)]:
+        first = effects[0] if len(effects) == 1 else None
+        if isinstance(first, Broadcast) and first.envelope is accepted and permitted is not None:
             audit.log_accepted(accepted, sent, event.sender, transport, self.space.members, permitted, now=decision.now)
             self.performer.audit = None  # the lines of the delivery are written
             return

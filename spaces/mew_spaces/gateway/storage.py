@@ -266,9 +266,10 @@ class LocalStorage:
     def _begin_batch(self) -> Batch | None:
         """Decide the events of the next batch, and return the entries to store; None if nothing waits."""
         # A change of the state that a full disk did not take waits for a `check`.
-        if not (self._waiting or self._is_probing or (self.log.staged_state and self.is_storing)):
+        staged = self.log.staged_state
+        if not (self._waiting or self._is_probing or (staged and self.is_storing)):
             return None
-        self._carried = dict(self.log.staged_state)
+        self._carried = dict(staged) if staged else NOTHING.state
         touched: set[object] = set()
         while self._waiting and not (self._in_flight and _depends(self._waiting[0].event, touched)):
             submission = self._waiting.popleft()
