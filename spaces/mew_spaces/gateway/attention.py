@@ -24,6 +24,8 @@ from mew_protocol.attention import (
     not_stored_item,
     sort_items,
 )
+from mew_protocol.bounded_dict import BoundedDict
+from mew_protocol.capability import CapabilitySet
 from mew_protocol.changes import TextChange, changes_in
 from mew_protocol.envelope import Draft, wire_timestamp
 from mew_protocol.json_values import value_at
@@ -52,7 +54,14 @@ ABSENCE_GRACE: Final = timedelta(seconds=10)
 START_GRACE: Final = timedelta(seconds=60)
 """For how long the programs of space.yaml may take to join when the gateway starts."""
 
+_MOST_SHOWN: Final = 16
+"""For how many different capabilities of readers items are kept."""
+
+_NO_CAPABILITIES: Final = CapabilitySet()
+
 _Items = tuple[AttentionItem, ...]
+_Shown = dict[str, tuple[AttentionItem, AttentionItem]]
+"""Items by id, each with the one that readers get for it."""
 
 
 class AttentionReceiver(Protocol):
@@ -113,6 +122,8 @@ class AttentionWatch:
     """By the id of the proposal."""
     _changes: Mapping[str, dict[str, TextChange]] = field(default_factory=dict)
     """What proposed calls would change, by the item that asks for their approval."""
+    _shown: BoundedDict[CapabilitySet, _Shown] = field(default_factory=lambda: BoundedDict(_MOST_SHOWN))
+    """The items as readers with the same capabilities get them."""
     _absent: dict[str, datetime] = field(default_factory=dict)
     _known: dict[str, tuple[tuple[object, ...], _Items]] = field(default_factory=dict)
     _since: dict[str, str] = field(default_factory=dict)
@@ -150,7 +161,9 @@ class AttentionWatch:
         is_changed = not is_same or outdated != self.outdated
         self.outdated = outdated
         if not is_same:
-            self.single, self.items = single, aggregate(single)
+            kept = {one.id: one for one in self.single}
+            self.single = tuple(known if (known := kept.get(one.id)) == one else one for one in single)
+            self.items = aggregate(self.single)
         before = self.views.number
         self._is_behind = self.views.followers > 0 and self.views.refresh(self.single, now)
         return is_changed or self.views.number != before
@@ -192,7 +205,10 @@ class AttentionWatch:
 
     def for_reader(self, reader: str | None) -> Attention:
         """Return the items with the actions that `reader` may take; None is an observer, which may take none."""
-        items = tuple(self._for_reader(one, reader) for one in self.items)
+        held = _NO_CAPABILITIES if reader is None else self.space.membership.permissions_of(reader).capabilities
+        before, shown = self._shown.get(held, {}), _Shown()
+        items = tuple(self._for_reader(one, held, before, shown) for one in self.items)
+        self._shown[held] = shown
         return Attention(space=self.space.id, at=wire_timestamp(self.clock()), items=items)
 
     def _items_of(self, name: str, now: datetime) -> _Items:
@@ -230,21 +246,26 @@ class AttentionWatch:
         is_late = name in self._launched and now - self.started_at >= START_GRACE
         return not has_reported and not is_late
 
-    def _for_reader(self, item: AttentionItem, reader: str | None) -> AttentionItem:
-        actions = tuple(self._action_for(one, reader) for one in item.actions)
-        more: dict[str, object] = (
-            {"items": tuple(self._for_reader(one, reader) for one in item.items)} if item.items else {}
-        )
-        if changes := self._changes.get(item.id):
-            more["changes"] = changes
-        return item.model_copy(update={"actions": actions, **more})
+    def _for_reader(self, item: AttentionItem, held: CapabilitySet, before: _Shown, shown: _Shown) -> AttentionItem:
+        """Return an item for readers with these capabilities, the one of `before` if it is the same, and add it."""
+        known = before.get(item.id)
+        if known is None or known[0] is not item:
+            more: dict[str, object] = {"actions": tuple(self._action_for(one, held) for one in item.actions)}
+            if item.items:
+                more["items"] = tuple(self._for_reader(one, held, before, shown) for one in item.items)
+            if changes := self._changes.get(item.id):
+                more["changes"] = changes
+            known = item, item.model_copy(update=more)
+        else:
+            shown.update((one.id, before[one.id]) for one in item.items)
+        shown[item.id] = known
+        return known[1]
 
-    def _action_for(self, action: AttentionAction, reader: str | None) -> AttentionAction:
+    def _action_for(self, action: AttentionAction, held: CapabilitySet) -> AttentionAction:
         if action.envelope is None:
             return action
-        is_allowed = reader is not None and self.space.membership.may_send(
-            reader, Draft.model_validate(action.envelope), approving=True
-        )
+        ignore_to = self.config.capabilities.ignore_to
+        is_allowed = held.allows(Draft.model_validate(action.envelope), ignore_to=ignore_to, approving=True)
         return action.model_copy(update={"allowed": is_allowed})
 
 

@@ -4,12 +4,13 @@ import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import Mock, create_autospec
 
 import anyio
 import httpx2
 import pytest
 from mew_protocol.attention import UNREAD_SECONDS, AttentionItem, approval_item
+from mew_protocol.capability import CapabilitySet
 from mew_protocol.codec import read_draft
 from mew_protocol.ids import ParticipantId
 from mew_spaces.config.loading import parse_space
@@ -128,6 +129,32 @@ def test_the_item_of_a_proposal_is_made_again_only_when_the_proposal_changes(mon
     send("mcp/withdraw", {"reason": "timeout"}, correlation_id=["p-1"])
     assert [one.id for one in needed(service)] == ["approval:ada:p-2"]
     assert make.call_count == 3
+
+
+def test_readers_with_the_same_capabilities_share_what_each_item_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = parse_space(SPACE + "  dan: {capabilities: [{kind: '*'}]}\n")
+    service = SpaceService(config, TokenBook.generate(config), clock=lambda: datetime(2026, 1, 1, tzinfo=UTC))
+    check = create_autospec(CapabilitySet.allows, side_effect=CapabilitySet.allows)
+    names, actions = ("ada", "dan", "eve", None), 2
+
+    def propose_next(number: int) -> None:
+        draft = read_draft({"kind": "mcp/proposal", "payload": PROPOSAL, "id": f"p-{number}"})
+        service.receive(None, ParticipantId("ada"), draft)
+        service.attention.refresh()
+
+    def allowed(reader: str | None) -> list[list[bool | None]]:
+        shown = service.attention.for_reader(reader).items
+        return [[one.allowed for one in item.actions] for item in (shown[0].items or shown)]
+
+    monkeypatch.setattr(CapabilitySet, "allows", check)
+    for number in range(1, 7):  # from the fourth on they are in a group
+        propose_next(number)
+        check.reset_mock()
+        for _ in range(2):
+            found = [allowed(one) for one in names]
+            assert found[0] == found[1] == [[True] * actions] * number
+            assert found[2:] == [[[True, False]] * number, [[False] * actions] * number]
+        assert check.call_count == 3 * actions
 
 
 def test_an_absence_counts_after_a_while_from_its_beginning() -> None:
