@@ -9,7 +9,7 @@ how to change it: docs/explanation/estimator.md.
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import combinations_with_replacement, starmap
+from itertools import combinations_with_replacement, repeat, starmap
 from math import sqrt
 from operator import add, itemgetter, mul, sub
 from typing import Final, NamedTuple
@@ -245,7 +245,7 @@ class Calibration(NamedTuple):
                 left[at] += fading
         learnt = [
             new if low <= (new := weight + move * step) <= high else max(low, min(new, high))
-            for weight, move, (low, high) in zip(weights, moves, _BOUNDS, strict=False)
+            for weight, move, low, high in zip(weights, moves, _LEAST, _MOST, strict=False)
         ]
         return tuple(learnt), tuple(left)
 
@@ -324,8 +324,8 @@ def _covariance_with(counts: Sequence[float], doubt: Sequence[float]) -> list[fl
     moves: list[float] = []
     for row, count in zip(_ROWS, counts, strict=True):
         if count:
-            parts = row(doubt)
-            moves = [a + b * count for a, b in zip(moves, parts, strict=True)] if moves else [b * count for b in parts]
+            added = map(mul, row(doubt), repeat(count))
+            moves = list(map(add, moves, added)) if moves else list(added)
     return moves
 
 
@@ -350,7 +350,8 @@ _ROWS: Final[tuple[Callable[[Sequence[float]], tuple[float, ...]], ...]] = tuple
 )
 """Getters of whole rows of the covariance."""
 
-_BOUNDS: Final = tuple((_K_MIN * weight, _K_MAX * weight) for weight in _WEIGHTS)
+_LEAST: Final = tuple(_K_MIN * weight for weight in _WEIGHTS)
+_MOST: Final = tuple(_K_MAX * weight for weight in _WEIGHTS)
 
 _FADING: Final = tuple(
     (_PAIRS.index((at, at)), _FIRST_DOUBT[_PAIRS.index((at, at))], (_DRIFT * weight) ** 2)
