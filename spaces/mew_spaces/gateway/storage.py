@@ -171,7 +171,8 @@ class LocalStorage:
         self._carried: Mapping[str, bytes | None] = {}
         """The state that was staged before the batch in flight."""
         self.is_settled = True
-        self._delete_probe()  # of a run that ended first, or of an earlier version
+        if _PROBE_KEY in self.log.state():  # of a run that ended first, or of an earlier version
+            self.log.put(_PROBE_KEY, None)
 
     @property
     def waiting(self) -> int:
@@ -290,10 +291,6 @@ class LocalStorage:
         self._is_probing = False
         return self.log.seal()
 
-    def _delete_probe(self) -> None:
-        if _PROBE_KEY in self.log.state():
-            self.log.put(_PROBE_KEY, None)
-
     def _reserve(self, change: Draft) -> bool:
         """Return False if the disk has no room for a change of the members.
 
@@ -317,7 +314,8 @@ class LocalStorage:
         elif batch is not NOTHING:
             self.is_storing = True
             self.log.publish(batch)
-            self._delete_probe()
+            if batch.state.get(_PROBE_KEY) is not None:
+                self.log.put(_PROBE_KEY, None)
         self.is_settled = False
         try:
             for submission in self._in_flight:
