@@ -6,7 +6,7 @@ handler that fails is logged and stops nothing else. Does not know what others l
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, TypeVar
@@ -268,7 +268,7 @@ _CLOSING_KINDS: Mapping[str, HowClosed] = {
 
 
 _ABOUT_PROPOSALS = frozenset({kinds.SYSTEM_WELCOME, kinds.MCP_PROPOSAL, *_CLOSING_KINDS})
-"""The kinds that are followed although nobody listens: they tell which proposals are open."""
+"""The kinds that are followed although no handler gets them: they tell which proposals are open."""
 
 EVENT_BUFFER = 10_000
 EVENT_BUFFER_BYTES = 64 * 1024 * 1024
@@ -303,8 +303,8 @@ class Listeners:
         self._by_class: list[tuple[type, Handler, Arguments]] = []
         self._queue: SizedQueue[Emitted] | None = None
         self._is_dropping = False
-        self.is_idle = False
-        """Whether nothing is queued: the last events found no handler, and none was added since."""
+        self.wanted: Collection[str] | None = None
+        """The kinds of envelopes of which handlers get anything, as of the last ones handled; None: perhaps all."""
         self.on_handled: Handled = lambda envelope, outcomes: None
 
     def add(self, what: type | str | None, handler: H, arguments: Arguments = lambda event: (event,)) -> H:
@@ -312,7 +312,7 @@ class Listeners:
 
         `arguments` chooses what it is called with (default: the event or the envelope itself).
         """
-        self.is_idle = False
+        self.wanted = None
         if isinstance(what, type):
             self._by_class.append((what, handler, arguments))
         else:
@@ -321,8 +321,12 @@ class Listeners:
 
     def emit(self, envelope: Envelope | None, *events: object, size_bytes: int = 0) -> None:
         """Queue an envelope of this size and its events; the handlers of the envelope come first."""
-        if (envelope is None and not events) or self._queue is None or self.is_idle:
+        if self._queue is None:
             return
+        if envelope is None:
+            classes = tuple(one for one, _, _ in self._by_class) if self.wanted is not None else (object,)
+            if not any(isinstance(one, classes) for one in events):
+                return
         was_dropping, self._is_dropping = self._is_dropping, self._queue.is_full
         if not self._is_dropping:
             self._queue.put_nowait((envelope, events), size_bytes)
@@ -337,7 +341,9 @@ class Listeners:
         task_status.started()
         try:
             async for envelope, events in queue:
-                self.is_idle = not (self._by_kind or self._by_class)
+                if self.wanted is None and None not in self._by_kind:
+                    chats = [kinds.CHAT for one, _, _ in self._by_class if issubclass(ChatReceived, one)]
+                    self.wanted = frozenset(one for one in (*self._by_kind, *chats) if one is not None)
                 outcomes: list[tuple[Handler, Exception | None]] = []
                 for what in events if envelope is None else (envelope, *events):
                     for handler, arguments in self._handlers_of(what):
@@ -375,7 +381,8 @@ class EventEmitter:
 
     def receive(self, envelope: Envelope, changes: PeerChanges) -> None:
         """Emit an envelope and its events. `changes` are its changes of the known peers."""
-        if self.listeners.is_idle and changes is NO_CHANGES and envelope.kind not in _ABOUT_PROPOSALS:
+        kind, wanted = envelope.kind, self.listeners.wanted
+        if wanted is not None and changes is NO_CHANGES and kind not in wanted and kind not in _ABOUT_PROPOSALS:
             return
         size_bytes = self._messenger.session.client.arrived.size_bytes
         self.listeners.emit(envelope, *self.events_in(envelope, changes), size_bytes=size_bytes)

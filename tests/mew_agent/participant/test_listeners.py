@@ -21,7 +21,7 @@ from mew_agent.participant.events import (
 from mew_agent.participant.gaps import SpaceEvent
 from mew_agent.participant.mcp_client import Timeouts
 from mew_agent.participant.participant import Participant
-from mew_agent.participant.peers import Peer, PeerContext
+from mew_agent.participant.peers import NO_CHANGES, Peer, PeerContext
 from tests.support.peers import space_of_peers, with_tools
 from tests.support.waiting import PATIENCE_SECONDS, until
 
@@ -68,23 +68,31 @@ class Unjoined(Participant):
             tasks.cancel_scope.cancel()
 
 
-async def test_a_handler_gets_what_follows_events_that_nobody_wanted() -> None:
+async def test_only_what_handlers_want_is_queued_and_later_ones_get_what_follows() -> None:
     me, seen = Unjoined(), list[str]()
+
+    @me.on("system/presence")
+    async def presence(envelope: Envelope) -> None:
+        seen.append("presence")
+
     async with anyio.create_task_group() as tasks:
         await tasks.start(me.listeners.run, me.failures.append)
-        me.listeners.emit(CHAT)
+        me.events.receive(CHAT, NO_CHANGES)
         await anyio.wait_all_tasks_blocked()
-        assert me.listeners.is_idle
-        me.listeners.emit(CHAT)
+        assert me.listeners.wanted == {"system/presence"}
+        me.events.receive(CHAT, NO_CHANGES)
+        me.listeners.emit(None, PeerJoined(HEALTHY))
 
-        @me.on("chat")
-        async def chat(envelope: Envelope) -> None:
-            seen.append(envelope.id)
+        @me.on_chat
+        async def chat(received: ChatReceived) -> None:
+            seen.append(received.text)
 
-        me.listeners.emit(CHAT)
+        me.events.receive(CHAT, NO_CHANGES)
+        me.events.receive(CHAT.model_copy(update={"kind": "system/presence"}), NO_CHANGES)
         await anyio.wait_all_tasks_blocked()
+        assert me.listeners.wanted == {"system/presence", "chat"}
         tasks.cancel_scope.cancel()
-    assert seen == [CHAT.id]
+    assert seen == [CHAT.body["text"], "presence"]
 
 
 async def test_each_handler_gets_what_it_registered_for_in_order() -> None:
