@@ -109,14 +109,14 @@ def compact(
     with request.send(kinds.PARTICIPANT_COMPACT, payload, _name_undo) as sent:
         if not request.as_json:
             announce_approvals(sent)
-        for kind, body in sent.answers(kinds.PARTICIPANT_STATUS, kinds.PARTICIPANT_COMPACT_DONE):
+        while True:
+            kind, body = sent.next_answer(kinds.PARTICIPANT_STATUS, kinds.PARTICIPANT_COMPACT_DONE)
             if kind == kinds.PARTICIPANT_COMPACT_DONE:
                 return _print_compaction(request, sent, parse_answer(CompactDone, body, request.target), target_tokens)
             status = parse_answer(Status, body, request.target)
             if status.status != "compacting":
                 # A participant without the capability `participant/compact-done` reports the outcome here.
                 return _print_compaction(request, sent, CompactDone.from_status(status), target_tokens, status)
-    raise AssertionError("`answers` ends by raising only")
 
 
 def _print_answer(request: TargetedRequest, body: Mapping[str, Any], receipt: ReadReceipt | None) -> None:
@@ -134,7 +134,8 @@ def _answer(sent: SentRequest) -> tuple[Mapping[str, Any], ReadReceipt | None]:
     Print a warning if the chat does not fit into the context now.
     """
     receipt: ReadReceipt | None = None
-    for kind, body in sent.answers(kinds.CHAT, kinds.CHAT_ACKNOWLEDGE, accept_uncorrelated=True):
+    while True:
+        kind, body = sent.next_answer(kinds.CHAT, kinds.CHAT_ACKNOWLEDGE, accept_uncorrelated=True)
         if kind == kinds.CHAT:
             return body, receipt
         known = parse_answer(Acknowledge, body, sent.participant)
@@ -144,7 +145,6 @@ def _answer(sent: SentRequest) -> tuple[Mapping[str, Any], ReadReceipt | None]:
         if known.status == WOULD_OVERFLOW and known.fit is not None:
             does = f"{known.fit}; the agent {_makes_room(known.fit, is_held=bool(known.held))}"
             terminal.warn(f"the message does not fit into the context of '{sent.participant}' now: {does}")
-    raise AssertionError("`answers` ends by raising only")
 
 
 def _makes_room(fit: Fit, *, is_held: bool) -> str:

@@ -100,8 +100,8 @@ class SentRequest:
         parts = (state or "waiting for the answer", number, words.progress(work) if work is not None else "", size)
         self.progress.show(f"{self.participant}: {', '.join(one for one in parts if one)}")
 
-    def answers(self, *kinds: str, accept_uncorrelated: bool = False) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Kind and payload of each answer of these kinds from the participant.
+    def next_answer(self, *kinds: str, accept_uncorrelated: bool = False) -> tuple[str, Mapping[str, Any]]:
+        """Return kind and payload of the next answer of these kinds from the participant.
 
         `accept_uncorrelated` also accepts an envelope addressed to the sender without a correlation id, for agents that
         do not correlate. Raises `PeerTimeout`, `NotConnected` or, for a chat, `ChatRefused`.
@@ -122,7 +122,7 @@ class SentRequest:
             if body.get("from") == self.participant and self._is_answered_by(body, accept_uncorrelated):
                 self._raise_refusal(body)
                 if body.get("kind") in kinds:
-                    yield str(body["kind"]), body.get("payload") or {}
+                    return str(body["kind"]), body.get("payload") or {}
             elif changed == self.participant and not check_known(self.api, self.board, changed).connected:
                 raise ParticipantOffline(self.api.gateway, f"'{self.participant}' left before it answered")
 
@@ -133,9 +133,11 @@ class SentRequest:
             raise ChatRefused(self.participant, words.clean(problem))
 
     def next_status(self, *, passing: tuple[str, ...] = ()) -> Status:
-        """The status that answers. One of `passing` comes before the answer and is skipped."""
-        statuses = (parse_answer(Status, body, self.participant) for _, body in self.answers(kinds.PARTICIPANT_STATUS))
-        return next(status for status in statuses if status.status not in passing)
+        """Return the status that answers. One of `passing` comes before the answer and is skipped."""
+        while True:
+            status = parse_answer(Status, self.next_answer(kinds.PARTICIPANT_STATUS)[1], self.participant)
+            if status.status not in passing:
+                return status
 
     @property
     def last_status(self) -> Status | None:
@@ -221,14 +223,14 @@ class TargetedRequest:
     def ask(self, payload: BaseModel, kind: str, model: type[P]) -> P:
         """Send a request and return its answer. Raises `RequestRefused` for a status or an answer that refuses it."""
         with self.send(kind, payload) as sent:
-            for answered, body in sent.answers(CONTROL_ANSWERS[kind], kinds.PARTICIPANT_STATUS):
+            while True:
+                answered, body = sent.next_answer(CONTROL_ANSWERS[kind], kinds.PARTICIPANT_STATUS)
                 if answered != kinds.PARTICIPANT_STATUS:
                     if (error := body.get("error")) is not None:
                         raise RequestRefused(self.target, str(error))
                     return parse_answer(model, body, self.target)
                 if (problem := refusal_in(parse_answer(Status, body, self.target).status)) is not None:
                     raise RequestRefused(self.target, problem)
-        raise AssertionError("`answers` ends by raising only")
 
     def print(self, text: str, outcome: Mapping[str, Any]) -> None:
         """Print the participant's id and the outcome, or for `--json` JSON."""

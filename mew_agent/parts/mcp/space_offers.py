@@ -184,7 +184,7 @@ class SpaceOffers:
             outcome["id"] = request.sent.id
             if wait_seconds > 0:
                 try:
-                    _, body = next(request.answers(kinds.CHAT, accept_uncorrelated=True))
+                    _, body = request.next_answer(kinds.CHAT, accept_uncorrelated=True)
                     outcome["answer"] = str(body.get("text") or "")
                     if (failure := words.failure(request.last_status)) is not None:
                         outcome["failed"] = failure  # such as a model that cannot be reached
@@ -214,7 +214,7 @@ class SpaceOffers:
         """Compact a participant's context. Returns the tokens freed, or why the compaction was skipped."""
         payload = Compact(reason=reason, target_tokens=target_tokens)
         with send_request(self._connection, peer, kinds.PARTICIPANT_COMPACT, payload, wait_seconds) as request:
-            _, body = next(request.answers(kinds.PARTICIPANT_COMPACT_DONE))
+            _, body = request.next_answer(kinds.PARTICIPANT_COMPACT_DONE)
         done = parse_answer(CompactDone, body, peer)
         return {"participant": peer, **done.model_dump(mode="json", exclude_none=True)}
 
