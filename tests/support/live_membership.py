@@ -4,30 +4,42 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.membership import Membership
-from mew_spaces.core.state import Change
+from mew_spaces.core.proposals import Proposals
+from mew_spaces.core.state import Change, SpaceState
+
+
+class LiveProposals(Proposals):
+    """Those of a `LiveMembership`."""
+
+    def apply(self, *changes: Change) -> None:
+        """Change the state."""
+        self._membership.apply(*changes)
+        self.apply_surplus()
 
 
 class LiveMembership(Membership):
     """See the module."""
 
+    def __init__(self, config: SpaceConfig, state: SpaceState) -> None:
+        super().__init__(config, state)
+        self.proposals = LiveProposals(self, ignore_to=config.capabilities.ignore_to)
+        self.reset()
+
 
 def _applying(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
-    def applied(self: LiveMembership, *args: Any, **options: Any) -> Any:
+    def applied(self: LiveMembership | LiveProposals, *args: Any, **options: Any) -> Any:
         result = method(self, *args, **options)
         is_pair = len(result) == 2 and not isinstance(result[0], Change)
         self.apply(*(result[0] if is_pair else result))
-        self.apply_surplus()
         return result
 
     return applied
 
 
 for _name in [
-    "add_proposal",
-    "close_proposals_of",
-    "decide_proposals",
     "drop_grants",
     "end_shutdown",
     "end_unfounded",
@@ -41,6 +53,8 @@ for _name in [
     "shut_down",
 ]:
     setattr(LiveMembership, _name, _applying(getattr(Membership, _name)))
+for _name in ["add", "close_of", "decide"]:
+    setattr(LiveProposals, _name, _applying(getattr(Proposals, _name)))
 
 
 def post(board: Any, envelope: Any, *, at: Any) -> Any:

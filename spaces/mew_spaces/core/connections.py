@@ -56,7 +56,7 @@ class ConnectionRules:
         self._board = space.board
         self._limits = config.limits
         self.absent_since: dict[ParticipantId, datetime] = {}
-        self.not_back_yet = {one.proposer for one in self._membership.undecided_proposals.values()}
+        self.not_back_yet = {one.proposer for one in self._membership.proposals.undecided.values()}
         """Proposers of an earlier process of the gateway; those that stay away do not wait for a decision."""
         self.joined: dict[ParticipantId, int] = {}
         """In which batch the newest connection of each member joined."""
@@ -209,7 +209,7 @@ class ConnectionRules:
         if member is not None:
             effects.append(self._left(participant, now=now))
         removed, ended = self._membership.remove(participant)
-        changes = (*removed, *self._membership.close_proposals_of(participant))
+        changes = (*removed, *self._membership.proposals.close_of(participant))
         stream_changes, stream_effects = self._space.streams.end_streams_of(participant, now=now)
         return (*changes, *stream_changes), (*effects, *stream_effects), ended
 
@@ -241,7 +241,7 @@ class ConnectionRules:
         for participant in gone:
             del self.absent_since[participant]
             changes, stream_effects = self._space.streams.end_streams_of(participant, now=now)
-            changed += self._change((*self._membership.close_proposals_of(participant), *changes))
+            changed += self._change((*self._membership.proposals.close_of(participant), *changes))
             effects += stream_effects
         return (*changed, *effects, *self._request_statuses(now))
 

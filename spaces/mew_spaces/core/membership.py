@@ -1,19 +1,17 @@
 """[pure] Membership: the participants of a space, those that are connected, and the permissions of each.
 
-Combines space.yaml with the durable state: invitations, removals, grants, pauses, shutdowns and proposals. Methods that
-name a change return it; only `apply` changes the state. `membership_rules` decides which changes an envelope may
-cause. Does not know tokens, sockets or files.
+Combines space.yaml with the durable state: invitations, removals, grants, pauses and shutdowns. Methods that name a
+change return it; only `apply` changes the state. What was proposed is in `proposals`; `membership_rules` decides which
+changes an envelope may cause. Does not know tokens, sockets or files.
 """
 
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple
 from weakref import WeakValueDictionary
 
-from mew_protocol import errors, kinds
-from mew_protocol.bounded_dict import Shares
+from mew_protocol import kinds
 from mew_protocol.capability import (
     EVERY_KIND,
     EVERY_KIND_AT_ANY_DEPTH,
@@ -24,38 +22,18 @@ from mew_protocol.capability import (
     normalise,
 )
 from mew_protocol.containment import COMPARISON_STEPS, covers
-from mew_protocol.envelope import Draft, Envelope
+from mew_protocol.envelope import Draft
 from mew_protocol.ids import ParticipantId
 from mew_protocol.patterns import Steps
 from mew_protocol.payloads.capability import EndedRights
-from mew_protocol.payloads.mcp import KEPT_SHORT, MAX_NAME_CHARS, CallSubject, digest_of
 from mew_protocol.payloads.participant import Pause
 from pydantic_core import to_json
 
 from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.events import ConnectionId
+from mew_spaces.core.proposals import Proposals
 from mew_spaces.core.provenance import Rights, Rules, downstream, sources
-from mew_spaces.core.state import ActivePause, CapabilityGrant, Change, Changes, Invitation, KnownProposal, SpaceState
-
-MAX_PROPOSALS = 10_000
-"""How many proposals a space remembers; the participant that made the most loses its oldest."""
-
-MAX_PROPOSALS_OF_ONE = 1_000
-"""How many proposals of one participant are remembered."""
-
-REMEMBERED_FOR = timedelta(minutes=10)
-"""How long at least. Until then a participant with so many may not propose: an id that a person has read must not get
-another meaning."""
-
-MAX_UNDECIDED = 100
-"""How many undecided proposals of one participant are kept in full; its oldest are dropped from the list."""
-
-MAX_UNDECIDED_BYTES = 6 * 1024 * 1024
-"""How large all undecided proposals may be, so that a welcome can list them; the participant with the most loses one.
-"""
-
-_MAX_PROPOSED_PEERS = 16
-"""How many peers a proposal may name. Bounds the memory of proposals."""
+from mew_spaces.core.state import ActivePause, CapabilityGrant, Change, Changes, Invitation, SpaceState
 
 _ALL_STEPS = 100 * COMPARISON_STEPS
 """Budget for looking at all rights of a space once, when it starts."""
@@ -126,13 +104,8 @@ class Membership:
         self._permissions: dict[str, Permissions] = {}
         self._compiled: WeakValueDictionary[bytes, CapabilitySet] = WeakValueDictionary()
         """The capabilities of participants that are given the same, once, by their patterns as JSON."""
-        self._remembered: Shares[str] = Shares()
-        """The ids of all proposals, by proposer."""
-        self._sorted_ids: list[str] = []
-        """The same ids in order: those that begin like a new one are next to its place."""
-        self._undecided: Shares[str] = Shares()
-        """The ids of undecided proposals, by their size in bytes."""
         options = config.capabilities
+        self.proposals = Proposals(self, ignore_to=options.ignore_to)
         self._rules = Rules(
             self._invitation_of,
             self._patterns_of_its_own,
@@ -146,11 +119,7 @@ class Membership:
     def reset(self) -> None:
         """Derive indexes and permissions again: the state was replaced."""
         self._permissions.clear()
-        self._undecided.clear()
-        self._remembered.clear()
-        self._sorted_ids.clear()
-        for proposal_id in self.state.proposals:
-            self._index_proposal(proposal_id)
+        self.proposals.reset()
 
     # Who may be in the space
 
@@ -355,201 +324,6 @@ class Membership:
         """Let a participant that joined again send."""
         return (Change("shut_down", participant),) if participant in self.state.shut_down else ()
 
-    # Who proposed what
-
-    def add_proposal(self, proposal: Envelope, *, now: datetime, max_bytes: int = 64 * 1024) -> Changes:
-        """Remember a proposal with its proposer and peers, and keep it for late joiners until it is decided.
-
-        A proposal of more than `max_bytes` is kept without its parameters. `apply_surplus` keeps the limits.
-        """
-        proposer, peers = proposal.sender, proposal.addressees
-        subject = CallSubject.read(proposal.body)
-        is_too_large = len(proposal.encode()) > max_bytes
-        value = KnownProposal(
-            proposer=proposer,
-            peers=peers,
-            method=subject.method,
-            tool=subject.tool,
-            digest=digest_of(proposal.body, proposer, peers),
-            short_id=self._short_id(proposal.id),
-            envelope=_kept(proposal, subject) if is_too_large else proposal.as_dict(),
-            truncated=is_too_large,
-            proposed_at=now,
-        )
-        return (Change("proposals", proposal.id, value),)
-
-    def apply_surplus(self) -> Changes:
-        """Remove or close the proposals above the limits, after one was added. Returns the changes."""
-        changes: list[Change] = []
-        while (oldest := self._remembered.surplus(MAX_PROPOSALS, MAX_PROPOSALS_OF_ONE)) is not None:
-            changes.append(Change("proposals", oldest))
-            self.apply(changes[-1])
-        # Closed, not forgotten: a late decision is still checked against the proposer and the addressee.
-        while (oldest := self._undecided.surplus(MAX_UNDECIDED_BYTES, MAX_UNDECIDED)) is not None:
-            changes.append(self._closed(oldest))
-            self.apply(changes[-1])
-        return tuple(changes)
-
-    def proposal_problem(self, proposal: Envelope, *, now: datetime) -> tuple[str, str] | None:
-        """Return why a new proposal may not be made, as an error code and a sentence, or None."""
-        name, sender = proposal.id, proposal.sender
-        known = self.state.proposals.get(name)
-        if known is not None:
-            rule = "a proposal cannot change" if known.proposer == sender else f"'{known.proposer}' used it"
-            return errors.ALREADY_EXISTS, f"a proposal has the id '{name}' already: {rule}; propose with a new id"
-        if any(len(one or "") > MAX_NAME_CHARS for one in CallSubject.read(proposal.body)):
-            return errors.LIMIT_EXCEEDED, f"method and tool of a proposal may have {MAX_NAME_CHARS} characters"
-        if len(proposal.addressees) > _MAX_PROPOSED_PEERS:
-            return errors.LIMIT_EXCEEDED, f"a proposal may be for {_MAX_PROPOSED_PEERS} participants, or for everyone"
-        if self._short_id(name) is None:
-            return errors.ALREADY_EXISTS, f"the id of an earlier proposal begins with '{name}'; propose with a new id"
-        made, first = self._remembered.count(sender), self._remembered.oldest(sender)
-        oldest = None if first is None or made < MAX_PROPOSALS_OF_ONE else self.state.proposals[first].proposed_at
-        if oldest is not None and now - oldest < REMEMBERED_FOR:
-            text = f"'{sender}' made {made:,} proposals within {REMEMBERED_FOR.seconds // 60} minutes; wait"
-            return errors.LIMIT_EXCEEDED, text
-        return None
-
-    def _short_id(self, name: str) -> str | None:
-        """Return the shortest beginning of a new id with which no remembered id begins; None if there is none."""
-        place = bisect_left(self._sorted_ids, name)
-        neighbours = self._sorted_ids[max(0, place - 1) : place + 1]
-        shared = max((_shared_chars(name, one) for one in neighbours), default=0)
-        if shared < min(len(name), KEPT_SHORT):
-            return name[:KEPT_SHORT]
-        return name[: shared + 1] if shared < len(name) or len(name) < KEPT_SHORT else None
-
-    @property
-    def undecided_proposals(self) -> dict[str, KnownProposal]:
-        """The proposals that still need a decision, by id, oldest first."""
-        return {key: self.state.proposals[key] for key in self._undecided}
-
-    def decide_proposals(self, decision: Envelope) -> Changes:
-        """Close the proposals that an accepted envelope decides: a request, a response, a rejection or a withdrawal."""
-
-        def is_decided(one: KnownProposal) -> bool:
-            match decision.kind:
-                # TypeScript agents answer a proposal without repeating it as a request.
-                case kinds.MCP_RESPONSE:
-                    return decision.sender in one.peers
-                case kinds.MCP_REQUEST:
-                    return _is_same_call(one, decision) and _may_fulfil(one, decision)
-                case kinds.MCP_WITHDRAW:
-                    return one.proposer == decision.sender
-                case _:
-                    rejected = {decision.sender, one.proposer, *one.rejected_by}
-                    return one.proposer == decision.sender or rejected.issuperset(*self.may_fulfil((one,)))
-
-        changes: list[Change] = []
-        for name in dict.fromkeys(decision.correlation_ids):
-            one = self.state.proposals.get(name)
-            if one is None or name not in self._undecided:
-                continue
-            is_reject = decision.kind == kinds.MCP_REJECT
-            if is_reject and decision.sender in one.rejected_by:
-                continue
-            if is_decided(one):
-                changes.append(self._closed(name, decision.sender))
-            elif is_reject:
-                rejected = one.model_copy(update={"rejected_by": (*one.rejected_by, decision.sender)})
-                changes.append(Change("proposals", name, rejected))
-        return tuple(changes)
-
-    def may_fulfil(self, proposals: Iterable[KnownProposal]) -> Iterator[tuple[str, ...]]:
-        """Yield for each proposal the participants that may send the proposed request.
-
-        Equal capabilities are checked once for all who have them.
-        """
-        held = {name: self.permissions_of(name).capabilities for name in self.names}
-        different, ignore_to = tuple(dict.fromkeys(held.values())), self._config.capabilities.ignore_to
-        found: dict[tuple[CapabilitySet, ...], tuple[str, ...]] = {}
-        for one in proposals:
-            payload = (one.envelope or {}).get("payload")
-            request = Draft(kind=kinds.MCP_REQUEST, to=one.peers, payload=payload)
-            allowing = tuple(have for have in different if have.allows(request, ignore_to=ignore_to, approving=True))
-            if allowing not in found:
-                found[allowing] = tuple(name for name, have in held.items() if have in allowing)
-            yield found[allowing]
-
-    def decided_before(self, decision: Envelope) -> tuple[str, str] | None:
-        """Return the first proposal that a request or rejection is too late for, and the participant that decided."""
-        for name, one in self._correlated(decision):
-            is_meant = decision.kind != kinds.MCP_REQUEST or (
-                _is_same_call(one, decision) and _may_fulfil(one, decision)
-            )
-            if is_meant and one.envelope is None and one.decided_by is not None:
-                return name, one.decided_by
-        return None
-
-    def close_proposals_of(self, proposer: str) -> Changes:
-        """Close the undecided proposals of a participant that left."""
-        made = (name for name in self._undecided if self.state.proposals[name].proposer == proposer)
-        return tuple(self._closed(name) for name in made)
-
-    def _closed(self, name: str, decided_by: str | None = None) -> Change:
-        before = self.state.proposals[name]
-        closed = {"envelope": None, "truncated": False, "decided_by": decided_by or before.decided_by}
-        return Change("proposals", name, before.model_copy(update=closed))
-
-    def _index_proposal(self, name: str) -> None:
-        # One that stays keeps its place, so that the order follows from the state alone.
-        one = self.state.proposals.get(name)
-        place = bisect_left(self._sorted_ids, name)
-        if one is None:
-            if name in self._remembered:
-                del self._sorted_ids[place]
-            self._remembered.discard(name)
-        elif name not in self._remembered:
-            self._sorted_ids.insert(place, name)
-            self._remembered.add(name, one.proposer)
-        if one is None or one.envelope is None:
-            self._undecided.discard(name)
-        elif name not in self._undecided:
-            self._undecided.add(name, one.proposer, len(to_json(one.envelope)))
-
-    def _correlated(self, envelope: Envelope) -> Iterator[tuple[str, KnownProposal]]:
-        """Yield the known proposals that an envelope refers to, with their ids."""
-        for name in dict.fromkeys(envelope.correlation_ids):
-            if (one := self.state.proposals.get(name)) is not None:
-                yield name, one
-
-    def foreign_proposal(self, withdrawal: Envelope) -> str | None:
-        """Return the first of the proposals that an envelope refers to which another participant made."""
-        return next((name for name, one in self._correlated(withdrawal) if one.proposer != withdrawal.sender), None)
-
-    def misdirected(self, fulfilment: Envelope) -> tuple[str, KnownProposal] | None:
-        """Return the first proposal that a request or response may not fulfil, with its id."""
-        for name, one in self._correlated(fulfilment):
-            if _is_same_call(one, fulfilment) and not _may_fulfil(one, fulfilment):
-                return name, one
-        return None
-
-    def approval_problem(self, request: Envelope) -> tuple[str, str] | None:
-        """Return the reason to refuse a request as an approval, as an error code and a sentence, or None.
-
-        A digest says what the approver was shown: it must be that of the proposal, and the request must be what was
-        proposed, unless it says that it is changed.
-        """
-        known = tuple(self._correlated(request))
-        for name, one in known:
-            is_foreign = one.proposer != request.sender and _is_same_call(one, request)
-            if is_foreign and not self.may_send(request.sender, request, approving=True):
-                text = f"'{request.sender}' may make such calls itself, but not approve '{name}' of '{one.proposer}'"
-                return errors.CAPABILITY_VIOLATION, text
-        digest = request.body.get("proposal_digest")
-        if digest is None:
-            return None
-        if len(known) != 1:
-            text = f"an approval with a digest refers to one known proposal, not {len(known)}; list the proposals again"
-            return errors.PROPOSAL_DIFFERS, text
-        name, one = known[0]
-        is_changed = request.body.get("proposal_changed") is True
-        asked = digest if is_changed else digest_of(request.body, one.proposer, request.addressees)
-        if one.digest is not None and not one.digest == digest == asked:
-            text = f"what was shown to you, or what you ask for, is not the proposal '{name}'; list the proposals again"
-            return errors.PROPOSAL_DIFFERS, text
-        return None
-
     def apply(self, *changes: Change) -> None:
         """Change the state."""
         for change in changes:
@@ -557,7 +331,7 @@ class Membership:
             if change.table in ("invited", "removed", "grants"):
                 self._permissions.pop(change.key, None)
             if change.table == "proposals":
-                self._index_proposal(change.key)
+                self.proposals.follow(change.key)
 
     def after(self, changes: Changes) -> "Membership":
         """Return the membership as it will be after changes, without proposals: no right depends on them."""
@@ -573,34 +347,3 @@ class Membership:
 def _settle(rights: Rights, steps: Steps | None = None) -> tuple[Changes, tuple[EndedRights, ...]]:
     rights.settle(steps or Steps(COMPARISON_STEPS))
     return tuple(rights.changes()), rights.no_longer_held()
-
-
-def _shared_chars(one: str, other: str) -> int:
-    """Return how many characters two texts have in common at their beginning."""
-    differing = (index for index, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
-    return next(differing, min(len(one), len(other)))
-
-
-def _kept(proposal: Envelope, subject: CallSubject) -> dict[str, Any]:
-    """A proposal that is too large, without its parameters but for the name of the tool."""
-    params = {} if subject.tool is None else {"params": {"name": subject.tool}}
-    whole = proposal.as_dict()
-    headers = {key: whole[key] for key in ("protocol", "id", "ts", "from", "kind")}
-    return {
-        **headers,
-        "to": list(proposal.addressees),
-        "payload": {"method": subject.method, **params},
-    }
-
-
-def _is_same_call(proposal: KnownProposal, fulfilment: Envelope) -> bool:
-    """Whether a request repeats the proposed call. A response names none."""
-    is_request = fulfilment.kind == kinds.MCP_REQUEST
-    return not is_request or (proposal.method, proposal.tool) == tuple(CallSubject.read(fulfilment.body))
-
-
-def _may_fulfil(proposal: KnownProposal, fulfilment: Envelope) -> bool:
-    """Whether a request goes to proposed peers, or a proposed peer answers or passes the request on to others."""
-    addressees = fulfilment.addressees if fulfilment.kind == kinds.MCP_REQUEST else ()
-    is_to_peers = bool(addressees) and set(addressees) <= set(proposal.peers)
-    return not proposal.peers or is_to_peers or fulfilment.sender in proposal.peers

@@ -51,6 +51,7 @@ class MembershipRules:
     def __init__(self, space: "SpaceCore", config: SpaceConfig) -> None:
         self._space = space
         self._membership = space.membership
+        self._proposals = space.membership.proposals
         self._messages = space.messages
         self._config = config
 
@@ -281,19 +282,19 @@ class MembershipRules:
         )
         if known is not None and known.envelope is not None and known.digest == digest:
             return Receipt((), accepted=envelope)
-        problem = self._membership.proposal_problem(envelope, now=now)
+        problem = self._proposals.problem_of(envelope, now=now)
         if problem is not None:
             return refuse(*problem)
         limit = self._config.limits.kept_payload_bytes
-        return self._changed(envelope, self._membership.add_proposal(envelope, now=now, max_bytes=limit))
+        return self._changed(envelope, self._proposals.add(envelope, now=now, max_bytes=limit))
 
     def _check_fulfilment(self, envelope: Envelope) -> Receipt | None:
         """Refuse to let participants answer a proposal that were not proposed, directly or by a request to others."""
         if not envelope.correlation_ids:
             return None
-        found = self._membership.misdirected(envelope)
+        found = self._proposals.misdirected(envelope)
         if found is None:
-            problem = self._membership.approval_problem(envelope) if envelope.kind == kinds.MCP_REQUEST else None
+            problem = self._proposals.approval_problem(envelope) if envelope.kind == kinds.MCP_REQUEST else None
             return self._decide(envelope) if problem is None else refuse(*problem)
         proposal_id, proposal = found
         rule = "may answer" if envelope.kind == kinds.MCP_RESPONSE else "may be asked to fulfil"
@@ -305,7 +306,7 @@ class MembershipRules:
         if not envelope.correlation_ids:
             text = f"{envelope.kind}: correlation_id must contain the proposal's id"
             return refuse(errors.INVALID_ENVELOPE, text, code=errors.VALIDATION_ERROR)
-        foreign = self._membership.foreign_proposal(envelope)
+        foreign = self._proposals.foreign_to(envelope)
         if envelope.kind == kinds.MCP_WITHDRAW and foreign is not None:
             text = f"only its proposer may withdraw '{foreign}'; send mcp/reject to decline it"
             return refuse(errors.UNAUTHORIZED, text)
@@ -314,11 +315,11 @@ class MembershipRules:
     def _decide(self, decision: Envelope) -> Receipt | None:
         """Close the proposals that an envelope decides. Refuse a second decision: the tool would run twice."""
         if decision.kind in (kinds.MCP_REQUEST, kinds.MCP_REJECT):
-            decided = self._membership.decided_before(decision)
+            decided = self._proposals.decided_before(decision)
             if decided is not None:
                 text = f"'{decided[1]}' has already decided the proposal '{decided[0]}'"
                 return refuse(errors.ALREADY_DECIDED, text)
-        return self._changed(decision, self._membership.decide_proposals(decision))
+        return self._changed(decision, self._proposals.decide(decision))
 
     def _changed(self, envelope: Envelope, changes: Changes) -> Receipt | None:
         return accept(envelope, *state_changed(changes)) if changes else None

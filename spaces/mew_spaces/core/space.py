@@ -221,10 +221,10 @@ class SpaceCore:
 
     def proposals(self, *, now: datetime) -> UndecidedProposals:
         """Return the proposals that need a decision, each with the participants that may make the request."""
-        undecided = self.membership.undecided_proposals.values()
+        undecided = self.membership.proposals.undecided.values()
         described = [
             {**proposal.describe(now), "may_fulfil": may_fulfil}
-            for proposal, may_fulfil in zip(undecided, self.membership.may_fulfil(undecided), strict=True)
+            for proposal, may_fulfil in zip(undecided, self.membership.proposals.may_fulfil(undecided), strict=True)
         ]
         return UndecidedProposals.model_validate({"space": self.id, "at": wire_timestamp(now), "proposals": described})
 
@@ -244,7 +244,7 @@ class SpaceCore:
             "active_streams": [stream.describe() for stream in self.state.streams.values()],
             "board": [entry for entry in entries if entry is not None],
         }
-        if proposals := self.membership.undecided_proposals:
+        if proposals := self.membership.proposals.undecided:
             payload["proposals"] = [one.describe(now) for one in proposals.values()]
         if self._facts:
             payload["space"] = self._facts
@@ -288,7 +288,7 @@ class SpaceCore:
         if kind == kinds.PARTICIPANT_STATUS:
             self.board.follow(envelope, is_kept=bool(receipt.changes))
         elif kind == kinds.MCP_PROPOSAL:
-            return state_changed(self.membership.apply_surplus())
+            return state_changed(self.membership.proposals.apply_surplus())
         return ()
 
     def replay(self, batch: int, header: BatchHeader, events: list[SpaceEvent]) -> Iterator[Decided]:

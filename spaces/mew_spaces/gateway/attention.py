@@ -188,7 +188,7 @@ class AttentionWatch:
     def _find_approvals(self, now: datetime) -> Iterator[AttentionItem]:
         """Yield the items of proposals. Each is made once: a proposal that changes is another object."""
         known, self._approvals = self._approvals, {}
-        for name, one in self.space.membership.undecided_proposals.items():
+        for name, one in self.space.membership.proposals.undecided.items():
             approval = known.get(name)
             if approval is None or approval.proposal is not one:
                 proposal = UndecidedProposal.model_validate(one.describe(now))

@@ -399,7 +399,7 @@ class SpaceService:
     def load(self) -> SpaceLoad:
         """Return how busy the space is."""
         queued_bytes = sum(channel.waiting_bytes for channel in self.performer.channels.values())
-        proposals = len(self.space.membership.undecided_proposals)
+        proposals = len(self.space.membership.proposals.undecided)
         return SpaceLoad(self._fanout.deliveries, self._slow_consumers, queued_bytes, self.storage.waiting, proposals)
 
     def uptime_seconds(self) -> float:

@@ -178,7 +178,7 @@ async def test_a_started_agent_withdraws_what_an_earlier_process_proposed(monkey
             async with running_agent(gateway, server, None, None, 30.0, "coder", ()):
                 await recorder.first("coder", "mcp/withdraw", about=proposed)
             # The new agent may have made proposals of its own since.
-            open_ids = gateway.service.space.membership.undecided_proposals.keys()
+            open_ids = gateway.service.space.membership.proposals.undecided.keys()
             assert kept.id in open_ids
             assert proposed.id not in open_ids
 

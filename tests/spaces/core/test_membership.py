@@ -15,7 +15,7 @@ from mew_protocol.payloads.capability import EndedRights
 from mew_protocol.payloads.mcp import KEPT_SHORT
 from mew_protocol.payloads.participant import Pause
 from mew_spaces.config.loading import parse_space
-from mew_spaces.core import membership as membership_module
+from mew_spaces.core import proposals as proposals_module
 from mew_spaces.core.events import ConnectionId
 from mew_spaces.core.membership import MemberConnections, Membership
 from mew_spaces.core.state import CapabilityGrant, Change, Invitation, SpaceState
@@ -222,32 +222,32 @@ def withdrawal(sender: str, *about: str) -> Envelope:
 
 
 def test_an_unknown_proposal_has_no_owner(membership: Membership) -> None:
-    membership.add_proposal(proposal("p1", "coder"), now=NOW)
-    assert membership.foreign_proposal(withdrawal("coder", "p1")) is None
-    assert membership.foreign_proposal(withdrawal("bob", "unknown", "p1")) == "p1"
-    assert membership.foreign_proposal(withdrawal("bob", "unknown")) is None
+    membership.proposals.add(proposal("p1", "coder"), now=NOW)
+    assert membership.proposals.foreign_to(withdrawal("coder", "p1")) is None
+    assert membership.proposals.foreign_to(withdrawal("bob", "unknown", "p1")) == "p1"
+    assert membership.proposals.foreign_to(withdrawal("bob", "unknown")) is None
 
 
 def test_who_proposes_most_loses_its_oldest_proposals(membership: Membership, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(membership_module, "MAX_PROPOSALS", 4)
+    monkeypatch.setattr(proposals_module, "MAX_PROPOSALS", 4)
     for number, name in enumerate(("bob", "coder", "coder", "coder", "coder", "twin")):
-        membership.add_proposal(proposal(f"{number}", name), now=NOW)
+        membership.proposals.add(proposal(f"{number}", name), now=NOW)
     assert list(membership.state.proposals) == ["0", "3", "4", "5"]
 
 
 def test_too_many_proposals_of_one_participant_have_to_wait(
     membership: Membership, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(membership_module, "MAX_PROPOSALS_OF_ONE", 2)
+    monkeypatch.setattr(proposals_module, "MAX_PROPOSALS_OF_ONE", 2)
     for number in range(2):
-        membership.add_proposal(proposal(f"{number}", "coder"), now=NOW)
+        membership.proposals.add(proposal(f"{number}", "coder"), now=NOW)
     third = proposal("2", "coder")
-    problem = membership.proposal_problem(third, now=NOW + timedelta(minutes=9))
+    problem = membership.proposals.problem_of(third, now=NOW + timedelta(minutes=9))
     assert problem == ("limit_exceeded", "'coder' made 2 proposals within 10 minutes; wait")
-    assert membership.proposal_problem(proposal("2", "bob"), now=NOW) is None
+    assert membership.proposals.problem_of(proposal("2", "bob"), now=NOW) is None
     later = NOW + timedelta(minutes=10)
-    assert membership.proposal_problem(third, now=later) is None
-    membership.add_proposal(third, now=later)
+    assert membership.proposals.problem_of(third, now=later) is None
+    membership.proposals.add(third, now=later)
     assert list(membership.state.proposals) == ["1", "2"]
 
 
@@ -266,32 +266,32 @@ def test_the_beginning_of_an_id_never_names_a_later_proposal(
     membership: Membership, earlier: tuple[str, ...], name: str, short: str | None
 ) -> None:
     for one in earlier:
-        membership.add_proposal(proposal(one, "coder"), now=NOW)
+        membership.proposals.add(proposal(one, "coder"), now=NOW)
     new = proposal(name, "bob")
-    problem = membership.proposal_problem(new, now=NOW)
+    problem = membership.proposals.problem_of(new, now=NOW)
     assert (problem is None) == (short is not None)
     if short is not None:
-        membership.add_proposal(new, now=NOW)
+        membership.proposals.add(new, now=NOW)
         assert membership.state.proposals[name].short_id == short
 
 
 def test_a_new_id_is_compared_with_its_neighbours_alone(
     membership: Membership, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shared_chars = membership_module._shared_chars
+    shared_chars = proposals_module._shared_chars
     compare = Mock(side_effect=shared_chars)
-    monkeypatch.setattr(membership_module, "_shared_chars", compare)
+    monkeypatch.setattr(proposals_module, "_shared_chars", compare)
     numbers = Random(1)
     for _ in range(300):
         name = numbers.choice(("", "aaaaaaaa")) + "".join(numbers.choices("ab", k=numbers.randint(1, 9)))
         known = list(membership.state.proposals)
         shared = max((shared_chars(name, one) for one in known), default=0)
         is_taken = shared == len(name) >= KEPT_SHORT or name in known
-        assert (membership.proposal_problem(proposal(name, "coder"), now=NOW) is not None) == is_taken
+        assert (membership.proposals.problem_of(proposal(name, "coder"), now=NOW) is not None) == is_taken
         if is_taken:
             membership.apply(Change("proposals", numbers.choice(known)))
         else:
-            membership.add_proposal(proposal(name, "coder"), now=NOW)
+            membership.proposals.add(proposal(name, "coder"), now=NOW)
             short = membership.state.proposals[name].short_id or ""
             assert short == name[: max(KEPT_SHORT, shared + 1)]
             assert len(short) < KEPT_SHORT or not any(one.startswith(short) for one in known)

@@ -8,7 +8,7 @@ from mew_protocol.capability import CapabilitySet
 from mew_protocol.payloads.mcp import approval_of, digest_of
 from mew_spaces.config.loading import parse_space
 from mew_spaces.core.effects import Receipt
-from mew_spaces.core.membership import MAX_UNDECIDED, Membership
+from mew_spaces.core.proposals import MAX_UNDECIDED, Proposals
 
 from tests.support.space_driver import SpaceDriver
 
@@ -164,7 +164,7 @@ def test_a_member_with_many_proposals_loses_only_its_own(driver: SpaceDriver) ->
 
 
 def test_all_listed_proposals_fit_into_a_welcome(driver: SpaceDriver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mew_spaces.core.membership.MAX_UNDECIDED_BYTES", 2_000)
+    monkeypatch.setattr("mew_spaces.core.proposals.MAX_UNDECIDED_BYTES", 2_000)
     assert driver.send_envelope(1, "ada", "mcp/proposal", CALL, id="mine", to=["files"]).accepted
     for number in range(20):
         propose(driver, str(number))
@@ -371,7 +371,7 @@ def test_equal_capabilities_are_checked_once_for_all_who_have_them(monkeypatch: 
 def test_an_invitation_and_a_removal_read_no_proposal(driver: SpaceDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     propose(driver)
     read: list[Any] = []
-    monkeypatch.setattr(Membership, "_index_proposal", lambda _, name: read.append(name))
+    monkeypatch.setattr(Proposals, "follow", lambda _, name: read.append(name))
     for kind in ("space/invite", "space/kick"):
         assert driver.send_envelope(1, "ada", kind, {"participant_id": "newcomer"}).accepted is not None
     assert read == []

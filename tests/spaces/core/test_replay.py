@@ -197,7 +197,7 @@ def picture(space: SpaceCore) -> dict[str, Any]:
     return {
         **copy.deepcopy(shown),
         "permissions": {name: membership.permissions_of(name).patterns for name in PEOPLE},
-        "undecided": {to_json(one.envelope) for one in membership.undecided_proposals.values()},
+        "undecided": {to_json(one.envelope) for one in membership.proposals.undecided.values()},
     }
 
 

@@ -97,7 +97,7 @@ def test_the_file_is_private_and_replaced_in_one_step(config: SpaceConfig, tmp_p
 def test_other_changes_write_no_file(config: SpaceConfig, tmp_path: Path) -> None:
     store = open_store(config, tmp_path)
     proposal = Envelope.write("mcp/proposal", id="p1", ts="t", sender="coder", payload={"method": "tools/list"})
-    stored(store, LiveMembership(config, store.state).add_proposal(proposal, now=datetime(2026, 1, 1, tzinfo=UTC)))
+    stored(store, LiveMembership(config, store.state).proposals.add(proposal, now=datetime(2026, 1, 1, tzinfo=UTC)))
     assert not (tmp_path / ROSTER_FILE_NAME).exists()
 
 

@@ -146,7 +146,7 @@ async def test_the_small_state_outlasts_the_gateway(serve: Serve, storage: str) 
             await eve.join(invited["token"])
             assert (await eve.next())["kind"] == "system/welcome"
         assert not service.tokens.knows("mallory")
-        assert [one.envelope and one.envelope["id"] for one in space.membership.undecided_proposals.values()] == [
+        assert [one.envelope and one.envelope["id"] for one in space.membership.proposals.undecided.values()] == [
             "asked"
         ]
         assert space.state.streams[stream].owner == "bob"
