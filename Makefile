@@ -15,7 +15,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 # The tests start hundreds of processes; without their bytecode each would compile its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-local quick test test-agents test-meter test-frameworks test-local test-long test-lowest test-llama test-reference dist check lint types coverage audit sbom vendor screens schema docs bench clean faults faults-several faults-receipts fuzz fuzz-night
+.PHONY: demo demo-local quick core-tests test test-agents test-meter test-frameworks test-local test-long test-lowest test-llama test-reference dist check lint types coverage audit sbom vendor screens schema docs bench clean faults faults-several faults-receipts fuzz fuzz-night
 
 demo: $(PACKAGE)
 	$(BIN)/mew demo
@@ -30,7 +30,10 @@ test: $(COMPILED)
 # Before each commit: format, lint, strict types, and the tests of the core, in less than two minutes on two cores.
 CORE_TESTS := tests/house tests/protocol tests/spaces/core tests/spaces/log tests/mew_agent --ignore tests/mew_agent/cli \
   --ignore tests/mew_agent/templates --deselect tests/house/test_removed_parts.py --deselect tests/house/test_audit.py
-quick: $(COMPILED) lint types
+quick: $(COMPILED) lint
+	$(MAKE) --no-print-directory --output-sync --jobs=2 types core-tests
+
+core-tests: $(COMPILED)
 	$(PYTEST) $(CORE_TESTS)
 
 # Pytest rewrites the assertions of a module the first time it loads it, and stores the result. In a fresh clone each worker
