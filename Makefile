@@ -8,8 +8,9 @@ BIN := $(VENV)/bin
 PACKAGE := $(VENV)/.package-installed
 STAMP := $(VENV)/.installed
 COMPILED := $(VENV)/.tests-compiled
-# Tests spend much of their time waiting for processes, sockets and timeouts, so more workers than cores pay off.
-WORKERS ?= 6
+# Some tests wait for sockets and timeouts, so more workers than two cores pay off; each takes six seconds of processor
+# time to import and collect all tests.
+WORKERS ?= 4
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 # The tests start hundreds of processes; without their bytecode each would compile its modules again.
