@@ -279,7 +279,7 @@ class Inbox:
     def find(self, key: MessageKey) -> StoredChat | None:
         """Return the newest unfinished chat with this sender and id; None if there is none."""
         chats = (*self._leaving.values(), *self._chats.values(), *self.answering)
-        found = (one for one in chats if (one.envelope.sender, one.envelope.id) == (key.sender, key.id))
+        found = (one for one in chats if MessageKey.of(one.envelope) == key)
         return max(found, key=lambda one: one.number, default=None)
 
     def senders_of(self, message_id: str) -> tuple[str, ...]:
@@ -348,7 +348,7 @@ class Inbox:
         if refusal is not None:
             # The position moves on: after a restart, the chat would come again although its sender has the refusal.
             # The follower is stored with the refusal, because a refused chat is kept nowhere else.
-            follows = [Follow(MessageKey(chat.sender, chat.id), chat.sender, "")] if asks_for_receipts(chat) else ()
+            follows = [Follow(MessageKey.of(chat), chat.sender, "")] if asks_for_receipts(chat) else ()
             await self._change(position=position, endings=[_ended(chat, "refused", refusal)], follows=follows)
             return Admission("refused", refusal)
         stored = self._stored(chat, position, age_seconds, is_past=is_past)
@@ -725,7 +725,7 @@ def _was_begun(chat: StoredChat) -> bool:
 
 def _ended(chat: Envelope, what: Ending, reason: str | None = None, answer: str | None = None) -> MessageEnding:
     session = chat.body.get("session")
-    key = MessageKey(chat.sender, chat.id)
+    key = MessageKey.of(chat)
     return MessageEnding(key, what, timestamp(), session if isinstance(session, str) else None, answer, reason)
 
 

@@ -77,8 +77,8 @@ class AgentReceipts(ReceiptSource):
             self._follows.put(one)
         for chat in self._inbox.unfinished:  # the earlier process may have ended before it stored who follows
             envelope = chat.envelope
-            if asks_for_receipts(envelope) and self._follows.get(_key_of(envelope), envelope.sender) is None:
-                await self.keep_told(_key_of(envelope), envelope.sender, "")
+            if asks_for_receipts(envelope) and self._follows.get(MessageKey.of(envelope), envelope.sender) is None:
+                await self.keep_told(MessageKey.of(envelope), envelope.sender, "")
         self._is_behind = bool(self._follows.all)
 
     async def receipt(self, key: MessageKey) -> ReadReceipt:
@@ -146,16 +146,16 @@ class AgentReceipts(ReceiptSource):
     async def arrived(self, chat: Envelope, *, is_refused: bool) -> None:
         """Follow a chat for its sender, which asks for receipts. A refused one is followed already, in the store."""
         if is_refused:
-            self._follows.put(Follow(_key_of(chat), chat.sender, ""))
+            self._follows.put(Follow(MessageKey.of(chat), chat.sender, ""))
         else:
-            await self.keep_told(_key_of(chat), chat.sender, "")
-            self.changed(_key_of(chat))
+            await self.keep_told(MessageKey.of(chat), chat.sender, "")
+            self.changed(MessageKey.of(chat))
 
     async def prompt_read(self, messages: Sequence[Envelope]) -> None:
         """Note that the model of an engine with its own history read a prompt with these messages."""
         self._prompts += 1
         call = PromptCall(number=self._prompts, id=str(uuid4()), at=timestamp())
-        read = [(MessageKey(one.sender, one.id), call) for one in messages]
+        read = [(MessageKey.of(one), call) for one in messages]
         await self._store_change(ReceiptChange(read=read))
         self.changed("read")
 
@@ -178,10 +178,6 @@ class AgentReceipts(ReceiptSource):
             await self._store.change_inbox(InboxChange(receipts=change))
         except StoreUnusable as error:
             logger.warning("receipts not stored: %s", error)
-
-
-def _key_of(chat: Envelope) -> MessageKey:
-    return MessageKey(chat.sender, chat.id)
 
 
 def _present(record: MessageRecord, chat: StoredChat | None) -> MessageRecord:

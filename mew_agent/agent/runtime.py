@@ -147,7 +147,7 @@ class ChatTurn:
         if self.question.refusal is not None:
             await self._send_refusal(self.question.refusal)
         else:
-            await self.tell(MessageKey(one.envelope.sender, one.envelope.id) for one in self.inbox.answering)
+            await self.tell(MessageKey.of(one.envelope) for one in self.inbox.answering)
             for reply in replies(self.question, self.inbox.joined):
                 await self._send(reply)
 
@@ -416,7 +416,7 @@ class AgentRuntime(Hooks):
                 self._budget_news()
             if is_done:
                 if turn.question.refusal is not None:
-                    await self.receipts.refused(MessageKey(chat.envelope.sender, chat.envelope.id), is_told=True)
+                    await self.receipts.refused(MessageKey.of(chat.envelope), is_told=True)
                 self.receipts.changed(*await self.inbox.finish())
 
     async def _add_waiting(self, question: StoredChat) -> StoredChat:
@@ -573,7 +573,7 @@ class AgentRuntime(Hooks):
                 await self._me.messenger.refuse_chat(chat, admission.problem, *about)
                 is_told = True
             finally:
-                await self.receipts.refused(MessageKey(chat.sender, chat.id), is_told=is_told)
+                await self.receipts.refused(MessageKey.of(chat), is_told=is_told)
         elif self._me.may_send(kinds.CHAT_ACKNOWLEDGE) and not asks_for_receipts(chat):
             payload = {"status": "queued"}
             if (reason := self.receipts.after_turn(chat)) is not None:

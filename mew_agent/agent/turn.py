@@ -292,8 +292,7 @@ class ConversationAnswer(Answering):
         finally:
             with anyio.CancelScope(shield=True):
                 sources = {
-                    name: tuple(MessageKey(one.sender, one.id) for one in context.messages)
-                    for name, context in contexts.items()
+                    name: tuple(MessageKey.of(one) for one in context.messages) for name, context in contexts.items()
                 }
                 await self.conversation.state.close_open_calls(
                     CANCELLED_RESULT, prompt_texts(results), images_in(results), sources

@@ -56,7 +56,7 @@ class RelayedReceipts(ReceiptSource):
         """Look for a chat in later prompts, also one for another participant of the same agent."""
         text = envelope.body.get("text")
         if envelope.kind == kinds.CHAT and envelope.sender != self._messenger.id and isinstance(text, str):
-            self.texts.add(MessageKey(envelope.sender, envelope.id), text)
+            self.texts.add(MessageKey.of(envelope), text)
 
     def begun(self, call: MeteredCall, found: Found, newest: MeteredCall | None) -> None:
         """Note the messages in the prompt of a call, and the newest call of the agent's own conversation."""
