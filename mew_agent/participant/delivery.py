@@ -169,7 +169,7 @@ class Delivery:
 
     def __init__(self, participant: str) -> None:
         self._participant = participant
-        self._outgoing: dict[str, OutgoingEnvelope] = {}  # in the order in which they were sent
+        self._outgoing: dict[str, list[OutgoingEnvelope]] = {}  # by id, in the order in which they were sent
         self.position: Position | None = None
         """The position of the newest envelope that has arrived.
 
@@ -201,19 +201,23 @@ class Delivery:
     @contextmanager
     def tracking(self, sent: OutgoingEnvelope) -> Iterator[None]:
         """Follow the gateway's decision about an envelope while the block runs."""
-        self._outgoing[sent.envelope.id] = sent
+        same = self._outgoing.setdefault(sent.envelope.id, [])  # several tasks may repeat one envelope
+        same.append(sent)
         try:
             yield
         finally:
-            self._outgoing.pop(sent.envelope.id, None)
+            same.remove(sent)
+            if not same:
+                del self._outgoing[sent.envelope.id]
 
     def undecided(self) -> tuple[OutgoingEnvelope, ...]:
         """Return the envelopes that a new connection has to send again, in order: written, but not decided."""
-        return tuple(one for one in self._outgoing.values() if one.is_written and not one.done.is_set())
+        outgoing = (one for same in self._outgoing.values() for one in same)
+        return tuple(one for one in outgoing if one.is_written and not one.done.is_set())
 
     def abandon(self) -> None:
         """Wake all senders because there will be no other connection."""
-        for sent in self._outgoing.values():
+        for sent in (one for same in self._outgoing.values() for one in same):
             sent.done.set()
 
     def receive(self, envelope: Envelope) -> Arrival:
@@ -255,13 +259,14 @@ class Delivery:
         if envelope.kind == SYSTEM_ERROR:
             error, detail = str(envelope.body.get("error")), str(envelope.body.get("message") or "")
             for envelope_id in envelope.correlation_ids:
-                if (sent := self._outgoing.get(envelope_id)) is not None:
+                if (sent := self._next_undecided(envelope_id)) is not None:
                     self._decide(envelope_id, NotAccepted(sent.envelope, error, detail))
             return Arrival.PASS_ON
-        if envelope.kind != SYSTEM_RECEIPT:
-            return Arrival.PASS_ON
+        # An answer shows that the gateway has the request: an invitation that it refuses has no receipt.
         for envelope_id in envelope.correlation_ids:
             self._decide(envelope_id, None, Position.parse(str(envelope.body.get("position"))))
+        if envelope.kind != SYSTEM_RECEIPT:
+            return Arrival.PASS_ON
         match envelope.body.get("status"):
             case "gap":
                 return Arrival.PASS_ON
@@ -272,7 +277,10 @@ class Delivery:
                 return Arrival.SKIP
 
     def _decide(self, envelope_id: str, error: MewAgentError | None, position: Position | None = None) -> None:
-        sent = self._outgoing.get(envelope_id)
-        if sent is not None:
+        if (sent := self._next_undecided(envelope_id)) is not None:
             sent.error, sent.is_accepted, sent.position = error, error is None, position
             sent.done.set()
+
+    def _next_undecided(self, envelope_id: str) -> OutgoingEnvelope | None:
+        """Return the envelope with this id that the next decision is about: the gateway answers in order."""
+        return next((one for one in self._outgoing.get(envelope_id, ()) if not one.done.is_set()), None)

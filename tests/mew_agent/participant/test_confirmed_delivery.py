@@ -253,3 +253,27 @@ async def test_a_slow_connection_gets_numbers_from_its_first_envelope() -> None:
             await ada.chat("confirmed")
         assert ada.session.client.delivery.position is not None
     assert not recorder.gaps
+
+
+async def test_tasks_that_send_one_envelope_at_once_are_both_answered(tmp_path: Path) -> None:
+    async with (
+        serve_gateway(config(), state=tmp_path) as gateway,
+        faulty_link(gateway.port) as link,
+        participant(link, "ada") as ada,
+        participant(link, "bob") as bob,
+    ):
+        recorder, positions = ChatRecorder(bob), list[object]()
+        envelope = ada.messenger.draft("chat", {"text": "Once."})
+
+        async def send() -> None:
+            positions.append(await ada.messenger.send_envelope(envelope))
+
+        with anyio.fail_after(PATIENCE_SECONDS):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(send)
+                tasks.start_soon(send)
+        assert len(positions) == 2
+        await recorder.until(1)
+        await ada.chat("Twice.", to="bob")
+        await recorder.until(2)
+        assert recorder.texts == ["Once.", "Twice."]
