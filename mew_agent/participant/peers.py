@@ -156,8 +156,6 @@ class PeerChanges(NamedTuple):
     """The changes of the known peers by one envelope, and the gap before it."""
 
     joined: tuple[Peer, ...] = ()
-    rejoined: tuple[Peer, ...] = ()
-    """Peers that joined again before the gateway announced that they had left."""
     left: tuple[Peer, ...] = ()
     """Peers that left, as they were known."""
     reported: Peer | None = None
@@ -185,6 +183,8 @@ class Peers(dict[str, Peer]):
         super().__init__()
         self.me = me
         self._contexts: BoundedDict[str, PeerContext] = BoundedDict(REMEMBERED_CONTEXTS)
+        self._early: set[str] = set()
+        """The peers whose status came before their presence, which a gateway may batch."""
         self._asked_only: set[str] = set()
         """The peers whose newest figure is from a participant that reports only when it is asked."""
 
@@ -216,6 +216,7 @@ class Peers(dict[str, Peer]):
     def _receive_welcome(self, welcome: Welcome) -> PeerChanges:
         known = dict(self)
         self.clear()
+        self._early.clear()
         for member in welcome.participants:
             if member.id != self.me:
                 peer = known.get(member.id) or self._returned(member.id)
@@ -240,13 +241,18 @@ class Peers(dict[str, Peer]):
             self[member.id] = peer
             self._mark(member.id, "join")
             peer = self[member.id]
-            return PeerChanges(joined=(peer,)) if known is None else PeerChanges(rejoined=(peer,))
+            is_new = known is None or member.id in self._early
+            self._early.discard(member.id)
+            return PeerChanges(joined=(peer,)) if is_new else NO_CHANGES
         if presence.event == "leave" and known is not None:
+            self._early.discard(member.id)
             del self[member.id]
             return PeerChanges(left=(known,))
         return NO_CHANGES
 
     def _receive_status(self, participant: str, status: Status, at: str) -> PeerChanges:
+        if participant not in self:
+            self._early.add(participant)
         known = self[participant] = self.get(participant) or self._returned(participant)
         self._keep(participant, PeerContext.from_status(status, at))
         return PeerChanges(reported=self[participant], context_before=known.context)

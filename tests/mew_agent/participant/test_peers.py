@@ -135,6 +135,17 @@ def test_joins_and_leaves_are_followed_and_reports_survive_a_rejoin(peers: Peers
     assert list(peers) == ["coder", "new"]
 
 
+def test_a_status_before_the_presence_of_its_sender_hides_no_join(peers: Peers) -> None:
+    peers.receive(presence("leave", "coder"))
+    reported = peers.receive(status(WHOLE)).reported
+    assert reported is not None
+    assert reported.context.tokens == 900
+    joined = peers.receive(presence("join", "coder"))
+    assert [peer.id for peer in joined.joined] == ["coder"]
+    assert joined.joined[0].context.tokens == 900
+    assert peers.receive(presence("join", "coder")).joined == ()
+
+
 def test_a_peer_that_returns_has_its_last_context(peers: Peers) -> None:
     peers.receive(status(WHOLE))
     peers.receive(presence("leave", "coder"))
