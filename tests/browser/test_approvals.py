@@ -261,6 +261,10 @@ async def test_a_cut_call_is_opened_and_approved_by_keyboard(
         await page.keyboard.press("Enter")
         await expect(shown).to_contain_text("new line 449")
         assert await shown.evaluate("one => one.contains(document.activeElement)")
+        await coder.send_envelope(kinds.MCP_PROPOSAL, call("edit", path="b.py"), to=["writer"])
+        await expect(page.locator("#queue-count")).to_have_text("2")
+        assert await shown.first.evaluate("one => one.contains(document.activeElement)"), "what arrives takes no focus"
+        shown = shown.first
         await expect(approve(shown)).to_be_enabled()
         await _tab_to(page, approve(shown), 2)
         await page.keyboard.press("Enter")

@@ -183,8 +183,9 @@ export class ConversationView {
     node.hidden = this._isHidden(this._conversation.entries.get(id));
     this._nodes.set(id, node);
     if (before) {
-      keepState(before, node);
+      const focused = keepState(before, node);
       before.replaceWith(node);
+      focused?.focus({ preventScroll: true });
     } else if (above) above.before(node);
     else this._list.append(node);
   }
@@ -396,9 +397,11 @@ function fold(key, summary, ...children) {
   return details;
 }
 
-/** Keep which parts the user opened or closed, and where the focus is. */
+/** Keep which parts the user opened or closed. Returns the element that takes the focus over, if one does. */
 function keepState(before, after) {
+  const focused = before.contains(document.activeElement) ? document.activeElement : undefined;
   const byKey = new Map([...after.querySelectorAll("details[data-key]")].map((one) => [one.dataset.key, one]));
+  let next = focused === before ? Object.assign(after, { tabIndex: -1 }) : undefined;
   for (const old of before.querySelectorAll("details[data-key]")) {
     const now = byKey.get(old.dataset.key);
     if (!now) continue;
@@ -407,8 +410,10 @@ function keepState(before, after) {
       now.open = old.open;
       now.dataset.touched = "";
     }
-    if (old.firstElementChild === document.activeElement) queueMicrotask(() => now.firstElementChild.focus());
+    if (focused && old.firstElementChild === focused) next = now.firstElementChild;
   }
+  const decision = focused?.dataset.decision;
+  return decision ? after.querySelector(`[data-decision="${decision}"]:enabled`) : next;
 }
 
 function timeOf(ts) {

@@ -109,10 +109,10 @@ export class Queue {
     const input = list.querySelector("input");
     if (input && typed !== undefined) input.value = typed;
     if (focused === undefined) return;
-    const buttons = [...list.querySelectorAll("button:enabled, input")];
+    const before = [...list.querySelectorAll("button:enabled, input, .item-call")].find((node) => node.dataset.key === focused);
     // Where a decision is made with the keyboard, the next one is near: the focus does not go back to the top of the page.
-    const next = buttons.find((node) => node.dataset.key === focused) ?? buttons[0] ?? byId("composer-text");
-    next.focus();
+    const next = before ?? list.querySelector("button:enabled, input") ?? byId("composer-text");
+    next.focus({ preventScroll: next.matches(".item-call") }); // an opened call is being read
   }
 
   /** Note which items take the place of others. */
@@ -154,7 +154,7 @@ export class Queue {
       const call = make("div", "item-call", ...shown.nodes);
       if (item.rejected_by?.length) head.append(makeText("span", "item-reason", `rejected by ${item.rejected_by.join(", ")}; others may still approve it`));
       for (const mark of call.querySelectorAll("[data-whole]")) Object.assign(mark.dataset, { action: "open", call: shown.key, key: `${item.id} open` });
-      call.tabIndex = -1;
+      Object.assign(call, { tabIndex: -1 }).dataset.key = `${item.id} call`;
       for (const one of bar.querySelectorAll("[data-approves]")) one.disabled = !shown.isShown; // nothing is approved that was not shown
       bar.append(make("span", "soft", shown.note));
       node.append(head, call, bar); // the buttons come after what they decide about
