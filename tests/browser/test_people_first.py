@@ -61,6 +61,17 @@ async def test_a_problem_leaves_with_the_next_key_and_a_name_sets_the_recipient(
         assert (await coder.received(kinds.CHAT))["to"] == ["coder"]
 
 
+async def test_a_chosen_recipient_stays_when_the_first_agent_arrives(open_dashboard: OpenDashboard, join: Join) -> None:
+    page = await open_dashboard()
+    async with join("writer"):
+        to = page.get_by_label("To", exact=True)
+        await to.select_option("writer")
+        async with join("coder") as coder:
+            await coder.report(tokens=9_000, **WINDOW, context=REPORTED)
+            await expect(page.locator("#detail-title")).to_have_text("coder")
+            await expect(to).to_have_value("writer")
+
+
 @pytest.mark.parametrize("size", [(360, 740), (640, 400), (1280, 800)])
 async def test_an_approval_is_in_view_whatever_else_needs_somebody(
     open_dashboard: OpenDashboard, join: Join, tab: Tab, size: tuple[int, int]

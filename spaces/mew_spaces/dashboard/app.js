@@ -444,7 +444,7 @@ class SpaceView {
     const id = agents.length === 1 ? agents[0].id : undefined;
     if (this._detail && id === this._selected) return;
     this._selected = id;
-    if (id !== undefined) this._composer.choose(id);
+    if (id !== undefined) this._composer.suggest(id);
     this._showDetail();
     this._order();
     this._showOnly();

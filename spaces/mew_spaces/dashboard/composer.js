@@ -22,6 +22,7 @@ export class Composer {
     this._at = this._history.length;
     this._draft = "";
     this._completion = undefined;
+    this._isChosen = false; // whether the user chose the recipient
     this._isSending = false;
     this._isDue = false; // Enter was pressed while the line before was on its way
     this._events = new AbortController();
@@ -29,7 +30,7 @@ export class Composer {
     this._form.addEventListener("submit", (event) => (event.preventDefault(), void this._submit()), { signal });
     this._input.addEventListener("keydown", (event) => this._key(event), { signal });
     this._input.addEventListener("input", () => (this._forgetProblem(), this._typed()), { signal });
-    this._target.addEventListener("change", () => this._forgetProblem(), { signal });
+    this._target.addEventListener("change", () => ((this._isChosen = true), this._forgetProblem()), { signal });
     this._input.addEventListener("blur", () => this._close(), { signal });
     this._options.addEventListener("pointerdown", (event) => this._pick(event), { signal });
     this._typed();
@@ -62,7 +63,16 @@ export class Composer {
   }
 
   choose(id) {
-    if ([...this._target.options].some((option) => option.value === (id ?? ""))) this._target.value = id ?? "";
+    if (![...this._target.options].some((option) => option.value === (id ?? ""))) return;
+    this._target.value = id ?? "";
+    this._isChosen = true;
+  }
+
+  /** Choose a recipient for a user who has neither chosen one nor typed anything. */
+  suggest(id) {
+    if (this._isChosen || this._input.value) return;
+    this.choose(id);
+    this._isChosen = false;
   }
 
   /** Show an answer or a problem below the input. */

@@ -359,12 +359,11 @@ export class Detail {
     const main = names.filter((name) => ACTIONS[name].isMain);
     const others = names.filter((name) => !ACTIONS[name].isMain);
     const focused = this._actions.contains(document.activeElement) ? document.activeElement.dataset.action : undefined;
+    const wasOpen = this._actions.querySelector(".menu")?.open === true; // asked now: its event comes later than a click
     this._actions.replaceChildren(...main.map((name) => this._button(name)));
     if (others.length) {
-      const wasOpen = this._isMenuOpen;
       const menu = make("details", "menu", make("summary", "", "More"), make("div", "", ...others.map((name) => this._button(name))));
-      menu.open = wasOpen === true;
-      menu.addEventListener("toggle", () => (this._isMenuOpen = menu.open));
+      menu.open = wasOpen;
       this._actions.append(menu);
     }
     if (focused) this._actions.querySelector(`[data-action="${focused}"]`)?.focus();
