@@ -412,8 +412,13 @@ function keepState(before, after) {
     }
     if (focused && old.firstElementChild === focused) next = now.firstElementChild;
   }
-  const decision = focused?.dataset.decision;
-  return decision ? after.querySelector(`[data-decision="${decision}"]:enabled`) : next;
+  return next ?? (focused && [...after.querySelectorAll("button:enabled, a")].find((one) => isSameControl(one, focused)));
+}
+
+/** Whether a control that was drawn again is the one that was there; a decision may be named otherwise now. */
+function isSameControl(one, other) {
+  const { decision } = other.dataset;
+  return decision ? one.dataset.decision === decision : one.textContent === other.textContent && one.className === other.className;
 }
 
 function timeOf(ts) {
