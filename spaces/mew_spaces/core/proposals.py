@@ -7,7 +7,7 @@ it; `Membership.apply` changes the state. Does not know connections, or why an e
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from mew_protocol import errors, kinds
 from mew_protocol.bounded_dict import Shares
@@ -16,10 +16,7 @@ from mew_protocol.envelope import Draft, Envelope
 from mew_protocol.payloads.mcp import KEPT_SHORT, MAX_NAME_CHARS, CallSubject, digest_of
 from pydantic_core import to_json
 
-from mew_spaces.core.state import Change, Changes, KnownProposal
-
-if TYPE_CHECKING:
-    from mew_spaces.core.membership import Membership
+from mew_spaces.core.state import Change, Changes, KnownProposal, SpaceState
 
 MAX_PROPOSALS = 10_000
 """How many proposals a space remembers; the participant that made the most loses its oldest."""
@@ -42,10 +39,37 @@ _MAX_PROPOSED_PEERS = 16
 """How many peers a proposal may name. Bounds the memory of proposals."""
 
 
+class PermissionHolder(Protocol):
+    """The permissions of a participant, as proposals see them."""
+
+    @property
+    def capabilities(self) -> CapabilitySet:
+        """All that it may send."""
+
+
+class PermissionSource(Protocol):
+    """The participants of a space and their permissions, as proposals see them."""
+
+    state: SpaceState
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All participants, connected or not."""
+
+    def permissions_of(self, participant: str) -> PermissionHolder:
+        """Return a participant's permissions."""
+
+    def may_send(self, participant: str, draft: Draft, *, approving: bool = False) -> bool:
+        """Return whether a participant may send an envelope. `approving`: it approves the proposal of another."""
+
+    def apply(self, *changes: Change) -> None:
+        """Change the state."""
+
+
 class Proposals:
     """The proposals in the state of one space."""
 
-    def __init__(self, membership: "Membership", *, ignore_to: bool) -> None:
+    def __init__(self, membership: PermissionSource, *, ignore_to: bool) -> None:
         self._membership = membership
         self._state = membership.state
         self._ignore_to = ignore_to
@@ -235,8 +259,8 @@ class Proposals:
     def approval_problem(self, request: Envelope) -> tuple[str, str] | None:
         """Return the reason to refuse a request as an approval, as an error code and a sentence, or None.
 
-        A digest says what the approver was shown: it must be that of the proposal, and the request must be what was
-        proposed, unless it says that it is changed.
+        A digest identifies the call on the approver's screen: it must be that of the proposal, and the request must
+        repeat the proposed call, unless it says that it is changed.
         """
         known = tuple(self._correlated(request))
         for name, one in known:

@@ -80,7 +80,7 @@ class RelayedFrames:
         self._run = secrets.token_hex(4)
         self._targets = {name: stream.targets for name, stream in streams.items()}
         self.counts: Counter[str] = Counter(dict.fromkeys(streams, 0))
-        """How many frames of each stream were relayed; whoever relays one counts it."""
+        """How many frames of each stream were relayed."""
         self._closed_at: OrderedDict[str, int] = OrderedDict()  # by when they were closed
 
     def follow(self, changes: Iterable[Change], sequence: int) -> None:

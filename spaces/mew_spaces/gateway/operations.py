@@ -31,8 +31,8 @@ class Operation:
     """One method of one path.
 
     `parameters` are those of the query. `answer` and `body` are models, or None where the schema is open. `errors` are
-    HTTP status codes besides those that follow from the token, the body and the parameters. `is_for_owner`: the token
-    must be that of the participant in the path.
+    HTTP status codes, in addition to those that follow from the token, the body and the parameters. `is_for_owner`: the
+    token must be that of the participant in the path.
     """
 
     method: str
