@@ -11,19 +11,18 @@ from collections.abc import MutableMapping
 from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 from urllib.parse import unquote
 
 import h11
 from starlette.datastructures import Headers as StarletteHeaders
 
+from mew_listener.connections import ServerConnections
+from mew_listener.options import ListenerOptions
 from mew_listener.proxies import Headers
-from mew_listener.request_guard import UNAUTHORIZED
+from mew_listener.request_guard import UNAUTHORIZED, RequestGuard
 from mew_listener.unjoined import TLS_BYTES
 from mew_listener.websocket import WebSocketConnection, WebSocketRequest
-
-if TYPE_CHECKING:
-    from mew_listener.server import Server
 
 log = logging.getLogger("mew_listener")
 
@@ -79,8 +78,9 @@ def admit(scope: MutableMapping[str, Any], client: str) -> None:
 class HttpConnection(asyncio.Protocol):
     """One HTTP connection."""
 
-    def __init__(self, server: "Server") -> None:
-        self.server = server
+    def __init__(self, connections: ServerConnections, guard: RequestGuard, options: ListenerOptions) -> None:
+        """`guard` contains the application."""
+        self.connections, self.guard, self.options = connections, guard, options
         self.transport: asyncio.Transport = cast("asyncio.Transport", None)
         self.client: tuple[str, int] | None = None
         self.address = ""
@@ -115,9 +115,8 @@ class HttpConnection(asyncio.Protocol):
             self.address = peer[0]
         if transport.get_extra_info("sslcontext") is not None:
             self.scheme = "https"
-        self.server.connections.add(self)
-        self.server.count(self, self.address)
-        self._set_deadline(self.server.options.header_seconds)
+        self.connections.add(self, self.address)
+        self._set_deadline(self.options.header_seconds)
         self._hold()
 
     def data_received(self, data: bytes) -> None:
@@ -125,7 +124,7 @@ class HttpConnection(asyncio.Protocol):
             return
         if self._exchange is None:
             if not self._header_bytes and self._has_answered:
-                self._set_deadline(self.server.options.header_seconds)
+                self._set_deadline(self.options.header_seconds)
             self._header_bytes += len(data)
         self._h11.receive_data(data)
         if not self._has_unread:
@@ -143,8 +142,7 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel_deadline()
-        self.server.connections.discard(self)
-        self.server.unjoined.leave(self, self.address)
+        self.connections.remove(self, self.address)
         self._count_unfinished_for(None)
         self.writable.set()
         exchange, self._exchange = self._exchange, None
@@ -179,7 +177,7 @@ class HttpConnection(asyncio.Protocol):
                 return
         self._has_unread = True
         self.transport.pause_reading()
-        self.server.loop.call_soon(self._read_rest)
+        self.connections.loop.call_soon(self._read_rest)
 
     def _read_rest(self) -> None:
         self._has_unread = False
@@ -226,7 +224,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _begin(self, event: h11.Request) -> None:
         headers = [(name, value) for name, value in event.headers]
-        self._count_for(self.server.client_of(self.client, headers))
+        self._count_for(self.connections.client_of(self.client, headers))
         self._header_bytes, self._small_chunks, self._is_head = 0, 0, event.method == b"HEAD"
         raw_path, _, query = event.target.partition(b"?")
         scope: dict[str, Any] = {
@@ -252,11 +250,11 @@ class HttpConnection(asyncio.Protocol):
         if not self._check_size(length):
             return
         self._exchange = HttpExchange(self, scope)
-        self._set_deadline(self.server.options.request_seconds)
-        self.server.start(self._exchange.run())
+        self._set_deadline(self.options.request_seconds)
+        self.connections.start(self._exchange.run())
 
     def _is_upgrade(self, method: bytes, headers: Headers) -> bool:
-        if self.server.options.websocket is None or method != b"GET":
+        if self.options.websocket is None or method != b"GET":
             return False
         named = {name: value.lower() for name, value in headers if name in (b"upgrade", b"connection")}
         tokens = [one.strip() for one in named.get(b"connection", b"").split(b",")]
@@ -264,18 +262,21 @@ class HttpConnection(asyncio.Protocol):
 
     def _become_websocket(self, event: h11.Request, headers: Headers) -> None:
         """Hand the connection over to the protocol of WebSocket, or refuse the handshake."""
-        options = self.server.options.websocket
+        options = self.options.websocket
         assert options is not None
-        problem, _ = self.server.guard.examine(self.client[0] if self.client else "", headers)
+        problem, _ = self.guard.examine(self.client[0] if self.client else "", headers)
         if problem is not None:
             self._refuse(HTTPStatus.FORBIDDEN, UNAUTHORIZED, problem)
             return
         lines = (b"%s: %s\r\n" % one for one in headers)
         raw = b"GET %s HTTP/1.1\r\n%s\r\n" % (event.target, b"".join(lines))
-        connection, rest = WebSocketConnection(self, options), self._h11.trailing_data[0]
+        is_secure, rest = self.scheme == "https", self._h11.trailing_data[0]
+        connection = WebSocketConnection(
+            self.transport, self.connections, options, address=self.address, is_secure=is_secure
+        )
         query = event.target.partition(b"?")[2].decode("ascii")
         request = WebSocketRequest(query, StarletteHeaders(raw=list(headers)), self.address)
-        self.server.unjoined.leave(self, self.address)
+        self.connections.unjoined.leave(self, self.address)
         self.transport.set_protocol(connection)
         if not raw.isascii() or not connection.shake_hands(raw, request):  # older versions of websockets log the first
             self.transport.set_protocol(self)
@@ -283,7 +284,7 @@ class HttpConnection(asyncio.Protocol):
             return
         self._is_refused = True
         self._cancel_deadline()
-        self.server.connections.discard(self)
+        self.connections.open.discard(self)
         if rest:
             connection.data_received(rest)
 
@@ -322,7 +323,7 @@ class HttpConnection(asyncio.Protocol):
         if not keeps_alive or self._h11.our_state is h11.MUST_CLOSE:
             self._close()
             return
-        self.server.count(self, self.address)  # its next request may be another client's
+        self.connections.count(self, self.address)  # its next request may be another client's
         self._set_deadline(KEEP_ALIVE_SECONDS)
         self.resume_reading()
         if self._h11.their_state is h11.DONE:
@@ -348,33 +349,33 @@ class HttpConnection(asyncio.Protocol):
         held += self._header_bytes
         if exchange is not None and not exchange.has(AUTHENTICATED):
             held += exchange.held_bytes + self.transport.get_write_buffer_size()
-        self.server.unjoined.hold(self, self.address, held)
+        self.connections.unjoined.hold(self, self.address, held)
         if exchange is not None and self._unfinished_for is not None:
-            self.server.unfinished.hold(self, self._unfinished_for, exchange.held_bytes)
+            self.connections.unfinished.hold(self, self._unfinished_for, exchange.held_bytes)
 
     def _note_client(self, client: str) -> None:
         """Count the connection for an authenticated client, and no longer as a stranger's, until the body has ended."""
         if self._exchange is not None and self._exchange.more_body:
-            self.server.unjoined.leave(self, self.address)
+            self.connections.unjoined.leave(self, self.address)
             self._count_unfinished_for(client)
             self._hold()
 
     def _count_unfinished_for(self, client: str | None) -> None:
         if self._unfinished_for is not None:
-            self.server.unfinished.leave(self, self._unfinished_for)
+            self.connections.unfinished.leave(self, self._unfinished_for)
         self._unfinished_for = client
         if client is not None:
-            self.server.unfinished.enter(self, client)
+            self.connections.unfinished.enter(self, client)
 
     def _count_for(self, address: str) -> None:
         """Count the connection for the client that a proxy names."""
         if address != self.address:
-            self.server.unjoined.leave(self, self.address)
+            self.connections.unjoined.leave(self, self.address)
             self.address = address
-            self.server.count(self, address)
+            self.connections.count(self, address)
 
     def _check_size(self, body_bytes: int) -> bool:
-        limit = self.server.options.body_bytes
+        limit = self.options.body_bytes
         if limit is not None and body_bytes > limit:
             self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too_large", f"body: exceeds {limit:,} bytes")
             return False
@@ -389,7 +390,7 @@ class HttpConnection(asyncio.Protocol):
         if self._h11.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.abort()
             return
-        body = self.server.options.describe_error(code, message)
+        body = self.options.describe_error(code, message)
         headers = [("content-type", "application/json"), ("content-length", str(len(body))), ("connection", "close")]
         self.write(h11.Response(status_code=status, headers=headers, reason=_phrase(status)))
         if not self._is_head:
@@ -411,7 +412,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _set_deadline(self, seconds: float) -> None:
         self._cancel_deadline()
-        self._deadline = self.server.loop.call_later(seconds, self._expire)
+        self._deadline = self.connections.loop.call_later(seconds, self._expire)
 
     def _expire(self) -> None:
         self._deadline = None
@@ -422,13 +423,13 @@ class HttpConnection(asyncio.Protocol):
             elif not exchange.has(STREAMING):
                 self.transport.abort()
         elif self._has_answered and not self._header_bytes:
-            self._deadline = self.server.loop.call_later(LAST_READ_SECONDS, self._close)
+            self._deadline = self.connections.loop.call_later(LAST_READ_SECONDS, self._close)
         else:
             self._refuse(HTTPStatus.REQUEST_TIMEOUT, "timeout", "the request took too long")
 
     def _abort_after(self, seconds: float) -> None:
         self._cancel_deadline()
-        self._deadline = self.server.loop.call_later(seconds, self.transport.abort)
+        self._deadline = self.connections.loop.call_later(seconds, self.transport.abort)
 
     def _cancel_deadline(self) -> None:
         if self._deadline is not None:
@@ -460,14 +461,14 @@ class HttpExchange:
     @property
     def held_bytes(self) -> int:
         """How much of the body is in memory: all that arrived, if the application collects or copies it."""
-        options = self._connection.server.options
+        options = self._connection.options
         is_kept = options.body_bytes is not None or self.body_bytes <= options.copied_bytes
         return self.body_bytes if is_kept else len(self._body)
 
     async def run(self) -> None:
         """Run the application."""
         try:
-            await self._connection.server.app(self._scope, self._receive, self._send)
+            await self._connection.guard(self._scope, self._receive, self._send)
         except asyncio.CancelledError:  # the server stops
             self._end_early()
             raise
@@ -476,7 +477,7 @@ class HttpExchange:
             if not self._has_started:
                 headers = [(b"content-type", b"application/json")]
                 await self._send({"type": "http.response.start", "status": 500, "headers": headers})
-                body = self._connection.server.options.describe_error("internal_error", "the request failed")
+                body = self._connection.options.describe_error("internal_error", "the request failed")
                 await self._send({"type": "http.response.body", "body": body})
         self._end_early()
 
@@ -496,7 +497,7 @@ class HttpExchange:
     def end_body(self) -> None:
         """Note that the whole body has arrived."""
         self.more_body = False
-        if self._connection.server.options.is_open:
+        if self._connection.options.is_open:
             admit(self._scope, "")
         self._changed.set()
 

@@ -7,12 +7,10 @@ time is bounded. Afterwards `http` takes the connection over, as it does without
 import asyncio
 import logging
 import ssl
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
+from mew_listener.connections import ServerConnections
 from mew_listener.unjoined import TLS_BYTES
-
-if TYPE_CHECKING:
-    from mew_listener.server import Server
 
 log = logging.getLogger("mew_listener")
 
@@ -31,9 +29,12 @@ _NO_TLS = (
 class TlsHandshake(asyncio.Protocol):
     """A connection until its TLS handshake is complete."""
 
-    def __init__(self, server: "Server", protocol: asyncio.Protocol, context: ssl.SSLContext) -> None:
-        """`protocol` takes the connection over."""
-        self._server, self._protocol, self._context = server, protocol, context
+    def __init__(
+        self, connections: ServerConnections, protocol: asyncio.Protocol, context: ssl.SSLContext, seconds: float
+    ) -> None:
+        """`protocol` takes the connection over. The handshake may take this many seconds."""
+        self._connections, self._protocol, self._context = connections, protocol, context
+        self._seconds = seconds
         self._loop = asyncio.get_running_loop()
         self._arrived = bytearray()
         """Bytes that are not for this object: the start of the handshake, later what came with its end."""
@@ -45,9 +46,8 @@ class TlsHandshake(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
         self._address = (transport.get_extra_info("peername") or ("",))[0]
-        self._server.count(self, self._address)
-        self._server.connections.add(self)
-        self._deadline = self._loop.call_later(self._server.options.header_seconds, self.evict)
+        self._connections.add(self, self._address)
+        self._deadline = self._loop.call_later(self._seconds, self.evict)
 
     def data_received(self, data: bytes) -> None:
         self._arrived += data
@@ -78,7 +78,7 @@ class TlsHandshake(asyncio.Protocol):
     async def _shake_hands(self) -> None:
         transport, hello = self.transport, bytes(self._arrived)
         self._arrived.clear()
-        self._server.unjoined.hold(self, self._address, TLS_BYTES)
+        self._connections.unjoined.hold(self, self._address, TLS_BYTES)
         starting = self._loop.create_task(
             self._loop.start_tls(transport, self, self._context, server_side=True, ssl_shutdown_timeout=CLOSE_SECONDS)
         )
@@ -105,8 +105,7 @@ class TlsHandshake(asyncio.Protocol):
     def _forget(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
-        self._server.unjoined.leave(self, self._address)
-        self._server.connections.discard(self)
+        self._connections.remove(self, self._address)
 
 
 def _feed(protocol: asyncio.BaseProtocol, data: bytes) -> None:

@@ -15,16 +15,14 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from websockets.frames import CloseCode, Frame, Opcode
 from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
+from mew_listener.connections import ServerConnections
 from mew_listener.unjoined import TLS_BYTES
-
-if TYPE_CHECKING:
-    from mew_listener.http import HttpConnection
 
 try:
     from websockets.speedups import apply_mask
@@ -108,14 +106,23 @@ class WebSocketOptions:
 class WebSocketConnection(asyncio.Protocol):
     """One connection. Counts as a stranger's until `admit`."""
 
-    def __init__(self, http: "HttpConnection", options: WebSocketOptions) -> None:
-        self.transport = http.transport
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        connections: ServerConnections,
+        options: WebSocketOptions,
+        *,
+        address: str,
+        is_secure: bool,
+    ) -> None:
+        """Take over the transport of an HTTP connection. `address` is what the connection counts for."""
+        self.transport = transport
         self.socket = _find_socket(self.transport)
         """The descriptor of the socket that carries the frames as they are; None if there is none."""
         self.max_bytes = options.max_bytes
-        self._server, self._options = http.server, options
-        self._loop = http.server.loop
-        self.address, self._is_secure = http.address, http.scheme == "https"
+        self._connections, self._options = connections, options
+        self._loop = connections.loop
+        self.address, self._is_secure = address, is_secure
         self._protocol = ServerProtocol(max_size=options.max_bytes, logger=log)
         self.channel: Any = None  # a `WebSocketChannel` from the handshake until the connection is lost
         self._client: str | None = None
@@ -156,8 +163,7 @@ class WebSocketConnection(asyncio.Protocol):
             self._is_over = True
             self.transport.close()
             return True
-        self._server.connections.add(self)
-        self._server.count(self, self.address)
+        self._connections.add(self, self.address)
         self._hold()
         self.channel = self._options.open(self, request)
         self._schedule_ping()
@@ -173,7 +179,7 @@ class WebSocketConnection(asyncio.Protocol):
     def admit(self, client: str) -> None:
         """Lift the limits of a stranger: this client has joined. All its connections share its part of the time."""
         self._client = client
-        self._server.unjoined.leave(self, self.address)
+        self._connections.unjoined.leave(self, self.address)
 
     def close_with(self, code: int, reason: str) -> None:
         """Close from our side: the application is notified at once, the peer has `CLOSE_TIMEOUT_SECONDS` to answer."""
@@ -210,8 +216,7 @@ class WebSocketConnection(asyncio.Protocol):
         self._end()
         if self._abortion is not None:
             self._abortion.cancel()
-        self._server.connections.discard(self)
-        self._server.unjoined.leave(self, self.address)
+        self._connections.remove(self, self.address)
         self._protocol.receive_eof()  # ends the parser, which refers to itself
         self.channel = None
 
@@ -265,7 +270,7 @@ class WebSocketConnection(asyncio.Protocol):
         self._receive(data)
         seconds = time.thread_time() - began
         size_bytes = len(data) if size_bytes is None else size_bytes
-        pause_seconds = self._server.allowances.spend(client, seconds, size_bytes, self._loop.time())
+        pause_seconds = self._connections.allowances.spend(client, seconds, size_bytes, self._loop.time())
         if pause_seconds > 0 and not (self._is_resting or self.is_closing):
             self._is_resting = True
             self.transport.pause_reading()
@@ -457,7 +462,7 @@ class WebSocketConnection(asyncio.Protocol):
     def _hold(self) -> None:
         """Count the bytes that a stranger makes the server hold."""
         size = self._unjoined_bytes + self.transport.get_write_buffer_size() + (TLS_BYTES if self._is_secure else 0)
-        self._server.unjoined.hold(self, self.address, size)
+        self._connections.unjoined.hold(self, self.address, size)
 
 
 def _find_socket(transport: asyncio.Transport) -> int | None:

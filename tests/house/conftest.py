@@ -40,10 +40,10 @@ class Module:
         return len(self.tree.body) > 1 or (bool(self.tree.body) and not self.docstring)
 
     @cache  # noqa: B019 - the tree lives as long as the run
-    def imports(self) -> set[str]:
-        """Dotted names of everything imported anywhere in the file, except for type checking only."""
+    def imports(self, *, with_types: bool = False) -> set[str]:
+        """Dotted names of everything imported anywhere in the file, with or without imports for types only."""
         found: set[str] = set()
-        for node in _outside_type_checking(self.tree):
+        for node in ast.walk(self.tree) if with_types else _outside_type_checking(self.tree):
             if isinstance(node, ast.Import):
                 found |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module:

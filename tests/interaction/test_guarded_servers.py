@@ -11,7 +11,7 @@ import anyio
 import httpx2
 import pytest
 from anyio import to_thread
-from mew_listener import server
+from mew_listener import options
 from mew_listener.request_guard import ONLY_OWN, Allowed
 
 from tests.house.conftest import Module
@@ -31,9 +31,9 @@ _Attack = Callable[[tuple[str, int]], bytes]
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "HEADER_SECONDS", HEADER_SECONDS)
-    monkeypatch.setattr(server, "REQUEST_SECONDS", 2 * HEADER_SECONDS)
-    monkeypatch.setattr(server, "BODY_BYTES", 10_000)
+    monkeypatch.setattr(options, "HEADER_SECONDS", HEADER_SECONDS)
+    monkeypatch.setattr(options, "REQUEST_SECONDS", 2 * HEADER_SECONDS)
+    monkeypatch.setattr(options, "BODY_BYTES", 10_000)
 
 
 def test_every_server_is_attacked_here(modules: list[Module]) -> None:

@@ -7,9 +7,9 @@ log file) stands outside this rule: it neither supersedes nor is superseded.
 
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 from mew_protocol import errors, kinds
+from mew_protocol.bounded_dict import BoundedDict
 from mew_protocol.envelope import Draft, Envelope
 from mew_protocol.ids import GATEWAY, ParticipantId
 from mew_protocol.payloads.capability import EndedRights
@@ -17,7 +17,8 @@ from mew_protocol.payloads.participant import Resume
 from mew_protocol.payloads.system import Member, Presence
 from mew_protocol.payloads.system import SystemError as ErrorPayload
 
-from mew_spaces.config.settings import SpaceConfig
+from mew_spaces.config.settings import Limits
+from mew_spaces.core.board import StatusBoard
 from mew_spaces.core.effects import (
     Admit,
     Broadcast,
@@ -30,11 +31,10 @@ from mew_spaces.core.effects import (
     state_changed,
 )
 from mew_spaces.core.events import ConnectionId, ConnectionJoins, gateway_of
-from mew_spaces.core.membership import MemberConnections, Permissions
+from mew_spaces.core.membership import MemberConnections, Membership, Permissions
 from mew_spaces.core.state import Changes
-
-if TYPE_CHECKING:
-    from mew_spaces.core.space import SpaceCore
+from mew_spaces.core.streams import StreamRules
+from mew_spaces.core.system_messages import SystemMessages
 
 OWNER_GRACE = timedelta(seconds=5)
 """How long the streams and grants of a participant that left wait for it to come back."""
@@ -42,36 +42,47 @@ OWNER_GRACE = timedelta(seconds=5)
 OVERTAKEN_SECONDS = 1.0
 """When a client is to try again after a join that may be older than another connection of its participant."""
 
+REMEMBERED_REVOCATIONS = 1_000
+"""How many revocations are remembered: a join with a token checked earlier follows within a few batches."""
+
 REFUSED_TOKEN = "the gateway refused this token"  # noqa: S105 - a sentence
 
 
 class ConnectionRules:
     """The rules of joining and leaving one space."""
 
-    def __init__(self, space: "SpaceCore", config: SpaceConfig) -> None:
-        self._space = space
-        self._membership = space.membership
-        self._members = space.members
-        self._messages = space.messages
-        self._board = space.board
-        self._limits = config.limits
+    def __init__(
+        self, membership: Membership, board: StatusBoard, streams: StreamRules, messages: SystemMessages, limits: Limits
+    ) -> None:
+        self._membership = membership
+        self._members = membership.connected
+        self._messages = messages
+        self._board = board
+        self._streams = streams
+        self._limits = limits
         self.absent_since: dict[ParticipantId, datetime] = {}
         self.not_back_yet = {one.proposer for one in self._membership.proposals.undecided.values()}
         """Proposers of an earlier process of the gateway; those that stay away do not wait for a decision."""
         self.joined: dict[ParticipantId, int] = {}
         """In which batch the newest connection of each member joined."""
+        self.revoked: BoundedDict[ParticipantId, int] = BoundedDict(REMEMBERED_REVOCATIONS)
+        """In which batch the tokens of a participant were revoked, the newest last."""
 
     # Joining
 
-    def join(self, event: ConnectionJoins, *, now: datetime) -> tuple[Effect, ...]:
+    def is_revoked(self, participant: ParticipantId, checked_at: int) -> bool:
+        """Whether the tokens of a participant were revoked after the batch at which one was checked."""
+        return self.revoked.get(participant, -1) > checked_at
+
+    def join(self, event: ConnectionJoins, batch: int, *, now: datetime) -> tuple[Effect, ...]:
         """Let a participant in after its token was checked. A second join on a connection repeats the welcome."""
         connection, participant, checked_at = event
-        if self._space.is_revoked(participant, checked_at):
+        if self.is_revoked(participant, checked_at):
             return self.reject(connection, errors.UNAUTHORIZED, REFUSED_TOKEN, errors.CLOSE_UNAUTHORIZED, now=now)
         if self._is_overtaken(connection, participant, checked_at):
             text = "another connection joined meanwhile; try again"
             return self.reject(connection, errors.NOT_STORED, text, errors.CLOSE_LIMIT, OVERTAKEN_SECONDS, now=now)
-        self.joined[participant] = self._space.batch
+        self.joined[participant] = batch
         member = self._members.get(participant)
         if member is not None and connection in member.sockets:
             return (Greet(participant, (connection,)),)
@@ -210,11 +221,12 @@ class ConnectionRules:
             effects.append(self._left(participant, now=now))
         removed, ended = self._membership.remove(participant)
         changes = (*removed, *self._membership.proposals.close_of(participant))
-        stream_changes, stream_effects = self._space.streams.end_streams_of(participant, now=now)
+        stream_changes, stream_effects = self._streams.end_streams_of(participant, now=now)
         return (*changes, *stream_changes), (*effects, *stream_effects), ended
 
-    def removed(self, participant: ParticipantId) -> None:
-        """Forget a removed participant."""
+    def removed(self, participant: ParticipantId, batch: int) -> None:
+        """Forget a removed participant, whose tokens no longer count."""
+        self.revoked[participant] = batch
         self._members.pop(participant, None)
         self.absent_since.pop(participant, None)
         self.joined.pop(participant, None)
@@ -240,7 +252,7 @@ class ConnectionRules:
         effects: list[Effect] = [self._resumed(name, pause.envelope_id, now) for name, pause in expired.items()]
         for participant in gone:
             del self.absent_since[participant]
-            changes, stream_effects = self._space.streams.end_streams_of(participant, now=now)
+            changes, stream_effects = self._streams.end_streams_of(participant, now=now)
             changed += self._change((*self._membership.proposals.close_of(participant), *changes))
             effects += stream_effects
         return (*changed, *effects, *self._request_statuses(now))

@@ -7,7 +7,7 @@ changes it causes. The changes themselves, and every question about them, are in
 import json
 from collections.abc import Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mew_protocol import errors, kinds
 from mew_protocol.capability import has_kind, patterns_problem
@@ -26,6 +26,7 @@ from mew_protocol.payloads.system import SystemError as ErrorPayload
 
 from mew_spaces.config.lookalikes import alike, imitates_ascii
 from mew_spaces.config.settings import SpaceConfig
+from mew_spaces.core.connections import ConnectionRules
 from mew_spaces.core.effects import (
     AddToken,
     AuditNote,
@@ -39,21 +40,24 @@ from mew_spaces.core.effects import (
     state_changed,
 )
 from mew_spaces.core.events import ConnectionId
+from mew_spaces.core.membership import Membership
 from mew_spaces.core.state import CapabilityGrant, Changes, Invitation
-
-if TYPE_CHECKING:
-    from mew_spaces.core.space import SpaceCore
+from mew_spaces.core.system_messages import SystemMessages
 
 
 class MembershipRules:
     """The membership rules of one space."""
 
-    def __init__(self, space: "SpaceCore", config: SpaceConfig) -> None:
-        self._space = space
-        self._membership = space.membership
-        self._proposals = space.membership.proposals
-        self._messages = space.messages
+    def __init__(
+        self, membership: Membership, connections: ConnectionRules, messages: SystemMessages, config: SpaceConfig
+    ) -> None:
+        self._membership = membership
+        self._proposals = membership.proposals
+        self._connections = connections
+        self._messages = messages
         self._config = config
+        self.connection_url: str | None = None
+        """The address that invited participants connect to."""
 
     def receive(self, envelope: Envelope, *, reply_to: tuple[ConnectionId, ...], now: datetime) -> Receipt | None:
         """Handle an envelope. None: it is only passed on.
@@ -193,8 +197,8 @@ class MembershipRules:
             through=through,
         )
         changes = self._membership.invite(name, invitation)
-        token = self._space.ids.new_token()
-        ack = InviteAck(status="created", participant_id=name, token=token, connection_url=self._space.connection_url)
+        token = self._messages.ids.new_token()
+        ack = InviteAck(status="created", participant_id=name, token=token, connection_url=self.connection_url)
         presence = Presence(
             event="invited",
             participant=Member(id=name, capabilities=self._membership.after(changes).permissions_of(name).patterns),
@@ -240,7 +244,7 @@ class MembershipRules:
         if participant is None:
             return _not_found(payload.participant_id)
         note = AuditNote(envelope, participant, payload.reason)
-        changes, effects, ended = self._space.connections.remove(participant, now=now)
+        changes, effects, ended = self._connections.remove(participant, now=now)
         others, listed = self._end_others(envelope, ended, payload.reason, now)
         # The broadcast comes before its disconnection: the removed participant, too, learns who removed it and why.
         return Receipt(

@@ -18,7 +18,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from mew_protocol import errors, kinds
-from mew_protocol.bounded_dict import BoundedDict, FairDict
+from mew_protocol.bounded_dict import FairDict
 from mew_protocol.codec import decode_complete, decode_envelope
 from mew_protocol.context_report import Outdated
 from mew_protocol.envelope import Draft, Envelope, wire_timestamp
@@ -72,9 +72,6 @@ from mew_spaces.core.system_messages import DerivedIds, SystemMessages
 
 REMEMBERED_ENVELOPES = 50_000
 """How many of the newest accepted envelopes are recognised when they come again."""
-
-REMEMBERED_REVOCATIONS = 1_000
-"""How many revocations are remembered: a join with a token checked earlier follows within a few batches."""
 
 _MAX_DEPTH = 2_000
 """The gateway that took an envelope has checked its size and depth."""
@@ -167,8 +164,6 @@ class SpaceCore:
         self.id = SpaceId(config.space.id)
         self.name = config.space.name
         self.epoch = epoch
-        self.connection_url: str | None = None
-        """The address that invited participants connect to."""
         self.state = SpaceState() if state is None else state
         self.membership = Membership(config, self.state)
         self.members = self.membership.connected
@@ -194,11 +189,9 @@ class SpaceCore:
         )
         self._stored = stored
         self._known: FairDict[tuple[str, str], KnownEnvelope] = FairDict(REMEMBERED_ENVELOPES, lambda key, _: key[0])
-        self._revoked: BoundedDict[ParticipantId, int] = BoundedDict(REMEMBERED_REVOCATIONS)
-        """In which batch the tokens of a participant were revoked, the newest last."""
         self.streams = StreamRules(self.membership, self.messages, config)
-        self.connections = ConnectionRules(self, config)
-        self._rules = MembershipRules(self, config)
+        self.connections = ConnectionRules(self.membership, self.board, self.streams, self.messages, config.limits)
+        self.membership_rules = MembershipRules(self.membership, self.connections, self.messages, config)
 
     # Questions
 
@@ -340,7 +333,7 @@ class SpaceCore:
             stored=board.stored,
             known=[(*key, *known) for key, known in self._known.items()],
             tokens=self.tokens,
-            revoked=self._revoked,
+            revoked=connections.revoked,
             joined={name: batch for name, batch in connections.joined.items() if name in members},
         )
 
@@ -348,8 +341,8 @@ class SpaceCore:
         """Replace everything with the contents of a snapshot, which belong to this space from now on."""
         self.batch, self.epoch, self.now = snapshot.batch, snapshot.epoch, snapshot.now
         self.sequence, self.gateways, self.tokens = snapshot.sequence, snapshot.gateways, snapshot.tokens
-        self._revoked.clear()
-        self._revoked.update(snapshot.revoked)
+        self.connections.revoked.clear()
+        self.connections.revoked.update(snapshot.revoked)
         self._known.clear()
         for sender, name, digest, sequence in snapshot.known:
             self._known[sender, name] = KnownEnvelope(digest, sequence)
@@ -364,15 +357,11 @@ class SpaceCore:
         self.connections.not_back_yet = snapshot.not_back_yet
         self.connections.joined = snapshot.joined
 
-    def is_revoked(self, participant: ParticipantId, checked_at: int) -> bool:
-        """Whether the tokens of a participant were revoked after the batch at which one was checked."""
-        return self._revoked.get(participant, -1) > checked_at
-
     def _follow_fact(self, event: SpaceEvent, now: datetime) -> tuple[Effect, ...]:
         connections = self.connections
         match event:
             case ConnectionJoins():
-                return connections.join(event, now=now)
+                return connections.join(event, self.batch, now=now)
             case ConnectionLeaves(connection, participant):
                 return connections.leave(connection, participant, now=now)
             case LogFileJoins(connection, participant):
@@ -394,9 +383,8 @@ class SpaceCore:
             case AddToken(participant, token):
                 self.tokens[participant] = token
             case RevokeTokens(participant):
-                self.connections.removed(participant)
+                self.connections.removed(participant, self.batch)
                 self.tokens.pop(participant, None)
-                self._revoked[participant] = self.batch
             case _:
                 pass
 
@@ -447,7 +435,7 @@ class SpaceCore:
                 draft, data = _read(data or b"")
             except DecodeError as problem:
                 return Decided(event, refuse(problem.error, problem.detail, code=problem.code), now)
-        if connection is None and self.is_revoked(sender, checked_at):
+        if connection is None and self.connections.is_revoked(sender, checked_at):
             return Decided(event, refuse(errors.UNAUTHORIZED, REFUSED_TOKEN), now, draft)
         known = self._known.get((sender, draft.id or "")) if may_repeat else None
         if known is not None and self._is_same(known, draft):
@@ -494,7 +482,7 @@ class SpaceCore:
         elif kind.startswith("stream/"):
             receipt = self.streams.receive(envelope, now=now)
         else:
-            receipt = self._rules.receive(envelope, reply_to=self._reply_to(sender, connection), now=now)
+            receipt = self.membership_rules.receive(envelope, reply_to=self._reply_to(sender, connection), now=now)
         if receipt is None:
             return Receipt((Broadcast(envelope),), envelope, None, NO_ANSWER, decision)
         if receipt.refused is not None and not receipt.effects:

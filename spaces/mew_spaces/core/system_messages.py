@@ -53,7 +53,7 @@ class SystemMessages:
     """Composes envelopes from `system:gateway`, or from the sender that the wire uses for streams."""
 
     def __init__(self, ids: DerivedIds) -> None:
-        self._ids = ids
+        self.ids = ids
 
     def compose(
         self,
@@ -68,7 +68,7 @@ class SystemMessages:
         """Return an envelope with a new id; an empty `to` addresses everyone."""
         return Envelope.write(
             kind,
-            id=self._ids.new_id(),
+            id=self.ids.new_id(),
             ts=wire_timestamp(now),
             sender=sender,
             payload=payload,

@@ -257,7 +257,7 @@ async def serve_gateway(
         proxies = TrustedProxies((*named, *trusted_proxies))
         for service in registry:
             public = service.config.gateway.public_url or _by_name(address).http
-            service.space.connection_url = f"ws{public.removeprefix('http')}/"
+            service.space.membership_rules.connection_url = f"ws{public.removeprefix('http')}/"
             service.connect_virtual_participants()
             service.join_writes(asyncio.get_running_loop().call_soon)
         server = Server(_guard(registry, host, proxies), listener_options(registry, proxies=proxies, tls=context))

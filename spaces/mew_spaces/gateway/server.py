@@ -13,8 +13,8 @@ from functools import partial
 from urllib.parse import parse_qs
 
 from mew_listener.address import in_url
+from mew_listener.options import ListenerOptions
 from mew_listener.proxies import TrustedProxies
-from mew_listener.server import ListenerOptions
 from mew_listener.server import bound_socket as bound_listener
 from mew_listener.websocket import WebSocketConnection, WebSocketOptions, WebSocketRequest
 from mew_protocol.join import JOIN_BY_FRAME, JOIN_HEADER

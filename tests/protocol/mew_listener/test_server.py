@@ -4,7 +4,8 @@ import anyio
 import httpx2
 import pytest
 from mew_listener.http import authenticate
-from mew_listener.server import ListenerOptions, bound_socket, serving
+from mew_listener.options import ListenerOptions
+from mew_listener.server import bound_socket, serving
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send

@@ -21,7 +21,7 @@ participants:
 FIGURES = {"tokens": 900, "max_tokens": 8192, "messages_in_context": 2, "status": "idle"}
 REPORT = {**FIGURES, "context": {"basis": "reported", "measured_at": "2026-01-01T00:00:00Z"}}
 EVE = ParticipantId("eve")
-REMEMBERED = {"removed", "_revoked", "_removed"}
+REMEMBERED = {"removed", "revoked", "_removed"}
 """That it was removed: by the state, for joins with a token checked earlier, and for readers of views."""
 
 

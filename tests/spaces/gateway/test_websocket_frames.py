@@ -54,7 +54,7 @@ async def test_a_flood_of_messages_leaves_other_connections_their_turn(gateway: 
     handled: Counter[int] = Counter()
     turn, count = 0, 50 * MAX_FRAMES_A_TURN
     async with joined(gateway, "bob") as bob, anyio.create_task_group() as tasks:
-        (connection,) = gateway.server.connections
+        (connection,) = gateway.server.connections.open
         connection.channel.on_message = lambda _data, _is_text: handled.update([turn])
 
         async def count_turns() -> None:

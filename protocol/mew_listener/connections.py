@@ -1,0 +1,75 @@
+"""The connections of one server: which are open, what strangers among them cost, and which requests are worked on."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from mew_listener.allowance import Allowances
+from mew_listener.proxies import Headers, TrustedProxies
+from mew_listener.unjoined import UnjoinedConnections, UnjoinedPeer
+
+
+class ServerConnections:
+    """The open connections of one server, with what all of them share."""
+
+    def __init__(
+        self,
+        *,
+        connections: int,
+        per_address: int,
+        total_bytes: int,
+        proxies: TrustedProxies,
+        allowances: Allowances,
+    ) -> None:
+        """The three limits are those of `UnjoinedConnections`. `allowances` are of the clients that have joined."""
+        self.loop = asyncio.get_running_loop()
+        self.open: set[Any] = set()
+        self.requests: set[asyncio.Task[None]] = set()
+        """The running application, once for each request."""
+        self.allowances = allowances
+        self.unjoined = UnjoinedConnections(connections=connections, per_address=per_address, total_bytes=total_bytes)
+        self.unfinished = UnjoinedConnections(
+            connections=connections,
+            per_address=per_address,
+            total_bytes=total_bytes,
+            excess="too many requests are unfinished",
+        )
+        """Requests of authenticated clients whose bodies are still arriving, by client."""
+        self._proxies = proxies
+
+    def __len__(self) -> int:
+        return len(self.open)
+
+    def add(self, connection: UnjoinedPeer, address: str) -> None:
+        """Add a connection, which counts as a stranger's."""
+        self.open.add(connection)
+        self.count(connection, address)
+
+    def count(self, connection: UnjoinedPeer, address: str) -> None:
+        """Count a connection as a stranger's."""
+        self.unjoined.enter(connection, address, is_shared=self._proxies.trusts(address))
+
+    def remove(self, connection: UnjoinedPeer, address: str) -> None:
+        """Remove a connection, which is closed or was handed over."""
+        self.open.discard(connection)
+        self.unjoined.leave(connection, address)
+
+    def make_room(self) -> bool:
+        """Close the oldest connection of the stranger, or of the client with unfinished requests, that costs most.
+
+        Returns False if there is none.
+        """
+        costliest_first = sorted((self.unjoined, self.unfinished), key=lambda one: one.highest_cost, reverse=True)
+        return any(one.evict_one() for one in costliest_first)
+
+    def client_of(self, peer: tuple[str, int] | None, headers: Headers) -> str:
+        """Return the address that a request counts for: the client's by a trusted proxy, else the peer's."""
+        address = peer[0] if peer else ""
+        forwarded = self._proxies.read(address, headers)
+        return address if forwarded is None else forwarded.client
+
+    def start(self, request: Coroutine[Any, Any, None]) -> None:
+        """Run the application for a request."""
+        task = self.loop.create_task(request)
+        self.requests.add(task)
+        task.add_done_callback(self.requests.discard)

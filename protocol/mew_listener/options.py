@@ -1,0 +1,45 @@
+"""The options of one server, in which servers differ. The limits of a connection's phases are in `http`."""
+
+import ssl
+from dataclasses import dataclass, field
+
+from mew_listener.allowance import Allowances
+from mew_listener.proxies import TrustedProxies
+from mew_listener.request_guard import DescribeError, describe_error
+from mew_listener.websocket import WebSocketOptions
+
+STOP_SECONDS = 5.0
+"""How long open requests may take once a server stops."""
+
+BODY_BYTES = 64 * 1024 * 1024
+"""Large, because clients of models send the whole conversation with its images each time."""
+
+HEADER_SECONDS = 10.0
+REQUEST_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class ListenerOptions:
+    """Options of one server. Times are in seconds."""
+
+    connections: int = 1024
+    """Connections of strangers in all. A further one replaces the oldest of the address that has most."""
+    connections_per_address: int = 512
+    total_bytes: int = 256 * 1024 * 1024
+    """What strangers may make the server hold together."""
+    body_bytes: int | None = field(default_factory=lambda: BODY_BYTES)
+    """The largest body of a request. None for an application that passes bodies on, such as a relay."""
+    copied_bytes: int = 0
+    """The largest body that an application without `body_bytes` copies. Until its end, it counts as a stranger's."""
+    header_seconds: float = field(default_factory=lambda: HEADER_SECONDS)
+    request_seconds: float = field(default_factory=lambda: REQUEST_SECONDS)
+    """How long a request may take from its headers to the end of its body, and a stranger's to its response's end."""
+    stop_seconds: float = STOP_SECONDS
+    is_open: bool = False
+    """Whether the server answers everybody: a request counts as a stranger's only until its body is complete."""
+    websocket: WebSocketOptions | None = None
+    tls: ssl.SSLContext | None = None
+    proxies: TrustedProxies = field(default_factory=TrustedProxies)
+    allowances: Allowances = field(default_factory=Allowances)
+    """Of the clients that join over WebSocket."""
+    describe_error: DescribeError = describe_error
