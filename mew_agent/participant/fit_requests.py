@@ -3,8 +3,7 @@
 Owns how the text is measured for the question, and what the last report says without an answer. Sends nothing.
 """
 
-from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 from mew_protocol.context_report import Outdated
 from mew_protocol.payloads.fit import Fit, TextBasis, fit_in
@@ -15,8 +14,7 @@ from mew_agent.tokens.projection import Calibration, Units, features
 from mew_agent.tokens.sizes import NO_UNITS
 
 
-@dataclass(frozen=True, slots=True)
-class FitRequest:
+class FitRequest(NamedTuple):
     """The question about one text, or about `tokens` that the asker gives."""
 
     units: Units

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeVar
 
 from mew_protocol.json_values import object_at, objects_at, text_at, value_at
@@ -30,8 +30,7 @@ class InvalidList(ValueError):
     """An answer that is not a list. The message names its type."""
 
 
-@dataclass(frozen=True, slots=True)
-class PeerTool:
+class PeerTool(NamedTuple):
     """A tool of a peer. `schema` is the JSON Schema of its arguments.
 
     `title`, `annotations` (hints such as `readOnlyHint`) and `output_schema` are as the peer sent them, if it did.
@@ -40,14 +39,13 @@ class PeerTool:
     peer: str
     name: str
     description: str = ""
-    schema: Mapping[str, Any] = field(default_factory=lambda: NO_ARGUMENTS)
+    schema: Mapping[str, Any] = NO_ARGUMENTS
     title: str = ""
-    annotations: Mapping[str, Any] = field(default_factory=dict)
+    annotations: Mapping[str, Any] = MappingProxyType({})
     output_schema: Mapping[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PeerResource:
+class PeerResource(NamedTuple):
     """A resource of a peer, to read with `resources/read`. `mime_type` is None if the peer did not send one.
 
     If `is_template`, the URI has `{placeholders}` that the reader fills in.
@@ -61,8 +59,7 @@ class PeerResource:
     is_template: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class PeerPrompt:
+class PeerPrompt(NamedTuple):
     """A prompt of a peer, to fetch with `prompts/get`. `arguments` are the names of its arguments."""
 
     peer: str
