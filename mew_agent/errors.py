@@ -409,7 +409,7 @@ def unknown_name(where: str, problem: str, name: str, known: Iterable[str], more
 
 
 def listed(names: Iterable[str], most: int = 12) -> str:
-    """Names in one line: `a, b`; of many only the first, and the number of the others."""
+    """Return names in one line: `a, b`; of many only the first, and the number of the others."""
     known = list(names)
     more = f" and {len(known) - most} more" if len(known) > most else ""
     return f"{', '.join(known[:most])}{more}" or "none"

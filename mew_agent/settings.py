@@ -213,7 +213,7 @@ class WrittenAgentSettings(AgentSettings):
     request_timeout_seconds: Any = Field(default=None, deprecated="model calls have timeouts of their own")
 
     def given(self) -> dict[str, Any]:
-        """The keys that were given, as values for JSON. An API key of the summariser is in plain text."""
+        """Return the keys that were given, as values for JSON. An API key of the summariser is in plain text."""
         values = self.model_dump(mode="json", exclude_unset=True)
         if self.summariser is not None and self.summariser.api_key is not None:
             values["summariser"]["api_key"] = self.summariser.api_key.get_secret_value()

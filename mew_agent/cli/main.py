@@ -43,7 +43,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def command_line() -> Any:
-    """The whole command line as a group of commands; none of them is imported yet."""
+    """Return the whole command line as a group of commands; none of them is imported yet."""
     group = make_group("mew", COMMANDS, _start, add_completion=True)
     group.tables = {"Exit codes": exit_code_rows()}
     group.epilog = "`mew help all` lists every command, `mew help options` the options that many commands have."
@@ -80,7 +80,7 @@ def _is_running(folder: Path) -> bool:
 
 
 def _next_step(folder: Path) -> str:
-    """The command to type next in this folder. Only looks at files, because it must be quick."""
+    """Return the command to type next in this folder. Only looks at files, because it must be quick."""
     run_file = folder / ".mew" / "run.json"
     if run_file.exists():
         if _has_ended(run_file):

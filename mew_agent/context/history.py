@@ -190,7 +190,7 @@ class History:
         return tuple(messages)
 
     def open_calls(self) -> frozenset[str]:
-        """Ids of tool calls without a result. Do not send a request while there are any."""
+        """Return ids of tool calls without a result. Do not send a request while there are any."""
         waiting: set[str] = set()
         for item in self.items:
             waiting.update(call.id for call in item.tool_calls)

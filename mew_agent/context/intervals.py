@@ -211,7 +211,7 @@ class Intervals:
     """Pending doubts, oldest first: the number of intervals then, and the prices of the measured shares they got."""
 
     def __iter__(self) -> Iterator[Interval]:
-        """Each interval with its tokens."""
+        """Yield each interval with its tokens."""
         self._divide()
         return iter(self._all)
 

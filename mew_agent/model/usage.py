@@ -164,7 +164,7 @@ def _cache(raw: Mapping[str, object], prompt: int, completion: int, total: int |
 
 
 def _cache_apart(raw: Mapping[str, object], prompt: int, completion: int, total: int | None) -> tuple[int | None, int]:
-    """The same of an object that has the cache in keys of their own."""
+    """Return the same of an object that has the cache in keys of their own."""
     apart = [tokens for key in CACHE_APART if (tokens := _whole_number(raw.get(key))) is not None]
     if not apart:
         return None, 0
@@ -181,7 +181,7 @@ def _detail(raw: Mapping[str, object], *paths: str) -> int | None:
 
 
 def _is_sum(raw: Mapping[str, object]) -> bool:
-    """Whether the figures of an object are a sum over several calls, which may be calls that the server made."""
+    """Return whether the figures of an object are a sum over several calls, which may be calls that the server made."""
     return (
         (_figure(raw, *_CALLS) or 0) > 1
         or bool(_whole_number(raw.get("tool_use_prompt_token_count")))  # Google

@@ -313,7 +313,7 @@ class ParticipantView:
         return f"{shown}{f'  ({more})' if more else ''}"
 
     def as_json(self) -> dict[str, Any]:
-        """The entry as the gateway sends it, with its basis in the word that other surfaces show."""
+        """Return the entry as the gateway sends it, with its basis in the word that other surfaces show."""
         entry = self.entry.model_dump(mode="json", by_alias=True, exclude_unset=True)
         return {**entry, "basis": words.basis(self.status)}
 

@@ -349,7 +349,7 @@ def approvals(status: Status | None) -> tuple[Waiting, ...]:
 
 
 def approval(wait: Waiting) -> str:
-    """A wait for an approval as its participant reports it: `approval of write on files {"path": "a"}`.
+    """Return a wait for an approval as its participant reports it: `approval of write on files {"path": "a"}`.
 
     The proposal itself may say something else: a person decides by that.
     """

@@ -12,7 +12,7 @@ class LineReader:
         self._rest = bytearray()
 
     def __len__(self) -> int:
-        """The bytes of the incomplete line."""
+        """Return the bytes of the incomplete line."""
         return len(self._rest)
 
     def feed(self, piece: bytes) -> list[bytes]:

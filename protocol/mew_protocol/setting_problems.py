@@ -138,14 +138,14 @@ def _model_in(kind: Any) -> Any:
 
 
 def _written(found: str | float | None) -> str:
-    """A value as YAML writes it."""
+    """Return a value as YAML writes it."""
     if found is None:
         return "nothing"
     return str(found).lower() if isinstance(found, bool) else repr(found)
 
 
 def _shown(key: str, limit: object) -> str:
-    """A limit as it is typed, and a length as it is read."""
+    """Return a limit as it is typed, and a length as it is read."""
     if isinstance(limit, float):
         return f"{limit:g}"
     return f"{limit:,}" if isinstance(limit, int) and key.endswith("_length") else str(limit)

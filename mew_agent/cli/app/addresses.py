@@ -38,7 +38,7 @@ def listening_failures(option: str, address: str) -> Iterator[None]:
 
 
 def choose_address(host: str, port: int) -> "ListenAddress":
-    """The address to listen on; port 0 picks a free port. Raises `PortInUse`, or `ConfigError` for a bad host."""
+    """Return the address to listen on; port 0 picks a free port. Raises `PortInUse`, for a bad host `ConfigError`."""
     from mew_listener.address import ListenAddress
 
     family = socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -52,7 +52,7 @@ def read_capabilities(where: str, *texts: str, to: Sequence[str] = ()) -> list[d
 
 
 def unknown_kind_warnings(patterns: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """A warning for each kind in these patterns that the protocol does not have."""
+    """Yield a warning for each kind in these patterns that the protocol does not have."""
     for pattern in patterns:
         for kind in unknown_kinds(pattern):
             hint = did_you_mean(kind, kinds.KNOWN)

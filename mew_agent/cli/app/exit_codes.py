@@ -25,5 +25,5 @@ class ExitCode(IntEnum):
 
 
 def exit_code_rows() -> list[tuple[str, str]]:
-    """The table of exit codes: code and meaning."""
+    """Return the table of exit codes: code and meaning."""
     return [(str(int(code)), code.meaning) for code in ExitCode]

@@ -66,7 +66,7 @@ def report_error(error: BaseException) -> int:
 
 
 def _meant_option(error: Any) -> str:
-    """The option that was probably meant by an unknown one."""
+    """Return the option that was probably meant by an unknown one."""
     known = getattr(error, "possibilities", None) or ()
     return did_you_mean(error.option_name, [name for name in known if name != "--help"]) if known else ""
 

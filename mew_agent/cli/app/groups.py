@@ -239,11 +239,11 @@ class LazyGroup(_Page, TyperGroup):
         return {title: section for title, section in listed.items() if section}
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """The names of all commands."""
+        """Return the names of all commands."""
         return list(self.entries)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command of this name, loaded if need be; None if there is none."""
+        """Return the command of this name, loaded if need be; None if there is none."""
         if cmd_name not in self.commands and cmd_name in self.entries:
             self.commands[cmd_name] = self.entries[cmd_name].load(cmd_name)
         return self.commands.get(cmd_name)
@@ -311,7 +311,7 @@ def write_tables(formatter: Any, tables: Mapping[str, list[tuple[str, str]]]) ->
 
 
 def _paths_to(name: str, entries: Mapping[str, CommandEntry | GroupEntry]) -> list[str]:
-    """How a command of this name is typed at the top level; if there is none, in each group that has one."""
+    """Return how a command of this name is typed at the top level; if there is none, in each group that has one."""
     if name in entries:
         return [name]
     groups = {group: one.commands for group, one in entries.items() if isinstance(one, GroupEntry)}

@@ -45,7 +45,7 @@ def space_folder(config_path: Path) -> Path:
 
 
 def find_run(folder: Path | None) -> tuple[Path, RunFile] | None:
-    """The run file of a folder, or of the working folder and its parents: its path and content.
+    """Return the run file of a folder, or of the working folder and its parents: its path and content.
 
     From then on this process, and what it starts, trust the certificate of that gateway.
     """
@@ -59,7 +59,7 @@ def find_run(folder: Path | None) -> tuple[Path, RunFile] | None:
 
 
 def find_last_run(folder: Path | None) -> LastRun | None:
-    """How the last run of a folder, or of the working folder or its parents, ended; None if it is not known."""
+    """Return how the last run of a folder, or of the working folder or its parents, ended; None if it is not known."""
     here = Path.cwd() if folder is None else folder.resolve()
     folders = (here, *here.parents) if folder is None else (here,)
     return next((last for one in folders if (last := read_last_run(one / auth.STATE_NAME)) is not None), None)
@@ -106,7 +106,7 @@ def _gateway_address(url: str) -> tuple[str, int | None, str]:
 
 
 def place_of(path: Path, name: str, *keys: str, at: str | None = None) -> str:
-    """The place of a participant's setting by line and by name. `at` is a key within it that the error names."""
+    """Return the place of a participant's setting by line and by name. `at` is a key within it that the error names."""
     from mew_spaces.config.loading import place_in
 
     exact = () if at is None else (at,)
@@ -114,12 +114,12 @@ def place_of(path: Path, name: str, *keys: str, at: str | None = None) -> str:
 
 
 def relative_to(folder: Path, path: Path) -> str:
-    """A path as it is typed in a folder; in full if it lies elsewhere."""
+    """Return a path as it is typed in a folder; in full if it lies elsewhere."""
     return str(path.relative_to(folder) if path.is_relative_to(folder) else path)
 
 
 def on_backplane(config: "SpaceConfig", servers: str | None) -> "SpaceConfig":
-    """The configuration with the servers of `--backplane`, if it was given. Raises `ConfigError`."""
+    """Return the configuration with the servers of `--backplane`, if it was given. Raises `ConfigError`."""
     from mew_spaces.config.backplane_options import with_servers
 
     if servers is None:
@@ -137,12 +137,12 @@ REFERENCE_NOTICE: Final = (
 
 
 def in_mode(config: "SpaceConfig", compat: str | None) -> "SpaceConfig":
-    """The configuration with the mode of `--compat` or MEW_COMPAT, if one was given."""
+    """Return the configuration with the mode of `--compat` or MEW_COMPAT, if one was given."""
     return config if compat is None else config.model_copy(update={"compat": compat})
 
 
 def default_person(config: "SpaceConfig") -> str | None:
-    """The participant that one-shot commands act as: `space.default_participant`, else the only person."""
+    """Return the participant that one-shot commands act as: `space.default_participant`, else the only person."""
     if config.space.default_participant is not None:
         return config.space.default_participant
     people = people_of(config)
@@ -159,22 +159,22 @@ def which_person(config: "SpaceConfig | None") -> str:
 
 
 def not_in_space(where: str, name: str, config: "SpaceConfig", place: object) -> ConfigError:
-    """The error for a participant that space.yaml does not have. It suggests a similar one, or lists all."""
+    """Return the error for a participant that space.yaml does not have. It suggests a similar one, or lists all."""
     hint = did_you_mean(name, config.participants)
     return ConfigError(where, f"'{name}' is not in {place}{hint}", None if hint else listed(config.participants))
 
 
 def default_hint(person: str) -> str:
-    """How to set the person that commands act as."""
+    """Return how to set the person that commands act as."""
     return f"set `default_participant: {person}` under `space` in space.yaml"
 
 
 def people_of(config: "SpaceConfig") -> list[str]:
-    """The people of a space, in the order of its file."""
+    """Return the people of a space, in the order of its file."""
     return [name for name in config.participants if config.is_person(name)]
 
 
 def dashboard_url(gateway: str, space: str, participant: str, token: str) -> str:
-    """The URL of a participant's dashboard. The token is in the fragment, which browsers do not send."""
+    """Return the URL of a participant's dashboard. The token is in the fragment, which browsers do not send."""
     values = {"token": token, "space": space, "participant": participant}
     return f"{gateway}/dashboard#" + "&".join(f"{key}={quote(value, safe='')}" for key, value in values.items())

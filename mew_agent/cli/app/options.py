@@ -66,7 +66,7 @@ def _common(usage: str, *, also: str = "", **settings: Any) -> Any:
 
 
 def option(usage: str, text: str = "", **settings: Any) -> Any:
-    """An option from its usage, for example `--gateway, -g URL`: a word without a dash names the value.
+    """Return an option from its usage, for example `--gateway, -g URL`: a word without a dash names the value.
 
     Help pages show that name, because they have no column for types. A switch has none. The first long name is shown;
     other long names, and short ones that `SHORT_OPTIONS` gives another meaning, are hidden aliases for old scripts and
@@ -78,7 +78,7 @@ def option(usage: str, text: str = "", **settings: Any) -> Any:
 
 
 def former(usage: str, use: str = "") -> Any:
-    """A hidden option of older releases, or of the TypeScript CLI. `use` is what to type instead, if anything.
+    """Return a hidden option of older releases, or of the TypeScript CLI. `use` is what to type instead, if anything.
 
     A person reads that, but not the log of a script.
     """
@@ -103,7 +103,7 @@ def say_other_name(typed: str, command: str) -> None:
 
 
 def complete_participants(context: typer.Context, incomplete: str) -> list[str]:
-    """The participants of the space.yaml of a command that is being typed, for shell completion."""
+    """Return the participants of the space.yaml of a command that is being typed, for shell completion."""
     from mew_spaces.config.loading import load_space
     from mew_spaces.errors import SpacesError
 
@@ -130,13 +130,13 @@ def read_log_level(text: str) -> LogLevel:
 
 
 def participant_option(text: str) -> Any:
-    """The option of a command that joins as one participant."""
+    """Return the option of a command that joins as one participant."""
     usage = "--participant, --participant-id, --id, -p, -i ID"
     return option(usage, text, autocompletion=complete_participants)
 
 
 def participant_argument(text: str, name: str = "PARTICIPANT") -> Any:
-    """An argument that names a participant; shells complete it."""
+    """Return an argument that names a participant; shells complete it."""
     return typer.Argument(metavar=name, help=text, autocompletion=complete_participants)
 
 

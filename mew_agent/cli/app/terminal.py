@@ -104,7 +104,7 @@ def print_json(value: Any) -> None:
 
 
 def json_line(value: Any) -> str:
-    """A value as one line of JSON, the only form in which commands print it."""
+    """Return a value as one line of JSON, the only form in which commands print it."""
     return json.dumps(value, separators=(",", ":"))
 
 
@@ -207,7 +207,7 @@ class ProgressLine:
 
 
 def drawn_in_place(lines: Callable[[], Iterable[str]], *, per_second: float) -> "Live":
-    """A block that draws lines over each other at this rate, and whenever its `refresh` is called."""
+    """Yield a block that draws lines over each other at this rate, and whenever its `refresh` is called."""
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
@@ -220,12 +220,12 @@ def drawn_in_place(lines: Callable[[], Iterable[str]], *, per_second: float) -> 
 
 
 def now() -> datetime:
-    """The current time in the time zone of the terminal."""
+    """Return the current time in the time zone of the terminal."""
     return datetime.now(UTC).astimezone()
 
 
 def own_command() -> str:
-    """How to type `mew` here: by its path if the shell does not find it, as in a clone after `make demo`."""
+    """Return how to type `mew` here: by its path if the shell does not find it, as in a clone after `make demo`."""
     program = Path(sys.executable).parent / "mew"
     if shutil.which("mew") is not None or not program.is_file():
         return "mew"
@@ -301,7 +301,7 @@ def _is_no_disconnect(record: logging.LogRecord) -> bool:
 
 
 def _printable(text: str, stream: TextIO) -> str:
-    """The text without control characters, in the stream's encoding: a name from the wire must not break a terminal."""
+    """Return the text in the stream's encoding, without control characters, which could break a terminal."""
     text = "\n".join(clean(line) for line in text.split("\n"))
     encoding = getattr(stream, "encoding", None) or "utf-8"
     return text.encode(encoding, errors="replace").decode(encoding)

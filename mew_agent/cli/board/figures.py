@@ -5,13 +5,13 @@ from mew_protocol.payloads.figures import FigureSample, RecordedCompaction
 
 
 def sample_line(sample: FigureSample) -> str:
-    """A report as a line of text."""
+    """Return a report as a line of text."""
     window = f" of {sample.max_tokens:,}" if sample.max_tokens is not None else ""
     return clean(f"{figure(sample.tokens)}{window} tokens, {words(sample.basis)}, level {sample.level or 'unknown'}")
 
 
 def compaction_line(done: RecordedCompaction) -> str:
-    """A compaction as a line of text."""
+    """Return a compaction as a line of text."""
     sizes = f"{figure(done.tokens_before)} -> {figure(done.tokens_after)} tokens, {freed(done.freed_tokens)}"
     asked = f" by {done.asked_by}" if done.asked_by else ""
     spent = f", {done.spent_tokens:,} spent" if done.spent_tokens is not None else ""

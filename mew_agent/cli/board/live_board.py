@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 
 def apply_event(board: Board | None, name: str, body: Any) -> tuple[Board | None, str | None]:
-    """The board after an event, and the participant that changed; None means none or all of them.
+    """Return the board after an event, and the participant that changed; None means none or all of them.
 
     A status that holds only the fields that were asked for changes nothing. The event `outdated` says which figures are
     old; a new status is not.
@@ -58,7 +58,7 @@ def _with_presence(board: Board, body: Mapping[str, Any]) -> tuple[Board, str | 
 
 
 def entry_of(board: Board, participant: str) -> BoardEntry | None:
-    """The participant's entry on the board."""
+    """Return the participant's entry on the board."""
     return next((entry for entry in board.participants if entry.id == participant), None)
 
 

@@ -55,7 +55,7 @@ class _Column:
     """The cell of a participant without a context; None means the same as for all others."""
 
     def text(self, row: ParticipantView, style: TerminalStyle) -> str:
-        """The cell of a row."""
+        """Return the cell of a row."""
         return self.quiet if row.is_quiet and self.quiet is not None else self.figure(row, style)
 
 
@@ -203,7 +203,7 @@ def _bar(row: ParticipantView, style: TerminalStyle, size: int) -> str:
 
 
 def gauge(status: Status, size: int, style: TerminalStyle, *, with_limit: bool = False) -> str:
-    """How full the window is, in `size` cells; `with_limit` marks where the agent compacts.
+    """Return how full the window is, in `size` cells; `with_limit` marks where the agent compacts.
 
     Needs the size of the window, and a present or a last figure.
     """

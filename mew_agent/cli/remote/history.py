@@ -88,7 +88,7 @@ def _is_wanted(message: Message, patterns: list[str], target: str | None) -> boo
 
 
 def _markdown(message: Message) -> str:
-    """One envelope as a section: the text of a chat, others as JSON. No text leaves its code block."""
+    """Return one envelope as a section: the text of a chat, others as JSON. No text leaves its code block."""
     who, payload, kind = _who(message), message.get("payload") or {}, message.get("kind")
     at = message.get("ts")
     if kind == kinds.CHAT:
@@ -121,7 +121,7 @@ def _print_messages(messages: Iterable[Message], *, as_markdown: bool) -> None:
 
 
 def _message_line(message: Message, now: datetime) -> str:
-    """One envelope as text: a chat up to a limit, the rest as one line."""
+    """Return one envelope as text: a chat up to a limit, the rest as one line."""
     at = words.clock(str(message.get("ts")), now, today="%H:%M:%S")
     who, payload = _who(message), message.get("payload") or {}
     if message.get("kind") == kinds.CHAT:

@@ -184,7 +184,7 @@ class GatewayApi:
         return self.run_path is not None or len(self._gateways) > 1
 
     def run(self) -> RunFile | None:
-        """The current run file."""
+        """Return the current run file."""
         return read_run_file(self.run_path) if self.run_path is not None else None
 
     def is_complete(self) -> bool:

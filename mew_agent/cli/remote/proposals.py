@@ -197,7 +197,7 @@ def _check_counts(events: SpaceEvents, request: Envelope, proposer: str) -> None
 
 
 def short_id(proposal: UndecidedProposal) -> str:
-    """The beginning of an id, by which a person names a proposal."""
+    """Return the beginning of an id, by which a person names a proposal."""
     return visible(_typed_id(proposal))
 
 

@@ -284,7 +284,7 @@ def new_envelope(
     correlation_id: tuple[str, ...] = (),
     context: str | None = None,
 ) -> Envelope:
-    """An envelope from the participant of `api`, with a new id and the current time."""
+    """Return an envelope from the participant of `api`, with a new id and the current time."""
     return Envelope.write(
         kind,
         id=str(uuid4()),
@@ -298,7 +298,7 @@ def new_envelope(
 
 
 def first_board(events: SpaceEvents) -> Board:
-    """The board with which a stream of events begins."""
+    """Return the board with which a stream of events begins."""
     while (event := events.next()).name != "board":
         pass
     return Board.model_validate(event.body)
@@ -313,7 +313,7 @@ def check_name(api: GatewayApi, participant: str) -> Mapping[str, Any]:
 
 
 def check_known(api: GatewayApi, board: Board, participant: str) -> BoardEntry:
-    """The board's entry of a participant. Raises `NoSuchParticipant`."""
+    """Return the board's entry of a participant. Raises `NoSuchParticipant`."""
     entry = entry_of(board, participant)
     if entry is None:
         raise NoSuchParticipant(participant, api.space, [one.id for one in board.participants])

@@ -135,7 +135,7 @@ def require_person(who: Identity, config: SpaceConfig | None = None) -> None:
 
 
 def configuration_at(run_path: Path | None) -> SpaceConfig | None:
-    """The space.yaml of the space with this run file. If it cannot be read, warns and returns None."""
+    """Return the space.yaml of the space with this run file. If it cannot be read, warns and returns None."""
     if run_path is None:
         return None
     run = read_run_file(run_path)
@@ -151,7 +151,7 @@ def configuration_at(run_path: Path | None) -> SpaceConfig | None:
 
 
 def _running_gateway(path: Path | None, run: RunFile | None, folder: Path | None) -> str:
-    """The gateway of the running space. Raises `ConfigError` or `NotConnected` if there is none."""
+    """Return the gateway of the running space. Raises `ConfigError` or `NotConnected` if there is none."""
     if run is None or path is None:
         last = find_last_run(folder)
         ended = f": '{last.space}' {last.how}{_when(last.at)}. `mew up` starts it again, " if last is not None else ""
@@ -174,7 +174,7 @@ def _when(at: datetime | None) -> str:
 
 
 def _stored_token(participant: str, run_path: Path | None) -> str | None:
-    """The participant's token. MEW_TOKEN belongs to MEW_PARTICIPANT_ID and is used for no other participant."""
+    """Return the participant's token. MEW_TOKEN belongs to MEW_PARTICIPANT_ID and is used for no other participant."""
     given = os.environ.get("MEW_TOKEN")
     if given and os.environ.get("MEW_PARTICIPANT_ID") in (None, "", participant):
         return given

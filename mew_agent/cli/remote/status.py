@@ -218,7 +218,7 @@ def _lines(
 
 
 def _agents(api: GatewayApi) -> frozenset[str]:
-    """The agents of space.yaml. They have a context even before they report it."""
+    """Return the agents of space.yaml. They have a context even before they report it."""
     config = configuration_at(api.run_path)
     participants = config.participants if config else {}
     return frozenset(name for name, one in participants.items() if one.acts_as == "agent")

@@ -83,7 +83,7 @@ class NewParticipant:
     starts: Annotated[bool, option("--start/--no-start", "Start it now, and with the space.")] = True
 
     def settings(self) -> dict[str, Any]:
-        """The participant's section of space.yaml. Raises `ConfigError`."""
+        """Return the participant's section of space.yaml. Raises `ConfigError`."""
         self._refuse_two_kinds()
         section = self._program_section()
         if section:
@@ -202,7 +202,7 @@ class RunningSpace:
 
 
 def running_space(path: Path, config: SpaceConfig) -> RunningSpace | None:
-    """The running space of this file; None if it does not run. Raises `GatewayError` for another space."""
+    """Return the running space of this file; None if it does not run. Raises `GatewayError` for another space."""
     found = find_run(space_folder(path))
     if found is None or not (found[1].is_running(found[1].pids.gateway) or found[1].is_gateway_restarting):
         return None

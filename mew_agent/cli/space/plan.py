@@ -143,12 +143,12 @@ class LaunchPlan:
         return run_file_path(self.state)
 
     def services(self) -> list[Program]:
-        """The programs that participants need before they start."""
+        """Return the programs that participants need before they start."""
         model = [self.launch.model(self.model_port, self.model_arguments)] if self.model_port else []
         return [self.launch.gateway(), *model]
 
     def run_file(self) -> RunFile:
-        """The run file before anything has started, with this process as the supervisor."""
+        """Return the run file before anything has started, with this process as the supervisor."""
         me = os.getpid()
         return RunFile(
             space=self.space,
@@ -172,13 +172,13 @@ class LaunchPlan:
         return [self.person] if self.person is not None else people_of(self.launch.config)
 
     def dashboards(self) -> list[tuple[str, str]]:
-        """Each of the people with the URL of their dashboard; without any, the page that asks for a token."""
+        """Return each of the people with the URL of their dashboard; without any, the page that asks for a token."""
         base = self.launch.config.gateway.public_url or self.launch.address.http
         pages = [(name, dashboard_url(base, self.space, name, self.launch.tokens[name])) for name in self.people]
         return pages or [("dashboard", f"{base}/dashboard")]
 
     def to_json(self) -> bytes:
-        """The plan for another process of this user. Holds tokens; leaves out the environment, which is inherited."""
+        """Return the plan for another process of this user. Holds tokens, and no environment: that is inherited."""
         launch = replace(self.launch, mew=(), environ={})
         values: dict[str, Any] = _plan_adapter().dump_python(replace(self, launch=launch), mode="json")
         # Only what was written: whether a key was given matters to the settings of agents and capabilities.
@@ -273,7 +273,7 @@ def _notices(launch: Launch, agents: Sequence[AgentConfig], path: Path) -> Itera
 def add_new_participants(
     plan: LaunchPlan, environ: Mapping[str, str] | None = None, *, again: Sequence[str] = ()
 ) -> tuple[LaunchPlan, list[Program]]:
-    """The plan with the participants that were added to space.yaml since the start, and their programs.
+    """Return the plan with the participants that were added to space.yaml since the start, and their programs.
 
     The programs of the participants `again` are included, with the settings that space.yaml has now. The running
     gateway has already created their tokens. Raises as `make_launch_plan` does, and `ConfigError` for an agent on a
@@ -339,7 +339,7 @@ def check_person(config: SpaceConfig, chosen: str | None) -> None:
 
 
 def _chosen_or_next_address(options: StartOptions) -> ListenAddress:
-    """The address that was asked for, else the first free one from the default port on, as the TypeScript CLI does."""
+    """Return the requested address, else the first free one from the default port on, as the TypeScript CLI does."""
     if options.port is not None:
         return choose_address(options.host, options.port)
     for port in range(DEFAULT_PORT, DEFAULT_PORT + 9):

@@ -98,7 +98,7 @@ def _access(name: str, path: Path, run: RunFile, *, is_first: bool) -> tuple[Gat
 
 
 def supervisor_of(run: RunFile) -> int | None:
-    """The id of the process of `mew up` that runs a space; None if it has ended."""
+    """Return the id of the process of `mew up` that runs a space; None if it has ended."""
     pid = run.pids.supervisor
     return pid if run.is_running(pid) else None
 
@@ -139,5 +139,5 @@ def _program(run: RunFile, name: str) -> tuple[object, object]:
 
 
 def _entry(api: GatewayApi, name: str) -> BoardEntry:
-    """A participant's line of the board; not connected if it has none."""
+    """Return a participant's line of the board; not connected if it has none."""
     return entry_of(api.board(), name) or BoardEntry(id=name, connected=False)

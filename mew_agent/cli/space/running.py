@@ -70,7 +70,7 @@ def dashboard(
 
 
 def _identities(connection: ConnectionOptions) -> list[Identity]:
-    """The participant that was chosen or is the default; of several people without a default, each."""
+    """Return the participant that was chosen or is the default; of several people without a default, each."""
     try:
         return [find_identity(connection)]
     except ConfigError:
@@ -212,7 +212,7 @@ class _LogReader:
         self._offset, self._reader = ends[0] if len(ends) > lines else 0, LineReader()
 
     def new_lines(self) -> Iterator[str]:
-        """The complete lines since the last call. A log that was cut is read from its start."""
+        """Yield the complete lines since the last call. A log that was cut is read from its start."""
         try:
             with self._path.open("rb") as file:
                 if self._path.stat().st_size < self._offset:

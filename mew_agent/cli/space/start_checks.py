@@ -51,7 +51,7 @@ def check_programs(launch: Launch, programs: Sequence[Program], path: Path) -> N
 
 
 def warnings_about(config: SpaceConfig, path: Path) -> Iterator[str]:
-    """The warnings about space.yaml, each with its place in the file."""
+    """Yield the warnings about space.yaml, each with its place in the file."""
     yield from _missing_capabilities(config, path)
     yield from _warnings_of_types(config, path)
     yield from _suspicious_capabilities(config, path)

@@ -103,14 +103,14 @@ class Template:
         return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else None
 
     def agent_files(self) -> Iterator[Path]:
-        """The files in agents/, relative to the template's folder."""
+        """Yield the files in agents/, relative to the template's folder."""
         for path in sorted((self.folder / "agents").rglob("*")):
             if path.is_file() and "__pycache__" not in path.parts:
                 yield path.relative_to(self.folder)
 
 
 def find_templates(folder: Path, home: Path) -> dict[str, Template]:
-    """All templates by name. The working folder's override the user's own, and both override the built-in ones."""
+    """Return all templates by name. The working folder's override the user's, and both override the built-in ones."""
     found: dict[str, Template] = {}
     added = ((place, "built-in") for place in load_table("mew_agent.templates").values())
     places = ((BUILT_IN, "built-in"), *added, (home / ".mew" / "templates", "yours"), (folder / "templates", "local"))
@@ -180,6 +180,6 @@ def render(text: str, values: Mapping[str, str], variables: Sequence[TemplateVar
 
 
 def _valid_id(text: str) -> str:
-    """A folder's name as an id: characters that an id may not contain become dashes."""
+    """Return a folder's name as an id: characters that an id may not contain become dashes."""
     name = re.sub(r"[^\w.-]+|\.{2,}", "-", text).strip("-.")[:MAX_ID_LENGTH]
     return name if name and id_problem(name) is None else "space"

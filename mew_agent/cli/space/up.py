@@ -279,12 +279,12 @@ def _wait_joined(plan: LaunchPlan, progress: terminal.ProgressLine) -> set[str]:
 
 
 def _ended(run: RunFile) -> set[str]:
-    """The participants that have ended. A live supervisor records each end with its reason, so only those count."""
+    """Return the participants that have ended. A live supervisor records each end, so only recorded ones count."""
     return set(run.exits if run.is_running(run.pids.supervisor) else run.ended())
 
 
 def _recorded_faults(path: Path) -> dict[str, str]:
-    """Why programs ended at the start, even with code 0; waits for reasons that the supervisor is about to record."""
+    """Return why programs ended at the start, even with code 0. Waits until the supervisor has recorded it."""
     until = time.monotonic() + NOTE_SECONDS
     while (run := read_run_file(path)) is not None:
         faults = run.ended()
@@ -325,7 +325,7 @@ def _print_started(plan: LaunchPlan) -> None:
 
 
 def _next_steps(plan: LaunchPlan, *, is_background: bool) -> list[str]:
-    """The addresses of the dashboard, and three commands to type next, which work as they stand."""
+    """Return the addresses of the dashboard, and three commands to type next, which work as they stand."""
     lines = _addresses(plan, is_background=is_background)
     if QUIET.is_on:
         return lines
@@ -336,7 +336,7 @@ def _next_steps(plan: LaunchPlan, *, is_background: bool) -> list[str]:
 
 
 def _addresses(plan: LaunchPlan, *, is_background: bool) -> list[str]:
-    """The addresses of the dashboard, and how to name a person if there are several."""
+    """Return the addresses of the dashboard, and how to name a person if there are several."""
     people, pages = plan.people, plan.dashboards()
     if not is_background and not sys.stdout.isatty():
         # A service manager or container engine keeps this output, and the address of a person holds a token.

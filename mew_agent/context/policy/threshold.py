@@ -59,11 +59,11 @@ class Fraction(PolicyPart):
         return {"numerator": int(numerator), "denominator": int(denominator)}
 
     def floor_of(self, tokens: int) -> int:
-        """This fraction of `tokens`, rounded down."""
+        """Return this fraction of `tokens`, rounded down."""
         return tokens * self.numerator // self.denominator
 
     def ceil_of(self, tokens: int) -> int:
-        """This fraction of `tokens`, rounded up."""
+        """Return this fraction of `tokens`, rounded up."""
         return -(-tokens * self.numerator // self.denominator)
 
     def exceeds(self, tokens: int, limit_tokens: int) -> bool:

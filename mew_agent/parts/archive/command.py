@@ -213,7 +213,7 @@ def _figures_of(entry: CompactionEntry, now: datetime) -> Iterator[str]:
 
 
 def _lines(entry: CompactionEntry, now: datetime) -> Iterator[str]:
-    """One entry: `3  14:01  threshold  115,940 -> 52,310  freed 63,630 (projected)  summary 1,204`, and its details."""
+    """Yield one entry, `3  14:01  threshold  115,940 -> 52,310  freed 63,630 (projected)`, and its details."""
     yield "  ".join(_figures_of(entry, now))
     asked = f"asked by {entry.asked_by}" if entry.asked_by else ""
     cost = f"cost {entry.cost}" if entry.cost is not None and str(entry.cost) else ""

@@ -14,7 +14,7 @@ CSV_COLUMNS: Final = (
 
 
 def csv_lines(figures: ParticipantFigures) -> list[str]:
-    """The figures as lines of CSV by RFC 4180: reports and compactions in the order of time."""
+    """Return the figures as lines of CSV by RFC 4180: reports and compactions in the order of time."""
     rows = [{**one.model_dump(), "event": "report"} for one in figures.samples]
     rows += [{**one.model_dump(), "event": "compaction"} for one in figures.compactions]
     written = io.StringIO()
@@ -26,6 +26,6 @@ def csv_lines(figures: ParticipantFigures) -> list[str]:
 
 
 def _cell(value: object) -> str:
-    """A value as a cell. A text that a spreadsheet would take for a formula gets an apostrophe."""
+    """Return a value as a cell. A text that a spreadsheet would take for a formula gets an apostrophe."""
     text = "" if value is None else clean(str(value))
     return f"'{text}" if isinstance(value, str) and text.startswith(("=", "+", "-", "@")) else text

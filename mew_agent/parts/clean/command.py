@@ -87,7 +87,7 @@ def _files(folder: Path, state: Path, selection: CleanSelection) -> Iterator[Pat
 
 
 def _files_in(folder: Path, *patterns: str) -> Iterator[Path]:
-    """The files directly in a folder. A link counts as a file and is never followed."""
+    """Yield the files directly in a folder. A link counts as a file and is never followed."""
     paths = {path for pattern in patterns for path in folder.glob(pattern)}
     yield from sorted(path for path in paths if not (path.is_dir() and not path.is_symlink()) and path.name != _KEPT)
 

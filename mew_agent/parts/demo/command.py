@@ -107,7 +107,7 @@ async def play(
 
 
 def parts_by_agent(readings: list[list[TextPart]]) -> dict[str, Iterator[TextPart]]:
-    """All texts for each agent, over and over to fill a window with a short text; the second starts with another."""
+    """Return all texts for each agent, repeated to fill a window; the second agent starts with another text."""
     others_first = [*readings[1:], *readings[:1]]
     return {BY_ITSELF: cycle(chain(*readings)), ON_REQUEST: cycle(chain(*others_first))}
 
@@ -116,7 +116,7 @@ def parts_by_agent(readings: list[list[TextPart]]) -> dict[str, Iterator[TextPar
 
 
 def default_files() -> list[Path]:
-    """The project's documentation, next to the sources or in the installed package."""
+    """Return the project's documentation, next to the sources or in the installed package."""
     for folder in (Path(__file__).parents[3] / "docs" / "explanation", Path(__file__).parents[2] / "_docs"):
         found = sorted(folder.glob("*.md"))
         if found:
@@ -200,7 +200,7 @@ def run_mew(*arguments: str, check: bool = True) -> None:
 
 
 def summary_lines(checks: list[CompactionCheck], seconds: float, *, width: int) -> list[str]:
-    """The outcome as a table if it fits: the announced tokens freed, and those that the model then reported."""
+    """Return the outcome as a table if it fits: the announced tokens freed, and those that the model then reported."""
     rows = [("COMPACTED", "WHY", "ANNOUNCED", "MODEL REPORTED", "OFF BY")]
     rows += [
         (

@@ -77,7 +77,7 @@ def live_table(names: tuple[str, ...]) -> Iterator[Show]:
 
 
 def entry_from(event: DemoEvent) -> BoardEntry:
-    """The board entry for a status event."""
+    """Return the board entry for a status event."""
     status = Status.model_validate({key: value for key, value in event.items() if key not in ("event", "participant")})
     return BoardEntry(
         id=str(event["participant"]),
@@ -89,7 +89,7 @@ def entry_from(event: DemoEvent) -> BoardEntry:
 
 
 def line_for(event: DemoEvent) -> str | None:
-    """An event as a sentence; None for events that the table already shows."""
+    """Return an event as a sentence; None for events that the table already shows."""
     describe = _SENTENCES.get(str(event["event"]))
     return clean(describe(event)) if describe else None
 
@@ -109,7 +109,7 @@ def _check(event: DemoEvent) -> str:
 
 
 def cause_of(trigger: str) -> str:
-    """Why a compaction was made."""
+    """Return why a compaction was made."""
     return "on request" if trigger == "requested" else f"automatically ({trigger})"
 
 

@@ -137,7 +137,7 @@ def needs(config: SpaceConfig) -> dict[str, tuple[str, ...]]:
 
 
 def _extras() -> Iterator[tuple[str, str]]:
-    """Each extra for users, and a package that it installs: the one with its name, else its first of its own."""
+    """Yield each extra for users, and a package that it installs: the one with its name, else its first of its own."""
     packages = defaultdict[str, list[str]](list)
     for line in importlib.metadata.requires("mew-agent") or ():
         match = _EXTRA.match(line)

@@ -159,7 +159,7 @@ async def serve_space_tools(me: Participant, who: Identity) -> AsyncIterator[dic
 def _server(
     command: str | None, args: str | None, env: str | None, cwd: str | None, url: str | None, headers: list[str]
 ) -> dict[str, object]:
-    """The server as settings. Raises `ConfigError`."""
+    """Return the server as settings. Raises `ConfigError`."""
     if (command is None) == (url is None):
         raise ConfigError("--mcp-command", "give one MCP server", "--mcp-command PROGRAM or --mcp-url URL")
     if url is not None:

@@ -118,7 +118,7 @@ class ServerSession:
         return with_other_lists(result, lists) if request.method == "tools/list" else result
 
     def _other_lists(self) -> list[str]:
-        """The lists other than tools that the server announced in the handshake."""
+        """Return the lists other than tools that the server announced in the handshake."""
         capabilities = self._session.server_capabilities
         names = ("resources", "prompts")
         return [] if capabilities is None else [name for name in names if getattr(capabilities, name) is not None]
@@ -284,7 +284,7 @@ async def _streams(program: ChildProgram) -> AsyncIterator[tuple[_Streams, anyio
 
 
 def _message_in(line: bytes) -> SessionMessage | None:
-    """The message in a line; None for other output, such as a greeting on standard output."""
+    """Return the message in a line; None for other output, such as a greeting on standard output."""
     if not line.strip():
         return None
     try:

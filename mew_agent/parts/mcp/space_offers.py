@@ -235,7 +235,7 @@ class SpaceOffers:
     def recent_chat(
         self, limit: Annotated[int, Field(ge=1, le=KEPT_CHATS, description="Maximum number of messages.")] = 20
     ) -> dict[str, Any]:
-        """The most recent messages in the space, oldest first."""
+        """Return the most recent messages in the space, oldest first."""
         with self._reading:
             api = find_gateway(self._connection)
             for page in self._new_pages(api):
@@ -246,7 +246,7 @@ class SpaceOffers:
             return {"chats": list(self._chats)[-limit:]}
 
     def _new_pages(self, api: GatewayApi) -> Iterator[list[dict[str, Any]]]:
-        """The messages since the last read, page by page; all of them if the gateway's history was restarted."""
+        """Yield the messages since the last read, page by page; all of them if the gateway's history was restarted."""
         where = f"{api.gateway} {api.space}"
         since = self._position[1] if self._position is not None and self._position[0] == where else None
         for page in api.pages(since):
@@ -260,25 +260,25 @@ class SpaceOffers:
 
     @in_daemon_thread
     def _board(self) -> dict[str, Any]:
-        """The last report of each participant."""
+        """Return the last report of each participant."""
         return find_gateway(self._connection).board().model_dump(mode="json", by_alias=True, exclude_unset=True)
 
     async def _chat(self) -> str:
-        """The most recent messages in the space, each on a line; further lines of a message are indented."""
+        """Return the most recent messages in the space, each on a line; further lines of a message are indented."""
         return "\n".join(
             indented(f"{one['at']} {one['from']} -> {', '.join(one['to']) or 'all'}: {one['text']}")
             for one in (await self.recent_chat(100))["chats"]
         )
 
     async def _context(self, participant: str) -> dict[str, Any]:
-        """A participant's last context report."""
+        """Return a participant's last context report."""
         for entry in (await self._board())["participants"]:
             if entry["id"] == participant:
                 return dict(entry)
         raise NoSuchResource(context_uri(participant))
 
     async def _contexts(self) -> list[dict[str, Any]]:
-        """The entries of all participants' contexts; none while no space runs."""
+        """Return the entries of all participants' contexts; none while no space runs."""
         try:
             names = [str(entry["id"]) for entry in (await self._board())["participants"]]
         except MewAgentError:
@@ -377,7 +377,7 @@ class SpaceLink:
                 await self._joined[0].discovery.wait_for_first_answers(READY_SECONDS)
 
     async def joined(self) -> tuple[Participant, PeerTools]:
-        """The participant and the tools of its peers. Raises `RequestFailed` if there is no connection."""
+        """Return the participant and the tools of its peers. Raises `RequestFailed` if there is no connection."""
         with anyio.move_on_after(READY_SECONDS):
             await self._tried.wait()
         if self._joined is None:
@@ -385,7 +385,7 @@ class SpaceLink:
         return self._joined
 
     def listed_tools(self) -> list[dict[str, Any]]:
-        """The tools of peers that the participant may call or propose to call, as MCP lists them."""
+        """Return the tools of peers that the participant may call or propose to call, as MCP lists them."""
         offered = self._joined[1].offered() if self._joined is not None else ()
         return [
             {
@@ -401,12 +401,12 @@ class SpaceLink:
 
 
 def context_uri(participant: str) -> str:
-    """The URI of a participant's context."""
+    """Return the URI of a participant's context."""
     return CONTEXT.replace("{participant}", quote(participant, safe=""))
 
 
 def board_text(board: Board, now: datetime) -> str:
-    """The board as a line for each participant."""
+    """Return the board as a line for each participant."""
     with_context = [entry for entry in board.participants if words.has_context(entry.status)]
     others = [_name(entry) for entry in board.participants if entry not in with_context]
     lines = [f"{_name(entry)}: {_report(entry, now)}" for entry in with_context]

@@ -95,7 +95,7 @@ class Bridge:
         await anyio.sleep(delay_seconds)
 
     def _failure_from(self, error: Exception) -> ServerFailed:
-        """The server's failure in an exception, which may be a group of groups."""
+        """Return the server's failure in an exception, which may be a group of groups."""
         cause = first_cause(error)
         if isinstance(cause, ServerFailed):
             return cause

@@ -61,7 +61,7 @@ def simulate(
 
 
 def _configured(policy: Policy, limit: int | None, given: Iterable[str]) -> tuple[Policy, int | None]:
-    """The policy with its settings, and the context window in tokens. Raises `ConfigError`."""
+    """Return the policy with its settings, and the context window in tokens. Raises `ConfigError`."""
     texts = dict(_setting(text) for text in given)
     if policy.scope is not None:
         _check_provider(policy, texts.pop("provider", None), texts.pop("scope", None))
@@ -128,7 +128,7 @@ def _row(outcome: StepOutcome, width: int) -> str:
 
 
 def _beside(figures: str, actions: str, width: int) -> str:
-    """The actions next to the figures, or below them if the line is too long."""
+    """Return the actions next to the figures, or below them if the line is too long."""
     row = f"{figures}  {actions}".rstrip()
     return row if len(row) <= width or not actions else f"{figures.rstrip()}\n{_ACTIONS_INDENT}{actions}"
 

@@ -119,7 +119,7 @@ class CommandLinePrograms:
         return known_secrets(self._state, self._newest_config(), os.environ)
 
     def _run(self) -> RunFile | None:
-        """The run of this space; None if no process of `mew up` runs its programs."""
+        """Return the run of this space; None if no process of `mew up` runs its programs."""
         run = read_run_file(run_file_path(self._state))
         return run if run is not None and run.is_running(run.pids.supervisor) else None
 

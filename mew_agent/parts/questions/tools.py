@@ -76,7 +76,7 @@ def _may_offer(api: GatewayApi) -> list[str]:
 def _ask(
     api: GatewayApi, events: SpaceEvents, names: list[str], deadline: float, progress: terminal.ProgressLine
 ) -> dict[str, list[Mapping[str, Any]]]:
-    """The tools of those that answer in time, page by page. One that knows no tools has none."""
+    """Return the tools of those that answer in time, page by page. One that knows no tools has none."""
     open_requests: dict[str, str] = {}
 
     def send(name: str, **parameters: str) -> None:

@@ -146,7 +146,7 @@ class SocketApi(GatewayApi):
                     watching.cancel()
 
     def board(self) -> Board:
-        """The board. Waits a moment for the statuses of those who are here."""
+        """Return the board. Waits a moment for the statuses of those who are here."""
         with self.events() as events:
             board, deadline = Board.model_validate(events.next().body), time.monotonic() + STATUS_SECONDS
             silent = {entry.id for entry in board.participants} - {self.participant}

@@ -110,7 +110,7 @@ def _text_line(item: Item) -> str:
 
 
 def _markdown(agent: str, items: Sequence[Item]) -> Iterator[str]:
-    """A conversation as Markdown: a heading for each item, and its texts as code blocks that none of them leaves."""
+    """Yield a conversation as Markdown: a heading for each item, its texts in code blocks that no text can end."""
     yield f"# {markdown_line(agent)}"
     for item in items:
         yield ""

@@ -39,7 +39,7 @@ async def run_server(
 
 
 def agents_of(config: SpaceConfig | None, who: Identity) -> frozenset[str]:
-    """The agents of space.yaml that answer chats.
+    """Return the agents of space.yaml that answer chats.
 
     Raises `ConfigError` if `who` is a program, whose connection would be taken over.
     """

@@ -9,7 +9,7 @@ from mew_protocol.payloads.participant import PrefixPart, Status
 
 
 def composition_lines(status: Status, prefix: Sequence[PrefixPart], *, width: int) -> Iterator[str]:
-    """The parts as a table, with the parts of the prefix below it: name, tokens, share of the window, basis.
+    """Yield the parts as a table, with the parts of the prefix below it: name, tokens, share of the window, basis.
 
     If `width` columns are too few, the basis is left out and names are cut.
     """

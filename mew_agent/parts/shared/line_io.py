@@ -69,7 +69,7 @@ def _offer(stream: MemoryObjectSendStream[str], line: str) -> bool:
 
 
 def lines_of_stdin() -> Iterator[str]:
-    """The lines of standard input.
+    """Return the lines of standard input.
 
     They are read through a separate file object: at exit the interpreter waits for the lock of `sys.stdin`.
     """
@@ -78,7 +78,7 @@ def lines_of_stdin() -> Iterator[str]:
 
 
 def lines_of_fifo(path: Path) -> Iterator[str]:
-    """The lines of all writers of a FIFO, in turn; it is created if missing. A plain file is read once."""
+    """Return the lines of all writers of a FIFO, in turn; it is created if missing. A plain file is read once."""
     make_fifo(path)
     return _fifo_lines(path) if stat.S_ISFIFO(path.stat().st_mode) else _file_lines(path)
 

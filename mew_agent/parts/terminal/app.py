@@ -157,7 +157,7 @@ class SpaceApp(App[None]):
     # -- layout ------------------------------------------------------------------------------------------
 
     def compose(self) -> ComposeResult:
-        """The panes."""
+        """Yield the panes."""
         yield Static(id="heading")
         yield Static(id="glance")
         yield AttentionList(id="attention")
@@ -262,7 +262,7 @@ class SpaceApp(App[None]):
             widget.update(content_of([line]), layout=False)
 
     def _row(self, entry: BoardEntry, level: AttentionLevel | None, width: int, is_tall: bool) -> Content:
-        """A row of the board, drawn again only after a change: with sixty agents one row changes at a time."""
+        """Return a row of the board, drawn again only after a change: with sixty agents one row changes at a time."""
         now = self._now()
         about = (entry, level, width, is_tall, words.old_figure(entry, now), words.reason(entry.status, now))
         known = self._rows.get(entry.id)
@@ -516,7 +516,7 @@ class SpaceApp(App[None]):
             self._prefill(f"/reject {number} ")
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """The palette: harmless controls of each participant, and Textual's own commands."""
+        """Yield the palette: harmless controls of each participant, and Textual's own commands."""
         yield from super().get_system_commands(screen)
         for name in self.view.names:
             for command in ("compact", "pause", "resume"):  # what deletes a history is typed in full

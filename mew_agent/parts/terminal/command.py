@@ -72,7 +72,7 @@ def join_space(connection: ConnectionOptions, config: SpaceConfig | None = None,
 
 
 def default_targets(config: SpaceConfig | None, participant: str) -> tuple[str, ...]:
-    """The participants that this participant's plain text goes to, by space.yaml."""
+    """Return the participants that this participant's plain text goes to, by space.yaml."""
     if config is None:
         return ()
     own = config.participants.get(participant)

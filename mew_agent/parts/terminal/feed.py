@@ -82,7 +82,7 @@ class ConversationFeed:
         self._presence = ""
 
     def receive(self, envelope: Envelope) -> FeedEntry | None:
-        """The entry that an envelope adds or changes; None if it changes none."""
+        """Return the entry that an envelope adds or changes; None if it changes none."""
         self._streams.receive(envelope)
         body, at = envelope.body, str(envelope.ts or "")
         work = self._work_of(envelope)
@@ -133,7 +133,7 @@ class ConversationFeed:
         return None
 
     def receive_frame(self, frame: StreamFrame) -> FeedEntry | None:
-        """The entry that a frame of a reasoning stream adds text to."""
+        """Return the entry that a frame of a reasoning stream adds text to."""
         try:
             value = object_at(json.loads(frame.data))
         except ValueError:
@@ -181,7 +181,7 @@ def clean_text(text: str) -> str:
 
 
 def _call_in(body: Mapping[str, Any]) -> str | None:
-    """The tool call of a thought as `list_files {"path": "."}`; None for other thoughts."""
+    """Return the tool call of a thought as `list_files {"path": "."}`; None for other thoughts."""
     call = object_at(body, "actionInput")
     if body.get("action") != "tool" or not call:
         return None

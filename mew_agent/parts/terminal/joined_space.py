@@ -217,7 +217,7 @@ class JoinedSpace:
         return tuple(sorted(self.me.peers))
 
     def entry(self, name: str | None) -> BoardEntry | None:
-        """The participant on the board."""
+        """Return the participant on the board."""
         return None if name is None or self.board is None else entry_of(self.board, name)
 
     def read_run_file(self) -> None:
@@ -287,18 +287,18 @@ class JoinedSpace:
         return True
 
     def proposal_of(self, item: AttentionItem) -> Envelope | None:
-        """The proposal that an item is about."""
+        """Return the proposal that an item is about."""
         number = self.number_of(item)
         return None if number is None else self.chat.proposals.get(number)
 
     def number_of(self, item: AttentionItem) -> int | None:
-        """The number of the proposal that an item is about, for `/reject`."""
+        """Return the number of the proposal that an item is about, for `/reject`."""
         found = (at for at, one in self.chat.proposals.items() if item.id == f"approval:{one.sender}:{one.id}")
         return next(found, None)
 
 
 def _newest(api: GatewayApi) -> tuple[Board, list[Envelope]]:
-    """The board, and the newest chats that the gateway still keeps, oldest first."""
+    """Return the board, and the newest chats that the gateway still keeps, oldest first."""
     found: list[Envelope] = []
     with api.events(PAST_ENVELOPES) as events:
         while (event := events.next()).name != "board":

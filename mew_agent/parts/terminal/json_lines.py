@@ -92,7 +92,7 @@ async def _send_lines(client: Client, lines: MemoryObjectReceiveStream[str]) -> 
 
 
 def _line_of(message: Message) -> str:
-    """A received message as one line of JSON."""
+    """Return a received message as one line of JSON."""
     if isinstance(message, Envelope):
         return message.encode().decode()
     if isinstance(message, StreamGap):

@@ -76,7 +76,7 @@ def glance(shown: Sequence[ParticipantView], width: int, style: TerminalStyle) -
 def row(
     entry: BoardEntry, level: AttentionLevel | None, *, now: datetime, width: int, is_tall: bool, style: TerminalStyle
 ) -> list[Line]:
-    """A participant: name, gauge and share, or the age of an old figure; tall rows have figure and basis below."""
+    """Return a participant: name, gauge, and share or age of an old figure; tall rows add figure and basis."""
     view = ParticipantView(entry, now)
     urgent = "" if level is None else LEVEL_STYLES[level]
     style_word, name_style = urgent or fill_style(view), urgent or ("" if entry.connected else "dim")
@@ -115,7 +115,7 @@ _TONE_STYLES: Final[Mapping[Tone, str]] = {"fine": "calm", "notice": "warn", "wa
 
 
 def fill_style(view: ParticipantView) -> str:
-    """The style of a figure: by how close it is to its limit, and never calm one turn before a compaction."""
+    """Return the style of a figure: by how close it is to its limit, and never calm one turn before a compaction."""
     return _TONE_STYLES.get(view.fill_tone, "dim")
 
 
@@ -135,7 +135,7 @@ class ParticipantDetails:
 
 
 def details(about: ParticipantDetails, *, now: datetime, width: int, style: TerminalStyle) -> list[Line]:
-    """The participant in full, section by section."""
+    """Return the participant in full, section by section."""
     view = ParticipantView(about.entry, now, about.ended)
     status = view.status
     lines = [*_heading(view, width, style), *(((words.clip(one, width), ""),) for one in view.remarks)]
@@ -202,7 +202,7 @@ def _over_time(figures: ParticipantFigures, now: datetime, width: int, style: Te
 
 
 def sparkline(figures: ParticipantFigures, *, now: datetime, width: int, style: TerminalStyle) -> str:
-    """The share of the window over the last hour, one cell per moment, with a mark where it was compacted."""
+    """Return the share of the window over the last hour, one cell per moment, with a mark where it was compacted."""
     blocks, mark = _BLOCKS[style.unicode]
     step = timedelta(hours=1) / width
     begin = now - timedelta(hours=1)

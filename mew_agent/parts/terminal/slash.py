@@ -44,7 +44,7 @@ COMMANDS: Final = tuple(sorted({"/help", *re.findall(r"(?:^|[,;] )(/[a-z]+)", HE
 
 
 def completions(line: str, names: Sequence[str]) -> list[str]:
-    """The lines that completing the last word can give: a command, a `@name`, or the name after a command."""
+    """Return the lines that completing the last word can give: a command, a `@name`, or the name after a command."""
     before, space, word = line.rpartition(" ")
     if not space:
         candidates = [*COMMANDS, *(f"@{name}" for name in names)]
@@ -56,7 +56,7 @@ def completions(line: str, names: Sequence[str]) -> list[str]:
 
 
 def mentioned(text: str, names: Sequence[str]) -> tuple[str, ...]:
-    """The participants that a text names as `@name`, in the order of `names`."""
+    """Return the participants that a text names as `@name`, in the order of `names`."""
     words = {word.rstrip(".,:;!?") for word in text.split() if word.startswith("@")}
     return tuple(name for name in names if f"@{name}" in words)
 
@@ -77,7 +77,7 @@ class InvalidLine(ValueError):
 
 
 def control(command: str, parts: list[str]) -> TypedEnvelope:
-    """A command that acts on a participant: its name first, then the command's own words. Raises `InvalidLine`."""
+    """Return a command that acts on a participant: its name, then the command's own words. Raises `InvalidLine`."""
     found = _CONTROLS.get(command)
     if found is None:
         raise InvalidLine(f"unknown command {command}; see /help")
@@ -209,7 +209,7 @@ def stream(parts: list[str]) -> TypedEnvelope:
 
 
 def as_typed(value: Mapping[str, Any]) -> TypedEnvelope:
-    """An envelope that was typed as JSON."""
+    """Return an envelope that was typed as JSON."""
     payload, context = value.get("payload"), value.get("context")
     return TypedEnvelope(
         str(value["kind"]),

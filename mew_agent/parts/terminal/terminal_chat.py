@@ -167,7 +167,7 @@ class TerminalChat:
         return TypedEnvelope(kinds.MCP_REJECT, {"reason": reason}, (proposal.sender,), (proposal.id,))
 
     def _open_proposal(self, parts: list[str]) -> int:
-        """The number of the proposal. It may be omitted only if one is open: another may have arrived just now.
+        """Return the number of the proposal. It may be omitted only if one is open: another may have arrived just now.
 
         For the same reason it may not be omitted in the first decision after another participant closed a proposal.
         """
@@ -280,7 +280,7 @@ class TerminalChat:
 
 
 def figures_of(status: Status | None) -> str:
-    """How full a participant is, after a comma; empty if its status has no figures."""
+    """Return how full a participant is, after a comma; empty if its status has no figures."""
     if status is None or not words.has_context(status):
         return ""
     if status.tokens is not None and status.max_tokens is None:
@@ -289,7 +289,7 @@ def figures_of(status: Status | None) -> str:
 
 
 def status_in(body: Mapping[str, Any]) -> Status | None:
-    """The status in a payload; None if it is invalid."""
+    """Return the status in a payload; None if it is invalid."""
     try:
         return Status.model_validate(body)
     except ValidationError:

@@ -260,7 +260,7 @@ class FeedView(ScrollView, can_focus=True):
             yield Padding(Text(clean_text(entry.text), self._dim), (0, 0, 0, 2))
 
     def render_line(self, y: int) -> Strip:
-        """The line in row `y` of the screen, with its selected part marked."""
+        """Return the line in row `y` of the screen, with its selected part marked."""
         at, style = self.scroll_offset.y + y, self.rich_style
         if at >= len(self._lines):
             return Strip.blank(self.size.width, style)

@@ -40,20 +40,20 @@ participants:
 
 @pytest.fixture(scope="session")
 def mew_thread() -> Iterator[BlockingPortal]:
-    """The event loop, in a thread, that gateways and models run in."""
+    """Provide the event loop, in a thread, that gateways and models run in."""
     with start_blocking_portal("asyncio") as portal:
         yield portal
 
 
 @pytest.fixture
 def mew_space() -> str | Path:
-    """The space of a test: the text of a space.yaml, or its path. Override this fixture to test with your own."""
+    """Provide the space of a test: the text or path of a space.yaml. Override this fixture to test with your own."""
     return SPACE
 
 
 @pytest.fixture
 def mew_gateway(mew_space: str | Path, mew_thread: BlockingPortal) -> Iterator[RunningGateway]:
-    """A gateway with the space of the test, on a free port of this machine. It writes no files and starts no program.
+    """Run a gateway with the space of the test on a free port of this machine. It writes no files, starts no program.
 
     `ws_url` and `token_of(participant)` are what clients need; `board()` is what `mew status` shows.
     """
@@ -63,7 +63,7 @@ def mew_gateway(mew_space: str | Path, mew_thread: BlockingPortal) -> Iterator[R
 
 @pytest.fixture
 def mew_model(mew_thread: BlockingPortal) -> "Iterator[RehearsalServer]":
-    """The rehearsal model as an OpenAI-compatible server.
+    """Run the rehearsal model as an OpenAI-compatible server.
 
     `requests` lists what it received, `change(...)` sets options of `RehearsalOptions` from the next request on.
     """
@@ -97,7 +97,7 @@ def mew_environment(mew_gateway: RunningGateway, mew_model: "RehearsalServer") -
 async def mew_participant(
     mew_gateway: RunningGateway, mew_environment: Callable[[str], dict[str, str]]
 ) -> AsyncIterator[Participant]:
-    """The space's default participant, else its first one, joined: in tests that AnyIO's plugin runs."""
+    """Join as the space's default participant, else its first one, in tests that AnyIO's plugin runs."""
     config = mew_gateway.config
     name = config.space.default_participant or next(iter(config.participants))
     async with Participant.from_environment(mew_environment(name)) as me:

@@ -62,7 +62,7 @@ class TokenHolder:
         return self.participant or str(self.observer)
 
     def file(self, state: Path, *, must_exist: bool = True) -> Path:
-        """The token's file in a state folder. Raises `ConfigError`, and `TokenError` if a token is missing."""
+        """Return the token's file in a state folder. Raises `ConfigError`, and `TokenError` if a token is missing."""
         if (self.participant is None) == (self.observer is None):
             raise ConfigError("PARTICIPANT", "give either a participant or --observer")
         if problem := id_problem(self.id):
@@ -85,7 +85,7 @@ class NewTokenOptions:
     )
 
     def expires_at(self) -> datetime | None:
-        """When the token expires; None: never. Raises `ConfigError`."""
+        """Return when the token expires; None: never. Raises `ConfigError`."""
         if self.expires is None:
             return None
         match = _DURATION.fullmatch(self.expires)

@@ -283,7 +283,7 @@ class Compact(Payload, kind=kinds.PARTICIPANT_COMPACT):
     target_percent: int | None = Field(default=None, ge=1, le=100)
 
     def target_in(self, window_tokens: int) -> int | None:
-        """The target in tokens, for a window of this size; rounded down."""
+        """Return the target in tokens, for a window of this size; rounded down."""
         if self.target_tokens is not None or self.target_percent is None:
             return self.target_tokens
         return window_tokens * self.target_percent // 100

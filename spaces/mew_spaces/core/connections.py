@@ -71,7 +71,7 @@ class ConnectionRules:
     # Joining
 
     def is_revoked(self, participant: ParticipantId, checked_at: int) -> bool:
-        """Whether the tokens of a participant were revoked after the batch at which one was checked."""
+        """Return whether the tokens of a participant were revoked after the batch at which one was checked."""
         return self.revoked.get(participant, -1) > checked_at
 
     def join(self, event: ConnectionJoins, batch: int, *, now: datetime) -> tuple[Effect, ...]:
@@ -148,8 +148,9 @@ class ConnectionRules:
         return Deliver(envelope, (connection,)), CloseConnection(connection, code, error)
 
     def _is_overtaken(self, connection: ConnectionId, participant: ParticipantId, checked_at: int) -> bool:
-        """Whether a join may be older than the newest connection of its participant, on another gateway, and would
-        replace it: that of a client that has moved since, stored late.
+        """Return whether a join may be older than its participant's newest connection, which is on another gateway.
+
+        A client that has moved since may have sent it, and it was stored late.
         """
         member = self._members.get(participant)
         if member is None or not member.sockets or self._membership.permissions_of(participant).several_connections:

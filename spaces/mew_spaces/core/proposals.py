@@ -290,7 +290,7 @@ def _shared_chars(one: str, other: str) -> int:
 
 
 def _kept(proposal: Envelope, subject: CallSubject) -> dict[str, Any]:
-    """A proposal that is too large, without its parameters but for the name of the tool."""
+    """Return a proposal that is too large, without its parameters but for the name of the tool."""
     params = {} if subject.tool is None else {"params": {"name": subject.tool}}
     whole = proposal.as_dict()
     headers = {key: whole[key] for key in ("protocol", "id", "ts", "from", "kind")}
@@ -302,13 +302,13 @@ def _kept(proposal: Envelope, subject: CallSubject) -> dict[str, Any]:
 
 
 def _is_same_call(proposal: KnownProposal, fulfilment: Envelope) -> bool:
-    """Whether a request repeats the proposed call. A response names none."""
+    """Return whether a request repeats the proposed call. A response names none."""
     is_request = fulfilment.kind == kinds.MCP_REQUEST
     return not is_request or (proposal.method, proposal.tool) == tuple(CallSubject.read(fulfilment.body))
 
 
 def _may_fulfil(proposal: KnownProposal, fulfilment: Envelope) -> bool:
-    """Whether a request goes to proposed peers, or a proposed peer answers or passes the request on to others."""
+    """Return whether a request goes to proposed peers, or a proposed peer answers it or passes it on."""
     addressees = fulfilment.addressees if fulfilment.kind == kinds.MCP_REQUEST else ()
     is_to_peers = bool(addressees) and set(addressees) <= set(proposal.peers)
     return not proposal.peers or is_to_peers or fulfilment.sender in proposal.peers

@@ -305,7 +305,7 @@ class PresenceBatches:
         self.collected.set()
 
     def drain(self) -> Iterator[tuple[tuple[ConnectionId, ...], list[Mapping[str, Any]]]]:
-        """Return the sessions and the collected changes for them, and start over."""
+        """Yield the sessions and the collected changes for them, and start over."""
         changes, self._changes, self.collected = self._changes, [], anyio.Event()
         groups: dict[int, list[ConnectionId]] = {}
         for connection, start in self._starts.items():

@@ -463,7 +463,7 @@ async def _shared_storage(space: HostedSpace) -> AsyncIterator[OpenStorage | Non
 
 
 def has_uvloop() -> bool:
-    """Whether uvloop, the faster event loop, is installed."""
+    """Return whether uvloop, the faster event loop, is installed."""
     return find_spec("uvloop") is not None
 
 

@@ -55,15 +55,15 @@ class ProgramControl(Protocol):
     """Runs the programs of one space."""
 
     def participants(self) -> tuple[str, ...] | None:
-        """The participants with programs started here; None if nothing runs programs now."""
+        """Return the participants with programs started here; None if nothing runs programs now."""
         ...
 
     async def startable(self) -> tuple[str, ...]:
-        """The participants with programs that space.yaml declares and nothing has started."""
+        """Return the participants with programs that space.yaml declares and nothing has started."""
         ...
 
     async def log(self, participant: str, lines: int) -> tuple[str, ...] | None:
-        """The last lines that a participant's program wrote, without secrets; None if it has no program here."""
+        """Return the last lines that a participant's program wrote, without secrets; None if it has no program here."""
         ...
 
     async def restart(self, participant: str) -> ProgramAnswer:

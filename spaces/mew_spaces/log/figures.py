@@ -188,7 +188,7 @@ class FigureStore:
                     self._seen.pop(participant, None)
 
     def _compactions(self, participant: str, status: Status, at: float) -> Iterable[tuple[Any, ...]]:
-        """Return the compaction that a status reports, if it is new."""
+        """Yield the compaction that a status reports, if it is new."""
         last = report_of(status).last_compaction
         if last is None or self._seen.get(participant) == last.at:
             return

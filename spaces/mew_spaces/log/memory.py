@@ -120,7 +120,7 @@ class SpaceLog:
         self.staged_state[key] = value
 
     def state(self) -> Mapping[str, bytes]:
-        """The state as last published."""
+        """Return the state as last published."""
         return self._state
 
     def seal(self) -> Batch:

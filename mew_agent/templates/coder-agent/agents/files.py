@@ -60,7 +60,7 @@ class Folder:
         return f"wrote {target.relative_to(self.root).as_posix()}: {count:,} line{'' if count == 1 else 's'}"
 
     def _inside(self, path: str) -> Path:
-        """The real path. Links are followed before the check, so no link leads outside."""
+        """Return the real path. Links are followed before the check, so no link leads outside."""
         target = (self.root / path).resolve()
         if not target.is_relative_to(self.root):
             raise ValueError(f"{path} is outside the folder")

@@ -336,7 +336,7 @@ async def _abandon(client: Client) -> None:
 
 
 def _needs_operator(error: Exception) -> bool:
-    """Whether no other server and no later time will do."""
+    """Return whether no other server and no later time will do."""
     wrong = (ssl.SSLCertVerificationError, nats.errors.SecureConnWantedError, nats.errors.InvalidUserCredentialsError)
     return isinstance(error, wrong) or "authorization" in str(error).lower()
 

@@ -148,6 +148,6 @@ _OPENER: Final = urllib.request.build_opener(_NoRedirect)
 
 
 def _as_json(item: AttentionItem) -> dict[str, Any]:
-    """An item without the envelopes of its actions, which may be long, and without the items of a group."""
+    """Return an item without the envelopes of its actions, which may be long, and without the items of a group."""
     actions = [one.model_dump(mode="json", include={"label", "command"}, exclude_unset=True) for one in item.actions]
     return {**item.model_dump(mode="json", exclude_unset=True, exclude={"actions", "items"}), "actions": actions}

@@ -86,7 +86,7 @@ class Maze:
         return self._describe("Back to the start.")
 
     def is_solved(self) -> bool:
-        """Whether the cat has found the fish."""
+        """Return whether the cat has found the fish."""
         return self._board[self.cat[0]][self.cat[1]] == "F"
 
     def _begin(self, level: int) -> None:
