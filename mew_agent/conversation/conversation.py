@@ -10,7 +10,6 @@ from typing import Literal, assert_never
 
 import anyio.to_thread
 from mew_protocol.payloads import participant as wire
-from mew_protocol.payloads.compactions import Undo, UndoDone
 from mew_protocol.payloads.participant import CompactDone, PrefixPart, Status
 from mew_protocol.status_word import StatusWord, status_word
 
@@ -428,10 +427,6 @@ class Conversation:
         """Remove everything but reminders. A question being answered enters again before the next call."""
         async with self.calls.between_calls(stops_summary=True):
             await self._clear(None, Origin(asked_by, reason))
-
-    async def undo(self, request: Undo, asked_by: str | None = None) -> UndoDone:
-        """Undo a compaction, a forget or a clear, after the running call. The answer says why if that is refused."""
-        return await self.archive.undo(request, asked_by)
 
     # -- turns -------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ import logging
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Final, Protocol, assert_never
+from typing import Any, Protocol, assert_never
 
 import anyio
 from mew_protocol import kinds
@@ -55,36 +55,38 @@ NOTHING_TO_DO = frozenset(
 )
 """Reasons to skip a compaction that are not failures."""
 
-NO_CONTEXT: Final = "this participant has no context"
 
-
-class PinKeeper:
-    """The pins of a conversation. This class keeps none, for a conversation that is kept elsewhere."""
+class PinKeeper(Protocol):
+    """The pins of a conversation."""
 
     @property
     def texts(self) -> tuple[PinnedText, ...]:
         """All pins, as reports show them, with their texts."""
-        return ()
+        ...
 
     async def add(self, text: str, origin: str) -> bool:
         """Pin a text. Returns False if it was pinned already. Raises `PinRefused`."""
-        raise PinRefused(f"{NO_CONTEXT} to pin a text in")
+        ...
 
     async def remove(self, name: str) -> None:
         """Remove a pin by its id or whole text. Raises `PinRefused`."""
-        raise PinRefused(f"{NO_CONTEXT}, so it has no pins")
+        ...
 
 
-class Archive:
-    """The archive of a conversation. This class archives nothing, for a conversation that is kept elsewhere."""
+class Archive(Protocol):
+    """The archive of a conversation. Failures and refusals are in the answers."""
 
     async def history(self, request: compactions.RequestHistory) -> compactions.CompactionHistory:
-        """List past compactions, or show one; failures are in the answer."""
-        return compactions.CompactionHistory(error=NO_CONTEXT if request.number is not None else None)
+        """List past compactions, or show one."""
+        ...
 
     async def recall(self, request: compactions.Recall) -> compactions.RecallDone:
-        """Search the archive; failures are in the answer."""
-        return compactions.RecallDone()
+        """Search the archive."""
+        ...
+
+    async def undo(self, request: compactions.Undo, asked_by: str | None = None) -> compactions.UndoDone:
+        """Undo a compaction, a forget or a clear."""
+        ...
 
 
 class Controllable(Protocol):
@@ -104,9 +106,14 @@ class Controllable(Protocol):
         ...
 
     @property
-    def archive(self) -> Archive:
-        """The archive of the conversation."""
-        ...
+    def pins(self) -> PinKeeper | None:
+        """The texts that stay in every request; None if `refusal` refuses to pin."""
+        return None
+
+    @property
+    def archive(self) -> Archive | None:
+        """The archive of the conversation; None if `refusal` refuses to read it."""
+        return None
 
     def asks_first(self, requester: str) -> bool:
         """Return whether a compaction that this participant requests waits for an approval."""
@@ -128,18 +135,9 @@ class Controllable(Protocol):
         """Remove everything but the pins."""
         ...
 
-    @property
-    def pins(self) -> PinKeeper:
-        """The texts that stay in every request."""
-        ...
-
     async def prefix(self) -> tuple[PrefixPart, ...] | None:
         """Return the parts of every request before the history; None if they are not known."""
         return None
-
-    async def undo(self, request: compactions.Undo, asked_by: str | None = None) -> compactions.UndoDone:
-        """Undo a compaction, a forget or a clear; a refusal is in the answer."""
-        return compactions.UndoDone(status="refused", number=request.number, reason=NO_CONTEXT)
 
 
 def waiting_status(waiting: Sequence[Waiting]) -> StatusWord | None:
@@ -195,15 +193,17 @@ class Control:
             await self.announce()  # others may have seen that it is compacting
 
     async def _refuse(self, envelope: Envelope, problem: str) -> None:
-        """Answer a control that is not carried out: a compaction as skipped, any other in a status to its sender."""
-        if envelope.kind == kinds.PARTICIPANT_COMPACT:
-            await self._answer(envelope, kinds.PARTICIPANT_COMPACT_DONE, CompactDone.as_skipped(problem))
+        """Answer a control that is not carried out: in the answer of its own, or in a status to its sender."""
+        answer = _refusal(envelope.kind, problem)
+        if answer is not None and self._messenger.may_send(answer[0], to=(envelope.sender,)):
+            await self._answer(envelope, *answer)
         else:
             await self.announce(status_word("refused", problem), (envelope.id,), to=(envelope.sender,))
 
     async def _requested_status(self, fields: tuple[str, ...]) -> Status:
         """Return the status with fields that broadcasts leave out: long texts or many tools would make each large."""
-        pins = self.conversation.pins.texts if "pins" in fields else None
+        keeper = self.conversation.pins
+        pins = (keeper.texts if keeper else ()) if "pins" in fields else None
         prefix = await self.conversation.prefix() if "prefix" in fields else None
         return self.status().model_copy(update={"pins": pins, "prefix": prefix})
 
@@ -235,6 +235,7 @@ class Control:
     async def _change_conversation(
         self, envelope: Envelope, request: Forget | Clear | Restart | PinRequest | UnpinRequest
     ) -> None:
+        pins = self.conversation.pins
         match request:
             case Forget():
                 begun, done = ("compacting", "compacted") if self._follows_reference else ("forgetting", "forgot")
@@ -249,10 +250,12 @@ class Control:
                 await self.conversation.clear(envelope.sender, request.reason or "restart")
                 await self.announce(status_word("restarted"), (envelope.id,))
             case PinRequest():
-                is_new = await self.conversation.pins.add(request.text, envelope.sender)
+                assert pins is not None
+                is_new = await pins.add(request.text, envelope.sender)
                 await self.announce(status_word("pinned" if is_new else "already_pinned"), (envelope.id,))
             case UnpinRequest():
-                await self.conversation.pins.remove(request.pin)
+                assert pins is not None
+                await pins.remove(request.pin)
                 await self.announce(status_word("unpinned"), (envelope.id,))
             case _:
                 assert_never(request)
@@ -344,15 +347,18 @@ class Control:
             await self._refuse(envelope, f"'{self._messenger.id}' lacks the capability {answer}")
             return
         payload: compactions.CompactionHistory | compactions.RecallDone | compactions.UndoDone | ReadReceipts
-        match request:
-            case compactions.RequestHistory():
-                payload = await self.conversation.archive.history(request)
-            case compactions.Recall():
-                payload = await self.conversation.archive.recall(request)
-            case compactions.Undo():
-                payload = await self.conversation.undo(request, envelope.sender)
-            case RequestReceipts():
-                payload = await self.receipts.of(request, envelope.sender)
+        if isinstance(request, RequestReceipts):
+            payload = await self.receipts.of(request, envelope.sender)
+        else:
+            archive = self.conversation.archive
+            assert archive is not None
+            match request:
+                case compactions.RequestHistory():
+                    payload = await archive.history(request)
+                case compactions.Recall():
+                    payload = await archive.recall(request)
+                case compactions.Undo():
+                    payload = await archive.undo(request, envelope.sender)
         await self._answer(envelope, answer, payload)
         if isinstance(payload, compactions.UndoDone) and payload.status == "undone":
             await self.announce(status_word("undone", payload.number), (envelope.id,))
@@ -361,6 +367,21 @@ class Control:
         """Answer the sender of a control, if our capabilities allow it."""
         with suppress(NotPermitted):
             await self._messenger.send(kind, payload, to=(envelope.sender,), correlation_id=(envelope.id,))
+
+
+def _refusal(kind: str, problem: str) -> tuple[str, BaseModel] | None:
+    """Return the answer that refuses a control of this kind; None if a status does."""
+    match kind:
+        case kinds.PARTICIPANT_COMPACT:
+            return kinds.PARTICIPANT_COMPACT_DONE, CompactDone.as_skipped(problem)
+        case kinds.PARTICIPANT_REQUEST_HISTORY:
+            return kinds.PARTICIPANT_HISTORY, compactions.CompactionHistory(error=problem)
+        case kinds.PARTICIPANT_RECALL:
+            return kinds.PARTICIPANT_RECALL_DONE, compactions.RecallDone(error=problem)
+        case kinds.PARTICIPANT_UNDO:
+            return kinds.PARTICIPANT_UNDO_DONE, compactions.UndoDone(status="refused", reason=problem)
+        case _:
+            return None
 
 
 def narrowed(status: Status, fields: tuple[str, ...] | None) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """The context of a participant with its conversation outside of this package: reported figures, and handlers.
 
-Owns which reports are accepted, what is known while a compaction runs and after it, and that a control without a
-handler is answered `not_supported`. Does not know where the figures come from, and sends nothing.
+Owns which reports are accepted, what is known while a compaction runs and after it, and the reasons to refuse controls:
+those without a handler, and those for a history that is kept here. Does not know where the figures come from, and
+sends nothing.
 """
 
 from collections.abc import Awaitable, Callable
@@ -24,12 +25,23 @@ from mew_protocol.context_report import (
     Waiting,
     report_time,
 )
-from mew_protocol.payloads.participant import Clear, Compact, CompactDone, Control, Forget, Restart, Status
+from mew_protocol.payloads.compactions import Recall, RequestHistory, Undo
+from mew_protocol.payloads.participant import (
+    Clear,
+    Compact,
+    CompactDone,
+    Control,
+    Forget,
+    PinRequest,
+    Restart,
+    Status,
+    UnpinRequest,
+)
 from mew_protocol.payloads.receipts import InContext
 from mew_protocol.status_word import StatusWord, status_word
 
 from mew_agent.errors import InvalidReport
-from mew_agent.participant.controls import Archive, Controllable, PinKeeper, waiting_status
+from mew_agent.participant.controls import Controllable, waiting_status
 from mew_agent.participant.messenger import timestamp
 from mew_agent.participant.peers import PeerContext
 from mew_agent.tools.functions import run_function
@@ -47,6 +59,11 @@ MAX_SHOWN_CHARS: Final = 300
 
 GROWTH_PERCENT: Final = 5
 """Percentage of its window by which a context grows between two compactions that are of use."""
+
+NO_CONTEXT: Final = "this participant has no context"
+KEPT_ELSEWHERE: Final = "the agent's own program keeps its history: nothing can be pinned, undone or searched in it"
+
+_NEED_HISTORY: Final = (PinRequest, UnpinRequest, RequestHistory, Recall, Undo)
 
 STALLED_STATUS: Final = status_word("compaction_stalled", "compacting does not free enough")
 
@@ -113,17 +130,14 @@ def _time(at: str) -> datetime:
 class ExternalContext(Controllable):
     """The context of a participant that is no `Agent`. Before the first report it has no figures."""
 
-    pins = PinKeeper()
-    archive = Archive()
-
     def __init__(self) -> None:
         self.on_compact: CompactHandler | None = None
         self.on_forget: ForgetHandler | None = None
         self.on_clear: ClearHandler | None = None
         self.on_changed: Callable[[InContext], None] = lambda _: None
         """Takes the form in which the context holds everything read before: `unknown` or `gone`."""
-        self.refuses_with = "not_supported"
-        """The answer to a control without a handler."""
+        self.refuses_with: str | None = None
+        """The answer to a control that is refused, if it is not the usual one."""
         self.handler_timeout_seconds = 300.0
         """How long a handler of a control may take."""
         self.shows_level = True
@@ -331,8 +345,11 @@ class ExternalContext(Controllable):
         return self._compacting is not None
 
     def refusal(self, control: Control) -> str | None:
+        if isinstance(control, _NEED_HISTORY):
+            return self.refuses_with or (NO_CONTEXT if self._report() is None else KEPT_ELSEWHERE)
         handlers = {Compact: self.on_compact, Forget: self.on_forget, Clear: self.on_clear, Restart: self.on_clear}
-        return self.refuses_with if type(control) in handlers and handlers[type(control)] is None else None
+        has_handler = handlers.get(type(control), control) is not None
+        return None if has_handler else self.refuses_with or "not_supported"
 
     def status(self, word: StatusWord | None = None) -> Status:
         word, figures, report = word or self._default_word(), self.figures, self._report()

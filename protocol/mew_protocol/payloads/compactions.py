@@ -58,7 +58,7 @@ class CompactionHistory(Payload, kind=kinds.PARTICIPANT_HISTORY):
     """The answer to `participant/request-history`: all entries, oldest first, or the requested one with its texts.
 
     `dropped` counts older entries that are no longer kept. `summary` is the one that the entry wrote, absent if it
-    wrote none; `previous_summary` the one before it. `error` says why there is no such entry.
+    wrote none; `previous_summary` the one before it. `error` says why there is no such entry, or no archive.
     """
 
     entries: tuple[CompactionEntry, ...] = ()
@@ -102,7 +102,10 @@ class Recall(Payload, kind=kinds.PARTICIPANT_RECALL):
 
 
 class RecallDone(Payload, kind=kinds.PARTICIPANT_RECALL_DONE):
-    """The answer to `participant/recall`: an extract of each item that matches, the best match first."""
+    """The answer to `participant/recall`: an extract of each item that matches, the best match first.
+
+    `error` says why nothing can be searched.
+    """
 
     found: tuple[ArchivedItem, ...] = ()
     error: str | None = None

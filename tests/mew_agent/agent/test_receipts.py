@@ -101,7 +101,7 @@ async def test_a_receipt_is_of_one_moment_although_an_undo_comes_between(
         for _ in range(3):
             await s.ask(text(50))
         await s.ada.compact("coder")
-        store.meanwhile = [lambda: s.agent.conversation.undo(Undo(), "ada")]
+        store.meanwhile = [lambda: s.agent.conversation.archive.undo(Undo(), "ada")]
         found = await receipt_of(s, fact.id)
         assert not store.meanwhile
         assert found.in_context == "whole"

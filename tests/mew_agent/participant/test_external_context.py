@@ -11,7 +11,7 @@ from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.participant import Compact, CompactDone, Forget
 
 from mew_agent import Participant
-from mew_agent.errors import InvalidReport, PeerError
+from mew_agent.errors import ControlRefused, InvalidReport, PeerError
 from mew_agent.participant.events import ContextReported
 from mew_agent.participant.external_context import ExternalContext
 from tests.support.agents import EnvelopeRecorder
@@ -243,6 +243,23 @@ async def test_a_failing_or_silent_handler_is_answered_and_the_figure_stays(join
         )
         await until(lambda: ada.peers["bob"].context.status == "active")
         assert (await ada.request_status("bob", timeout_seconds=30)).tokens == 1000
+
+
+async def test_a_history_kept_elsewhere_is_refused_with_that_reason(joined: Joined) -> None:
+    async with joined("ada") as ada, joined("bob") as bob:
+        for reason in ("has no context", "the agent's own program keeps its history"):
+            undone = await ada.undo("bob", timeout_seconds=30)
+            assert (undone.status, reason in (undone.reason or "")) == ("refused", True)
+            with pytest.raises(ControlRefused, match=reason):
+                await ada.pin("bob", "Never push to main.", timeout_seconds=30)
+            with pytest.raises(ControlRefused, match=reason):
+                await ada.unpin("bob", "p1", timeout_seconds=30)
+            with pytest.raises(ControlRefused, match=reason):
+                await ada.recall("bob", "port", timeout_seconds=30)
+            with pytest.raises(ControlRefused, match=reason):
+                await ada.compaction_history("bob", timeout_seconds=30)
+            assert await ada.pins("bob", timeout_seconds=30) == ()
+            await bob.report_context(5000, window=10_000)
 
 
 async def test_a_control_without_a_handler_is_refused_and_claims_nothing(joined: Joined) -> None:

@@ -94,6 +94,7 @@ async def test_board_shows_the_integer_that_the_agent_received(
     assert report.spending is not None
     assert (report.spending.spent_tokens, report.spending.calls, report.spending.unreported_calls) == (spent, 3, 2)
     assert (await ada.compact("coder", timeout_seconds=PATIENCE_SECONDS)).reason == "not_owner"
+    assert (await ada.undo("coder", timeout_seconds=PATIENCE_SECONDS)).reason == "not_owner"
     assert (await ada.ask_agent("coder", "Hello?")).text.startswith("I only measure an agent")
     seen = [(call.verdict, call.usage and call.usage.total_tokens) for call in calls]
     assert seen[1] == ("aside", title.total_tokens)
