@@ -1,16 +1,12 @@
 """An agent: a participant with a model. Builds its parts from the configuration and connects them.
 
-Owns the sending of the statuses that the conversation emits, and the handlers of its events. `AgentRuntime` receives
-chats, `ConversationEngine` answers them.
+`AgentRuntime` receives chats and follows the events of the conversation, `ConversationEngine` answers.
 """
 
 import logging
 import os
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Self, overload
-
-from mew_protocol.payloads.fit import WOULD_OVERFLOW
-from mew_protocol.status_word import status_word
 
 from mew_agent.agent.inbox import AddressFilter
 from mew_agent.agent.runtime import AgentRuntime
@@ -25,16 +21,7 @@ from mew_agent.config.agent_config import (
 from mew_agent.context.sqlite_store import MemoryStore
 from mew_agent.context.store import Store
 from mew_agent.conversation.context_view import ContextView
-from mew_agent.conversation.events import (
-    ContextEvent,
-    ConversationEvent,
-    HistoryChanged,
-    ItemAdded,
-    PromptRead,
-    ReplyNotice,
-    ResultCut,
-    StatusChanged,
-)
+from mew_agent.conversation.events import ContextEvent, ConversationEvent
 from mew_agent.conversation.model_calls import CALL_BOUND_SECONDS
 from mew_agent.model.builtin import is_builtin
 from mew_agent.model.interface import Model
@@ -45,8 +32,6 @@ from mew_agent.tokens.tokenizers import TextCounter
 from mew_agent.tools.sources import OwnTools
 
 logger = logging.getLogger("mew_agent.agent.agent")
-
-CUT: Final = "{tool}: about {tokens:,} tokens (projected) of its result stay outside the context"
 
 _UNPLACED: Final = "unplaced"
 _WITHOUT_PLACE: Final = {"gateway": "ws://unplaced", "space": _UNPLACED, "token": _UNPLACED}
@@ -132,10 +117,8 @@ class Agent(Participant):
         self.discovery.on_tools_changed = self._tools_changed
         self.conversation, self.tools = engine.main.conversation, engine.main.tools
         self.control.conversation = self.conversation
-        self.conversation.events.subscribe(self._on_conversation_event)
         self.context_view = ContextView(self.conversation)
         """How full the agent's own context is, and was."""
-        self._context_handlers: list[ContextEventHandler] = []
         address_filter = AddressFilter(
             (config.name or config.id, config.id),
             config.answer_broadcasts,
@@ -158,6 +141,7 @@ class Agent(Participant):
             together=config.together,
         )
         engine.may_session_compact = self._runtime.staggered.may_session_compact
+        self.conversation.events.subscribe(self._runtime.follow)
 
     @classmethod
     def from_config(cls, config: AgentConfig, model: Model | None = None) -> Self:
@@ -190,7 +174,12 @@ class Agent(Participant):
         A plain `def` function runs in a thread. Each call runs as a separate task, so that a slow handler delays
         nothing. `on(LevelChanged)` receives one class of events instead, in order with all other events.
         """
-        self._context_handlers.append(handler)
+
+        async def pass_on(event: ConversationEvent) -> None:
+            if isinstance(event, ContextEvent):
+                self.start_soon(call_handler, handler, event)
+
+        self.conversation.events.subscribe(pass_on)
         return handler
 
     async def run(self) -> None:
@@ -204,28 +193,6 @@ class Agent(Participant):
         """Choose the tools of peers to offer again, so that people see at once which are left out."""
         if self._runtime.was_joined:
             self.tools.specs()
-
-    async def _on_conversation_event(self, event: ConversationEvent) -> None:
-        """Send a status to everyone; pass other events of the context on to handlers."""
-        headroom = self._runtime.headroom
-        match event:
-            case StatusChanged():
-                await self.control.send(event.status, event.word)
-                headroom.release_soon()
-            case ItemAdded():
-                await headroom.count_queued()  # a chat that entered the context no longer waits
-            case ResultCut():
-                if headroom.mode != "off":
-                    word = status_word(WOULD_OVERFLOW, CUT.format(tool=event.tool, tokens=event.omitted_tokens))
-                    self.start_soon(self.conversation.emit_status, word)
-            case PromptRead() | HistoryChanged():
-                self._runtime.receipts.changed(event.cause)
-            case ReplyNotice():
-                pass
-            case _:
-                self.listeners.emit(None, event)
-                for handler in self._context_handlers:
-                    self.start_soon(call_handler, handler, event)
 
 
 async def run_agent(config: AgentConfig) -> None:

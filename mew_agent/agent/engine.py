@@ -19,8 +19,9 @@ from mew_protocol.payloads.receipts import ReceiptBasis, ReceiptEvent
 from mew_protocol.payloads.system import SpaceFacts
 from mew_protocol.status_word import StatusWord
 
-from mew_agent.context.receipts import Cause, MessageKey
+from mew_agent.context.receipts import MessageKey
 from mew_agent.context.store import ChatRefusal, InboxChange, StoredChat
+from mew_agent.conversation.events import ConversationEvent
 from mew_agent.conversation.receipts import NOT_HELD, Holding, ReadRecord
 from mew_agent.participant.external_context import GROWTH_PERCENT, STALLED_STATUS, Figures
 from mew_agent.participant.participant import Participant
@@ -219,10 +220,10 @@ class Engine(ABC):
     async def answering(self, question: StoredChat, reasoning: Reasoning) -> Answering:
         """Return the maker of the answer to a chat; `reasoning` shows the work to peers."""
 
-    # -- receipts ----------------------------------------------------------------------------------------
+    tell: Callable[[ConversationEvent], Awaitable[None]]
+    """Tells the agent of an event of a context. The runtime sets it."""
 
-    receipts_changed: Callable[[Cause], None] = staticmethod(lambda _: None)
-    """Takes news of what the context holds, for followers of receipts. The runtime sets it."""
+    # -- receipts ----------------------------------------------------------------------------------------
 
     receipt_basis: ReceiptBasis = "agent_prompt"
     """How it is known which messages were read."""

@@ -97,12 +97,12 @@ class RecallTools(FunctionTools):
     def specs(self) -> tuple[ToolSpec, ...]:
         """See `ToolSource`. A tool once offered stays, because prompts with different tools are not comparable."""
         state = self._state
-        if state.has_cut_results or any(item.stubbed for item in state.history.items):
+        if "tool" in state.kept_outside or any(item.stubbed for item in state.history.items):
             self._offered.add(RECALL_RESULT)
         if state.history.summary is not None:
             self._offered.add(RECALL)
-        if any(item.role == "user" and item.envelope_id not in (None, item.id) for item in state.history.items):
-            self._offered.add(READ_REFERENCE)  # only a reference to a longer message has its own id
+        if any(item.is_reference for item in state.history.items):
+            self._offered.add(READ_REFERENCE)
         return tuple(spec for spec in self.methods if spec.name in self._offered)
 
     async def recall(self, words: str, limit: int = 5) -> str:

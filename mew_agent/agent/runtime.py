@@ -36,6 +36,15 @@ from mew_agent.agent.shared_turn import SharedAnswer, replies
 from mew_agent.agent.staggering import StaggeredCompactions
 from mew_agent.context.receipts import MessageKey
 from mew_agent.context.store import ChatRefusal, InboxChange, Store, StoredChat
+from mew_agent.conversation.events import (
+    ConversationEvent,
+    HistoryChanged,
+    ItemAdded,
+    PromptRead,
+    ReplyNotice,
+    ResultCut,
+    StatusChanged,
+)
 from mew_agent.conversation.texts import GAVE_UP, TOO_OLD
 from mew_agent.errors import GatewayError, NotConfirmed, NotConnected, NotPermitted, problem_of
 from mew_agent.participant.dispatcher import Hooks
@@ -229,6 +238,8 @@ class ChatTurn:
 
 CLOSE_SECONDS: Final = 3.0
 
+CUT: Final = "{tool}: about {tokens:,} tokens (projected) of its result stay outside the context"
+
 FIRST_HISTORY: Final = 1_000
 """How many envelopes an agent reads after a process that was killed while it joined for the first time."""
 
@@ -273,7 +284,7 @@ class AgentRuntime(Hooks):
             engine.receipt_basis,
             between_steps if engine.shares_turns else None,
         )
-        me.control.receipts, engine.receipts_changed = self.receipts, self.receipts.changed
+        me.control.receipts, engine.tell = self.receipts, self.follow
         self.staggered = StaggeredCompactions(me, engine.compacts, max_compacting)
         self.turn: ChatTurn | None = None
         """The turn that runs now."""
@@ -350,6 +361,24 @@ class AgentRuntime(Hooks):
     async def fit_of(self, question: FitQuestion) -> Fit | None:
         """Return whether a text fits, by the figures of the agent's own conversation."""
         return await self.headroom.fit_of(question)
+
+    async def follow(self, event: ConversationEvent) -> None:
+        """Follow an event of the engine. Statuses go to everyone, events of the context to handlers of the program."""
+        match event:
+            case StatusChanged():
+                await self._me.control.send(event.status, event.word)
+                self.headroom.release_soon()
+            case ItemAdded():
+                await self.headroom.count_queued()  # a chat that entered the context no longer waits
+            case PromptRead() | HistoryChanged():
+                self.receipts.changed(event.cause)
+            case ResultCut() if self.headroom.mode != "off":
+                word = status_word(WOULD_OVERFLOW, CUT.format(tool=event.tool, tokens=event.omitted_tokens))
+                self._me.start_soon(self._me.control.announce, word)
+            case ReplyNotice() | ResultCut():
+                pass
+            case _:
+                self._me.listeners.emit(None, event)
 
     # -- waits -------------------------------------------------------------------------------------------
 

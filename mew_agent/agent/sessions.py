@@ -20,7 +20,7 @@ import anyio.to_thread
 from mew_protocol.bounded_dict import Shares
 from mew_protocol.context_report import ContextReport, SessionContext
 from mew_protocol.payloads.chat import MAIN_SESSION, SESSION_NAME, client_of
-from mew_protocol.payloads.fit import DELIVERIES, Fit, answer_reserve_tokens
+from mew_protocol.payloads.fit import DELIVERIES, Fit
 from mew_protocol.payloads.participant import Status
 from mew_protocol.payloads.system import SpaceFacts
 from mew_protocol.status_word import status_word
@@ -343,13 +343,14 @@ class ConversationEngine(Engine):
     # -- internal ----------------------------------------------------------------------------------------
 
     def _new(self, key: SessionKey, store: Store) -> AgentSession:
-        config, parts = self._config, self._parts
+        me, config, parts = self._me, self._config, self._parts
         window = resolve_window(self._chosen.limit_tokens) if key == MAIN else self.main.conversation.tracker.window
         tracker = Tracker(history=History(), policy=self._chosen.policy, window=window, model=config.model)
         tools = AgentTools()
         options = ConversationOptions(
             system_prompt=config.system_prompt or DEFAULT_SYSTEM_PROMPT.format(name=config.name or config.id),
             tools=tools.specs,
+            tools_version=lambda: (tools.sources, me.toolbox.version, me.peers.version, me.messenger.capabilities),
             keep_newest_items=config.conversation_history_length,
             call_bound_seconds=parts.call_bound_seconds,
             result_bound=ResultBound(config.max_result_tokens, config.long_results),
@@ -418,9 +419,9 @@ class ConversationEngine(Engine):
                 self._show()
                 # The agent's report contains the figures. While a session compacts, the agent does: others wait for it.
                 word = event.word if event.word is not None and event.word.word == "compacting" else None
-                await self._me.control.send(self.main.conversation.status(word), None)
+                await self.tell(StatusChanged(self.main.conversation.status(word)))
             elif isinstance(event, PromptRead | HistoryChanged):
-                self.receipts_changed(event.cause)
+                await self.tell(event)
 
         session.conversation.events.subscribe(follow)
         self._shown[key] = _shown(key, session.conversation.status())
@@ -480,9 +481,8 @@ def _tool_room(conversation: Conversation) -> ToolRoom:
 
     def free_tokens() -> int:
         """Return the tokens that are free before a compaction."""
-        window_tokens = tracker.window.max_tokens
-        at = compact_at_tokens(tracker.policy, window_tokens)
-        above = 0 if at is None else max(0, window_tokens - answer_reserve_tokens(window_tokens) - at)
+        at = compact_at_tokens(tracker.policy, tracker.window.max_tokens)
+        above = 0 if at is None else max(0, tracker.usable_tokens - at)
         return max(0, tracker.free_tokens(None)[0] - above)
 
     return ToolRoom(lambda: tracker.window.max_tokens, free_tokens, lambda: tracker.history.revision)

@@ -18,6 +18,7 @@ import anyio
 from mew_protocol import kinds
 from mew_protocol.context_report import ContextReport, old_figure, span
 from mew_protocol.envelope import unix_seconds
+from mew_protocol.json_values import well_formed
 from mew_protocol.payloads.participant import CompactDone, Status, basis_words
 from mew_protocol.quoting import one_line
 
@@ -32,7 +33,7 @@ from mew_agent.tokens.projection import Calibration, features
 from mew_agent.tools.bounds import fair_shares
 from mew_agent.tools.functions import ToolCallFailed, UnknownTool, read_arguments
 from mew_agent.tools.peer_offers import MAX_LIST_BYTES, MAX_LISTED, PeerResource, PeerTool
-from mew_agent.tools.results import ToolResult, well_formed
+from mew_agent.tools.results import ToolResult
 from mew_agent.tools.sources import CallContext, FunctionTools, Target, ToolNames
 
 DESCRIPTION_CHARS = 1_000

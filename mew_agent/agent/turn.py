@@ -187,7 +187,7 @@ class ConversationAnswer(Answering):
     # -- model calls and tools ---------------------------------------------------------------------------
 
     async def make(self) -> str:
-        text, tools = text_at(self._chat.body, "text"), len(self._session.tools.specs())
+        text, tools = text_at(self._chat.body, "text"), len(self.conversation.calls.describe_prefix().tools)
         await self._reasoning.write("status", event="start", input=text, tools=tools)
         # A process that was killed may have received the reply to a question that it had begun.
         if self._began_at is None and (kept := await self._kept_reply()) is not None:

@@ -47,6 +47,11 @@ class Item:
         """The words of the author: the content without the agent's note before it."""
         return self.content[self.frame_chars :]
 
+    @property
+    def is_reference(self) -> bool:
+        """Whether it refers to a longer message, which only the store has. Such an item has its own id."""
+        return self.role == "user" and self.envelope_id not in (None, self.id)
+
     def text(self) -> str:
         """Return all text of the item that a model reads, for counting."""
         calls = "".join(f"{call.name}{call.arguments}" for call in self.tool_calls)

@@ -104,6 +104,8 @@ class Tracker:
 
     limit_tokens: int | None = field(init=False)
     """The window of the policy; None if its size is only assumed and the policy does not allow that."""
+    usable_tokens: int = field(init=False)
+    """The window without room for an answer."""
 
     _recorded_summary: Summary | None = None
     _prefix: object = None
@@ -308,6 +310,7 @@ class Tracker:
         if window.max_tokens > self.window.max_tokens:
             self.forget_stalls()
         self.window = window
+        self.usable_tokens = window.max_tokens - answer_reserve_tokens(window.max_tokens)
         may_use = window.basis != "assumed" or self.policy.limit_missing == "assume"
         self.limit_tokens = window.max_tokens if may_use else None
 
@@ -441,21 +444,19 @@ class Tracker:
         projected, window_tokens = self.ledger.projected_tokens, self.window.max_tokens
         if self.ledger.prompt_tokens is None:
             return projected * 2 >= window_tokens
-        off = projected + answer_reserve_tokens(window_tokens) - window_tokens
-        return abs(off) * CLOSE_CALL_PART <= window_tokens
+        return abs(projected - self.usable_tokens) * CLOSE_CALL_PART <= window_tokens
 
     def would_overflow(self, added_tokens: int = 0) -> bool:
         """Return whether the next request, with these tokens and room for an answer, is larger than the window."""
-        window_tokens = self.window.max_tokens
-        return self.ledger.next_prompt_tokens + added_tokens + answer_reserve_tokens(window_tokens) > window_tokens
+        return self.ledger.next_prompt_tokens + added_tokens > self.usable_tokens
 
     def free_tokens(self, kept: tuple[int, int] | None) -> tuple[int, int]:
         """Return the tokens that are free now, and those that would be free if only items with these seqs were left."""
-        usable_tokens = self.window.max_tokens - answer_reserve_tokens(self.window.max_tokens)
         parts = self.ledger.parts
         fixed_tokens = parts.prefix + parts.summary + parts.pins
         fixed_tokens += 0 if kept is None else self.ledger.price(*kept).tokens
-        return max(0, usable_tokens - self.ledger.next_prompt_tokens), max(0, usable_tokens - fixed_tokens)
+        usable = self.usable_tokens
+        return max(0, usable - self.ledger.next_prompt_tokens), max(0, usable - fixed_tokens)
 
     def report(self) -> ContextReport:
         """Return the context report of this moment (see docs/reference/context-report.md).

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 
+from mew_protocol.json_values import well_formed
 from mew_protocol.payloads import compactions
 
 from mew_agent.context.archive import (
@@ -24,7 +25,6 @@ from mew_agent.context.history import Item
 from mew_agent.context.store import StoreUnusable
 from mew_agent.conversation.context_state import ContextState
 from mew_agent.participant.controls import Archive
-from mew_agent.tools.results import well_formed
 
 logger = logging.getLogger("mew_agent.conversation.archive")
 

@@ -19,7 +19,7 @@ from mew_agent.compaction.planner import CompactionPlan, MostTokens, NothingToDo
 from mew_agent.context import policy as policies
 from mew_agent.context.archive import ITSELF, ArchivedCompaction, LeavingItems, Origin, entry_of, returning_items
 from mew_agent.context.cuts import CountedCut, CutOutcome
-from mew_agent.context.history import Item, Summary
+from mew_agent.context.history import Item, ItemRole, Summary
 from mew_agent.context.measures import kept_reply_tokens
 from mew_agent.context.persisted_state import CallRecord, PersistedState
 from mew_agent.context.policy import NO_FLAGS, Action, CompactionMethod, GenerationFlags, Phase
@@ -80,8 +80,8 @@ class ContextState:
         """The number of main calls so far; receipts name calls by it."""
         self.shortened: tuple[int, int] | None = None
         """The revision and the newest item of a prompt that the server shortened; None if it shortened none."""
-        self.has_cut_results = False
-        """Whether the history contains a shortened tool result, whose full text is in the store."""
+        self.kept_outside: set[ItemRole] = set()
+        """The roles of items that are part of a longer text, which only the store has."""
         self._suggestions = SavingSuggestions(tracker)
         self._stored_decisions: tuple[policies.PolicyState, PersistedState] | None = None
 
@@ -102,6 +102,7 @@ class ContextState:
         history = self.history
         history.items, history.summary = list(session.items), session.summary
         history.revision, history.next_seq, history.turn = session.revision, session.next_seq, session.turn
+        self.kept_outside |= {item.role for item in history.items if item.is_reference}
         self.tracker.restored(session.context, counted)
         self._restore(session.persisted)
         await self.save(SessionChange(receipts=ReceiptChange(is_restart=True)))
@@ -216,7 +217,6 @@ class ContextState:
         if size is None or part is not None:
             size = await self.sizes.measure(content)
         item = self.history.append("tool", content, id=item_id, at=timestamp(), tool_call_id=call.id, images=images)
-        self.has_cut_results = self.has_cut_results or part is not None
         await self._enter(item, size, whole=None if part is None else result, sources=sources)
         if part is not None:
             await self.events.emit(ResultCut(call.name, self.project(result) - self.project(part)))
@@ -303,6 +303,7 @@ class ContextState:
         self.tracker.item_added(item, size.counted_tokens, size.units)
         original = item if whole is None else replace(item, content=whole, frame_chars=0)
         replaced = () if whole is None else (item,)
+        self.kept_outside |= {one.role for one in replaced}
         receipts = ReceiptChange(seqs=[(item.seq, one) for one in sources]) if sources else NO_RECEIPTS
         await self.save(SessionChange(added=(original,), replaced=replaced, inbox=inbox, receipts=receipts))
         await self.events.emit(ItemAdded(item.seq))

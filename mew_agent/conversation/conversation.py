@@ -76,8 +76,8 @@ class ReplyWatch:
         self._projection = StreamProjection(
             self._prompt_tokens, self._limit_tokens, tracker.ledger.calibration, state.sizes.count
         )
-        marks = tracker.policy.rule_index.marks(self._limit_tokens).interventions.get("stream", ())
-        self._acts_at_tokens = min((at for _, at in marks if at), default=None)
+        marks = tracker.policy.rule_index.marks[self._limit_tokens].interventions.get("stream", ())
+        self._acts_at_tokens = min((at for _, at, _ in marks if at), default=None)
         self._pieces: list[str] = []
         self._counts_left = MAX_COUNTS
 
@@ -334,7 +334,7 @@ class Conversation:
     async def prefix(self) -> tuple[PrefixPart, ...]:
         """See `Controllable.prefix`."""
         self.calls.renew_prefix()
-        texts, ledger, count = self.calls.prefix_texts, self.tracker.ledger, self.state.sizes.count
+        texts, ledger, count = self.calls.prefix.texts, self.tracker.ledger, self.state.sizes.count
         tokens, calibration = ledger.parts.prefix + ledger.prefix_growth_tokens, ledger.calibration
         return await anyio.to_thread.run_sync(lambda: prefix_parts(texts, tokens, calibration, count))
 

@@ -11,11 +11,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, TypeVar, assert_never
+from typing import Any, Final, NamedTuple, TypeVar, assert_never
 from uuid import uuid4
 
 import anyio
 from mew_protocol.context_report import Waiting
+from mew_protocol.json_values import well_formed
 from mew_protocol.payloads.receipts import PromptCall
 from mew_settings.model_facts import ModelPrice
 
@@ -59,14 +60,19 @@ from mew_agent.participant.messenger import timestamp
 from mew_agent.tokens.projection import StreamProjection
 from mew_agent.tokens.tokenizers import TextCounter
 from mew_agent.tools.bounds import ResultBound
-from mew_agent.tools.results import well_formed
 
 logger = logging.getLogger("mew_agent.conversation.model_calls")
 
 ReplyListener = Callable[[ModelEvent], Awaitable[None]]  # receives every event of a running reply
 
-_Prefix = tuple[tuple[ToolSpec, ...], str, tuple[PrefixText, ...]]
-"""The tools and the reminders of the next request, and all texts that it sends before the items."""
+
+class Prefix(NamedTuple):
+    """The tools and the reminders of a request, and all texts that it sends before the items."""
+
+    tools: tuple[ToolSpec, ...] = ()
+    reminders: str = ""
+    texts: tuple[PrefixText, ...] = ()
+
 
 _Counted = TypeVar("_Counted")
 
@@ -86,6 +92,7 @@ class ConversationOptions:
 
     system_prompt: str
     tools: Callable[[], tuple[ToolSpec, ...]] = tuple  # to offer with the next request
+    tools_version: Callable[[], object] = object  # changes with the tools, unless the history or the window does
     keep_newest_items: int | None = None  # bounds the history before each turn
     call_bound_seconds: float = CALL_BOUND_SECONDS
     summariser: Model | None = None  # writes the summaries; None: the model itself
@@ -112,8 +119,9 @@ class ModelCalls:
         """The status word of the newest main call if it failed; None if it did not."""
         self.latency_ms: int | None = None
         self.response_format: Mapping[str, Any] | None = None  # of the main calls of the present turn
-        self.prefix_texts: tuple[PrefixText, ...] = ()
-        """The texts before the items of the running or the next request, as last described."""
+        self.prefix = Prefix()
+        """The prefix of the running or the next request, as last described."""
+        self._prefix_key: object = None
         self.prompted: Prompted | None = None
         """The prompt of the main call that runs, until its reply is stored."""
         self.supports_tools = True  # false once the server has refused a request because it offered tools
@@ -298,18 +306,24 @@ class ModelCalls:
 
     # -- requests ----------------------------------------------------------------------------------------
 
-    def describe_prefix(self) -> _Prefix:
+    def describe_prefix(self) -> Prefix:
         """Update the size of the request without its items. Do not call it during a call."""
-        reminders, tools = self._state.reminder_text, self.options.tools() if self.supports_tools else ()
-        form = "" if self.response_format is None else json.dumps(self.response_format)
-        others = (PrefixText("reminders", reminders), PrefixText("response_format", form))
-        self.prefix_texts = texts = (
-            PrefixText("system_prompt", self.options.system_prompt),
-            *(PrefixText("tool", f"{tool.name}{tool.description}{tool.parameters}", tool.name) for tool in tools),
-            *(one for one in others if one.text),
-        )
-        self._state.tracker.describe_prefix(texts[0].text, "".join([one.text for one in texts[1:]]))
-        return tools, reminders, texts
+        state, reminders = self._state, self._state.reminder_text
+        sources = self.options.tools_version(), state.tracker.window, state.history.revision, len(state.kept_outside)
+        key = sources, self.supports_tools, reminders, self.response_format
+        if key != self._prefix_key:
+            tools = self.options.tools() if self.supports_tools else ()
+            form = "" if self.response_format is None else json.dumps(self.response_format)
+            others = (PrefixText("reminders", reminders), PrefixText("response_format", form))
+            texts = (
+                PrefixText("system_prompt", self.options.system_prompt),
+                *(PrefixText("tool", f"{tool.name}{tool.description}{tool.parameters}", tool.name) for tool in tools),
+                *(one for one in others if one.text),
+            )
+            self.prefix, self._prefix_key = Prefix(tools, reminders, texts), key
+        texts = self.prefix.texts
+        state.tracker.describe_prefix(texts[0].text, "".join([one.text for one in texts[1:]]))
+        return self.prefix
 
     def renew_prefix(self) -> None:
         """Update the size of the prefix between two calls: the tools of peers may have changed since the last one."""
@@ -342,7 +356,7 @@ class ModelCalls:
             return None
         history = self._state.history
         shown = replace(history, items=[item for item in history.items if item.seq <= last_seq])
-        return ModelRequest(shown.request_messages(self.options.system_prompt), self.describe_prefix()[0])
+        return ModelRequest(shown.request_messages(self.options.system_prompt), self.describe_prefix().tools)
 
     async def count_cut(
         self, plan: CompactionPlan, summary: Summary | None, spending: SummarySpending | None = None

@@ -221,6 +221,7 @@ class Discovery:
             return
         if inquiry is not None:
             inquiry.other_lists.add(changed)
+            self._peers.version += 1
         if (peer.resources if changed == "resources" else peer.prompts) is not None:
             self._messenger.session.start_soon(self._ask_for_other_list, name, changed)
 

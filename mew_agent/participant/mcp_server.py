@@ -14,7 +14,7 @@ import anyio.lowlevel
 from mew_protocol import kinds
 from mew_protocol.bounded_dict import BoundedDict
 from mew_protocol.envelope import Envelope
-from mew_protocol.json_values import value_at
+from mew_protocol.json_values import value_at, well_formed
 from mew_protocol.payloads.mcp import CallSubject, Request
 from pydantic import ValidationError
 
@@ -24,7 +24,6 @@ from mew_agent.participant.mcp_client import CANCELLED
 from mew_agent.participant.messenger import Messenger
 from mew_agent.tools.catalog import INTERNAL_ERROR, INVALID_REQUEST, UNAVAILABLE, LocalOffers, Offers, RequestFailed
 from mew_agent.tools.peer_offers import LIST_CHANGED
-from mew_agent.tools.results import well_formed
 
 logger = logging.getLogger(__name__)
 

@@ -182,6 +182,8 @@ class Peers(dict[str, Peer]):
     def __init__(self, me: str) -> None:
         super().__init__()
         self.me = me
+        self.version = 0
+        """Counts the changes of who is here and what they offer."""
         self._contexts: BoundedDict[str, PeerContext] = BoundedDict(REMEMBERED_CONTEXTS)
         self._early: set[str] = set()
         """The peers whose status came before their presence, which a gateway may batch."""
@@ -196,6 +198,7 @@ class Peers(dict[str, Peer]):
         """Store the offers of a peer (`tools`, `resources`, `prompts`), unless it has left."""
         if participant in self:
             self[participant] = replace(self[participant], **offers)  # type: ignore[arg-type]
+            self.version += 1
 
     def receive(self, envelope: Envelope) -> PeerChanges:
         """Read an envelope and return its changes. An unreadable one changes nothing."""
@@ -215,6 +218,7 @@ class Peers(dict[str, Peer]):
 
     def _receive_welcome(self, welcome: Welcome) -> PeerChanges:
         known = dict(self)
+        self.version += 1
         self.clear()
         self._early.clear()
         for member in welcome.participants:
@@ -236,6 +240,7 @@ class Peers(dict[str, Peer]):
         known = self.get(member.id)
         if member.id == self.me:
             return NO_CHANGES
+        self.version += 1
         if presence.event == "join":
             peer = replace(known or self._returned(member.id), capabilities=member.capabilities)
             self[member.id] = peer
@@ -253,6 +258,7 @@ class Peers(dict[str, Peer]):
     def _receive_status(self, participant: str, status: Status, at: str) -> PeerChanges:
         if participant not in self:
             self._early.add(participant)
+            self.version += 1
         known = self[participant] = self.get(participant) or self._returned(participant)
         self._keep(participant, PeerContext.from_status(status, at))
         return PeerChanges(reported=self[participant], context_before=known.context)

@@ -150,6 +150,8 @@ class Calibration(NamedTuple):
     wrapped: float = 0.0  # decayed number of messages that taught it
     count_miss: float = 0.0  # decayed errors, in tokens, of a tokenizer's counts
     feature_miss: float = 0.0  # and of the features on the same intervals
+    counts_fit: bool = True  # whether to trust a tokenizer's counts: a wrong one soon has larger errors than features
+    overhead_tokens: float = MESSAGE_OVERHEAD_TOKENS  # per message: the learnt one if counts are trusted
 
     @property
     def k(self) -> float:
@@ -170,16 +172,6 @@ class Calibration(NamedTuple):
         observed, counted = self.observed * _DECAY + tokens, self.counted * _DECAY + float(feature_units)
         return Calibration(observed, counted, weights, doubt, *self[4:])
 
-    @property
-    def counts_fit(self) -> bool:
-        """Whether to trust a tokenizer's counts: a wrong tokenizer soon has larger errors than features."""
-        return self.count_miss <= self.feature_miss + _MISS_TOKENS
-
-    @property
-    def overhead_tokens(self) -> float:
-        """The template's tokens per message: learnt from counts, if they are trusted, else the typical value."""
-        return self.learnt_overhead if not self.wrapped or self.counts_fit else MESSAGE_OVERHEAD_TOKENS
-
     def observe_counted(self, tokens: int, counted_tokens: int, messages: int, projected_tokens: int) -> "Calibration":
         """Learn the template's overhead from an interval of counted texts."""
         overhead, most = tokens - counted_tokens, MOST_OVERHEAD_TOKENS * messages
@@ -191,7 +183,12 @@ class Calibration(NamedTuple):
             wrapped=faded + messages,
             count_miss=self.count_miss * _MISS_DECAY + abs(overhead - expected),
             feature_miss=self.feature_miss * _MISS_DECAY + abs(tokens - projected_tokens),
-        )
+        )._compared()
+
+    def _compared(self) -> "Calibration":
+        """Compare the errors of counts and features."""
+        fit = self.count_miss <= self.feature_miss + _MISS_TOKENS
+        return self._replace(counts_fit=fit, overhead_tokens=self.learnt_overhead if fit else MESSAGE_OVERHEAD_TOKENS)
 
     def tokens(self, feature_units: float) -> float:
         """Return the tokens for these feature units, without message overhead."""
@@ -216,7 +213,7 @@ class Calibration(NamedTuple):
 
     def saved(self) -> tuple[float, ...]:
         """Return the figures to store: sums, overhead, errors, then the weights and their doubt if they were learnt."""
-        return (self.observed, self.counted, *self[4:], *(self.weights or ()), *(self.doubt or ()))
+        return (self.observed, self.counted, *self[4:8], *(self.weights or ()), *(self.doubt or ()))
 
     @classmethod
     def restored(cls, figures: Sequence[float]) -> "Calibration":
@@ -225,7 +222,9 @@ class Calibration(NamedTuple):
         if len(rest) not in (_BESIDE, _BESIDE + FEATURES + len(_FIRST_DOUBT)):
             return cls(observed, counted)
         weights, doubt = tuple(rest[_BESIDE : _BESIDE + FEATURES]), tuple(rest[_BESIDE + FEATURES :])
-        return cls(observed, counted, weights or None, doubt or None, *rest[:_BESIDE])
+        overhead, wrapped, count_miss, feature_miss = rest[:_BESIDE]
+        sums = observed, counted, weights or None, doubt or None
+        return cls(*sums, overhead, wrapped, count_miss, feature_miss)._compared()
 
     def _updated_weights(
         self, tokens: float, counts: Sequence[float], noise: float

@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from mew_protocol.json_values import object_at
+from mew_protocol.json_values import object_at, well_formed
 
 from mew_agent.errors import MewAgentError
 from mew_agent.tools.functions import BadArguments, Toolbox, UnknownTool
 from mew_agent.tools.peer_offers import OTHER_LISTS
 from mew_agent.tools.resources import NoSuchResource, Resources
-from mew_agent.tools.results import ToolResult, well_formed
+from mew_agent.tools.results import ToolResult
 
 INVALID_REQUEST: Final = -32600
 METHOD_NOT_FOUND: Final = -32601

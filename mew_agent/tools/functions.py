@@ -151,10 +151,15 @@ def _output_schema(returned: Any) -> dict[str, Any] | None:
 
 
 class Watched:
-    """A collection that calls `on_change` after each change."""
+    """A collection that calls `on_change` after each change; `version` counts the changes."""
 
     def __init__(self) -> None:
         self.on_change: Callable[[], None] = lambda: None
+        self.version = 0
+
+    def _changed(self) -> None:
+        self.version += 1
+        self.on_change()
 
 
 class Toolbox(Watched):
@@ -169,14 +174,14 @@ class Toolbox(Watched):
         if tool.name in self.tools:
             raise ValueError(f"tool '{tool.name}' already exists")
         self.tools[tool.name] = tool
-        self.on_change()
+        self._changed()
 
     def remove(self, name: str) -> Tool:
         """Withdraw a tool and return it. Running calls continue. Raises `UnknownTool`."""
         if name not in self.tools:
             raise UnknownTool(name, tuple(self.tools))
         tool = self.tools.pop(name)
-        self.on_change()
+        self._changed()
         return tool
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> Any:

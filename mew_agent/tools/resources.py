@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote
 
+from mew_protocol.json_values import well_formed
 from pydantic_core import to_json
 
 from mew_agent.errors import MewAgentError
 from mew_agent.tools.functions import Watched, run_function
-from mew_agent.tools.results import well_formed
 
 ResourceFunction = Callable[..., Any]
 
@@ -110,14 +110,14 @@ class Resources(Watched):
         if resource.uri in self.resources:
             raise ValueError(f"resource '{resource.uri}' already exists")
         self.resources[resource.uri] = resource
-        self.on_change()
+        self._changed()
 
     def remove(self, uri: str) -> Resource:
         """Withdraw a resource and return it. Raises `NoSuchResource`."""
         if uri not in self.resources:
             raise NoSuchResource(uri)
         resource = self.resources.pop(uri)
-        self.on_change()
+        self._changed()
         return resource
 
     def listed(self) -> list[dict[str, Any]]:

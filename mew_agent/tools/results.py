@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mew_protocol.json_values import value_at
+from mew_protocol.json_values import value_at, well_formed
 from pydantic_core import from_json, to_json, to_jsonable_python
 
 from mew_agent.errors import NotPermitted, Refused, Rejected
@@ -106,11 +106,6 @@ def prompt_texts(results: Mapping[str, ToolResult]) -> dict[str, str]:
 def images_in(results: Mapping[str, ToolResult]) -> dict[str, tuple[Image, ...]]:
     """Return the images of each result that has any, by call id."""
     return {call_id: images for call_id, result in results.items() if (images := result.images)}
-
-
-def well_formed(text: str) -> str:
-    """Replace lone surrogates by question marks: Python strings may hold them, UTF-8 may not."""
-    return text if text.isascii() else text.encode(errors="replace").decode()
 
 
 def _peer_text(raw: Any) -> str:

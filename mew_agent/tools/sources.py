@@ -153,17 +153,17 @@ class AgentTools:
     """All sources of one agent. Of two tools with the same name, the one of the earlier source is offered."""
 
     def __init__(self, *sources: ToolSource) -> None:
-        self._sources = list(sources)
+        self.sources = sources
         self._owners: dict[str, ToolSource] = {}
 
     def add(self, source: ToolSource) -> None:
         """Add a source after the existing ones."""
-        self._sources.append(source)
+        self.sources += (source,)
 
     def specs(self) -> tuple[ToolSpec, ...]:
         """Return the tools that the model may call now, in the order of the sources."""
         offered: dict[str, ToolSpec] = {}
-        for source in self._sources:
+        for source in self.sources:
             for spec in source.specs():
                 if spec.name not in offered:
                     offered[spec.name] = spec

@@ -43,6 +43,11 @@ def text_at(value: object, *keys: str) -> str:
     return found if isinstance(found, str) else ""
 
 
+def well_formed(text: str) -> str:
+    """Replace lone surrogates by question marks: Python strings may hold them, UTF-8 may not."""
+    return text if text.isascii() else text.encode(errors="replace").decode()
+
+
 def canonical_json(value: object) -> bytes:
     """Return JSON in the form of RFC 8785: sorted keys, no blanks, numbers as JavaScript writes them.
 

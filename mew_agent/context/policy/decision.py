@@ -145,7 +145,7 @@ def decide(
         return Decision(state, (acts.ErrorAction(f"{policy.name} cannot work without a known context window"),))
     if state.restarts:
         state = _begin_request(state, phase, flags)
-    marks = policy.rule_index.marks(snapshot.limit_tokens)
+    marks = policy.rule_index.marks[snapshot.limit_tokens]
     deciding = _Deciding(policy, state, trusted(policy, snapshot), phase, marks)
     if phase == "after_call" and policy.on_missing != "unknown" and snapshot.reason in _WITHOUT_USAGE:
         if policy.on_missing == "error":
@@ -167,7 +167,7 @@ def level_of(policy: Policy, snapshot: ContextSnapshot) -> tuple[str, int | None
         return _UNKNOWN, None
     name, severity = policy.healthy, 0
     # Levels are in ascending order, so the last one that applies is the highest.
-    for level, first_tokens in policy.rule_index.marks(limit).levels:
+    for level, first_tokens in policy.rule_index.marks[limit].levels:
         if used >= first_tokens if first_tokens is not None else snapshot.meets((level.at,), policy.reserve):
             name, severity = level.name, level.severity
     return name, severity
@@ -175,7 +175,7 @@ def level_of(policy: Policy, snapshot: ContextSnapshot) -> tuple[str, int | None
 
 def compact_at_tokens(policy: Policy, limit_tokens: int | None) -> int | None:
     """Return the size at which this policy compacts after a call; None if it never does."""
-    return policy.rule_index.marks(limit_tokens).compact_at_tokens
+    return policy.rule_index.marks[limit_tokens].compact_at_tokens
 
 
 def is_stalled(policy: Policy, state: PolicyState) -> bool:
@@ -266,7 +266,7 @@ class _Deciding:
 
     def _announce_near_limit(self, used_tokens: int) -> None:
         limit, at_seconds = self._snapshot.limit_tokens, self._snapshot.at_seconds
-        for rule, never_below in self._marks.near_limit.get(self._phase, ()):
+        for rule, never_below, _ in self._marks.near_limit.get(self._phase, ()):
             if not self.state.armed and limit is not None and rule.rearm_below.exceeds(used_tokens, limit):
                 self.state = replace(self.state, armed=True)
             # Most calls end here, without evaluating a condition.
@@ -295,10 +295,10 @@ class _Deciding:
                 self.state = replace(self.state, reminders=owners)
 
     def _first_intervention(self) -> r.Intervention | None:
-        used = self._snapshot.used_tokens
-        for rule, never_below in self._marks.interventions.get(self._phase, ()):
+        used, next_prompt = self._snapshot.used_tokens, self._snapshot.next_prompt_tokens
+        for rule, least_used, least_next in self._marks.interventions.get(self._phase, ()):
             # Most calls end here, without evaluating a condition.
-            if never_below and (used is None or used < never_below):
+            if (least_used and (used is None or used < least_used)) or (next_prompt or 0) < least_next:
                 continue
             if rule.action == "compact" and rule.phase == "after_call":
                 unavailable = self._snapshot.basis == "unknown" and self._snapshot.reason in _WITHOUT_USAGE

@@ -7,13 +7,14 @@ it.
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar
 
 from mew_protocol.context_report import Basis, Measure
 from pydantic import Field, model_validator
 
 from mew_agent.context.policy.threshold import (
     Condition,
+    Figure,
     Fraction,
     PolicyPart,
     Reserve,
@@ -170,17 +171,21 @@ class Marks(NamedTuple):
 
     levels: tuple[tuple[Level, int | None], ...]
     compact_at_tokens: int | None  # where it compacts after a call
-    # Each rule with the size below which it never applies.
-    near_limit: dict[Phase, tuple[tuple[NearLimitRule, int], ...]]
-    interventions: dict[Phase, tuple[tuple[Intervention, int], ...]]
+    # Each rule with the sizes below which it never applies: the measured one, and that of the next prompt.
+    near_limit: dict[Phase, tuple[tuple[NearLimitRule, int, int], ...]]
+    interventions: dict[Phase, tuple[tuple[Intervention, int, int], ...]]
+
+
+MAX_WINDOWS: Final = 64
+"""For how many sizes of the window the marks of a policy are kept."""
 
 
 class RuleIndex:
     """A policy's rules by kind and phase, so that a decision looks at few."""
 
-    def __init__(self, rules: tuple[Rule, ...], levels: tuple[Level, ...]) -> None:
-        self._levels = levels
-        self._marks: tuple[int | None, Marks] | None = None
+    def __init__(self, rules: tuple[Rule, ...], levels: tuple[Level, ...], reserve: Reserve) -> None:
+        self.levels, self.reserve = levels, reserve
+        self.marks = MarksByWindow(self)
         self.announcements = tuple(rule for rule in rules if isinstance(rule, StateChangedRule | EntryRule))
         self.prompts = _of_type(InjectRule, rules)
         self.near_limit = _by_phase(_of_type(NearLimitRule, rules))
@@ -191,23 +196,32 @@ class RuleIndex:
         compacting = [rule for rule in _of_type(CompactRule, rules) if rule.phase == "after_call"]
         self.compact_at = tuple(condition for rule in compacting for condition in rule.when)
 
-    def marks(self, limit_tokens: int | None) -> Marks:
-        """Return the thresholds in a window of this size; computed again only when the size changes."""
-        if self._marks is None or self._marks[0] != limit_tokens:
-            levels = tuple(
-                (level, level.at.first_tokens(limit_tokens) if level.at.figure == "used" else None)
-                for level in self._levels
-            )
-            compact_at = min(_first_tokens(self.compact_at, limit_tokens), default=None)
-            near_limit = _with_first_tokens(self.near_limit, limit_tokens)
-            interventions = _with_first_tokens(self.interventions, limit_tokens)
-            self._marks = limit_tokens, Marks(levels, compact_at, near_limit, interventions)
-        return self._marks[1]
+
+class MarksByWindow(dict[int | None, Marks]):
+    """The marks of a policy by the size of the window, computed when they are first read."""
+
+    def __init__(self, index: RuleIndex) -> None:
+        super().__init__()
+        self._index = index
+
+    def __missing__(self, limit_tokens: int | None) -> Marks:
+        if len(self) >= MAX_WINDOWS:
+            self.clear()
+        index = self._index
+        levels = tuple(
+            (level, level.at.first_tokens(limit_tokens) if level.at.figure == "used" else None)
+            for level in index.levels
+        )
+        compact_at = min(_first_tokens(index.compact_at, "used", limit_tokens), default=None)
+        near_limit = _with_first_tokens(index.near_limit, limit_tokens, index.reserve)
+        interventions = _with_first_tokens(index.interventions, limit_tokens, index.reserve)
+        self[limit_tokens] = marks = Marks(levels, compact_at, near_limit, interventions)
+        return marks
 
 
-def _first_tokens(conditions: Iterable[Condition], limit_tokens: int | None) -> list[int]:
-    """Return where the conditions on the measured figure begin to hold, where that is known."""
-    found = [condition.first_tokens(limit_tokens) for condition in conditions if condition.figure == "used"]
+def _first_tokens(conditions: Iterable[Condition], figure: Figure, limit_tokens: int | None) -> list[int]:
+    """Return where the conditions on a figure begin to hold, where that is known."""
+    found = [condition.first_tokens(limit_tokens) for condition in conditions if condition.figure == figure]
     return [tokens for tokens in found if tokens is not None]
 
 
@@ -217,12 +231,19 @@ _Conditional = TypeVar("_Conditional", bound=NearLimitRule | CompactRule | StopR
 
 
 def _with_first_tokens(
-    by_phase: dict[Phase, tuple[_Conditional, ...]], limit_tokens: int | None
-) -> dict[Phase, tuple[tuple[_Conditional, int], ...]]:
-    return {
-        phase: tuple((rule, max(_first_tokens(rule.when, limit_tokens), default=0)) for rule in rules)
-        for phase, rules in by_phase.items()
-    }
+    by_phase: dict[Phase, tuple[_Conditional, ...]], limit_tokens: int | None, reserve: Reserve
+) -> dict[Phase, tuple[tuple[_Conditional, int, int], ...]]:
+    # A reserve is largest for an empty prompt.
+    most, scale = (0, 1) if limit_tokens is None else reserve.added_to(0, limit_tokens)
+    most_tokens = -(-most // scale)
+
+    def marked(rule: _Conditional) -> tuple[_Conditional, int, int]:
+        with_reserve = _first_tokens(rule.when, "next_prompt_and_reserve", limit_tokens)
+        of_next = _first_tokens(rule.when, "next_prompt", limit_tokens)
+        of_next += [tokens - most_tokens for tokens in with_reserve]
+        return rule, max(_first_tokens(rule.when, "used", limit_tokens), default=0), max(of_next, default=0)
+
+    return {phase: tuple(map(marked, rules)) for phase, rules in by_phase.items()}
 
 
 def _of_type(kind: type[_Rule], rules: Sequence[Rule]) -> tuple[_Rule, ...]:
@@ -288,7 +309,7 @@ class Policy(PolicyPart):
     @cached_property
     def rule_index(self) -> RuleIndex:
         """The rules, indexed for decisions."""
-        return RuleIndex(self.rules, self.levels)
+        return RuleIndex(self.rules, self.levels, self.reserve)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> "Policy":
         """Return a copy with other values, not validated, and with its own index."""

@@ -12,9 +12,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from mew_protocol.json_values import well_formed
+
 from mew_agent.parts.openai_api.format import invalid_body
 from mew_agent.parts.shared.answers import MAX_TEXT_BYTES
-from mew_agent.tools.results import well_formed
 
 _SYSTEM_ROLES: Final = ("system", "developer")
 _ROLES: Final = (*_SYSTEM_ROLES, "user", "assistant", "tool", "function")

@@ -22,6 +22,7 @@ from anyio import to_thread
 from mew_listener.log_budget import survived
 from mew_protocol.context_report import CallCosts, plausible
 from mew_protocol.envelope import unix_seconds, wire_time
+from mew_protocol.json_values import well_formed
 from mew_protocol.payloads.figures import (
     KEPT_SECONDS,
     ContextHistory,
@@ -234,8 +235,7 @@ class FigureStore:
         with database:
             database.executemany(
                 "UPDATE compactions SET summary = ? WHERE participant = ? AND ended = ?",
-                # Half a surrogate pair has no UTF-8.
-                [(text.encode(errors="replace").decode(), *key) for key, text in found],
+                [(well_formed(text), *key) for key, text in found],
             )
 
     def _prune(self, database: sqlite3.Connection, now: float) -> None:

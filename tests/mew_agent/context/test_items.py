@@ -59,6 +59,6 @@ def test_it_is_counted_only_as_a_whole(measures: tuple[Measure, ...], counted: b
 def test_counts_that_do_not_fit_the_model_are_not_used() -> None:
     items = items_of(Measure(0, 100.0, counted_tokens=50))
     assert items.unsent_tokens == 54
-    items.project(Calibration(count_miss=1000.0))
+    items.project(Calibration(counts_fit=False))
     assert items.unsent_tokens == 104
     assert not items.is_unsent_counted

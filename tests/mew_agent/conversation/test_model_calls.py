@@ -26,6 +26,7 @@ from mew_agent.model.interface import (
     ReasoningDelta,
     TextDelta,
     ToolCall,
+    ToolSpec,
     Window,
 )
 from mew_agent.model.openai_client import OpenAIModel
@@ -348,3 +349,27 @@ async def test_interrupted_and_cancelled_calls_are_recorded(start_conversation: 
 async def interrupted(driver: ConversationDriver) -> None:
     with pytest.raises(CallInterrupted):
         await driver.turn("Another one.")
+
+
+def test_tools_are_collected_again_only_after_a_change() -> None:
+    collected, version = [], [0]
+
+    def tools() -> tuple[ToolSpec, ...]:
+        collected.append(version[0])
+        return (ToolSpec(f"tool_{version[0]}", "", {}),)
+
+    calls = calls_of(ScriptedModel(), tools=tools, tools_version=lambda: version[0])
+    tracker = calls._state.tracker
+    assert calls.describe_prefix() is calls.describe_prefix()
+    version[0] = 1
+    assert [one.name for one in calls.describe_prefix().tools] == ["tool_1"]
+    tracker.history.clear()
+    calls.describe_prefix()
+    calls._state.kept_outside.add("tool")
+    calls.describe_prefix()
+    tracker.window_changed(Window(64_000, "loaded", "/v1/models"))
+    calls.describe_prefix()
+    assert collected == [0, 1, 1, 1, 1]
+    assert calls.stop_offering_tools()
+    assert calls.describe_prefix().tools == ()
+    assert collected == [0, 1, 1, 1, 1]

@@ -1,5 +1,7 @@
 """What a participant knows of its peers from what it receives."""
 
+from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -228,3 +230,25 @@ def test_welcome_says_which_figures_are_old() -> None:
     line = {"id": "coder", "connected": True, "status": WHOLE, "received_at": "t", "outdated": "before_join"}
     peers.receive(welcome("coder", board=[line]))
     assert peers["coder"].context.outdated == "before_join"
+
+
+def test_the_version_changes_with_peers_and_their_offers_and_not_with_their_figures(peers: Peers) -> None:
+    changes: list[Callable[[], object]] = [
+        lambda: peers.receive(status(WHOLE)),
+        lambda: peers.receive(status(WHOLE)),
+        lambda: peers.set_offers("coder", tools=()),
+        lambda: peers.receive(presence("join", "dora")),
+        lambda: peers.receive(presence("leave", "dora")),
+        lambda: peers.receive(status(WHOLE, "dora")),  # before her presence
+        lambda: peers.set_offers("ghost", tools=()),
+        lambda: peers.receive(welcome("coder")),
+    ]
+    versions = [peers.version]
+    for change in changes:
+        change()
+        versions.append(peers.version)
+    assert [after != before for before, after in pairwise(versions)] == [
+        *(False, False),
+        *(True, True, True, True),
+        *(False, True),
+    ]

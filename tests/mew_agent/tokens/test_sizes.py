@@ -110,5 +110,5 @@ async def test_a_counter_that_fails_is_not_asked_again(caplog: pytest.LogCapture
 def test_a_count_is_used_only_while_counts_fit_the_model() -> None:
     size = Size(features(LONG), 17)
     assert size.tokens(Calibration()) == 17
-    assert size.tokens(Calibration(count_miss=1000.0)) == round(features(LONG))
+    assert size.tokens(Calibration(counts_fit=False)) == round(features(LONG))
     assert Size(features(LONG)).tokens(Calibration()) == round(features(LONG))

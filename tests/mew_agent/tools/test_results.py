@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mew_protocol.json_values import well_formed
 from pydantic_core import PydanticSerializationError
 
 from mew_agent.model.image import Image
-from mew_agent.tools.results import ToolResult, well_formed
+from mew_agent.tools.results import ToolResult
 from tests.support.strategies import json_values
 
 FAILED = {"content": [{"type": "text", "text": "no such file"}], "isError": True}

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mew_agent.config.policy_choice import presets
-from mew_agent.context.policy import MEW, Policy
+from mew_agent.context.policy import MEW, ContextSnapshot, Policy
 from mew_agent.context.policy.definition import Cadence, InjectRule, conditions_of
 
 
@@ -38,18 +38,21 @@ def test_prompts_belong_to_ended_calls() -> None:
 @pytest.mark.parametrize("policy", presets().values(), ids=presets().keys())
 @given(limit_tokens=st.integers(1, 10**7))
 def test_below_its_mark_no_rule_can_hold_and_no_level_begins(policy: Policy, limit_tokens: int) -> None:
-    marks = policy.rule_index.marks(limit_tokens)
+    marks = policy.rule_index.marks[limit_tokens]
     for level, mark in marks.levels:
         if mark is not None:
             assert level.at.holds(mark, limit_tokens)
             assert not level.at.holds(mark - 1, limit_tokens)
     for rules in marks.interventions.values():
-        for rule, never_below in rules:
+        for rule, least_used, least_next in rules:
             used = [condition for condition in rule.when if condition.figure == "used"]
-            assert all(condition.holds(never_below, limit_tokens) for condition in used)
-            assert not used or not all(condition.holds(never_below - 1, limit_tokens) for condition in used)
+            assert all(condition.holds(least_used, limit_tokens) for condition in used)
+            assert not used or not all(condition.holds(least_used - 1, limit_tokens) for condition in used)
+            of_next = tuple(one for one in rule.when if one.figure in ("next_prompt", "next_prompt_and_reserve"))
+            below = ContextSnapshot(None, "unknown", limit_tokens, next_prompt_tokens=least_next - 1)
+            assert not least_next or not below.meets(of_next, policy.reserve)
 
 
 def test_marks_follow_the_window() -> None:
-    found = [MEW.rule_index.marks(limit).compact_at_tokens for limit in (1000, 2000, None, 1000)]
+    found = [MEW.rule_index.marks[limit].compact_at_tokens for limit in (1000, 2000, None, 1000)]
     assert found == [900, 1800, None, 900]
