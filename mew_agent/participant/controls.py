@@ -145,7 +145,7 @@ def waiting_status(waiting: Sequence[Waiting]) -> StatusWord | None:
     if any(one.kind == "approval" for one in waiting):
         return status_word("waiting_for_approval")
     peers = ", ".join(sorted(one.peer for one in waiting if one.kind == "loop" and one.peer is not None))
-    return status_word("paused", f" loop with {peers}") if peers else None
+    return status_word("paused", f"loop with {peers}") if peers else None
 
 
 class Control:

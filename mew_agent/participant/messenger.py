@@ -442,7 +442,7 @@ class Messenger:
         if self.may_send(kinds.CHAT_ACKNOWLEDGE):
             await self.send(
                 kinds.CHAT_ACKNOWLEDGE,
-                Acknowledge(status=str(status_word("refused", f" {problem}")), code=code, fit=fit),
+                Acknowledge(status=str(status_word("refused", problem)), code=code, fit=fit),
                 **about,
             )
         elif self.may_send(kinds.CHAT):  # its sender must not wait for an answer

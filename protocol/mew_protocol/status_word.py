@@ -37,9 +37,9 @@ class StatusWord(NamedTuple):
 
     @classmethod
     def read(cls, status: object) -> Self:
-        """Read a status from the wire; a value that is no text has no word."""
+        """Read a status from the wire, with or without a blank after the colon; a value that is no text has no word."""
         word, _, detail = status.partition(":") if isinstance(status, str) else ("", "", "")
-        return cls(word, detail)
+        return cls(word.strip(), detail.strip())
 
     @property
     def reason(self) -> str:
@@ -59,4 +59,4 @@ def status_word(word: str, detail: object = "") -> StatusWord:
     """Return a status to send. Raises `ValueError` for a word that is not in `status_words.json`."""
     if word not in WORDS:
         raise ValueError(f"no status word '{word}'; add it to {WORDS_FILE.name}")
-    return StatusWord(word, "" if detail is None else str(detail))
+    return StatusWord(word, "" if detail is None else str(detail).strip())

@@ -1,6 +1,7 @@
 """A status: how it is written and read, and that every word that programs send is in the file of words."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,10 @@ ROOT = Path(__file__).parents[2]
 
 
 @given(st.text())
-def test_a_status_with_a_detail_is_written_as_it_was_read(text: str) -> None:
+def test_a_status_is_written_in_one_form_and_read_as_the_same(text: str) -> None:
     read = StatusWord.read(text)
-    assert str(read) == text.removesuffix(":") if text.count(":") == 1 else str(read) == text
+    assert StatusWord.read(str(read)) == read
+    assert str(read) == ":".join(one.strip() for one in text.split(":", 1)).removesuffix(":" if not read.detail else "")
 
 
 @pytest.mark.parametrize(
@@ -23,7 +25,8 @@ def test_a_status_with_a_detail_is_written_as_it_was_read(text: str) -> None:
     [
         ("active", "active", "", ""),
         ("tool_failed:grep: no such file", "tool_failed", "grep: no such file", "grep: no such file"),
-        ("paused: loop with ada", "paused", " loop with ada", "loop with ada"),
+        ("paused:loop with ada", "paused", "loop with ada", "loop with ada"),
+        ("paused: loop with ada", "paused", "loop with ada", "loop with ada"),
         ("compaction_failed:a\n  b", "compaction_failed", "a\n  b", "a b"),
         (None, "", "", ""),
         (7, "", "", ""),
@@ -56,3 +59,20 @@ def test_every_status_word_in_the_source_is_in_the_file() -> None:
                 used |= {one.value for one in ast.walk(node.args[0]) if isinstance(one, ast.Constant)}
     assert len(used) > 20
     assert {str(one) for one in used} - {"compaction_"} <= set(WORDS)
+
+
+def test_no_module_joins_a_word_and_its_detail_itself() -> None:
+    joined = re.compile(rf"({'|'.join(WORDS)}): ?")
+    found = [
+        f"{file.relative_to(ROOT)}:{node.lineno}"
+        for file in (*ROOT.glob("mew_agent/**/*.py"), *ROOT.glob("spaces/**/*.py"), *ROOT.glob("protocol/**/*.py"))
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.JoinedStr)
+        and isinstance(first := node.values[0], ast.Constant)
+        and joined.fullmatch(str(first.value))
+    ]
+    assert found == []
+
+
+def test_a_word_with_a_detail_is_sent_without_a_blank() -> None:
+    assert str(status_word("refused", " busy ")) == "refused:busy"

@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 from anyio.abc import TaskStatus
 from mew_protocol import kinds
+from mew_protocol.status_word import status_word
 
 from mew_agent.errors import first_cause
 from mew_agent.participant.participant import Participant
@@ -91,7 +92,7 @@ class Bridge:
         count, most = self._restarts.failures, self._restarts.most
         logger.warning("%s; restart in %g s (%d of %d)", failure, delay_seconds, count, most)
         if was_ready:
-            await self._report_status(f"mcp_server_down: {failure.problem}")
+            await self._report_status(str(status_word("mcp_server_down", failure.problem)))
         await anyio.sleep(delay_seconds)
 
     def _failure_from(self, error: Exception) -> ServerFailed:

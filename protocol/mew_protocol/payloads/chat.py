@@ -32,8 +32,8 @@ def chat_refusal_in(envelope: Draft) -> str | None:
     No answer to that chat follows.
     """
     status = StatusWord.read(envelope.body.get("status"))
-    is_refusal = envelope.kind == kinds.CHAT_ACKNOWLEDGE and status.word.strip() == "refused"
-    return (status.detail.strip() or "no reason given") if is_refusal else None
+    is_refusal = envelope.kind == kinds.CHAT_ACKNOWLEDGE and status.word == "refused"
+    return (status.detail or "no reason given") if is_refusal else None
 
 
 class TokenUsage(Payload):
@@ -104,7 +104,7 @@ class Acknowledge(Payload, kind=kinds.CHAT_ACKNOWLEDGE):
     """A message arrived; `correlation_id` names it. `status` is `received`, `processing`, `queued`, `read`, ...
 
     With `would_overflow` the agent says that the message does not fit now: `fit` has the figures, `held` says whether
-    the agent holds it, and `choices` how its sender may have it delivered. A `status` of `refused: REASON` says that no
+    the agent holds it, and `choices` how its sender may have it delivered. A `status` of `refused:REASON` says that no
     answer follows; `code` `program_failed` adds that the program could not handle the message, and `would_overflow`
     that it can never fit, with the figures in `fit`. With a `receipt` the status is `read`, another state, or the form
     in which the context holds the message after a change. `reason` says why a `queued` message waits, if there is more

@@ -140,7 +140,7 @@ def basis_words(label: str) -> str:
 def refusal_in(status: object) -> str | None:
     """Return why a status refuses a request: the detail of `refused`. None if it is not a refusal."""
     read = StatusWord.read(status)
-    return read.detail.strip() if read.word == "refused" else None
+    return read.detail if read.word == "refused" else None
 
 
 def is_whole_status(status: Draft) -> bool:

@@ -360,7 +360,7 @@ async def test_a_full_queue_refuses_the_next_chat(start_agent: StartAgent) -> No
         for number in range(MAX_QUEUED_CHATS + 2):
             await s.send_chat(f"Number {number}?")
         refusal = await s.recorder.first(
-            "coder", "chat/acknowledge", status=f"refused: {MAX_QUEUED_CHATS} of your chats are waiting already"
+            "coder", "chat/acknowledge", status=f"refused:{MAX_QUEUED_CHATS} of your chats are waiting already"
         )
         assert refusal.to == ("ada",)
         await s.control("shutdown")

@@ -120,10 +120,10 @@ async def test_a_plain_agent_that_answers_everything_is_answered_until_the_limit
     async with plain_agent(crowd.participant("plain")) as plain:
         await crowd.ada.chat("one, greet plain.", to="one")
         await plain.chat("Hello.", to="one")
-        status = await crowd.status("one", "paused: loop with plain")
+        status = await crowd.status("one", "paused:loop with plain")
         (wait,) = status.body["context"]["waiting"]
         assert (wait["kind"], wait["peer"]) == ("loop", "plain")
-        assert (await crowd.ada.request_status("one")).status == "paused: loop with plain"
+        assert (await crowd.ada.request_status("one")).status == "paused:loop with plain"
         notice = await crowd.recorder.first("one", "chat", needs_reply=False)
         assert "I stopped answering 'plain'" in notice.body["text"]
         assert not one.context.is_paused
@@ -152,7 +152,7 @@ async def test_three_agents_in_a_ring_stop_and_say_so_once(crowd: Crowd) -> None
     three = await pass_on(crowd.participant("three"), {"one": "two", "two": "one"})
     async with two, three:
         await crowd.ada.chat("Begin.", to="two")
-        await crowd.recorder.until(lambda: any("paused: loop" in word for word in crowd.recorder.words("one")))
+        await crowd.recorder.until(lambda: any("paused:loop" in word for word in crowd.recorder.words("one")))
         stopped = crowd.between_agents()
         await crowd.recorder.first("one", "chat", needs_reply=False)
         assert stopped["one"] <= 8
@@ -196,14 +196,14 @@ async def test_a_stopped_conversation_and_its_questions_survive_a_restart(crowd:
             await plain.chat("Which colour is it?", to="one")
             await crowd.recorder.first("one", "chat")
             await plain.chat("And which shape is it?", to="one")
-            await crowd.status("one", "paused: loop with plain")
+            await crowd.status("one", "paused:loop with plain")
 
         await once(stop)
         heard = len(crowd.recorder.received)
 
         async def release(_agent: Agent) -> None:
             await crowd.recorder.until(lambda: len(crowd.recorder.received) > heard)
-            assert crowd.recorder.words("one")[-1] == "paused: loop with plain"
+            assert crowd.recorder.words("one")[-1] == "paused:loop with plain"
             await crowd.ada.chat("Go on.", to="plain")
             await crowd.recorder.until(lambda: crowd.between_agents()["one"] == 2)
 

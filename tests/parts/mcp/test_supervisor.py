@@ -54,7 +54,7 @@ async def test_a_server_that_exits_is_restarted_and_announced(recorder: Recorder
         with pytest.raises(RequestFailed, match="closed the connection"):
             await call(bridge, "saw")
         await recorder.until(lambda: "ready" in recorder.statuses)
-        assert recorder.statuses == ["mcp_server_down: exited with code 7", "ready"]
+        assert recorder.statuses == ["mcp_server_down:exited with code 7", "ready"]
         assert (await bridge.request("tools/list", {}))["tools"] == []
         await recorder.until(lambda: len(recorder.notifications) == 3)
         assert recorder.notifications[0] == "notifications/tools/list_changed"
