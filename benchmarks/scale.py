@@ -36,11 +36,11 @@ from typing import Any, Final
 
 import anyio
 import psutil
-from mew_spaces.config.backplane_options import BackplaneOptions
 from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.gateway import has_uvloop, serve_gateway
 from mew_spaces.parts.jetstream.jetstream import connect_jetstream
 from mew_spaces.parts.jetstream.nats_server import NatsServer
+from mew_spaces.parts.jetstream.options import JetStreamOptions
 from mew_spaces.parts.jetstream.storage import on_backplane
 
 from benchmarks.fanout import SPACE, Members, masked, message, space_of
@@ -67,7 +67,7 @@ def run_gateway(control: Any, members: int, address: str | None, prefix: str) ->
             if address is not None:
                 backplane = await stack.enter_async_context(
                     connect_jetstream(
-                        BackplaneOptions(servers=(address,), prefix=prefix), SPACE, folder=Path(), kept_bytes=KEPT_BYTES
+                        JetStreamOptions(servers=(address,), prefix=prefix), SPACE, folder=Path(), kept_bytes=KEPT_BYTES
                     )
                 )
             serving = serve_gateway(

@@ -17,7 +17,7 @@ from mew_spaces.gateway.gateway import serve_gateway
 
 from mew_agent import Participant
 from mew_agent.parts.acp.agent import AcpAgent
-from mew_agent.parts.acp.profiles import PROFILES
+from mew_agent.parts.acp.profiles import profiles
 from mew_agent.parts.acp.settings import AcpConfig
 from mew_agent.parts.meter.main_line import MeteredCall
 from mew_agent.parts.meter.meter import run_meter
@@ -42,7 +42,7 @@ LAST_QUESTION = {
 
 async def measure(name: str) -> bool:
     """Run one agent and print what the meter and the agent said. Returns whether they agreed."""
-    calls, used = list[MeteredCall](), PROFILES[name].used
+    calls, used = list[MeteredCall](), profiles()[name].used
     rows, agrees = list[str](), True
     figures = set[int]()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:

@@ -18,7 +18,7 @@ from mew_spaces.gateway.gateway import serve_gateway
 
 from mew_agent import Participant
 from mew_agent.parts.acp.agent import AcpAgent
-from mew_agent.parts.acp.profiles import PROFILES
+from mew_agent.parts.acp.profiles import profiles
 from mew_agent.parts.acp.settings import AcpConfig
 from mew_agent.parts.rehearsal.options import RehearsalOptions
 from mew_agent.parts.rehearsal.service import RehearsalServer, serve_rehearsal
@@ -68,7 +68,7 @@ async def settled_figure(name: str, text: str, model: RehearsalServer, agent: Ac
     """What the model server counted for a chat, when the agent reported the same."""
 
     def counted() -> int | None:
-        return main_figure(model.requests, text, PROFILES[name].used)
+        return main_figure(model.requests, text, profiles()[name].used)
 
     def is_told() -> bool:
         known = agent.external_context.known

@@ -1,6 +1,7 @@
 """The source tree as data, for the tests of the house's rules."""
 
 import ast
+import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -49,6 +50,15 @@ class Module:
             elif isinstance(node, ast.ImportFrom) and node.module:
                 found.add(node.module)
                 found |= {f"{node.module}.{alias.name}" for alias in node.names}
+        return found
+
+    def modules_in_strings(self) -> set[str]:
+        """Dotted names of our modules in strings, such as `"mew_agent.program:run"`; docstrings are left out."""
+        texts = {id(node.value) for node in ast.walk(self.tree) if isinstance(node, ast.Expr)}
+        found: set[str] = set()
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in texts:
+                found |= set(re.findall(r"\bmew_\w+(?:\.\w+)+", node.value))
         return found
 
 

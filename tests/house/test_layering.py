@@ -123,21 +123,26 @@ def test_only_the_command_line_imports_both_sides(modules: list[Module]) -> None
             assert module.path.parts[1] == "cli" or part_command, module.path
 
 
+FOR_TYPE_CHECKERS = {("mew_agent", "in_process"), ("mew_agent.parts.testing", "rehearsal")}
+"""Imports of parts for types only. Type checkers read no entry points, which give the same objects at run time:
+the class of `from mew_agent import Space`, and the server that the fixture `mew_model` yields."""
+
+
 def test_the_core_imports_no_part_and_parts_no_other(modules: list[Module]) -> None:
-    core, between = set(), set()
+    found = set()
     for module in modules:
-        package, *inside = module.name.split(".")
+        inside = module.name.split(".")[1:]
         here = inside[1] if inside[:1] == ["parts"] and len(inside) > 1 else None
-        for name in module.imports():
-            if not re.match(r"(mew_agent|mew_spaces)\.parts\.", name):
-                continue
-            target = name.split(".")[2]
-            if here is None and package.startswith("mew_"):
-                core.add((module.name, target))
-            elif target not in (here, SHARED):
-                between.add((here or "", target))
-    assert not core
-    assert not between
+        for name in module.imports(with_types=True) | module.modules_in_strings():
+            target = name.split(".")[2] if re.match(r"(mew_agent|mew_spaces)\.parts\.", name) else here
+            if target != here and (here is None or target != SHARED):
+                found.add((module.name, target))
+    assert found == FOR_TYPE_CHECKERS
+
+
+def test_a_module_that_a_string_names_counts_as_imported(tmp_path: Path) -> None:
+    tree = ast.parse('"""See `mew_agent.parts.acp`."""\nTABLE = {"nats": "mew_spaces.parts.jetstream.opening:open"}\n')
+    assert Module(tmp_path, "x", tree).modules_in_strings() == {"mew_spaces.parts.jetstream.opening"}
 
 
 @pytest.mark.parametrize("vendor", VENDOR_DOORS)

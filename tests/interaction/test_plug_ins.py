@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import sys
 import tomllib
@@ -54,6 +55,18 @@ def folder(tmp_path: Path, files: dict[str, str], monkeypatch: pytest.MonkeyPatc
 
 def mew(folder: Path, *words: str) -> Outcome:
     return run_program((sys.executable, "-m", "mew_agent", *words), folder, os.environ)
+
+
+def test_the_page_lists_the_built_in_entries_of_each_table() -> None:
+    """Each row of the page has the entries of pyproject.toml; those of templates are folders in the one entry."""
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
+    page = (DOCS / "how-to" / "plug-ins.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(mew_\w+\.\w+)` \|.*\| (`.*`) \|$", page, re.MULTILINE)
+    listed = {group: sorted(re.findall(r"`([^`]+)`", names)) for group, names in rows}
+    templates = listed.pop("mew_agent.templates")
+    assert templates == sorted(path.name for path in (PARTS / "templates").iterdir() if (path / "space.yaml").exists())
+    assert len(listed) > 4
+    assert listed == {group: sorted(groups[group]) for group in listed}
 
 
 def test_the_plug_in_of_the_documentation_is_short(files: dict[str, str]) -> None:

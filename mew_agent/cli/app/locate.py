@@ -118,16 +118,16 @@ def relative_to(folder: Path, path: Path) -> str:
     return str(path.relative_to(folder) if path.is_relative_to(folder) else path)
 
 
-def on_backplane(config: "SpaceConfig", servers: str | None) -> "SpaceConfig":
-    """Return the configuration with the servers of `--backplane`, if it was given. Raises `ConfigError`."""
-    from mew_spaces.config.backplane_options import with_servers
+def on_backplane(config: "SpaceConfig", addresses: str | None) -> "SpaceConfig":
+    """Return the configuration with the addresses of `--backplane`, if it was given. Raises `ConfigError`."""
+    from mew_spaces.config.shared_storages import with_addresses
 
-    if servers is None:
+    if addresses is None:
         return config
     try:
-        return config.model_copy(update={"backplane": with_servers(config.backplane, servers)})
+        return config.model_copy(update={"backplane": with_addresses(config.backplane, addresses)})
     except ValueError as error:
-        raise ConfigError("--backplane", f"invalid: {servers!r}", str(error).removeprefix("must be ")) from None
+        raise ConfigError("--backplane", f"invalid: {addresses!r}", str(error).removeprefix("must be ")) from None
 
 
 REFERENCE_NOTICE: Final = (

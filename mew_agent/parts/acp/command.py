@@ -23,7 +23,7 @@ from mew_agent.cli.remote.session import find_identity, require_person
 from mew_agent.errors import ConfigError, unknown_name
 from mew_agent.extras import has_extra, require_extra
 from mew_agent.participant.participant import Participant
-from mew_agent.parts.acp.profiles import PROFILES
+from mew_agent.parts.acp.profiles import profiles
 from mew_agent.parts.acp.settings import ACP_CONFIG, AcpConfig
 from mew_agent.program import run_until_signal
 from mew_agent.tracing import enable_by_environment
@@ -39,7 +39,7 @@ the server's entry of `session/new`.
 @with_option_groups
 def start(
     *,
-    profile: Annotated[str | None, option("--profile NAME", f"A known agent: {', '.join(PROFILES)}.")] = None,
+    profile: Annotated[str | None, option("--profile NAME", f"A known agent: {', '.join(profiles())}.")] = None,
     command: Annotated[list[str] | None, option("--command WORD", "Its program; repeat for each argument.")] = None,
     cwd: Annotated[str, option("--cwd FOLDER", "Its working folder.")] = ".",
     log_level: LogLevelOption = "info",
@@ -84,12 +84,12 @@ def _settings(profile: str | None, command: list[str], cwd: str) -> AcpConfig:
         elif passed is not None:
             settings = AcpConfig.model_validate_json(passed)
         else:
-            raise unknown_name("--profile", "no agent given", "", PROFILES, more)
+            raise unknown_name("--profile", "no agent given", "", profiles(), more)
     except ValidationError as error:
         raise ConfigError(ACP_CONFIG if passed else "mew acp start", first_problem(error)) from None
-    if settings.command is None and settings.agent not in PROFILES:
+    if settings.command is None and settings.agent not in profiles():
         agent = settings.agent or ""
-        raise unknown_name("--profile", f"no agent '{agent}' is known", agent, PROFILES, more)
+        raise unknown_name("--profile", f"no agent '{agent}' is known", agent, profiles(), more)
     return settings
 
 

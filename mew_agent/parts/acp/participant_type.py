@@ -9,7 +9,7 @@ from mew_settings.plugins import Finding
 
 from mew_agent.errors import ConfigError, unknown_name
 from mew_agent.parts.acp.modes import reported_mode
-from mew_agent.parts.acp.profiles import PROFILES, UNKNOWN
+from mew_agent.parts.acp.profiles import UNKNOWN, profiles
 from mew_agent.parts.acp.settings import ACP_CONFIG, AcpSettings, installed_command
 
 
@@ -20,7 +20,7 @@ class AcpType(ParticipantType):
     extra = ("acp", "an ACP agent")
     variable = ACP_CONFIG
     with_variables = ("command", "args", "env")
-    add_option = ("--acp NAME", "Run this agent over ACP: codex, opencode, goose, qwen, kimi or claude.")
+    add_option = ("--acp NAME", f"Run this agent over ACP: {', '.join(profiles())}.")
 
     def start(self, start: ParticipantStart) -> ProgramStart:
         """Return the command, and the settings that it reads from its environment."""
@@ -30,9 +30,9 @@ class AcpType(ParticipantType):
 
     def section_from(self, text: str) -> str:
         """Return the name of a known agent. Raises `ConfigError`."""
-        if text not in PROFILES:
+        if text not in profiles():
             more = ", or `acp: {command: ...}` in space.yaml"
-            raise unknown_name("--acp", f"no agent '{text}' is known", text, PROFILES, more)
+            raise unknown_name("--acp", f"no agent '{text}' is known", text, profiles(), more)
         return text
 
     def useless_keys(self, section: AcpSettings) -> Iterator[tuple[Place, str]]:
@@ -48,11 +48,11 @@ class AcpType(ParticipantType):
 
         settings = check.start.settings or {}
         agent, command = settings.get("agent"), settings.get("command")
-        profile = PROFILES.get(agent or "")
+        profile = profiles().get(agent or "")
         place = place_of(check.path, check.name, "acp")
         if command is None and profile is None:
             raise unknown_name(
-                place, f"no agent '{agent}' is known", agent or "", PROFILES, ", or `command` and `args`"
+                place, f"no agent '{agent}' is known", agent or "", profiles(), ", or `command` and `args`"
             )
         search = settings["env"].get("PATH", check.search)
         command = command or (installed_command(profile, search)[0] if profile is not None else "")
@@ -65,18 +65,18 @@ class AcpType(ParticipantType):
     def needs(self, section: AcpSettings) -> Iterator[str]:
         """Yield the extra, and the agent's program."""
         yield from super().needs(section)
-        profile = PROFILES.get(section.agent or "")
+        profile = profiles().get(section.agent or "")
         if section.command is not None or profile is not None:
             yield section.command or installed_command(profile or UNKNOWN)[0]
 
     def programs(self) -> Mapping[str, tuple[str, str]]:
         """Return the program of each known agent."""
-        return {installed_command(one)[0]: (name, one.install) for name, one in PROFILES.items()}
+        return {installed_command(one)[0]: (name, one.install) for name, one in profiles().items()}
 
     def findings(self, name: str, section: AcpSettings) -> Iterator[Finding]:
         """Yield the mode that the settings name, and whether the agent asks in it."""
         if section.mode is not None:
-            profile = PROFILES.get(section.agent or "", UNKNOWN)
+            profile = profiles().get(section.agent or "", UNKNOWN)
             asks = reported_mode(section.mode, profile, section.mode, asks_always=False).asks
             says = "whether it asks is unknown" if asks is None else "asks" if asks else "acts without asking"
             yield Finding("mode", name, f"{section.mode}: {says}", "")

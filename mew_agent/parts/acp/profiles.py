@@ -1,12 +1,13 @@
-"""[pure] Facts about each ACP agent: its command, the meaning of its figures, and how to ask it to compact.
+"""[pure] The table of ACP agents: the command of each, the meaning of its figures, and how to ask it to compact.
 
-Owns the facts, measured with the versions in docs/reference/acp-agents.md. Other packages add theirs by entry points of
-the group `mew_agent.acp_profiles`. An agent without a profile gets `UNKNOWN`:
-its figures are shown and nothing acts on them.
+Owns the form of a profile, and how profiles are found: by entry points of the group `mew_agent.acp_profiles`. Those of
+this project are in `known_agents`. An agent without a profile gets `UNKNOWN`: its figures are shown and nothing acts on
+them.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from types import MappingProxyType
 from typing import Final, Literal
 
@@ -53,74 +54,15 @@ class AcpProfile:
 
 UNKNOWN: Final = AcpProfile("unknown")
 
-PROFILES: Final[Mapping[str, AcpProfile]] = MappingProxyType(
-    load_table("mew_agent.acp_profiles")
-    | {
-        profile.name: profile
-        for profile in (
-            AcpProfile(
-                "opencode",
-                ("opencode", "acp"),
-                "prompt",
-                hidden_command="compact",
-                compacts_unreported=True,
-                asking_environment=MappingProxyType({"OPENCODE_PERMISSION": '{"bash": "ask", "edit": "ask"}'}),
-                install="npm install --global opencode-ai",
-            ),
-            AcpProfile(
-                "goose",
-                ("goose", "acp"),
-                "total",
-                asking_modes=("approve", "chat"),
-                other_commands=("goose-binary-linux-x64",),
-                install="npm install --global @aaif/goose-binary-linux-x64",
-            ),
-            AcpProfile(
-                "codex",
-                ("codex-acp",),
-                "total",
-                window_percent=95,
-                asking_modes=("read-only",),
-                sign_in="run `codex login`, or set OPENAI_API_KEY in `env`",
-                install="npm install --global @agentclientprotocol/codex-acp",
-            ),
-            AcpProfile(
-                "kimi",
-                ("kimi", "acp"),
-                "total",
-                asking_modes=("default", "plan"),
-                compaction_texts={
-                    "Context compaction started": "started",
-                    "Compacting conversation context": "started",
-                    "Compaction completed.": "completed",
-                    "Compaction cancelled.": "failed",
-                    "Compaction is blocked by": "failed",
-                },
-                usage_is_late=True,
-                install="npm install --global @moonshot-ai/kimi-code",
-            ),
-            AcpProfile(
-                "qwen",
-                ("qwen", "--acp"),
-                "prompt",
-                asking_modes=("default", "plan"),
-                install="npm install --global @qwen-code/qwen-code",
-            ),
-            AcpProfile(
-                "claude",
-                ("claude-agent-acp",),
-                "total",
-                asking_modes=("default",),  # in `plan`, a model decides about commands
-                sign_in="run `claude` and type /login, or set ANTHROPIC_API_KEY in `env`",
-                install="npm install --global @agentclientprotocol/claude-agent-acp",
-            ),
-        )
-    }
-)
+
+@cache
+def profiles() -> Mapping[str, AcpProfile]:
+    """Return the profiles of known agents by name."""
+    return load_table("mew_agent.acp_profiles")
 
 
 def profile_for(configured: str | None, announced: str) -> AcpProfile:
     """Return the profile of an agent: the configured one, else the one that fits the name it announces."""
-    if configured is not None and configured in PROFILES:
-        return PROFILES[configured]
-    return next((one for one in PROFILES.values() if one.name in announced.lower()), UNKNOWN)
+    if configured is not None and configured in profiles():
+        return profiles()[configured]
+    return next((one for one in profiles().values() if one.name in announced.lower()), UNKNOWN)

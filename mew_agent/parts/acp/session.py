@@ -21,7 +21,7 @@ from mew_protocol.json_values import object_at, objects_at, value_at
 from mew_agent._version import __version__
 from mew_agent.parts.acp.files import ProjectFiles
 from mew_agent.parts.acp.modes import first_mode, mode_in, modes_in
-from mew_agent.parts.acp.profiles import PROFILES, profile_for
+from mew_agent.parts.acp.profiles import profile_for, profiles
 from mew_agent.parts.acp.settings import AcpConfig
 from mew_agent.parts.acp.terminals import Terminals, terminals_below
 from mew_agent.parts.shared.child_program import ChildFailed, ChildProgram, running_program
@@ -383,7 +383,7 @@ def _can_use(capabilities: Mapping[str, Any], server: Mapping[str, Any]) -> bool
 
 def _ways_to_sign_in(about: Mapping[str, Any], settings: AcpConfig) -> str:
     """Return the agent's `authMethods` as a sentence, with the commands to run."""
-    profile = PROFILES.get(settings.agent or "")
+    profile = profiles().get(settings.agent or "")
     own = (profile.sign_in,) if profile is not None and profile.sign_in else ()
     named = (_way_to_sign_in(one, settings) for one in objects_at(about, "authMethods"))
     return "; or ".join((*own, *named)) or "start it once by hand"

@@ -15,7 +15,7 @@ from mew_settings.private_files import replace_private_file
 from mew_settings.values import Seconds, SettingsModel, Text, text_as
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from mew_agent.parts.acp.profiles import PROFILES, UNKNOWN, AcpProfile
+from mew_agent.parts.acp.profiles import UNKNOWN, AcpProfile, profiles
 from mew_agent.settings import LoopLimits
 
 ACP_CONFIG: Final = "MEW_ACP_CONFIG"
@@ -91,7 +91,7 @@ class AcpConfig(AcpSettings):
         """The command to run."""
         if self.command is not None:
             return self.command, *self.args
-        return installed_command(PROFILES[self.agent or ""], self.env.get("PATH"))
+        return installed_command(profiles()[self.agent or ""], self.env.get("PATH"))
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
         """Return the environment of the program: the inherited part of `environ`, asking variables, and `env`."""
@@ -105,7 +105,7 @@ class AcpConfig(AcpSettings):
 
     @property
     def _asking_environment(self) -> Mapping[str, str]:
-        profile = PROFILES.get(self.agent or "", UNKNOWN)
+        profile = profiles().get(self.agent or "", UNKNOWN)
         return profile.asking_environment if self.mode is None else {}
 
 

@@ -20,7 +20,7 @@ from mew_settings.roles import ROLE_PATTERNS, Role
 from mew_settings.values import SettingsModel, Text, bare_off_as_text
 from pydantic import AfterValidator, BeforeValidator, Field, create_model, model_validator
 
-from mew_spaces.config.backplane_options import BackplaneOptions
+from mew_spaces.config.shared_storages import BackplaneSettings
 
 Compat = Literal["reference"]
 """What a space is compatible with beyond the specification: the TypeScript reference."""
@@ -390,7 +390,7 @@ class SpaceConfig(SettingsModel):
     history: HistoryOptions = HistoryOptions()
     attention: AttentionOptions = AttentionOptions()
     gateway: GatewayOptions = GatewayOptions()
-    backplane: BackplaneOptions | None = None
+    backplane: BackplaneSettings | None = None
     """What connects several gateways of the space (default: there is one)."""
     models: dict[str, ModelFacts] = Field(default_factory=dict)
     gateway_logging: GatewayLogging = GatewayLogging()

@@ -8,7 +8,7 @@ import logging
 import math
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
@@ -20,12 +20,10 @@ from contextlib import (
 )
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib import import_module
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as package_version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
 from urllib.parse import quote, urlsplit
 
 import anyio
@@ -46,6 +44,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 
 from mew_spaces.config.loading import SpaceConfig
+from mew_spaces.config.shared_storages import storage_for
 from mew_spaces.errors import SpacesError
 from mew_spaces.gateway.audit import AuditLog, logging_options
 from mew_spaces.gateway.auth import TokenBook, space_folder
@@ -72,12 +71,6 @@ DRAIN_PAUSE_SECONDS = 0.1
 
 EXPIRY_SECONDS = 1.0
 """How often timeouts are checked."""
-
-SHARED_STORAGES: Final[Mapping[str, str]] = dict.fromkeys(
-    ("nats", "tls", "embedded-nats"), "mew_spaces.parts.jetstream.opening:open_storage"
-)
-"""For each scheme of an address in `backplane`, the function that opens the storage there for a while: of a
-configuration, with the folder of the space and its state folder as `folder` and `state`."""
 
 _ADVICE = Advice(
     host="add it to gateway.allowed_hosts in space.yaml", origin="add it to gateway.allowed_origins in space.yaml"
@@ -432,14 +425,14 @@ def open_shared(config: SpaceConfig, *, folder: Path, state: Path) -> AbstractAs
     """Return the storage that several gateways share, if a configuration names one. Raises `SpacesError`."""
     if config.backplane is None:
         return nullcontext()
-    scheme = config.backplane.servers[0].partition("://")[0]
-    module, _, name = SHARED_STORAGES[scheme].partition(":")
+    storage = storage_for(config.backplane)
     try:
-        opened = getattr(import_module(module), name)
+        found: AbstractAsyncContextManager[OpenStorage] = storage.open(config, folder=folder, state=state)
     except ModuleNotFoundError as error:
-        problem = f"'backplane' needs the extra 'scale': {install_command('scale')} ({error})"
+        if storage.extra is None:
+            raise
+        problem = f"'backplane' needs the extra '{storage.extra}': {install_command(storage.extra)} ({error})"
         raise SpacesError(problem) from None
-    found: AbstractAsyncContextManager[OpenStorage] = opened(config, folder=folder, state=state)
     return found
 
 

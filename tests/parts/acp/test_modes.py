@@ -7,10 +7,10 @@ import pytest
 from mew_protocol.attention import AttentionItem, entry_items
 from mew_protocol.payloads.participant import BoardEntry, Status
 
-from mew_agent.parts.acp.profiles import PROFILES
+from mew_agent.parts.acp.profiles import profiles
 from tests.parts.acp.conftest import Start
 
-ASKING = {"OPENCODE_PERMISSION": PROFILES["opencode"].asking_environment["OPENCODE_PERMISSION"]}
+ASKING = {"OPENCODE_PERMISSION": profiles()["opencode"].asking_environment["OPENCODE_PERMISSION"]}
 
 
 def items_of(status: dict[str, Any]) -> list[tuple[str, str]]:

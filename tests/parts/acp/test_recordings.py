@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from mew_protocol.json_values import value_at
 
-from mew_agent.parts.acp.profiles import PROFILES
+from mew_agent.parts.acp.profiles import profiles
 from tests.parts.acp.conftest import Start
 
 RECORDINGS = Path(__file__).with_name("recordings")
 PROGRAM = Path(__file__).with_name("replayed_agent.py")
 
 
-@pytest.mark.parametrize("name", PROFILES)
+@pytest.mark.parametrize("name", profiles())
 async def test_recorded_agent_shows_what_its_model_server_counted(start: Start, name: str) -> None:
     recording = RECORDINGS / f"{name}.jsonl"
     first, second, third = json.loads(recording.read_text().splitlines()[0])["figures"]

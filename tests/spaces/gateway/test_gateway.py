@@ -12,7 +12,6 @@ import anyio
 import httpx2
 import pytest
 from mew_settings.private_files import FileLock
-from mew_spaces.config.backplane_options import BackplaneOptions
 from mew_spaces.config.loading import SpaceConfig, parse_space
 from mew_spaces.errors import SpacesError
 from mew_spaces.gateway.auth import TokenBook, token_path
@@ -27,6 +26,7 @@ from mew_spaces.gateway.gateway import (
 from mew_spaces.gateway.registry import SpaceRegistry
 from mew_spaces.gateway.service import SpaceService
 from mew_spaces.log.sqlite import lock_path
+from mew_spaces.parts.jetstream.options import JetStreamOptions
 
 from tests.support.gateway_client import joined, opened
 from tests.support.waiting import PATIENCE_SECONDS, until
@@ -145,7 +145,7 @@ async def test_a_gateway_without_a_backplane_shares_no_folder(config: SpaceConfi
 
 
 def test_a_gateway_with_a_backplane_shares_no_folder_with_one_without(config: SpaceConfig, tmp_path: Path) -> None:
-    on_nats = config.model_copy(update={"backplane": BackplaneOptions.model_validate("nats://127.0.0.1:1")})
+    on_nats = config.model_copy(update={"backplane": JetStreamOptions.model_validate("nats://127.0.0.1:1")})
     lock = FileLock(lock_path(history_path(config, tmp_path)))
     with pytest.raises(SpacesError, match="--backplane"):
         run_gateway(on_nats, state=tmp_path, port=0)

@@ -21,7 +21,6 @@ from nats.aio.msg import Msg
 from nats.js import JetStreamContext, api
 from nats.js.errors import APIError, NotFoundError
 
-from mew_spaces.config.backplane_options import BackplaneOptions
 from mew_spaces.parts.jetstream.interface import (
     DEDUPLICATION_SECONDS,
     LEASE_SECONDS,
@@ -37,6 +36,7 @@ from mew_spaces.parts.jetstream.interface import (
 )
 from mew_spaces.parts.jetstream.leases import MAX_LEASES, LeaseTable
 from mew_spaces.parts.jetstream.nats_link import LinkTimes, NatsLink
+from mew_spaces.parts.jetstream.options import JetStreamOptions
 from mew_spaces.parts.jetstream.stream_reader import (
     RECOVERY_SECONDS,
     Consumer,
@@ -85,7 +85,7 @@ class _PartsMissing(Exception):
 class JetStreamBackplane(Backplane):
     """See `Backplane`. Use `connect_jetstream` to make one."""
 
-    def __init__(self, link: NatsLink, space: str, options: BackplaneOptions, lease_seconds: float) -> None:
+    def __init__(self, link: NatsLink, space: str, options: JetStreamOptions, lease_seconds: float) -> None:
         name, prefix = safe_name(space), options.prefix
         self._link = link
         self._replicas = options.replicas
@@ -377,7 +377,7 @@ class JetStreamBackplane(Backplane):
 
 @asynccontextmanager
 async def connect_jetstream(
-    options: BackplaneOptions,
+    options: JetStreamOptions,
     space: str,
     *,
     folder: Path,

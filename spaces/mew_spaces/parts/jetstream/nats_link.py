@@ -24,9 +24,9 @@ from nats.aio.subscription import Subscription
 from nats.js import JetStreamContext
 from nats.js.errors import APIError, NoStreamResponseError, NotFoundError
 
-from mew_spaces.config.backplane_options import BackplaneOptions
 from mew_spaces.parts.jetstream.interface import BackplaneError, BackplaneRefused, BackplaneUnavailable, Conflict
 from mew_spaces.parts.jetstream.nats_login import NatsLogin
+from mew_spaces.parts.jetstream.options import JetStreamOptions
 
 log = logging.getLogger("mew_spaces")
 
@@ -158,7 +158,7 @@ class _LinkedClient:
 class NatsLink:
     """The connection of one gateway. Call `start` first; then `keep_connected` runs as a task, until `close`."""
 
-    def __init__(self, options: BackplaneOptions, folder: Path, token: str | None, times: LinkTimes) -> None:
+    def __init__(self, options: JetStreamOptions, folder: Path, token: str | None, times: LinkTimes) -> None:
         self._servers = options.servers
         self._login = NatsLogin(options, folder, token)
         self.times = times

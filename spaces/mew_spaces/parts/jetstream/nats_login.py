@@ -12,8 +12,8 @@ from typing import Any, Final
 import nkeys
 from nats.aio.client import RawCredentials
 
-from mew_spaces.config.backplane_options import BackplaneOptions
 from mew_spaces.parts.jetstream.interface import BackplaneRefused
+from mew_spaces.parts.jetstream.options import JetStreamOptions
 
 _JWT: Final = re.compile(r"-BEGIN NATS USER JWT-+\r?\n\S+\r?\n-")
 _SEED: Final = re.compile(r"-BEGIN USER NKEY SEED-+\r?\n(\S+)\r?\n-")
@@ -22,7 +22,7 @@ _SEED: Final = re.compile(r"-BEGIN USER NKEY SEED-+\r?\n(\S+)\r?\n-")
 class NatsLogin:
     """The credentials and certificates of one gateway."""
 
-    def __init__(self, options: BackplaneOptions, folder: Path, token: str | None) -> None:
+    def __init__(self, options: JetStreamOptions, folder: Path, token: str | None) -> None:
         """`folder` is that of the space, `token` that of an embedded server."""
         self._options = options
         self._folder = folder

@@ -20,6 +20,7 @@ from mew_spaces.gateway.service import OpenStorage
 from mew_spaces.parts.jetstream.interface import Backplane, BackplaneRefused
 from mew_spaces.parts.jetstream.jetstream import connect_jetstream
 from mew_spaces.parts.jetstream.nats_server import NatsServer
+from mew_spaces.parts.jetstream.options import JetStreamOptions
 from mew_spaces.parts.jetstream.storage import on_backplane
 
 log = logging.getLogger("mew_spaces")
@@ -45,7 +46,7 @@ async def open_storage(config: SpaceConfig, *, folder: Path, state: Path) -> Asy
 async def open_backplane(config: SpaceConfig, *, folder: Path, state: Path) -> AsyncIterator[Backplane]:
     """Connect to the backplane of a configuration while the block runs; see `open_storage`."""
     options = config.backplane
-    assert options is not None
+    assert isinstance(options, JetStreamOptions)
     # Besides envelopes that a member may ask for later, there are joins, statuses and ticks.
     kept_bytes = 2 * config.limits.history_bytes + 64 * 1024 * 1024
     token = None

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import anyio
 import pytest
-from mew_spaces.config.backplane_options import BackplaneOptions
 from mew_spaces.parts.jetstream.interface import (
     LEASE_SECONDS,
     Backplane,
@@ -18,6 +17,7 @@ from mew_spaces.parts.jetstream.interface import (
 )
 from mew_spaces.parts.jetstream.jetstream import connect_jetstream
 from mew_spaces.parts.jetstream.nats_server import NatsServer
+from mew_spaces.parts.jetstream.options import JetStreamOptions
 
 from tests.support.memory_backplane import MemoryHub
 from tests.support.waiting import PATIENCE_SECONDS
@@ -52,7 +52,7 @@ async def connect(
         async def connect_to_nats() -> Backplane:
             return await connected.enter_async_context(
                 connect_jetstream(
-                    BackplaneOptions(servers=(server.address,)),
+                    JetStreamOptions(servers=(server.address,)),
                     space,
                     folder=tmp_path,
                     kept_bytes=64 * 1024 * 1024,

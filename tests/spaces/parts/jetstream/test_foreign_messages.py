@@ -12,7 +12,6 @@ from typing import Any
 import anyio
 import nats
 import pytest
-from mew_spaces.config.backplane_options import BackplaneOptions
 from mew_spaces.config.loading import parse_space
 from mew_spaces.core.events import (
     EPOCH,
@@ -31,6 +30,7 @@ from mew_spaces.parts.jetstream.interface import Backplane, BackplaneRefused
 from mew_spaces.parts.jetstream.jetstream import connect_jetstream, safe_name
 from mew_spaces.parts.jetstream.leases import MAX_LEASES, LeaseTable
 from mew_spaces.parts.jetstream.nats_server import NatsServer
+from mew_spaces.parts.jetstream.options import JetStreamOptions
 from mew_spaces.parts.jetstream.replica_store import ReplicaOptions
 from mew_spaces.parts.jetstream.storage import on_backplane
 from nats.aio.client import Client as NatsClient
@@ -142,7 +142,7 @@ async def intruder(server: NatsServer, space: str) -> AsyncIterator[Intruder]:
 
 @pytest.fixture
 def start(nats_server: NatsServer, space: str) -> Callable[[], Any]:
-    options = BackplaneOptions(servers=(nats_server.address,))
+    options = JetStreamOptions(servers=(nats_server.address,))
     connect = partial(
         connect_jetstream, options, space, folder=Path(), kept_bytes=2**26, lease_seconds=PATIENCE_SECONDS
     )

@@ -19,7 +19,6 @@ import trustme
 from anyio.abc import TaskStatus
 from hypothesis import given
 from hypothesis import strategies as st
-from mew_spaces.config.backplane_options import BackplaneOptions
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import open_shared
 from mew_spaces.launch.processes import started_mark
@@ -28,6 +27,7 @@ from mew_spaces.parts.jetstream.jetstream import connect_jetstream, safe_name
 from mew_spaces.parts.jetstream.nats_link import LinkTimes
 from mew_spaces.parts.jetstream.nats_server import NatsServer
 from mew_spaces.parts.jetstream.opening import open_backplane
+from mew_spaces.parts.jetstream.options import JetStreamOptions
 
 from tests.support.ports import unused_ports
 from tests.support.waiting import PATIENCE_SECONDS, until
@@ -112,7 +112,7 @@ def running(server: NatsServer) -> Iterator[NatsServer]:
 
 
 async def first_append(options: Mapping[str, object], folder: Path, *, start_seconds: float = PATIENCE_SECONDS) -> int:
-    read = BackplaneOptions.model_validate(options)
+    read = JetStreamOptions.model_validate(options)
     async with connect_jetstream(
         read, "a", folder=folder, kept_bytes=1_000_000, times=LinkTimes(start=start_seconds)
     ) as backplane:
@@ -246,7 +246,7 @@ async def test_the_documented_permissions_are_enough(tmp_path: Path) -> None:
     assert found is not None
     (tmp_path / "password").write_text("choose-a-password")
     with running(NatsServer(tmp_path / "nats", settings=found[1])) as server:
-        options = BackplaneOptions(servers=(server.address,), user="mew", password_file="password")
+        options = JetStreamOptions(servers=(server.address,), user="mew", password_file="password")
         async with connect_jetstream(options, "a", folder=tmp_path, kept_bytes=1_000_000) as backplane:
             with anyio.fail_after(PATIENCE_SECONDS):
                 assert await backplane.claim("ticker", b"1")

@@ -12,7 +12,6 @@ import httpx2
 import pytest
 from mew_protocol import errors
 from mew_protocol.codec import StreamFrame, encode_frame
-from mew_spaces.config.backplane_options import BackplaneOptions
 from mew_spaces.config.loading import parse_space
 from mew_spaces.core import events
 from mew_spaces.core.events import EARLIER_RULES
@@ -23,6 +22,7 @@ from mew_spaces.parts.jetstream import replica_store, storage
 from mew_spaces.parts.jetstream.interface import Backplane
 from mew_spaces.parts.jetstream.jetstream import connect_jetstream
 from mew_spaces.parts.jetstream.nats_server import NatsServer
+from mew_spaces.parts.jetstream.options import JetStreamOptions
 from mew_spaces.parts.jetstream.replica_store import ReplicaOptions
 from mew_spaces.parts.jetstream.storage import on_backplane
 
@@ -58,7 +58,7 @@ def hub(request: pytest.FixtureRequest, space: str) -> MemoryHub | Nats:
     if request.param == "memory":
         return new_hub()
     server: NatsServer = request.getfixturevalue("nats_server")
-    options = BackplaneOptions(servers=(server.address,))
+    options = JetStreamOptions(servers=(server.address,))
     return partial(connect_jetstream, options, space, folder=Path(), kept_bytes=2**24, lease_seconds=PATIENCE_SECONDS)
 
 

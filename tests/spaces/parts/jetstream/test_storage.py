@@ -8,12 +8,12 @@ from typing import Any
 import httpx2
 import pytest
 from mew_protocol.ids import Position
-from mew_spaces.config.backplane_options import BackplaneOptions
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 from mew_spaces.parts.jetstream.jetstream import connect_jetstream
 from mew_spaces.parts.jetstream.nats_server import NatsServer
+from mew_spaces.parts.jetstream.options import JetStreamOptions
 from mew_spaces.parts.jetstream.replica_store import ReplicaOptions
 from mew_spaces.parts.jetstream.storage import on_backplane
 
@@ -53,7 +53,7 @@ def serve(storage: str, request: pytest.FixtureRequest, space: str, tmp_path: Pa
 
     @asynccontextmanager
     async def serve_on_nats() -> AsyncIterator[RunningGateway]:
-        options = BackplaneOptions(servers=(server.address,))
+        options = JetStreamOptions(servers=(server.address,))
         connected = connect_jetstream(options, space, folder=tmp_path, kept_bytes=2**24, lease_seconds=PATIENCE_SECONDS)
         async with connected as backplane, serve_gateway(config, storage=on_backplane(backplane, PATIENT)) as running:
             yield running

@@ -10,12 +10,12 @@ from typing import Any, Self
 import anyio
 import nats
 import pytest
-from mew_spaces.config.backplane_options import BackplaneOptions
 from mew_spaces.gateway.gateway import has_uvloop
 from mew_spaces.parts.jetstream.interface import Backplane, BackplaneUnavailable, StoredBatch
 from mew_spaces.parts.jetstream.jetstream import connect_jetstream
 from mew_spaces.parts.jetstream.nats_link import LinkTimes
 from mew_spaces.parts.jetstream.nats_server import NatsServer
+from mew_spaces.parts.jetstream.options import JetStreamOptions
 
 from tests.support.ports import unused_ports
 from tests.support.waiting import PATIENCE_SECONDS, until
@@ -85,7 +85,7 @@ class Gateways:
     """Two gateways of one space that work until the block ends, and what must hold then."""
 
     def __init__(self, servers: list[NatsServer], folder: Path, *, replicas: int = 1) -> None:
-        self._options = BackplaneOptions.model_validate(
+        self._options = JetStreamOptions.model_validate(
             {"servers": [server.address for server in servers], "replicas": replicas}
         )
         self._folder = folder
@@ -216,7 +216,7 @@ async def leader_of(cluster: list[NatsServer]) -> NatsServer:
 async def test_a_connection_that_breaks_with_unsent_data_is_closed(
     nats_server: NatsServer, space: str, tmp_path: Path
 ) -> None:
-    options = BackplaneOptions(servers=(nats_server.address,))
+    options = JetStreamOptions(servers=(nats_server.address,))
     async with connect_jetstream(options, space, folder=tmp_path, kept_bytes=10_000_000) as backplane:
         connection = backplane._link._connection_now()
         client: Any = connection.client

@@ -1,14 +1,18 @@
-"""[pure] The key `backplane` of space.yaml and the option `--backplane`: where several gateways of a space meet.
+"""NATS servers as `backplane` in space.yaml and in the option `--backplane`.
 
 Owns the forms that are accepted. Does not connect, and does not read the files that it names.
 """
 
 import re
-from typing import Annotated, Final, Literal, Self
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self
 
 from mew_protocol.setting_problems import expectation, matching
 from mew_settings.values import SettingsModel, text_as
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
+
+from mew_spaces.config.shared_storages import StorageType
 
 EMBEDDED: Final = "embedded-nats"
 """In place of addresses: start a NATS server of the space's own."""
@@ -37,7 +41,7 @@ def _as_servers(value: object) -> object:
     return [one.strip() for one in value.split(",")] if isinstance(value, str) else value
 
 
-class BackplaneOptions(SettingsModel):
+class JetStreamOptions(SettingsModel):
     """NATS servers that connect several gateways of one space. File names are relative to the folder of the space."""
 
     servers: Annotated[
@@ -81,15 +85,27 @@ class BackplaneOptions(SettingsModel):
         return self
 
 
-def with_servers(options: BackplaneOptions | None, text: str) -> BackplaneOptions:
-    """Return the options with the servers of `--backplane`; credentials stay those of space.yaml.
+class JetStream(StorageType):
+    """NATS JetStream as the storage of several gateways."""
 
-    Raises `ValueError` with what is accepted.
-    """
-    try:
-        read = BackplaneOptions.model_validate(text)
-    except ValidationError as error:
-        raise ValueError(expectation(error.errors()[0])) from None
-    if options is None or options.is_embedded or read.is_embedded:
-        return read
-    return options.model_copy(update={"servers": read.servers})
+    settings = JetStreamOptions
+    extra = "scale"
+
+    def with_addresses(self, options: JetStreamOptions | None, text: str) -> JetStreamOptions:
+        """Return the options with these servers; credentials stay those of space.yaml."""
+        try:
+            read = JetStreamOptions.model_validate(text)
+        except ValidationError as error:
+            raise ValueError(expectation(error.errors()[0])) from None
+        if options is None or options.is_embedded or read.is_embedded:
+            return read
+        return options.model_copy(update={"servers": read.servers})
+
+    def open(self, config: Any, *, folder: Path, state: Path) -> AbstractAsyncContextManager[Any]:
+        """Connect to the servers; see `opening.open_storage`."""
+        from mew_spaces.parts.jetstream.opening import open_storage  # needs the extra
+
+        return open_storage(config, folder=folder, state=state)
+
+
+JETSTREAM = JetStream()

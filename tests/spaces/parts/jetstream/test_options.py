@@ -1,9 +1,10 @@
 """The forms of `backplane` in space.yaml, and their mistakes."""
 
 import pytest
-from mew_spaces.config.backplane_options import BackplaneOptions, with_servers
 from mew_spaces.config.loading import parse_space
+from mew_spaces.config.shared_storages import with_addresses
 from mew_spaces.errors import SpaceConfigError
+from mew_spaces.parts.jetstream.options import JetStreamOptions
 
 
 @pytest.mark.parametrize(
@@ -19,19 +20,20 @@ from mew_spaces.errors import SpaceConfigError
 )
 def test_addresses_are_read_as_text_or_list(written: str, servers: tuple[str, ...]) -> None:
     backplane = parse_space(f"space: {{id: a}}\nbackplane: {written}").backplane
-    assert backplane is not None
+    assert isinstance(backplane, JetStreamOptions)
     assert backplane.servers == servers
     assert backplane.is_embedded == (servers == ("embedded-nats",))
 
 
 def test_an_option_replaces_the_servers_and_keeps_the_credentials() -> None:
     configured = parse_space("space: {id: a}\nbackplane: {servers: nats://one, token_file: t, replicas: 3}").backplane
-    changed = with_servers(configured, "nats://two,nats://three")
-    assert (changed.servers, changed.token_file, changed.replicas) == (("nats://two:4222", "nats://three:4222"), "t", 3)
-    assert with_servers(configured, "embedded-nats") == BackplaneOptions(servers=("embedded-nats",))
-    assert with_servers(None, "nats://two").servers == ("nats://two:4222",)
+    changed = with_addresses(configured, "nats://two,nats://three")
+    servers = ("nats://two:4222", "nats://three:4222")
+    assert changed == JetStreamOptions(servers=servers, token_file="t", replicas=3)
+    assert with_addresses(configured, "embedded-nats") == JetStreamOptions(servers=("embedded-nats",))
+    assert with_addresses(None, "nats://two") == JetStreamOptions(servers=("nats://two",))
     with pytest.raises(ValueError, match="must be nats://host:port"):
-        with_servers(configured, "http://two")
+        with_addresses(configured, "http://two")
 
 
 FORMS = "nats://host:port, tls://host:port, several of them with commas between, or embedded-nats"

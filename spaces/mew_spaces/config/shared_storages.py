@@ -1,0 +1,69 @@
+"""[pure] The table of storages that several gateways of a space share. `backplane` in space.yaml configures one.
+
+Owns the interface of such a storage, and how it is found: by entry points of the group `mew_spaces.storages`. Names no
+storage.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Union
+
+from mew_settings.plugins import load_table
+from mew_settings.values import SettingsModel
+
+GROUP: Final = "mew_spaces.storages"
+
+
+class StorageType(ABC):
+    """A storage for several gateways. Others extend it."""
+
+    settings: ClassVar[type[SettingsModel]]
+    """The model of `backplane` in space.yaml."""
+    extra: ClassVar[str | None] = None
+    """The extra of mew-agent that it needs."""
+
+    @abstractmethod
+    def with_addresses(self, options: Any, text: str) -> SettingsModel:
+        """Return the options with the addresses of `--backplane`. `options` are those of space.yaml, or None.
+
+        Raises `ValueError` with the accepted forms.
+        """
+
+    @abstractmethod
+    def open(self, config: Any, *, folder: Path, state: Path) -> AbstractAsyncContextManager[Any]:
+        """Open the storage of a configuration while the block runs. Yields an `OpenStorage` of the gateway.
+
+        `folder` is that of the space, `state` its state folder. Imports the packages of `extra`. Raises `SpacesError`.
+        """
+
+
+@cache
+def shared_storages() -> Mapping[str, StorageType]:
+    """Return the installed storages by name."""
+    return load_table(GROUP)
+
+
+def storage_for(options: SettingsModel) -> StorageType:
+    """Return the storage that these options configure."""
+    return next(one for one in shared_storages().values() if isinstance(options, one.settings))
+
+
+def with_addresses(options: SettingsModel | None, text: str) -> SettingsModel:
+    """Return the options for `--backplane`, of the first storage that accepts the text. Raises `ValueError`."""
+    problem = ValueError("no storage for several gateways is installed")
+    for one in shared_storages().values():
+        try:
+            return one.with_addresses(options if isinstance(options, one.settings) else None, text)
+        except ValueError as error:
+            problem = error
+    raise problem
+
+
+if TYPE_CHECKING:
+    BackplaneSettings = SettingsModel
+else:
+    BackplaneSettings = Union[(*(one.settings for one in shared_storages().values()), None)]
+    """The type of `backplane` in space.yaml."""
