@@ -21,7 +21,7 @@ from mew_agent.agent.engine import Engine
 from mew_agent.agent.inbox import QUEUED, Inbox
 from mew_agent.agent.recall import READ_CHARS
 from mew_agent.context.receipts import MessageKey
-from mew_agent.context.store import StoredChat
+from mew_agent.context.store import ChatRefusal, StoredChat
 from mew_agent.participant.participant import Participant
 from mew_agent.tokens.projection import Units
 from mew_agent.tokens.sizes import NO_UNITS, GivenSize, Size, basis_of
@@ -74,9 +74,10 @@ class HeadroomCheck:
         is_held_for_nothing = self.mode == "hold" and is_free and fit.fits_after_compaction
         return None if fit.fits is not False or is_held_for_nothing else fit
 
-    def refusal(self, fit: Fit) -> str | None:
+    def refusal(self, fit: Fit) -> ChatRefusal | None:
         """Return why a chat with these figures is refused: it can never fit, and no sender is asked about it."""
-        return too_large_text(fit) if self.mode == "warn" and fit.can_never_fit else None
+        is_refused = self.mode == "warn" and fit.can_never_fit
+        return ChatRefusal(too_large_text(fit), WOULD_OVERFLOW, fit) if is_refused else None
 
     async def fit_of(self, question: FitQuestion) -> Fit | None:
         """Return the figures of a text that was not sent; None if its size cannot be read."""

@@ -24,6 +24,7 @@ from mew_protocol.envelope import Envelope
 from mew_protocol.ids import Position
 from mew_protocol.json_values import text_at
 from mew_protocol.payloads.chat import client_of
+from mew_protocol.payloads.fit import Fit
 
 from mew_agent.agent.loop_guard import Verdict, asks_something
 from mew_agent.agent.shared_turn import (
@@ -39,7 +40,7 @@ from mew_agent.agent.shared_turn import (
     to_answer_next,
 )
 from mew_agent.context.receipts import NO_RECEIPTS, Ending, Follow, MessageEnding, MessageKey, ReceiptChange
-from mew_agent.context.store import ChatForm, ChatState, InboxChange, Store, StoredChat, StoreUnusable
+from mew_agent.context.store import ChatForm, ChatRefusal, ChatState, InboxChange, Store, StoredChat, StoreUnusable
 from mew_agent.conversation.model_calls import ModelCalls
 from mew_agent.model.interface import Message, ModelRequest, ToolSpec
 from mew_agent.participant.messenger import timestamp
@@ -189,14 +190,21 @@ def _is_question(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """The outcome for a chat that arrived.
+    """What happens to a chat that arrived. It is made once: the inbox carries it out, and the sender learns of it.
 
-    `next`: it is answered as soon as possible; `queued`: after others; `held`: once there is room; `kept`: as context,
-    or until a person speaks; `ignored`: it is for others; `refused`: its sender gets no answer, because of `problem`.
+    `refused` has the reason in `refusal`; a chat for others is `ignored`. `fit` has the figures of a chat that does not
+    fit now. With `is_certain` False, the model decides first whether the chat is for the agent.
     """
 
-    outcome: Literal["next", "queued", "held", "kept", "ignored", "refused"]
-    problem: str = ""
+    what: Verdict | Literal["ignored", "refused"]
+    refusal: ChatRefusal | None = None
+    fit: Fit | None = None
+    is_certain: bool = True
+
+
+Outcome = Literal["next", "queued", "held", "kept", "ignored", "refused"]
+"""What became of a chat that arrived: it is answered as soon as possible, after others, or once there is room; or it is
+kept as context, or until a person speaks; or ignored, or refused."""
 
 
 class Inbox:
@@ -204,7 +212,7 @@ class Inbox:
 
     def __init__(self, agent_id: str, address_filter: AddressFilter, store: Store) -> None:
         self._agent_id = agent_id
-        self._filter = address_filter
+        self.address_filter = address_filter
         self._store = store
         self._chats: dict[int, StoredChat] = {}
         """All chats but the one being answered, by number; those in one state in their order."""
@@ -322,66 +330,78 @@ class Inbox:
 
     # -- what arrives ------------------------------------------------------------------------------------
 
+    def decide(
+        self,
+        chat: Envelope,
+        is_for_us: bool | None,
+        verdict: Callable[[], Verdict] = lambda: "answer",
+        refusal: ChatRefusal | None = None,
+        fit: Fit | None = None,
+    ) -> Admission:
+        """Decide about a chat that arrived. `is_for_us` None: the model decides whether it is for the agent.
+
+        `refusal` is why it is refused, whatever the limits say. Else `verdict` is called once; a limit may be reached.
+        `fit` has the figures of a chat that does not fit.
+        """
+        as_context = Admission("context" if chat.is_for(self._agent_id) else "ignored")
+        if not text_at(chat.body, "text"):
+            return Admission("ignored")
+        if is_for_us is False:
+            return as_context
+        what = "answer" if refusal is not None else verdict()
+        if refusal is None and (problem := self._limit_reached(chat.sender, what)) is not None:
+            refusal = ChatRefusal(problem, "queue_full")
+        if refusal is None:
+            return Admission(what, fit=fit, is_certain=is_for_us is True)
+        # A chat that does not name us is no request, so no sender waits for a refusal.
+        return Admission("refused", refusal) if is_for_us else as_context
+
     async def add(
         self,
         chat: Envelope,
+        decision: Admission,
         *,
         is_busy: bool,
-        verdict: Verdict = "answer",
         position: Position | None = None,
         age_seconds: float = 0.0,
         is_past: bool = False,
-        refusal: str | None = None,
-    ) -> Admission:
-        """Queue, hold, remember or refuse a chat.
+    ) -> Outcome:
+        """Queue, hold, remember or refuse a chat, as it was decided.
 
-        `verdict` applies to a chat that is for the agent. `position` is its place in the space. `age_seconds` is how
-        long ago the gateway accepted it. `is_past`: it was sent before this process joined. `refusal` is why it is
-        refused, whatever the limits say.
+        `position` is its place in the space. `age_seconds` is how long ago the gateway accepted it. `is_past`: it was
+        sent before this process joined.
         """
-        is_for_us = self._is_for_us(chat, verdict, is_refused=refusal is not None)
-        if not text_at(chat.body, "text") or (is_for_us is False and not chat.is_for(self._agent_id)):
-            return Admission("ignored")
-        if is_for_us is False:
-            verdict = "context"
-        refusal = self._limit_reached(chat.sender, verdict) or refusal
-        if refusal is not None:
+        if decision.what == "ignored":
+            return "ignored"
+        if decision.what == "refused":
             # The position moves on: after a restart, the chat would come again although its sender has the refusal.
             # The follower is stored with the refusal, because a refused chat is kept nowhere else.
             follows = [Follow(MessageKey.of(chat), chat.sender, "")] if asks_for_receipts(chat) else ()
-            await self._change(position=position, endings=[_ended(chat, "refused", refusal)], follows=follows)
-            return Admission("refused", refusal)
+            ending = _ended(chat, "refused", decision.refusal.problem if decision.refusal else None)
+            await self._change(position=position, endings=[ending], follows=follows)
+            return "refused"
         stored = self._stored(chat, position, age_seconds, is_past=is_past)
-        if is_for_us is None:
+        if not decision.is_certain:
             self._undecided.add(stored.number)
-        if verdict != "answer":
-            return await self._put_aside(stored, verdict, position)
+        if decision.what != "answer":
+            return await self._put_aside(stored, decision.what, position)
         await self._change(stored, position=position)
         has_to_wait = is_busy or bool(self.in_state(*QUEUED))
         self._chats[stored.number] = stored
         self._arrived.set()
-        return Admission("queued" if is_for_us and has_to_wait else "next")
+        return "queued" if decision.is_certain and has_to_wait else "next"
 
-    def _is_for_us(self, chat: Envelope, verdict: Verdict, *, is_refused: bool) -> bool | None:
-        """Return whether a chat is for the agent, and not only context for it; None: its model decides."""
-        if verdict == "context" and not is_refused:
-            return False
-        is_for_us = self._filter.check_rules(chat)
-        if is_for_us is None and self._limit_reached(chat.sender, "answer") is not None:
-            return False  # not addressed to us by name, so no sender waits for a refusal
-        return is_for_us
-
-    async def _put_aside(self, chat: StoredChat, verdict: Verdict, position: Position | None) -> Admission:
+    async def _put_aside(self, chat: StoredChat, verdict: Verdict, position: Position | None) -> Outcome:
         """Keep a chat that is not answered now: as context, until there is room, or until a person speaks."""
         if verdict == "no_room":
             await self._put(chat, "no_room", position)
-            return Admission("held")
+            return "held"
         await self._put(chat, "held" if verdict == "hold" else "overheard", position)
         if verdict == "hold":
             of_sender = [one for one in self.in_state("held") if one.envelope.sender == chat.envelope.sender]
             for oldest in of_sender[:-MAX_HELD_CHATS]:
                 await self._put(oldest, "overheard")
-        return Admission("kept")
+        return "kept"
 
     def _limit_reached(self, sender: str, verdict: Verdict) -> str | None:
         """Return why no further chat of this sender may wait; None if one may."""
@@ -495,7 +515,7 @@ class Inbox:
             if chat is None:
                 continue
             is_certain = chat.state != "queued" or chat.number not in self._undecided
-            is_for_us = is_certain or await self._filter.is_for_us(chat.envelope)
+            is_for_us = is_certain or await self.address_filter.is_for_us(chat.envelope)
             if self._chats.get(chat.number) is not chat:
                 continue  # cancelled meanwhile
             self._note_served(chat)
@@ -592,7 +612,7 @@ class Inbox:
         return tuple(
             one
             for one in self.in_state("queued")
-            if one.number not in self._undecided or self._filter.check_rules(one.envelope) is True
+            if one.number not in self._undecided or self.address_filter.check_rules(one.envelope) is True
         )
 
     async def join(self, chats: Sequence[StoredChat], *, has_sections: bool = False) -> StoredChat | None:

@@ -29,7 +29,7 @@ from mew_agent import tracing
 from mew_agent.agent.budgets import SenderBudgets
 from mew_agent.agent.engine import Answering, Engine
 from mew_agent.agent.headroom import HeadroomCheck
-from mew_agent.agent.inbox import AddressFilter, Admission, Inbox, asks_for_receipts, is_about
+from mew_agent.agent.inbox import AddressFilter, Admission, Inbox, Outcome, asks_for_receipts, is_about
 from mew_agent.agent.loop_guard import LoopGuard, Verdict
 from mew_agent.agent.receipts import AgentReceipts
 from mew_agent.agent.shared_turn import SharedAnswer, replies
@@ -269,7 +269,6 @@ class AgentRuntime(Hooks):
         """`between_steps` and `together` need an engine that shares turns; see `AgentSettings`."""
         self._me, self._engine, self._between_steps = me, engine, between_steps
         self._shows_reasoning, self._max_age_seconds = shows_reasoning, max_question_age_seconds
-        self._filter = address_filter
         self.inbox = Inbox(me.id, address_filter, store)
         self._loops = LoopGuard(me.id, limits)
         self.inbox.together, self.inbox.is_agent = together, self._loops.is_agent
@@ -539,71 +538,63 @@ class AgentRuntime(Hooks):
 
     async def _add_chat(self, chat: Envelope, *, is_busy: bool, is_past: bool = False) -> None:
         # Its reader has an answer to `ask_agent` already; the model only needs to know of it.
-        is_read = self._me.answers.is_answer(chat)
+        is_for_us = False if self._me.answers.is_answer(chat) else self.inbox.address_filter.check_rules(chat)
         if self._loops.stopped:
             await self._release(chat)
         stopped = set(self._loops.stopped)
         if await self.headroom.read_choice(chat):
             return
-        is_for_us = False if is_read else self._filter.check_rules(chat)
         fit = await self.headroom.overflow_of(chat, is_busy=is_busy) if is_for_us else None
-        verdict, problem = self._decide(chat, fit, is_for_us=is_for_us, is_past=is_past)
-        arrived = self._me.session.client.arrived
-        admission = await self.inbox.add(
-            chat,
-            is_busy=is_busy,
-            verdict=verdict,
-            position=arrived.position,
-            age_seconds=arrived.age_seconds,
-            is_past=is_past,
-            refusal=problem if is_for_us else None,
+        judge, refusal = partial(self._judge, chat, fit, is_past=is_past), self._refusal(chat, fit)
+        decision = self.inbox.decide(chat, is_for_us, judge, refusal, fit)
+        at = self._me.session.client.arrived
+        outcome = await self.inbox.add(
+            chat, decision, is_busy=is_busy, position=at.position, age_seconds=at.age_seconds, is_past=is_past
         )
-        if admission.outcome in ("next", "queued", "kept"):
+        if outcome in ("next", "queued", "kept"):
             await self.headroom.count_queued()
-        if admission.outcome != "ignored" and asks_for_receipts(chat):
-            await self.receipts.arrived(chat, is_refused=admission.outcome == "refused")
-        self._report_admission(chat, admission, fit)
+        if outcome != "ignored" and asks_for_receipts(chat):
+            await self.receipts.arrived(chat, is_refused=outcome == "refused")
+        self._report_outcome(chat, decision, outcome)
         if self._loops.stopped.keys() - stopped:
             self.waits_changed()
             self._me.start_soon(self._announce_loop, chat)
 
-    def _report_admission(self, chat: Envelope, admission: Admission, fit: Fit | None) -> None:
-        """Report the outcome for a chat to its sender and the board; `fit` has the figures of one that overflows.
+    def _report_outcome(self, chat: Envelope, decision: Admission, outcome: Outcome) -> None:
+        """Report what became of a chat to its sender and the board.
 
         Tasks do it: while the gateway is away, sending waits, and nothing else would be received.
         """
-        if admission.outcome in ("queued", "held") and self._me.messenger.is_paused:
+        if outcome in ("queued", "held") and self._me.messenger.is_paused:
             self._me.start_soon(self._me.control.announce)  # no call of a paused agent would tell the board
-        if fit is not None and admission.outcome in ("next", "queued", "held"):
-            self._me.start_soon(partial(self.headroom.warn, chat, fit, is_held=admission.outcome == "held"))
-        if admission.outcome in ("queued", "refused"):
-            self._me.start_soon(self._acknowledge, chat, admission, fit)
+        if decision.fit is not None and outcome in ("next", "queued", "held"):
+            self._me.start_soon(partial(self.headroom.warn, chat, decision.fit, is_held=outcome == "held"))
+        if outcome == "queued":
+            self._me.start_soon(self._acknowledge, chat)
+        elif decision.refusal is not None:
+            self._me.start_soon(self._refuse, chat, decision.refusal)
 
-    def _decide(
-        self, chat: Envelope, fit: Fit | None, *, is_for_us: bool | None, is_past: bool
-    ) -> tuple[Verdict, str | None]:
-        """Return the verdict on a chat that overflows with the figures `fit`, and why it is refused."""
-        if is_for_us is False:
-            return "context", None
-        problem = self._budgets.refusal(chat.sender)
-        if problem is None and fit is not None:
-            problem = self.headroom.refusal(fit)
-        if problem is not None:
-            return "context", problem
+    def _refusal(self, chat: Envelope, fit: Fit | None) -> ChatRefusal | None:
+        """Return why no chat like this is answered now; `fit` has the figures of one that does not fit."""
+        if (problem := self._budgets.refusal(chat.sender)) is not None:
+            return ChatRefusal(problem, "budget_spent")
+        return None if fit is None else self.headroom.refusal(fit)
+
+    def _judge(self, chat: Envelope, fit: Fit | None, *, is_past: bool) -> Verdict:
+        """Return the verdict on a chat that may be answered; `fit` as in `_refusal`."""
         verdict = self._loops.decide(chat, at_seconds=None if is_past else anyio.current_time())
-        return "no_room" if verdict == "answer" and fit is not None and self.headroom.mode == "hold" else verdict, None
+        return "no_room" if verdict == "answer" and fit is not None and self.headroom.mode == "hold" else verdict
 
-    async def _acknowledge(self, chat: Envelope, admission: Admission, fit: Fit | None) -> None:
-        if admission.outcome == "refused":
-            is_too_large = fit is not None and admission.problem == self.headroom.refusal(fit)
-            about = (WOULD_OVERFLOW, fit) if is_too_large else (None, None)
-            is_told = False
-            try:
-                await self._me.messenger.refuse_chat(chat, admission.problem, *about)
-                is_told = True
-            finally:
-                await self.receipts.refused(MessageKey.of(chat), is_told=is_told)
-        elif self._me.may_send(kinds.CHAT_ACKNOWLEDGE) and not asks_for_receipts(chat):
+    async def _refuse(self, chat: Envelope, refusal: ChatRefusal) -> None:
+        is_told = False
+        try:
+            await self._me.messenger.refuse_chat(chat, refusal.problem, refusal.code, refusal.fit)
+            is_told = True
+        finally:
+            await self.receipts.refused(MessageKey.of(chat), is_told=is_told)
+
+    async def _acknowledge(self, chat: Envelope) -> None:
+        if self._me.may_send(kinds.CHAT_ACKNOWLEDGE) and not asks_for_receipts(chat):
             payload = {"status": "queued"}
             if (reason := self.receipts.after_turn(chat)) is not None:
                 payload["reason"] = reason

@@ -105,10 +105,10 @@ class Acknowledge(Payload, kind=kinds.CHAT_ACKNOWLEDGE):
 
     With `would_overflow` the agent says that the message does not fit now: `fit` has the figures, `held` says whether
     the agent holds it, and `choices` how its sender may have it delivered. A `status` of `refused:REASON` says that no
-    answer follows; `code` `program_failed` adds that the program could not handle the message, and `would_overflow`
-    that it can never fit, with the figures in `fit`. With a `receipt` the status is `read`, another state, or the form
-    in which the context holds the message after a change. `reason` says why a `queued` message waits, if there is more
-    to say than that others come first.
+    answer follows, and `code` why: `queue_full` (too many messages of its sender wait), `budget_spent` (of its sender),
+    `program_failed` (the program could not handle it), or `would_overflow` (it can never fit; `fit` has the figures).
+    With a `receipt` the status is `read`, another state, or the form in which the context holds the message after a
+    change. `reason` says why a `queued` message waits, if there is more to say than that others come first.
     """
 
     status: str | None = None

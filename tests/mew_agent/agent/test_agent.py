@@ -362,7 +362,7 @@ async def test_a_full_queue_refuses_the_next_chat(start_agent: StartAgent) -> No
         refusal = await s.recorder.first(
             "coder", "chat/acknowledge", status=f"refused:{MAX_QUEUED_CHATS} of your chats are waiting already"
         )
-        assert refusal.to == ("ada",)
+        assert (refusal.to, refusal.body["code"]) == (("ada",), "queue_full")
         await s.control("shutdown")
 
 

@@ -18,10 +18,12 @@ from mew_agent.agent.inbox import (
     Admission,
     AnswerBroadcasts,
     Inbox,
+    Outcome,
     is_about,
 )
 from mew_agent.agent.loop_guard import Verdict
 from mew_agent.context.sqlite_store import MemoryStore
+from mew_agent.context.store import ChatRefusal
 from tests.support.conversation_driver import ConversationDriver, StartConversation
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -30,11 +32,14 @@ def chat(text: Any, *, to: tuple[str, ...] = ("coder",), name: str = "q", sender
     return Envelope.write("chat", id=name, ts="t", sender=sender, payload={"text": text}, to=to)
 
 
-FULL = Admission("refused", f"{MAX_QUEUED_CHATS} of your chats are waiting already")
-
-
 def cancel(*names: str, sender: str = "ada") -> Envelope:
     return Envelope.write("chat/cancel", id="c", ts="t", sender=sender, correlation_id=names)
+
+
+async def add(box: Inbox, said: Envelope, *, verdict: Verdict = "answer", **options: Any) -> Outcome:
+    """Decide about a chat by the rules and the limits of the inbox, and add it."""
+    decision = box.decide(said, box.address_filter.check_rules(said), lambda: verdict)
+    return await box.add(said, decision, **options)
 
 
 def inbox(driver: ConversationDriver, how: AnswerBroadcasts = "rules", *, answers: bool = True) -> Inbox:
@@ -49,31 +54,35 @@ async def no_pause() -> None:
 async def test_chats_keep_their_order_and_waiting_ones_are_acknowledged(start_conversation: StartConversation) -> None:
     async with start_conversation() as driver:
         box = inbox(driver)
-        assert await box.add(chat("One."), is_busy=False) == Admission("next")
-        assert await box.add(chat("Two.", name="q2"), is_busy=False) == Admission("queued")
+        assert await add(box, chat("One."), is_busy=False) == "next"
+        assert await add(box, chat("Two.", name="q2"), is_busy=False) == "queued"
         assert len(box.in_state(*QUEUED)) == 2
         assert [(await box.next(no_pause)).envelope.body["text"] for _ in range(2)] == ["One.", "Two."]
-        assert await box.add(chat("Three."), is_busy=True) == Admission("queued")
+        assert await add(box, chat("Three."), is_busy=True) == "queued"
 
 
 async def test_a_full_inbox_refuses_chats(start_conversation: StartConversation) -> None:
     async with start_conversation() as driver:
         box = inbox(driver, "model")
         for number in range(MAX_QUEUED_CHATS):
-            await box.add(chat(f"{number}?", name=str(number)), is_busy=False)
-        assert await box.add(chat("More?"), is_busy=False) == FULL
-        assert await box.add(chat("Somebody?", to=()), is_busy=False) == Admission("kept")
+            await add(box, chat(f"{number}?", name=str(number)), is_busy=False)
+        assert box.decide(chat("More?"), is_for_us=True).refusal == ChatRefusal(
+            f"{MAX_QUEUED_CHATS} of your chats are waiting already", "queue_full"
+        )
+        assert await add(box, chat("More?"), is_busy=False) == "refused"
+        assert await add(box, chat("Somebody?", to=()), is_busy=False) == "kept"
         assert [remark.envelope.body["text"] for remark in box.take_overheard()] == ["Somebody?"]
         assert len(box.in_state(*QUEUED)) == MAX_QUEUED_CHATS
 
 
 async def test_a_long_chat_counts_as_several_short_ones(start_conversation: StartConversation) -> None:
     async with start_conversation() as driver:
-        box, long, admission = inbox(driver), "x" * (10 * WEIGHT_BYTES), Admission("ignored")
+        box, long = inbox(driver), "x" * (10 * WEIGHT_BYTES)
+        outcome: Outcome = "ignored"
         for number in range(MAX_QUEUED_CHATS):
-            admission = await box.add(chat(f"{long}?", name=str(number)), is_busy=True)
-            await box.add(chat(long, name=f"o{number}", to=()), is_busy=True)
-        assert admission.outcome == "refused"
+            outcome = await add(box, chat(f"{long}?", name=str(number)), is_busy=True)
+            await add(box, chat(long, name=f"o{number}", to=()), is_busy=True)
+        assert outcome == "refused"
         assert len(box.in_state(*QUEUED)) == MAX_QUEUED_CHATS // 10
         assert len(tuple(box.take_overheard())) == MAX_OVERHEARD_CHATS // 11
 
@@ -82,15 +91,15 @@ async def test_a_long_chat_counts_as_several_short_ones(start_conversation: Star
 async def test_a_sender_that_fills_the_inbox_takes_no_place_of_others(verdict: Verdict, limit: int) -> None:
     box = Inbox("coder", AddressFilter(("coder",), "rules"), MemoryStore())
     for number in range(limit + 5):
-        await box.add(chat(f"{number}?", name=str(number), sender="bob"), is_busy=True, verdict=verdict)
-    admission = await box.add(chat("Mine?"), is_busy=True, verdict=verdict)
-    assert admission == Admission("queued" if verdict == "answer" else "held")
+        await add(box, chat(f"{number}?", name=str(number), sender="bob"), is_busy=True, verdict=verdict)
+    outcome = await add(box, chat("Mine?"), is_busy=True, verdict=verdict)
+    assert outcome == ("queued" if verdict == "answer" else "held")
 
 
 async def test_senders_take_turns_in_the_queue() -> None:
     box = Inbox("coder", AddressFilter(("coder",), "rules"), MemoryStore())
     for name, sender in (("1", "bob"), ("2", "bob"), ("3", "bob"), ("4", "ada"), ("5", "cleo"), ("6", "ada")):
-        await box.add(chat("Well?", name=name, sender=sender), is_busy=True)
+        await add(box, chat("Well?", name=name, sender=sender), is_busy=True)
     assert [(await box.next(no_pause)).envelope.id for _ in range(6)] == ["1", "4", "5", "2", "6", "3"]
 
 
@@ -100,7 +109,7 @@ async def test_the_clients_of_a_sender_take_turns() -> None:
         asked = Envelope.write(
             "chat", id=name, ts="t", sender="ada", payload={"text": "Well?", "session": session}, to=("coder",)
         )
-        await box.add(asked, is_busy=True)
+        await add(box, asked, is_busy=True)
     assert [(await box.next(no_pause)).envelope.id for _ in range(4)] == ["1", "4", "2", "3"]
 
 
@@ -109,15 +118,15 @@ async def test_many_senders_share_the_whole_queue(monkeypatch: pytest.MonkeyPatc
     box = Inbox("coder", AddressFilter(("coder",), "rules"), MemoryStore())
     for number in range(40):
         for sender in ("ada", "bob", "cleo"):
-            await box.add(chat("Well?", name=str(number), sender=sender), is_busy=True)
+            await add(box, chat("Well?", name=str(number), sender=sender), is_busy=True)
     assert len(box.in_state(*QUEUED)) == 12
 
 
 async def test_chatter_of_one_sender_does_not_push_out_what_others_said() -> None:
     box = Inbox("coder", AddressFilter(("coder",), "rules"), MemoryStore())
-    await box.add(chat("The valve is blue."), is_busy=True, verdict="context")
+    await add(box, chat("The valve is blue."), is_busy=True, verdict="context")
     for number in range(MAX_OVERHEARD_CHATS + 5):
-        await box.add(chat("Noise.", name=str(number), sender="bob"), is_busy=True, verdict="context")
+        await add(box, chat("Noise.", name=str(number), sender="bob"), is_busy=True, verdict="context")
     kept = [remark.envelope.body["text"] for remark in box.take_overheard()]
     assert (len(kept), kept[0]) == (MAX_OVERHEARD_CHATS, "The valve is blue.")
 
@@ -125,11 +134,12 @@ async def test_chatter_of_one_sender_does_not_push_out_what_others_said() -> Non
 @pytest.mark.parametrize(("verdict", "limit"), [("answer", MAX_QUEUED_CHATS), ("no_room", MAX_HELD_CHATS)])
 async def test_a_restart_does_not_repeat_a_refused_chat(verdict: Verdict, limit: int) -> None:
     store, rules = MemoryStore(), AddressFilter(("coder",), "rules")
-    box, admission = Inbox("coder", rules, store), Admission("ignored")
+    box = Inbox("coder", rules, store)
+    outcome: Outcome = "ignored"
     for number in range(limit + 1):
         place = Position("e", number)
-        admission = await box.add(chat("Go.", name=str(number)), is_busy=False, verdict=verdict, position=place)
-    assert admission.outcome == "refused"
+        outcome = await add(box, chat("Go.", name=str(number)), is_busy=False, verdict=verdict, position=place)
+    assert outcome == "refused"
     assert await Inbox("coder", rules, store).load() == f"e-{limit}"
 
 
@@ -139,7 +149,7 @@ async def test_a_refused_chat_is_followed_from_the_moment_of_its_refusal() -> No
     asks = Envelope.write(
         "chat", id="q", ts="t", sender="ada", payload={"text": "Go.", "receipts": True}, to=("coder",)
     )
-    await box.add(asks, is_busy=False, refusal="too large")
+    await box.add(asks, Admission("refused", ChatRefusal("too large")), is_busy=False)
     assert [(one.key.id, one.follower, one.told) for one in await store.follows()] == [("q", "ada", "")]
 
 
@@ -147,7 +157,7 @@ async def test_only_the_sender_can_cancel_a_chat(start_conversation: StartConver
     async with start_conversation() as driver:
         box = inbox(driver)
         for name in ("q1", "q2"):
-            await box.add(chat("Go.", name=name), is_busy=False)
+            await add(box, chat("Go.", name=name), is_busy=False)
         await box.cancel(cancel("q1", sender="bob"))
         assert len(box.in_state(*QUEUED)) == 2
         await box.cancel(cancel("q1"))
@@ -159,7 +169,7 @@ async def test_a_known_answer_is_sent_although_it_is_cancelled_later(start_conve
     async with start_conversation() as driver:
         box = inbox(driver)
         for name in ("q1", "q2"):
-            await box.add(chat("Go.", name=name), is_busy=False)
+            await add(box, chat("Go.", name=name), is_busy=False)
         question = await box.next(no_pause)
         await box.join(box.to_join("all"))
         answered = await box.update(replace(question, state="answered", answer="Gone."))
@@ -176,7 +186,7 @@ async def test_what_joined_a_cancelled_question_that_was_put_back_waits_by_itsel
     async with start_conversation() as driver:
         box = inbox(driver)
         for name in ("q1", "q2"):
-            await box.add(chat("Go.", name=name), is_busy=False)
+            await add(box, chat("Go.", name=name), is_busy=False)
         question = await box.next(no_pause)
         await box.join(box.to_join("all"))
         box.put_back(question)
@@ -196,13 +206,13 @@ async def test_a_chat_cancelled_during_a_pause_is_not_returned(start_conversatio
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(give)
                 await anyio.wait_all_tasks_blocked()
-                await box.add(chat("Go.", name="q1"), is_busy=True)
+                await add(box, chat("Go.", name="q1"), is_busy=True)
                 await anyio.wait_all_tasks_blocked()
                 await box.cancel(cancel("q1"))
                 active.set()
                 await anyio.wait_all_tasks_blocked()
                 assert given == []
-                await box.add(chat("Go on.", name="q2"), is_busy=True)
+                await add(box, chat("Go on.", name="q2"), is_busy=True)
         assert given == ["q2"]
 
 
@@ -210,8 +220,8 @@ async def test_overheard_chats_are_returned_once_and_bounded(start_conversation:
     async with start_conversation() as driver:
         box = inbox(driver)
         for number in range(MAX_OVERHEARD_CHATS + 1):
-            await box.add(chat(f"Remark {number}.", to=()), is_busy=False)
-        await box.add(chat("Not for you?", to=("bob",)), is_busy=False)
+            await add(box, chat(f"Remark {number}.", to=()), is_busy=False)
+        await add(box, chat("Not for you?", to=("bob",)), is_busy=False)
         remarks = [remark.envelope.body["text"] for remark in box.take_overheard()]
         assert (remarks[0], len(remarks)) == ("Remark 1.", MAX_OVERHEARD_CHATS)
         assert list(box.take_overheard()) == []
@@ -222,7 +232,7 @@ async def test_overheard_chats_are_returned_once_and_bounded(start_conversation:
 async def test_a_chat_without_text_is_ignored(start_conversation: StartConversation, text: object) -> None:
     async with start_conversation() as driver:
         box = inbox(driver)
-        assert await box.add(chat(text), is_busy=True) == Admission("ignored")
+        assert await add(box, chat(text), is_busy=True) == "ignored"
         assert len(box.in_state(*QUEUED)) == 0
         assert list(box.take_overheard()) == []
 
@@ -230,5 +240,5 @@ async def test_a_chat_without_text_is_ignored(start_conversation: StartConversat
 async def test_an_inbox_without_answers_only_remembers(start_conversation: StartConversation) -> None:
     async with start_conversation() as driver:
         box = inbox(driver, answers=False)
-        assert await box.add(chat("Coder?"), is_busy=True) == Admission("kept")
+        assert await add(box, chat("Coder?"), is_busy=True) == "kept"
         assert [remark.envelope.body["text"] for remark in box.take_overheard()] == ["Coder?"]
