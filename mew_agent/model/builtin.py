@@ -29,7 +29,7 @@ class ServeOptions:
     """Options of `mew serve model`. `serves` is the result of `BuiltinModel.serves`.
 
     `name` is the model's name for clients (default: its own). `reply_tokens` ends a reply whose request has no limit
-    (default: that of the model). `threads` 0 is half of the cores. `chunk_delay_seconds` slows the rehearsal model.
+    (default: that of the model). `threads` 0 is half of the cores.
     """
 
     serves: str
@@ -40,7 +40,6 @@ class ServeOptions:
     name: str = ""
     reply_tokens: int | None = None
     threads: int = 0
-    chunk_delay_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,7 +127,7 @@ def _recorded(state: Path, gateway: RunningGateway) -> Iterator[None]:
 def serve_in_process(
     space: str | Path, *, host: str = DEFAULT_HOST, port: int = 0
 ) -> AbstractAsyncContextManager[RunningGateway]:
-    """The gateway of a space, given as the text or the path of its space.yaml; it writes no files.
+    """Serve the gateway of a space, given as the text or the path of its space.yaml; it writes no files.
 
     Port 0 picks a free port.
     """

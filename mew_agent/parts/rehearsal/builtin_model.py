@@ -38,12 +38,7 @@ class RehearsalModel(BuiltinModel):
         from mew_agent.parts.rehearsal import RehearsalOptions, serve_rehearsal  # needs a web server
 
         name, window = options.name or options.serves, options.window_tokens
-        own = RehearsalOptions(
-            model=name,
-            window_tokens=window,
-            reply_tokens=options.reply_tokens or 120,
-            chunk_delay_seconds=options.chunk_delay_seconds,
-        )
+        own = RehearsalOptions(model=name, window_tokens=window, reply_tokens=options.reply_tokens or 120)
         async with serve_rehearsal(own, host=options.host, port=options.port, allowed=options.allowed) as server:
             what = f"rehearsal model '{name}' (canned replies, no real model; window {window:,} tokens)"
             yield ServerAddress(what, name, server.base_url)

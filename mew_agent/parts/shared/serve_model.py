@@ -28,9 +28,6 @@ def serve(
         int | None,
         option("--reply-tokens N", "Longest ordinary reply in tokens (default: 120).", min=1),
     ] = None,
-    chunk_delay: Annotated[
-        float, option("--chunk-delay SECONDS", "Delay between streamed chunks of the rehearsal model.", min=0)
-    ] = 0.0,
     local: Annotated[bool, option("--local", "Run the small real model that is installed.")] = False,
     gguf: Annotated[Path | None, option("--gguf FILE", "Run the real model in this GGUF file.")] = None,
     threads: Annotated[int, option("--threads N", "Threads of a real model; 0 is half of the cores.", min=0)] = 0,
@@ -48,9 +45,7 @@ def serve(
     if model is None:
         raise ConfigError(where, f"the part '{kind}' of mew-agent is not installed")
     serves = model.serves(str(gguf or kind), where)
-    options = ServeOptions(
-        serves, host, port, callers.as_allowed(), window, model_name or "", reply_tokens, threads, chunk_delay
-    )
+    options = ServeOptions(serves, host, port, callers.as_allowed(), window, model_name or "", reply_tokens, threads)
 
     async def run() -> None:
         with terminal.ProgressLine() as progress, listening_failures("--port", f"{host}:{port}"):

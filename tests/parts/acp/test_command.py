@@ -6,6 +6,7 @@ import pytest
 
 from mew_agent.errors import ConfigError
 from mew_agent.parts.acp.command import require_pipe
+from tests.support.cli import mew
 
 
 def test_serving_an_editor_needs_pipes() -> None:
@@ -19,3 +20,10 @@ def test_serving_an_editor_needs_pipes() -> None:
     finally:
         for descriptor in (reader, writer, nowhere):
             os.close(descriptor)
+
+
+async def test_an_unknown_profile_is_refused_with_a_similar_one() -> None:
+    outcome = await mew("acp", "start", "--participant", "coder", "--profile", "claud", "--cwd", "elsewhere")
+    assert "--profile: no agent 'claud' is known" in outcome.err
+    assert "claude" in outcome.err
+    assert outcome.code == 2

@@ -70,6 +70,16 @@ async def test_json_lists_each_participant(gateway: RunningGateway) -> None:
     assert "status" not in entries["ada"]
 
 
+async def test_rows_are_grouped_by_model(gateway: RunningGateway) -> None:
+    async with joined(gateway, "coder") as client:
+        await status(client, **FULL)
+        await reported(gateway)
+        outcome = await mew("status", "--by", "model", *seat(gateway))
+        wrong = await mew("status", "--by", "size", *seat(gateway))
+    assert "no model reported (1, " in outcome.out
+    assert (wrong.code, "'role'" in wrong.err) == (2, True)
+
+
 async def test_killed_supervisor_gives_a_warning(gateway: RunningGateway, tmp_path: Path) -> None:
     pids = {"supervisor": 2**22 + 7, "gateway": os.getpid()}
     running_space(tmp_path, gateway=gateway.url, ws=gateway.ws_url, pids=pids)

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 from mew_spaces.config.loading import load_space, parse_space
 from mew_spaces.gateway.auth import token_path
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
@@ -44,6 +45,14 @@ async def test_add_changes_only_the_file_without_a_running_space(config: Path, t
     assert [one.kind for one in tool.capabilities or ()] == ["chat", "mcp/*"]
     assert config.read_text().startswith(SPACE)
     assert not (tmp_path / ".mew").exists()
+
+
+async def test_an_agent_is_added_with_its_model_and_prompt_for_a_later_start(config: Path) -> None:
+    flags = ("--model", "small", "--api-key-env", "KEY_OF_CODER", "--prompt", "Answer briefly.", "--no-start")
+    assert (await mew("agent", "add", "coder", *flags)).code == 0
+    coder = yaml.safe_load(config.read_text())["participants"]["coder"]
+    assert coder["auto_start"] is False
+    assert coder["agent"] == {"model": "small", "api_key_env": "KEY_OF_CODER", "system_prompt": "Answer briefly."}
 
 
 async def test_gateway_admits_the_participant_before_the_file_changes(config: Path, tmp_path: Path) -> None:
