@@ -578,8 +578,9 @@ class Inbox:
         self._restored.difference_update(one.number for one in (ended, *joined))
         rest = to_answer_next(ended, joined)
         over = [one for one in (ended, *joined) if one not in rest]
-        is_answered = ended.state == "answered" and ended.outcome is not None
-        endings = self._answered(ended, joined) if is_answered else [_ended(one.envelope, "cancelled") for one in over]
+        endings = [_ended(one.envelope, "cancelled") for one in over]
+        if ended.state == "answered":
+            endings = self._answered(ended, joined)
         kept = continued(rest)
         self._chats = {**{one.number: one for one in kept}, **self._chats}
         self._arrived.set()

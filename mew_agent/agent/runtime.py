@@ -143,7 +143,7 @@ class ChatTurn:
         if self.question.state != "queued" and self.question.attempts:
             opened, concluded = name_of(self.question, "reasoning"), name_of(self.question, "conclusion")
             await self.reasoning.conclude_for_killed_process(
-                opened, concluded, self.question.outcome, continues=was_begun
+                opened, concluded, self.question.answer, continues=was_begun
             )
         if was_begun and self.question.attempts >= MAX_ATTEMPTS:
             self.decline("killed", GAVE_UP.format(count=self.question.attempts))
@@ -227,13 +227,14 @@ class ChatTurn:
             self.question = replace(self.question, state="cancelled")  # only the conclusion is tried again
             await self.inbox.mark_cancelled()
         elif isinstance(answer, ChatRefusal):
-            self.question = await self.inbox.update(replace(self.question, state="answered", refusal=answer))
+            refused = replace(self.question, state="answered", answer=answer.problem, refusal=answer)
+            self.question = await self.inbox.update(refused)
         else:
             self.question = await self.inbox.update(replace(self.question, state="answered", answer=answer))
             if answering.last_thought is not None and self.question.answer is not None:
                 await reasoning.think(answering.last_thought)
         reason = self._cancel_reason or (None if self.failure is None else self.failure.problem)
-        await reasoning.conclude(self.inbox.id_for(self.question, "conclusion"), self.question.outcome, reason)
+        await reasoning.conclude(self.inbox.id_for(self.question, "conclusion"), self.question.answer, reason)
 
 
 CLOSE_SECONDS: Final = 3.0

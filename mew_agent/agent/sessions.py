@@ -193,7 +193,7 @@ class ConversationEngine(Engine):
         self._add_tools(self.main)
         conversation = self.main.conversation
         self._window_is_configured = conversation.tracker.window.basis == "configured"
-        conversation.tracker.is_window_awaited = not self._window_is_configured
+        conversation.tracker.await_window(is_awaited=not self._window_is_configured)
         self.surroundings = conversation.tracker
         self.sizes = conversation.state.sizes
         self.may_session_compact: Callable[[], Awaitable[bool]] = conversation.may_compact
@@ -269,15 +269,16 @@ class ConversationEngine(Engine):
         except MewAgentError as error:
             logger.info("the model's server did not report its window: %s", error)
             window = None
-        was_awaited = self.main.conversation.tracker.is_window_awaited
-        self.main.conversation.tracker.is_window_awaited = False
+        tracker = self.main.conversation.tracker
+        was_awaited = tracker.is_window_awaited
+        tracker.await_window(is_awaited=False)
         if window is not None:
             for session in (self.main, *self._sessions.values()):
                 # An overflow error that came meanwhile named the real limit.
                 if known.get(session, now := session.conversation.tracker.window) == now:
                     await session.conversation.change_window(window)
             await self._check_pins()
-        elif self.main.conversation.state.window_unknown:
+        elif tracker.lacks_window:
             await self.main.conversation.emit_status(
                 status_word("policy_stopped", NO_WINDOW.format(model=self._config.model))
             )

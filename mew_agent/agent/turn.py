@@ -156,7 +156,7 @@ class ConversationAnswer(Answering):
 
     async def begin(self, question: StoredChat, *, was_begun: bool) -> tuple[int, int]:
         await self._me.discovery.wait_for_first_answers(DISCOVERY_SECONDS)
-        if self.conversation.state.window_unknown:
+        if self.conversation.tracker.lacks_window:
             await self._discover_window(had_failed=True)
         self._had_failed = self.conversation.calls.last_error_status is not None
         history = self.conversation.history

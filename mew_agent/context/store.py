@@ -92,7 +92,7 @@ class StoredChat:
     turn: int = -1  # its turn, while it is answered
     first_seq: int = -1  # from which items belong to that turn
     attempts: int = 0  # how often a process began to answer it
-    answer: str | None = None  # the text of the finished answer
+    answer: str | None = None  # the text of the finished answer, or why it is refused
     refusal: ChatRefusal | None = None  # what its sender gets instead of an answer
     form: ChatForm = "whole"
     sent_at: float | None = None  # when the gateway accepted it, in seconds since 1970 by our own clock
@@ -100,11 +100,6 @@ class StoredChat:
     weight: int = 1  # as how many chats it counts for the limits of an inbox
     joined: int | None = None  # the number of the chat in whose turn it is answered, if that is another one
     section: str = ""  # the name of its section in an answer to several chats; empty if the answer has no sections
-
-    @property
-    def outcome(self) -> str | None:
-        """The text of the answer or of the refusal; None for neither."""
-        return self.answer if self.refusal is None else self.refusal.problem
 
     @property
     def queued_at(self) -> str | None:

@@ -104,6 +104,10 @@ class Tracker:
 
     limit_tokens: int | None = field(init=False)
     """The window of the policy; None if its size is only assumed and the policy does not allow that."""
+    shown_limit_tokens: int | None = field(init=False)
+    """The window in reports."""
+    lacks_window: bool = field(init=False)
+    """Whether the policy cannot work because the size of the window is not known."""
     usable_tokens: int = field(init=False)
     """The window without room for an answer."""
 
@@ -312,7 +316,15 @@ class Tracker:
         self.window = window
         self.usable_tokens = window.max_tokens - answer_reserve_tokens(window.max_tokens)
         may_use = window.basis != "assumed" or self.policy.limit_missing == "assume"
-        self.limit_tokens = window.max_tokens if may_use else None
+        self.limit_tokens = self.shown_limit_tokens = window.max_tokens if may_use else None
+        if self.is_window_awaited and window.basis == "assumed":
+            self.shown_limit_tokens = None
+        self.lacks_window = self.limit_tokens is None and self.policy.limit_missing == "error"
+
+    def await_window(self, *, is_awaited: bool) -> None:
+        """Note that the server is asked for its window, or has answered or failed."""
+        self.is_window_awaited = is_awaited
+        self.window_changed(self.window)
 
     def restored(self, saved: SavedContext, counted: Mapping[int, int]) -> None:
         """Continue from a stored history. `counted` are tokens by seq, where a tokenizer counted."""
@@ -412,11 +424,6 @@ class Tracker:
         if self.measurement.tokens is not None and self.limit_tokens is None:
             return "unknown", "limit_unavailable"
         return self.measurement.basis, self.measurement.reason
-
-    @property
-    def shown_limit_tokens(self) -> int | None:
-        """The window in reports."""
-        return None if self.is_window_awaited and self.window.basis == "assumed" else self.limit_tokens
 
     @property
     def unsent_besides_reply_tokens(self) -> int:

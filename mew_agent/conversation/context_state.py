@@ -85,11 +85,6 @@ class ContextState:
         self._suggestions = SavingSuggestions(tracker)
         self._stored_decisions: tuple[policies.PolicyState, PersistedState] | None = None
 
-    @property
-    def window_unknown(self) -> bool:
-        """Whether the policy cannot work because the size of the window is not known."""
-        return self.tracker.limit_tokens is None and self.tracker.policy.limit_missing == "error"
-
     # -- loading and storing -----------------------------------------------------------------------------
 
     async def load(self) -> None:

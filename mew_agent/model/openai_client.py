@@ -24,7 +24,7 @@ from mew_agent.model import window as windows
 from mew_agent.model.counting import PromptCounter
 from mew_agent.model.failures import ModelErrors, causes, connection_cause, find_overflow
 from mew_agent.model.interface import ModelEvent, ModelIdentity, ModelRequest, Window
-from mew_agent.model.reply_events import Delta, Event, EventDecoder, ReplyAssembly, ReplyEvents
+from mew_agent.model.reply_events import Event, EventDecoder, ReplyAssembly, ReplyEvents
 
 if TYPE_CHECKING:
     import openai
@@ -89,7 +89,13 @@ class OpenAIModel:
         try:
             async with aclosing(_events(answer, decoder)) as events:
                 while (one := await self._next_event(events, seen)) is not None:
-                    for delta in self._fed(assembly, one, request_id):
+                    try:
+                        deltas = assembly.feed(one)
+                    except ValueError as error:
+                        raise self._errors.failed(str(error)) from error
+                    if seen.error is not None:
+                        raise self._errors.from_body(seen.error, request_id=request_id)
+                    for delta in deltas:
                         yield delta
             if not seen.is_complete:
                 raise self._incomplete(decoder, seen, request_id)
@@ -154,16 +160,6 @@ class OpenAIModel:
             await _close(response, is_reusable=False)
             raise self._errors.failed("the answer is a web page, not a completion; is the base URL right?")
         return response
-
-    def _fed(self, assembly: ReplyAssembly, event: Event, request_id: str | None) -> list[Delta]:
-        """Add an event to a reply. Raises a `ModelError` if the server says that the call failed."""
-        try:
-            deltas = assembly.feed(event)
-        except ValueError as error:
-            raise self._errors.failed(str(error)) from error
-        if assembly.events.error is not None:
-            raise self._errors.from_body(assembly.events.error, request_id=request_id)
-        return deltas
 
     def _incomplete(self, decoder: EventDecoder, seen: ReplyEvents, request_id: str | None) -> ModelError:
         if decoder.is_whole:

@@ -45,6 +45,10 @@ _CALLS: Final = ("requests", "successful_requests")
 """How many calls an object adds up; openai-agents, pydantic-ai; CrewAI."""
 _WITH_DEFAULTS: Final = (*_CALLS, "cache_read_tokens")
 """Objects with one of these keys have 0 for details that the provider did not report."""
+_OF_SEVERAL: Final = frozenset(
+    {*_CALLS, *_SERVER_TOOLS, "tool_use_prompt_token_count", "iterations", "request_usage_entries"}
+)
+"""Without any of these keys, an object is about one call of the model."""
 _NESTING: Final = 4
 _CAPITAL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
@@ -93,7 +97,7 @@ def normalise(raw: object) -> Usage | None:
     """Read one provider's usage object; None if it is none, or its figures cannot be read."""
     if not isinstance(raw, Mapping):
         return None
-    if calls := _inner_calls(raw):
+    if not _OF_SEVERAL.isdisjoint(raw) and (calls := _inner_calls(raw)):
         return _of_inner_calls(calls)
     usage = _of_object(raw)
     last = _of_object(object_at(raw, _LAST_CALL)) if usage is not None and usage.is_sum else None
@@ -150,7 +154,7 @@ def _of_object(raw: Mapping[str, object]) -> Usage | None:
         cached_tokens=cached,
         total_computed=total_computed,
         cache_added=excluded > 0,
-        is_sum=_is_sum(raw),
+        is_sum=not _OF_SEVERAL.isdisjoint(raw) and _is_sum(raw),
     )
 
 
