@@ -288,8 +288,8 @@ class ControlRefused(PeerError):
 class NoAnswer(PeerError):
     """An agent will not answer a question.
 
-    `code` is one of `agent_left`, `agent_silent`, `agent_busy`, `program_failed`, `would_overflow`, `cancelled`,
-    `refused`, `connection_lost`, `closing`.
+    `code` is one of `agent_left`, `agent_silent`, `agent_busy`, `program_failed`, `would_overflow`,
+    `response_format_unsupported`, `cancelled`, `refused`, `connection_lost`, `closing`.
     """
 
     peer: str

@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 import anyio
 from mew_protocol.context_report import QueuedMessages, SenderSpending, Waiting
 from mew_protocol.envelope import Envelope
+from mew_protocol.payloads.chat import MAIN_SESSION, RESPONSE_FORMAT_UNSUPPORTED, SESSIONS_UNSUPPORTED
 from mew_protocol.payloads.fit import Delivery, Fit, answer_reserve_tokens, fit_in
 from mew_protocol.payloads.participant import Compact
 from mew_protocol.payloads.receipts import ReceiptBasis, ReceiptEvent
@@ -222,6 +223,14 @@ class Engine(ABC):
 
     tell: Callable[[ConversationEvent], Awaitable[None]]
     """Tells the agent of an event of a context. The runtime sets it."""
+
+    def refusal(self, chat: Envelope) -> ChatRefusal | None:
+        """Return why this engine cannot answer a chat in the way that its sender asks for; None if it can."""
+        if chat.body.get("response_format") is not None:
+            return ChatRefusal("the agent's own program takes no response_format", RESPONSE_FORMAT_UNSUPPORTED)
+        if chat.body.get("session") in (None, MAIN_SESSION):
+            return None
+        return ChatRefusal("the agent's own program keeps one conversation, and no sessions", SESSIONS_UNSUPPORTED)
 
     # -- receipts ----------------------------------------------------------------------------------------
 

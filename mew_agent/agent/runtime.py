@@ -579,7 +579,7 @@ class AgentRuntime(Hooks):
         """Return why no chat like this is answered now; `fit` has the figures of one that does not fit."""
         if (problem := self._budgets.refusal(chat.sender)) is not None:
             return ChatRefusal(problem, "budget_spent")
-        return None if fit is None else self.headroom.refusal(fit)
+        return self._engine.refusal(chat) or (None if fit is None else self.headroom.refusal(fit))
 
     def _judge(self, chat: Envelope, fit: Fit | None, *, is_past: bool) -> Verdict:
         """Return the verdict on a chat that may be answered; `fit` as in `_refusal`."""

@@ -19,6 +19,7 @@ import anyio
 import anyio.to_thread
 from mew_protocol.bounded_dict import Shares
 from mew_protocol.context_report import ContextReport, SessionContext
+from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.chat import MAIN_SESSION, SESSION_NAME, client_of
 from mew_protocol.payloads.fit import DELIVERIES, Fit
 from mew_protocol.payloads.participant import Status
@@ -227,6 +228,9 @@ class ConversationEngine(Engine):
         asked = question.envelope
         session = await self.session_for(asked.sender, asked.body.get("session"))
         return ConversationAnswer(self._me, self._config, session, question, reasoning, self.discover_window_again)
+
+    def refusal(self, chat: Envelope) -> None:
+        """Return None: it keeps sessions, and its model gets the format."""
 
     async def session_for(self, participant: str, name: object) -> AgentSession:
         """Return the conversation in which to answer a chat with this `session`; opened if it is new."""

@@ -20,7 +20,13 @@ from mew_protocol.capability import CapabilitySet
 from mew_protocol.codec import StreamFrame
 from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import object_at, value_at
-from mew_protocol.payloads.chat import MAIN_SESSION, TurnReport, chat_refusal_in
+from mew_protocol.payloads.chat import (
+    MAIN_SESSION,
+    RESPONSE_FORMAT_UNSUPPORTED,
+    SESSIONS_UNSUPPORTED,
+    TurnReport,
+    chat_refusal_in,
+)
 from mew_protocol.payloads.fit import WOULD_OVERFLOW
 from mew_protocol.payloads.participant import is_whole_status
 from pydantic import ValidationError
@@ -181,13 +187,20 @@ TOO_LONG: Final = (
 class AnswerRouter:
     """Routes everything that arrives, in order, after `peers` and `streams` have read it.
 
-    `cancel` is called with an agent and its reasoning about a question that was abandoned.
+    `cancel` is called with an agent and its reasoning about a question that was abandoned, `ask_again` with a question
+    that an agent without sessions refused.
     """
 
-    def __init__(self, me: str, peers: Peers, cancel: Callable[[str, str], object]) -> None:
+    def __init__(
+        self,
+        me: str,
+        peers: Peers,
+        cancel: Callable[[str, str], object],
+        ask_again: Callable[[Exchange], object] = lambda _: None,
+    ) -> None:
         self.me = me
         self._peers = peers
-        self._cancel_reasoning = cancel
+        self._cancel_reasoning, self._ask_again = cancel, ask_again
         self.exchanges: dict[str, Exchange] = {}
         """Open exchanges by the id of their question, oldest first."""
         self.tool_users: set[str] = set()
@@ -321,7 +334,10 @@ class AnswerRouter:
                 continue
             if (why := chat_refusal_in(envelope)) is not None:
                 code = envelope.body.get("code")
-                code = code if code in ("program_failed", WOULD_OVERFLOW) else "agent_busy"
+                if code == SESSIONS_UNSUPPORTED and exchange.has_own_session:
+                    self._ask_again(exchange)
+                    continue
+                code = code if code in ("program_failed", WOULD_OVERFLOW, RESPONSE_FORMAT_UNSUPPORTED) else "agent_busy"
                 exchange.fail(code, f"'{exchange.agent}' refused the question: {why}")
             elif status == WOULD_OVERFLOW and _needs_choice(envelope):
                 exchange.fail(WOULD_OVERFLOW, TOO_LONG.format(agent=exchange.agent))
@@ -422,7 +438,8 @@ class AgentAnswers:
     def __init__(self, messenger: Messenger) -> None:
         self._messenger = messenger
         cancel = partial(messenger.session.start_soon, self._cancel_reasoning)
-        self.router = AnswerRouter(messenger.id, messenger.peers, cancel)
+        again = partial(messenger.session.start_soon, self._ask_without_session)
+        self.router = AnswerRouter(messenger.id, messenger.peers, cancel, again)
 
     def __len__(self) -> int:
         return len(self.router.exchanges)
@@ -440,7 +457,8 @@ class AgentAnswers:
     ) -> AsyncIterator[Exchange]:
         """Chat to an agent and yield its answer; leaving early cancels its work. Raises if the chat is not sent.
 
-        `session` and `response_format` are those of the payload (see `mew_protocol.payloads.chat.Chat`). With an
+        `session` and `response_format` are those of the payload (see `mew_protocol.payloads.chat.Chat`). An agent that
+        refuses sessions is asked without: the exchange then has no `session`. With an
         infinite `inactivity_seconds`, `agent` may be absent: it answers when it has read the chat.
         """
         messenger = self._messenger
@@ -460,10 +478,25 @@ class AgentAnswers:
             exchange.extend_deadline()
             yield exchange
         finally:
-            del self.router.exchanges[chat.id]
+            del self.router.exchanges[exchange.chat_id]
             if exchange.needs_cancel:
                 with anyio.CancelScope(shield=True), anyio.move_on_after(CANCEL_SECONDS):
                     await self._cancel(exchange)
+
+    async def _ask_without_session(self, exchange: Exchange) -> None:
+        """Ask in the agent's own conversation."""
+        if self.router.exchanges.pop(exchange.chat_id, None) is None:
+            return  # its reader has left
+        messenger = self._messenger
+        chat = messenger.draft(kinds.CHAT, {"text": exchange.text}, to=(exchange.agent,))
+        exchange.chat_id, exchange.session = chat.id, None
+        exchange.context = messenger.peers.get(exchange.agent, Peer(exchange.agent)).context
+        self.router.exchanges[chat.id] = exchange
+        try:
+            await messenger.send_envelope(chat, wait_seconds=SEND_SECONDS)
+            exchange.extend_deadline()
+        except (GatewayError, NotPermitted) as error:
+            exchange.fail("connection_lost", str(error))
 
     def is_answer(self, chat: Envelope) -> bool:
         """Return whether a chat has just answered an open question, so that its reader gets it."""

@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 
-from mew_protocol.payloads.chat import MAIN_SESSION
+from mew_protocol.payloads.chat import MAIN_SESSION, RESPONSE_FORMAT_UNSUPPORTED
 
 from mew_agent.participant.answers.agent_answers import Exchange
 from mew_agent.participant.answers.context_notes import context_key, usage_of
@@ -44,8 +44,7 @@ class Questions:
         if chosen.name == MAIN_SESSION:
             return replace(question, ignored=ignored)
         if not self._has_sessions(agent):
-            warning = f"'{agent.name}' keeps no sessions: all clients share one conversation with it"
-            return replace(question, ignored=ignored, warnings=(warning,))
+            return replace(question, session=None, ignored=ignored, warnings=(_without_sessions(agent.name),))
         sessions = (agent.context.report.sessions if agent.context.report else None) or ()
         if any((one.participant, one.session) == (self.participant.id, chosen.name) for one in sessions):
             return question
@@ -63,6 +62,8 @@ class Questions:
         turn, text, warnings = exchange.turn, exchange.answer.text, list(question.warnings)
         if turn is None:
             self._without_sessions.add(exchange.agent)
+            if question.session not in (None, MAIN_SESSION):
+                warnings.append(_without_sessions(exchange.agent))
         if question.response_format is not None:
             _check_format(exchange, text)
         if "tools" in request.ignored or "functions" in request.ignored:
@@ -89,6 +90,10 @@ def unknown_model(model: str, known: list[str]) -> AnswerFailed:
     return AnswerFailed(HTTPStatus.NOT_FOUND, "model_not_found", problem, param="model")
 
 
+def _without_sessions(agent: str) -> str:
+    return f"'{agent}' keeps no sessions: all clients share one conversation with it"
+
+
 def _check_format(exchange: Exchange, text: str) -> None:
     """Raise `AnswerFailed` unless the answer is JSON, as every format other than text is."""
     turn = exchange.turn
@@ -104,4 +109,4 @@ def _check_format(exchange: Exchange, text: str) -> None:
 
 
 def _format_unsupported(problem: str) -> AnswerFailed:
-    return AnswerFailed(HTTPStatus.BAD_REQUEST, "response_format_unsupported", problem, param="response_format")
+    return AnswerFailed(HTTPStatus.BAD_REQUEST, RESPONSE_FORMAT_UNSUPPORTED, problem, param="response_format")

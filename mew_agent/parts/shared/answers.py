@@ -7,6 +7,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from mew_protocol.codec import DEFAULT_MAX_BYTES
+from mew_protocol.payloads.chat import RESPONSE_FORMAT_UNSUPPORTED
 
 from mew_agent.errors import MewAgentError, NoAnswer
 
@@ -17,6 +18,7 @@ MAX_SESSION_NAME: Final = 48 - 9  # an API key takes the rest
 
 _STATUS_OF_CODE: Final = {
     "refused": HTTPStatus.FORBIDDEN,
+    RESPONSE_FORMAT_UNSUPPORTED: HTTPStatus.BAD_REQUEST,
     "agent_busy": HTTPStatus.TOO_MANY_REQUESTS,
     "closing": HTTPStatus.SERVICE_UNAVAILABLE,
     "agent_silent": HTTPStatus.GATEWAY_TIMEOUT,
@@ -49,7 +51,9 @@ class AnswerFailed(MewAgentError):
 
 def no_answer(failure: NoAnswer) -> AnswerFailed:
     """Return the error for a message that an agent received but did not answer."""
-    return AnswerFailed(_STATUS_OF_CODE.get(failure.code, HTTPStatus.BAD_GATEWAY), failure.code, failure.problem)
+    status = _STATUS_OF_CODE.get(failure.code, HTTPStatus.BAD_GATEWAY)
+    param = "response_format" if failure.code == RESPONSE_FORMAT_UNSUPPORTED else None
+    return AnswerFailed(status, failure.code, failure.problem, param)
 
 
 def session_name(*parts: str) -> str:

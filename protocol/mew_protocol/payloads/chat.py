@@ -1,6 +1,6 @@
 """[pure] `chat`: messages, acknowledgements and cancellations."""
 
-from typing import Any
+from typing import Any, Final
 
 from pydantic import Field
 
@@ -24,6 +24,11 @@ def client_of(session: object) -> str:
     """Return the client part of a session's name, before its colon. Empty for any other value."""
     client, separator, _ = session.partition(":") if isinstance(session, str) else ("", "", "")
     return client if separator else ""
+
+
+SESSIONS_UNSUPPORTED: Final = "sessions_unsupported"
+RESPONSE_FORMAT_UNSUPPORTED: Final = "response_format_unsupported"
+"""The codes of refusals by agents that cannot answer in a `session`, or in a `response_format`."""
 
 
 def chat_refusal_in(envelope: Draft) -> str | None:
@@ -106,7 +111,8 @@ class Acknowledge(Payload, kind=kinds.CHAT_ACKNOWLEDGE):
     With `would_overflow` the agent says that the message does not fit now: `fit` has the figures, `held` says whether
     the agent holds it, and `choices` how its sender may have it delivered. A `status` of `refused:REASON` says that no
     answer follows, and `code` why: `queue_full` (too many messages of its sender wait), `budget_spent` (of its sender),
-    `program_failed` (the program could not handle it), or `would_overflow` (it can never fit; `fit` has the figures).
+    `program_failed` (the program could not handle it), `would_overflow` (it can never fit; `fit` has the figures),
+    `sessions_unsupported` or `response_format_unsupported` (the agent's program supports neither).
     With a `receipt` the status is `read`, another state, or the form in which the context holds the message after a
     change. `reason` says why a `queued` message waits, if there is more to say than that others come first.
     """

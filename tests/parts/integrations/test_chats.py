@@ -119,6 +119,22 @@ async def test_a_failed_turn_is_answered_and_changes_nothing(joined: Joined) -> 
         assert len(history) == 4
 
 
+@pytest.mark.parametrize("key", ["session", "response_format"])
+async def test_a_chat_that_asks_for_what_no_library_keeps_is_refused(joined: Joined, key: str) -> None:
+    engine, bob = CountingEngine(), joined("bob")
+    answer_chats(bob, engine.ask, engine.read)
+    async with joined("ada") as ada, bob:
+        recorder = EnvelopeRecorder(ada)
+        asked = await ada.send(
+            "chat", {"text": "Hello?", key: "s1" if key == "session" else {"type": "text"}}, to="bob"
+        )
+        refused = await recorder.first("bob", "chat/acknowledge", about=asked)
+        assert refused.body["code"] == f"{key.replace('session', 'sessions')}_unsupported"
+        assert "the agent's own program" in refused.body["status"]
+        assert not engine.seen
+        assert await said(ada, "one") == "you said one"
+
+
 async def test_a_chat_that_waits_is_acknowledged_and_can_be_cancelled(joined: Joined) -> None:
     engine, bob = CountingEngine(), joined("bob")
     answer_chats(bob, engine.ask, engine.read)

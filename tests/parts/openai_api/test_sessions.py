@@ -229,12 +229,31 @@ async def test_the_client_learns_that_an_agent_has_no_sessions(chat: StartChatAp
     assert answer.usage is None
 
 
-async def answer_plainly(agent: Participant) -> None:
+async def test_an_agent_that_refuses_sessions_is_asked_without(chat: StartChatApi, joined: Any) -> None:
+    async with chat(options={"configured": frozenset({"writer"})}) as built, joined("writer") as writer:
+        await answer_plainly(writer, refuses=("session", "response_format"))
+        await writer.report_context(500, window=20_000)
+        await knows(built.participant, "writer")
+        with pytest.raises(BadRequestError, match="refused the question: It takes none") as refused:
+            await built.ask("What colour?", model="writer", response_format=SCHEMA)
+        answers = [await built.ask("What colour?", model="writer") for _ in range(2)]
+    assert (refused.value.param, refused.value.code) == ("response_format", "response_format_unsupported")
+    warning = "'writer' keeps no sessions: all clients share one conversation with it"
+    assert [(one.choices[0].message.content, one.mew["warnings"]) for one in answers] == [("Blue.", [warning])] * 2
+
+
+async def answer_plainly(agent: Participant, refuses: tuple[str, ...] = ()) -> None:
     """Answer every chat with a fixed text, and report a status without a context report."""
     EnvelopeRecorder(agent)
 
     @agent.on("chat")
     async def answer(chat: Any) -> None:
+        for key in reversed(refuses):
+            if key in chat.body:
+                code = f"{key.replace('session', 'sessions')}_unsupported"
+                refusal = {"status": "refused:It takes none", "code": code}
+                await agent.send("chat/acknowledge", refusal, to=chat.sender, correlation_id=(chat.id,))
+                return
         await agent.chat("Blue.", to=chat.sender, correlation_id=(chat.id,))
 
     await agent.send("participant/status", {"messages_in_context": 1, "max_tokens": 20_000, "status": "active"})
