@@ -16,12 +16,6 @@ from mew_settings.plugins import entry_points
 from mew_settings.values import Count, Number, Positive, Seconds, SparseSettings, bare_off_as_text, text_as
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 
-REHEARSAL: Final = "rehearsal"
-"""As `base_url`: the built-in rehearsal model, for trying things out without a provider."""
-
-LOCAL: Final = "local"
-"""As `base_url`: a real model on this machine. `model` is a GGUF file; without one, a small packaged model."""
-
 BUILTIN_MODELS: Final = "mew_agent.models"
 """The table of models that `base_url` selects by a name in place of a URL; see `mew_agent.model.builtin`."""
 
@@ -91,10 +85,9 @@ class AgentSettings(SparseSettings):
     name: str | None = None
     """Name shown to others (default: the participant id)."""
     model: ModelName = DEFAULT_MODEL
-    """Model to call; with `base_url: local` a GGUF file."""
+    """Model to call, or the file of a built-in model that runs one."""
     base_url: ModelUrl | None = None
-    """URL of an OpenAI-compatible server (default: OpenAI); `rehearsal` uses the built-in model, `local` a GGUF file on
-    this machine."""
+    """URL of an OpenAI-compatible server (default: OpenAI), or the name of a built-in model."""
     system_prompt: str | None = None
     """System prompt (default: a short general one)."""
     pins: tuple[PinText, ...] = Field(default=(), max_length=MAX_PINS)
@@ -196,7 +189,7 @@ class WrittenAgentSettings(AgentSettings):
 
     api_key_env: str | None = None
     """Environment variable that holds the API key."""
-    mock_llm: Any = Field(default=None, deprecated=f"use `base_url: {REHEARSAL}` to run without a provider")
+    mock_llm: Any = Field(default=None, deprecated="set `base_url` to a built-in model to run without a provider")
     prompts: Any = Field(
         default=None, deprecated="the prompts of the single steps are fixed; set `system_prompt` instead"
     )

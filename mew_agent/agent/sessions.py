@@ -89,7 +89,7 @@ def store_limits(config: AgentConfig) -> StoreLimits:
 def open_resources(config: AgentConfig, model: Model | None = None) -> AgentResources:
     """Open the model and store of a configuration; `model` replaces its model.
 
-    A name as `base_url`, such as `rehearsal`, is a model in this process.
+    A name as `base_url` is a built-in model in this process.
     """
     key = config.api_key.get_secret_value() if config.api_key else None
     limits = store_limits(config)

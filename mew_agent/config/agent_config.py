@@ -31,7 +31,8 @@ from mew_agent.context.policy import Policy, compacting_early
 from mew_agent.context.policy.threshold import Fraction
 from mew_agent.errors import ConfigError, refuse_misspelled, unknown_name
 from mew_agent.gateway_address import websocket_url
-from mew_agent.settings import IGNORED_KEYS, LOCAL, REHEARSAL, AgentSettings, Summariser, WrittenAgentSettings
+from mew_agent.model.builtin import builtin_model, keyless_model
+from mew_agent.settings import IGNORED_KEYS, AgentSettings, Summariser, WrittenAgentSettings
 from mew_agent.tokens.tokenizers import TokenizerSettings, refuse_unavailable
 
 DEFAULT_GATEWAY: Final = "ws://127.0.0.1:8080"
@@ -156,7 +157,7 @@ def build_agent_config(sources: Iterable[Source], *, environ: Mapping[str, str])
     """
     values, origins, notices = _merge(sources)
     _resolve_api_keys(values, origins, environ)
-    _resolve_local_model(values, origins)
+    _resolve_model_file(values, origins)
     try:
         config = AgentConfig.model_validate(values)
     except ValidationError as error:
@@ -203,13 +204,15 @@ def _resolve_api_keys(values: dict[str, Any], origins: _Origins, environ: Mappin
         values["summariser"] = {**summariser, "api_key": api_key, "api_key_env": None}
 
 
-def _resolve_local_model(values: dict[str, Any], origins: _Origins) -> None:
-    """Make the path of a local model relative to the file that names it. `OPENAI_MODEL` names no local model."""
-    if values.get("base_url") != LOCAL or not isinstance(values.get("model"), str):
+def _resolve_model_file(values: dict[str, Any], origins: _Origins) -> None:
+    """Make the path of a model's file relative to the file that names it. `OPENAI_MODEL` names no file."""
+    base_url, model = values.get("base_url"), values.get("model")
+    builtin = builtin_model(base_url) if isinstance(base_url, str) else None
+    if builtin is None or builtin.model_suffix is None or not isinstance(model, str):
         return
     source, _ = origins["model"]
-    if source.folder is not None and values["model"].endswith(".gguf"):
-        values["model"] = str(source.folder / Path(values["model"]).expanduser())
+    if source.folder is not None and model.endswith(builtin.model_suffix):
+        values["model"] = str(source.folder / Path(model).expanduser())
     elif source.where == "environment":
         del values["model"]
 
@@ -303,11 +306,13 @@ def refuse_misspelled_variables(environ: Mapping[str, str], settings: Mapping[st
 def check_model_source(config: AgentConfig, *, where: str) -> None:
     """Raise `ConfigError` if neither an API key nor a base URL is configured."""
     if config.api_key is None and config.base_url is None:
-        raise ConfigError(
-            where,
+        problem = (
             f"no model is configured for '{config.id}': set OPENAI_API_KEY, or OPENAI_BASE_URL (or base_url) to an"
-            f" OpenAI-compatible server; `base_url: {REHEARSAL}` runs without a provider",
+            " OpenAI-compatible server"
         )
+        keyless = keyless_model()
+        hint = "" if keyless is None else f"; `base_url: {keyless}` runs without a provider"
+        raise ConfigError(where, problem + hint)
 
 
 def environment_source(environ: Mapping[str, str]) -> Source:

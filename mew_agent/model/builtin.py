@@ -1,4 +1,4 @@
-"""The table of models that `base_url` selects by a name in place of a URL, such as `rehearsal`.
+"""The table of models that `base_url` selects by a name in place of a URL.
 
 Owns what such a model says of itself, and how it is found: by entry points of the group `mew_agent.models`. `mew up`
 starts one server for all agents of a space that use it; an agent alone runs it in its own process, as an
@@ -13,7 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import anyio
-from mew_settings.plugins import Finding, entry_points
+from mew_settings.plugins import Finding, entry_points, load_table
 
 from mew_agent.model.interface import Model, ModelEvent, ModelIdentity, ModelRequest, Window
 from mew_agent.settings import BUILTIN_MODELS
@@ -59,6 +59,8 @@ class BuiltinModel(ABC):
     notice: ClassVar[str | None] = None
     """What people are told when a space with it starts."""
     loads_slowly: ClassVar[bool] = False
+    model_suffix: ClassVar[str | None] = None
+    """The suffix of the file that `model` names; None if it names none."""
 
     @abstractmethod
     def serves(self, model: str, where: str) -> str:
@@ -92,6 +94,11 @@ class BuiltinModel(ABC):
 def is_builtin(base_url: str | None) -> bool:
     """Return whether `base_url` names a model of the table. Loads none."""
     return base_url in entry_points(BUILTIN_MODELS)
+
+
+def keyless_model() -> str | None:
+    """Return the name of a model that needs neither a key nor an extra; None if none is installed."""
+    return next((name for name, model in load_table(BUILTIN_MODELS).items() if model.extra is None), None)
 
 
 @cache

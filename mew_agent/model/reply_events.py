@@ -2,7 +2,7 @@
 
 Owns the line format, also where servers write it carelessly: the first byte tells an event stream from one whole JSON
 value, because servers announce each as the other. Owns where chat completions have texts, usage, tool calls and errors,
-which report of usage counts, and what completes a reply of any API; a meter reads two more. Ignores parts of unknown
+which report of usage counts, and what completes a reply of any API. Ignores parts of unknown
 shape. Does not know HTTP, or which call it was.
 """
 

@@ -343,7 +343,9 @@ def _disconnected(entry: BoardEntry, level: AttentionLevel) -> AttentionItem:
 
 def not_stored_item() -> AttentionItem:
     """Return the item of a gateway that cannot store."""
-    reason = "the gateway cannot store envelopes, so it accepts none: its disk may be full, or NATS unreachable"
+    reason = (
+        "the gateway cannot store envelopes, so it accepts none: its disk may be full, or its backplane unreachable"
+    )
     action = AttentionAction(label="Show log", command="mew logs gateway")
     return AttentionItem(id="not_stored", kind="not_stored", level="blocking", reason=reason, actions=(action,))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.conftest import Module
+from tests.house.conftest import ROOT, Module
 
 ALLOWED_IN_PROTOCOL = {"pydantic", "pydantic_core", "mew_protocol"}
 
@@ -123,6 +123,14 @@ def test_only_the_command_line_imports_both_sides(modules: list[Module]) -> None
             assert module.path.parts[1] == "cli" or part_command, module.path
 
 
+NAMES_OF_PARTS = re.compile(
+    r"(?<![\w/])(?:a2a|acp|jetstream|meter|nats|rehearsal|openai_api|simple_agents)(?![\w/])", re.IGNORECASE
+)
+"""Parts whose name means nothing else. MCP is also how the core calls tools of peers."""
+
+READS_WHAT_PARTS_SEND = ("`relayed_prompt`, from a request that `mew meter` relayed", "set `acp.mode` in space.yaml")
+"""What the wire says of a report that a part makes, and of what to do about it."""
+
 FOR_TYPE_CHECKERS = {("mew_agent", "in_process"), ("mew_agent.parts.testing", "rehearsal")}
 """Imports of parts for types only. Type checkers read no entry points, which give the same objects at run time:
 the class of `from mew_agent import Space`, and the server that the fixture `mew_model` yields."""
@@ -143,6 +151,25 @@ def test_the_core_imports_no_part_and_parts_no_other(modules: list[Module]) -> N
 def test_a_module_that_a_string_names_counts_as_imported(tmp_path: Path) -> None:
     tree = ast.parse('"""See `mew_agent.parts.acp`."""\nTABLE = {"nats": "mew_spaces.parts.jetstream.opening:open"}\n')
     assert Module(tmp_path, "x", tree).modules_in_strings() == {"mew_spaces.parts.jetstream.opening"}
+
+
+@pytest.mark.parametrize(
+    "line", ["Run this agent over ACP.", 'BUILT_IN = "rehearsal"', "its disk may be full, or NATS unreachable"]
+)
+def test_the_rule_on_names_of_parts_sees_a_name(line: str) -> None:
+    assert NAMES_OF_PARTS.search(line)
+
+
+def test_the_core_names_no_part_in_code_help_or_comments(modules: list[Module]) -> None:
+    """What a part adds, its table says."""
+    named = [
+        f"{module.path}:{number}: {line.strip()}"
+        for module in modules
+        if "parts" not in module.path.parts
+        for number, line in enumerate((ROOT / module.path).read_text(encoding="utf-8").splitlines(), 1)
+        if NAMES_OF_PARTS.search(line) and not any(one in line for one in READS_WHAT_PARTS_SEND)
+    ]
+    assert not named
 
 
 @pytest.mark.parametrize("vendor", VENDOR_DOORS)

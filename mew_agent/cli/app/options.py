@@ -164,7 +164,9 @@ PortOption = Annotated[int, option("--port, -p PORT", "Port to listen on; 0 pick
 
 BackplaneOption = Annotated[
     str | None,
-    option("--backplane ADDRESSES", "NATS servers that connect several gateways, or embedded-nats (see space.yaml)."),
+    option(
+        "--backplane ADDRESSES", "Address of the storage that several gateways share (see `backplane` of space.yaml)."
+    ),
 ]
 
 CompatOption = Annotated[

@@ -95,7 +95,10 @@ def compact(
     ] = None,
     reason: ReasonOption = None,
     interrupt: Annotated[
-        bool, option("--interrupt", "Interrupt the running turn of an ACP agent; it continues afterwards.")
+        bool,
+        option(
+            "--interrupt", "Interrupt the turn of an agent that cannot compact during one; it continues afterwards."
+        ),
     ] = False,
     request: SlowRequest,
 ) -> int:

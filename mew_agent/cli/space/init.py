@@ -33,7 +33,7 @@ from mew_agent.cli.space.templates import (
     render,
 )
 from mew_agent.errors import ConfigError, unknown_name
-from mew_agent.model.builtin import is_builtin
+from mew_agent.model.builtin import builtin_model, is_builtin, keyless_model
 
 IGNORED: Final = (
     ".mew/fifos/",
@@ -58,9 +58,7 @@ def init(
     template: Annotated[str | None, typer.Argument(metavar="TEMPLATE", help="Name of the template.")] = None,
     *,
     name: Annotated[str | None, option("--name ID", "Space id (default: the folder's name).")] = None,
-    model: Annotated[
-        str | None, option("--model NAME", "Model of the agents; `rehearsal` and `local` need no key.")
-    ] = None,
+    model: Annotated[str | None, option("--model NAME", "Model of the agents; a built-in model needs no key.")] = None,
     description: Annotated[str | None, option("--description TEXT", "Description of the space.")] = None,
     force: Annotated[bool, option("--force", "Overwrite the space of this folder.")] = False,
     list_templates: Annotated[bool, option("--list-templates", "List the templates.")] = False,
@@ -134,9 +132,6 @@ def _create(template: Template, folder: Path, given: dict[str, str], *, asks: bo
     terminal.print_line("next: mew up -i (start and join it), or mew up")
 
 
-NO_KEY: Final = "or use a model without a key: `mew init --force --model rehearsal` (canned replies)"
-
-
 def _print_secrets(variables: tuple[TemplateVariable, ...]) -> None:
     for variable in variables:
         if variable.is_secret and variable.env_sources:
@@ -145,7 +140,13 @@ def _print_secrets(variables: tuple[TemplateVariable, ...]) -> None:
             state = f"read from {found} when the space starts" if found else todo
             terminal.print_line(f"  {variable.description}: {state}")
             if found is None:
-                terminal.print_line(f"  {NO_KEY}")
+                _suggest_keyless_model()
+
+
+def _suggest_keyless_model() -> None:
+    if (name := keyless_model()) is not None and (model := builtin_model(name)) is not None:
+        notice = f" ({model.notice})" if model.notice else ""
+        terminal.print_line(f"  or use a model without a key: `mew init --force --model {name}`{notice}")
 
 
 def _refuse_to_overwrite(folder: Path, *, force: bool) -> None:

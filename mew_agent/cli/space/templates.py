@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mew_agent.cli.app.locate import SPACE_FILE
 from mew_agent.errors import ConfigError
-from mew_agent.settings import LOCAL, REHEARSAL
+from mew_agent.model.builtin import is_builtin
 
 BUILT_IN: Final = Path(__file__).parents[2] / "templates"
 DEFAULT_TEMPLATE: Final = "coder-agent"
@@ -131,8 +131,8 @@ def choose_values(
 ) -> dict[str, str]:
     """Choose a value for each variable that is not secret: given, asked for, from the environment, or the default.
 
-    `specials` are the values of `${dirname}`, `${username}` and `${date}` in defaults. The models `rehearsal` and
-    `local` need their own server, so the two are set together. Raises `ConfigError` for an invalid space id.
+    `specials` are the values of `${dirname}`, `${username}` and `${date}` in defaults. A built-in model needs
+    its own server, so the two are set together. Raises `ConfigError` for an invalid space id.
     """
     values = {
         "SPACE_DESCRIPTION": "",
@@ -148,7 +148,7 @@ def choose_values(
         if value is None:
             value = _SPECIAL.sub(lambda match: specials[match[1]], variable.default)
             value = _valid_id(value) if variable.name == SPACE_NAME else value
-        if variable.name == "AGENT_BASE_URL" and values.get(AGENT_MODEL) in (REHEARSAL, LOCAL):
+        if variable.name == "AGENT_BASE_URL" and is_builtin(values.get(AGENT_MODEL)):
             value = values[AGENT_MODEL]
         elif ask is not None and variable.prompt:
             value = ask(variable, value)

@@ -32,8 +32,8 @@ from mew_agent.model.builtin import builtin_model
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.demo.story import CompactionCheck, DemoFailed, DemoStory, TextPart, split_text
 from mew_agent.parts.demo.view import Show, cause_of, shown
+from mew_agent.parts.shared.serve_model import LOCAL, REHEARSAL
 from mew_agent.program import run_until_signal
-from mew_agent.settings import LOCAL, REHEARSAL
 
 BY_ITSELF, ON_REQUEST, YOU = "reader", "editor", "you"
 WINDOW_TOKENS = 4096

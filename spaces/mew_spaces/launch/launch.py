@@ -91,7 +91,7 @@ class Launch:
     log_level: str = "info"
     ca_file: Path | None = None
     backplane: str | None = None
-    """NATS servers in place of those in space.yaml."""
+    """Addresses of `--backplane`, in place of those in space.yaml."""
     compat: str | None = None
     """The mode of `--compat`, in place of the one in space.yaml."""
     sessions: Path | None = None
@@ -109,7 +109,7 @@ class Launch:
         return Program(GATEWAY, command, self.folder, environment, "gateway", opens=self.address)
 
     def model(self, port: int, arguments: Sequence[str] = ()) -> Program:
-        """Return the model server, for agents on the rehearsal model or on a local one."""
+        """Return the model server, for agents on a built-in model."""
         command = (*self.mew, "serve", "model", "--port", str(port), *arguments)
         environment = self._reduced(())
         return Program(MODEL, command, self.folder, environment, "model", opens=ListenAddress("127.0.0.1", port))
@@ -125,7 +125,7 @@ class Launch:
     def unset_variables(self) -> list[tuple[Place, str]]:
         """Return each `${NAME}` without a value, with its place in space.yaml. The program gets it unchanged.
 
-        Checks only texts that no shell substitutes later: environments, and the URL and headers of an MCP server.
+        Checks only texts that no shell substitutes later: environments, and what a type checks of its section.
         """
         unset: list[tuple[Place, str]] = []
         for program in self.participants():
