@@ -39,9 +39,9 @@ class Group:
 
 
 def grouped(rows: Iterable[ParticipantView], by: Grouping) -> list[Group]:
-    """Return rows, the most urgent first, in groups."""
+    """Return rows in groups, the group of the first row first."""
     groups: dict[str, list[ParticipantView]] = {}
-    for row in sorted(rows, key=lambda one: one.order):
+    for row in rows:
         groups.setdefault(_name(row, by), []).append(row)
     return [Group(name, tuple(members)) for name, members in groups.items()]
 

@@ -80,11 +80,6 @@ class ParticipantView:
         return max((SEVERITIES[one.level] for one in self.items), default=0)
 
     @property
-    def urgency(self) -> int:
-        """The severity that moves its row. A notice does not: it is about what happens by itself."""
-        return self.trouble if self.trouble > SEVERITIES["notice"] else 0
-
-    @property
     def compacts_next(self) -> bool:
         """True if its next turn compacts, or if it does not compact by itself and is nearly full."""
         status, report = self.status, self.report
@@ -121,9 +116,9 @@ class ParticipantView:
 
     @property
     def order(self) -> str:
-        """The place among others, as a text to sort by: the most urgent first, then the fullest, then by name."""
+        """The place among others, as a text to sort by: most urgent first, then fullest in tenths, then by name."""
         full = -1 if self.percent is None else min(self.percent, 999) // 10
-        return f"{TONES.index(self.tone)}{int(self.is_quiet)}{99 - full:02} {self.entry.id}"
+        return f"{TONES.index(self.tone)}{int(self.is_quiet)}{99 - full:03} {self.entry.id}"
 
     @property
     def word(self) -> str:
@@ -330,13 +325,17 @@ def views_of(
     people: Collection[str] = (),
     ended: Mapping[str, str] | None = None,
     items: Iterable[AttentionItem] = (),
-) -> Iterable[ParticipantView]:
-    """Yield the view of each participant. `agents` have a context even before they report it; `people` are persons."""
+) -> list[ParticipantView]:
+    """Return the view of each participant, in their order.
+
+    `agents` have a context even before they report it; `people` are persons.
+    """
     ended, needs = ended or {}, items_of(items)
-    for entry in board.participants:
-        expects, is_person = entry.id in agents, entry.id in people
-        own = needs.get(entry.id, ())
-        yield ParticipantView(entry, now, ended.get(entry.id), expects, own, is_person)
+    views = [
+        ParticipantView(one, now, ended.get(one.id), one.id in agents, needs.get(one.id, ()), one.id in people)
+        for one in board.participants
+    ]
+    return sorted(views, key=lambda one: one.order)
 
 
 def items_of(items: Iterable[AttentionItem]) -> dict[str, tuple[AttentionItem, ...]]:

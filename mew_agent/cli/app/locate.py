@@ -174,6 +174,11 @@ def people_of(config: "SpaceConfig") -> list[str]:
     return [name for name in config.participants if config.is_person(name)]
 
 
+def agents_of(config: "SpaceConfig") -> frozenset[str]:
+    """Return the agents of a space. They have a context even before they report it."""
+    return frozenset(name for name, one in config.participants.items() if one.acts_as == "agent")
+
+
 def dashboard_url(gateway: str, space: str, participant: str, token: str) -> str:
     """Return the URL of a participant's dashboard. The token is in the fragment, which browsers do not send."""
     values = {"token": token, "space": space, "participant": participant}

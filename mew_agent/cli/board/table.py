@@ -27,9 +27,6 @@ COLOURS: Final[Mapping[int | None, str]] = {0: "32", 1: "33", 2: "1;33", 3: "1;3
 
 _BOLD: Final = "1"
 
-MANY: Final = 12
-"""More rows are in the order of their urgency, whatever the order of their start."""
-
 
 @dataclass(frozen=True, slots=True)
 class TerminalStyle:
@@ -73,7 +70,7 @@ def board_lines(
     *,
     now: datetime,
     style: TerminalStyle,
-    launched: Sequence[str] = (),
+    launched: Collection[str] = (),
     agents: Collection[str] = (),
     people: Collection[str] = (),
     ended: Mapping[str, str] | None = None,
@@ -83,9 +80,8 @@ def board_lines(
 ) -> list[str]:
     """Lay out the board as lines of at most `style.width` columns.
 
-    A participant that never reported gets a row only if `launched` names it, since people do not report. Rows are in
-    the order of `launched`, those first that need a person, by the attention `items`; many are in the order of their
-    urgency. Participants without a context that are not `agents` come last, with `-` in each cell.
+    A participant that never reported gets a row only if `launched` names it, since people do not report. Those that
+    are not `agents` and report no context have `-` in each cell. The attention `items` decide how urgent a row is.
     `ended` says how the programs ended that no longer run, by participant. `detail` adds level and messages where there
     is room. `by` groups the rows. `now` carries the time zone to show.
     """
@@ -95,11 +91,6 @@ def board_lines(
         for row in views_of(board, now=now, agents=agents, people=people, ended=ended, items=items)
         if row.status is not None or row.entry.id in launched or row.ended is not None
     ]
-    if len(rows) > MANY:
-        rows.sort(key=lambda row: row.order)
-    else:
-        places = {name: place for place, name in enumerate(launched)}
-        rows.sort(key=lambda row: (row.is_quiet, -row.urgency, places.get(row.entry.id, len(places))))
     lines = [paint(words.clip(_heading(board, now, style), style.width, mark=style.mark), _BOLD, style)]
     if not rows:
         nothing = "no participant has reported a context window yet"

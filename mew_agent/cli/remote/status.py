@@ -14,7 +14,7 @@ from mew_protocol.envelope import parse_time
 from mew_protocol.payloads.participant import Board, BoardEntry
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.locate import people_of
+from mew_agent.cli.app.locate import agents_of, people_of
 from mew_agent.cli.app.options import ConnectionOptions, JsonOption, option, with_option_groups
 from mew_agent.cli.board.figures import compaction_line, sample_line
 from mew_agent.cli.board.live_board import apply_event
@@ -84,7 +84,7 @@ def _opens_full_screen(connection: ConnectionOptions, *, bell: bool) -> bool:
 def _print_once(api: GatewayApi, by: Grouping | None, *, as_json: bool) -> None:
     board, reported = api.board(), api.attention()
     if not as_json:
-        terminal.print_lines(_lines(board, reported, api, _agents(api), by))
+        terminal.print_lines(_lines(board, reported, api, by))
         return
     items = single_items(_with_faults(board, reported, api))
     terminal.print_json([_as_json(entry, _items_of(entry, items)) for entry in board.participants])
@@ -151,10 +151,9 @@ def _how_ended(name: str, api: GatewayApi) -> str | None:
 def _redraw(api: GatewayApi, by: Grouping | None, *, bell: bool) -> None:
     """Draw the table in place. It is redrawn twice a second, because ages grow without any event."""
     latest: tuple[Board, tuple[AttentionItem, ...]] | None = None
-    agents = _agents(api)
 
     def lines() -> list[str]:
-        return _lines(*latest, api, agents, by) if latest is not None else ["waiting for the board ..."]
+        return _lines(*latest, api, by) if latest is not None else ["waiting for the board ..."]
 
     seen: set[str] = set()
     with api.events() as events, terminal.drawn_in_place(lines, per_second=2) as live:
@@ -196,7 +195,6 @@ def _lines(
     board: Board,
     reported: tuple[AttentionItem, ...],
     api: GatewayApi,
-    agents: frozenset[str],
     by: Grouping | None = None,
 ) -> list[str]:
     run, config = api.run(), configuration_at(api.run_path)
@@ -208,17 +206,10 @@ def _lines(
         now=now,
         style=style,
         launched=launched,
-        agents=agents,
-        people=people_of(config) if config is not None and by is not None else (),
+        agents=agents_of(config) if config is not None else (),
+        people=people_of(config) if config is not None else (),
         ended=run.ended() if run else None,
         items=items,
         by=by,
     )
     return [heading, *attention_lines(items, now=now, style=style), *table]
-
-
-def _agents(api: GatewayApi) -> frozenset[str]:
-    """Return the agents of space.yaml. They have a context even before they report it."""
-    config = configuration_at(api.run_path)
-    participants = config.participants if config else {}
-    return frozenset(name for name, one in participants.items() if one.acts_as == "agent")

@@ -10,10 +10,9 @@ from typing import ClassVar, Final, Literal
 
 from mew_board import words
 from mew_board.grouping import GROUPINGS, Grouping, grouped
-from mew_board.view import ParticipantView
-from mew_protocol.attention import AttentionAction, AttentionItem, AttentionLevel
+from mew_board.view import ParticipantView, views_of
+from mew_protocol.attention import AttentionAction, AttentionItem
 from mew_protocol.envelope import Envelope
-from mew_protocol.payloads.participant import BoardEntry
 from mew_protocol.proposal_text import argument_lines, call_text
 from mew_protocol.visible import visible
 from textual import on, work
@@ -40,7 +39,6 @@ from mew_agent.parts.terminal.panels import (
     glance,
     matching,
     row,
-    views,
 )
 from mew_agent.parts.terminal.slash import HELP
 from mew_agent.parts.terminal.widgets import (
@@ -224,9 +222,9 @@ class SpaceApp(App[None]):
             return
         items = view.attention(now)
         self._draw_attention(items, now)
-        listed = views(view.board, items, view.people, now=now)
+        listed = views_of(view.board, now=now, agents=view.agents, people=view.people, ended=view.ended, items=items)
         self._draw_glance(listed)
-        self._draw_board(matching(listed, self._filter), items)
+        self._draw_board(matching(listed, self._filter))
         self._draw_details()
 
     def _draw_attention(self, items: Sequence[AttentionItem], now: datetime) -> None:
@@ -239,14 +237,12 @@ class SpaceApp(App[None]):
         queue.show([(one.id, content_of([attention_line(one, now, self.size.width - 2)])) for one in items])
         queue.display = bool(items)
 
-    def _draw_board(self, found: Sequence[ParticipantView], items: Sequence[AttentionItem]) -> None:
-        levels = {one.participant: one.level for one in reversed(single_items(items)) if one.participant is not None}
+    def _draw_board(self, found: Sequence[ParticipantView]) -> None:
         pane = self.query_one(BoardList)
         width, is_tall = max(24, (pane.size.width or 37) - 2), len(found) <= COMPACT_ABOVE
 
         def rows(members: Iterable[ParticipantView]) -> list[tuple[str, Content]]:
-            entries = [one.entry for one in members]
-            return [(one.id, self._row(one, levels.get(one.id), width, is_tall)) for one in entries]
+            return [(one.entry.id, self._row(one, width, is_tall)) for one in members]
 
         if self._by is None:
             pane.show(rows(found))
@@ -261,14 +257,13 @@ class SpaceApp(App[None]):
         if line is not None:
             widget.update(content_of([line]), layout=False)
 
-    def _row(self, entry: BoardEntry, level: AttentionLevel | None, width: int, is_tall: bool) -> Content:
+    def _row(self, view: ParticipantView, width: int, is_tall: bool) -> Content:
         """Return a row of the board, drawn again only after a change: with sixty agents one row changes at a time."""
-        now = self._now()
-        about = (entry, level, width, is_tall, words.old_figure(entry, now), words.reason(entry.status, now))
-        known = self._rows.get(entry.id)
+        name, about = view.entry.id, (view.entry, view.items, width, is_tall, view.old, view.reason)
+        known = self._rows.get(name)
         if known is None or known[0] != about:
-            known = (about, content_of(row(entry, level, now=now, width=width, is_tall=is_tall, style=self._style)))
-            self._rows[entry.id] = known
+            known = (about, content_of(row(view, width=width, is_tall=is_tall, style=self._style)))
+            self._rows[name] = known
         return known[1]
 
     def _draw_heading(self, waiting: int) -> None:

@@ -22,7 +22,7 @@ from mew_spaces.launch.run_file import read_run_file
 from pydantic import ValidationError
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.locate import people_of
+from mew_agent.cli.app.locate import agents_of, people_of
 from mew_agent.cli.board.live_board import apply_event, entry_of
 from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.cli.remote.session import Identity, configuration_at
@@ -79,6 +79,7 @@ class JoinedSpace:
         self.prefixes: dict[str, tuple[PrefixPart, ...]] = {}
         """The prefix of each agent that was asked for it, part by part."""
         config = configuration_at(who.run_path)
+        self.agents = agents_of(config) if config is not None else frozenset()
         self.people = frozenset({who.participant, *(people_of(config) if config is not None else ())})
         self.faults: Mapping[str, str] = {}
         """What is wrong with programs of a space that runs on this machine."""

@@ -4,7 +4,7 @@ Owns layout only; the wording is `board.words`. Styles are words that the applic
 as arguments.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -12,11 +12,11 @@ from typing import Final
 from mew_board import words
 from mew_board.board_json import totals
 from mew_board.grouping import SEVERAL
-from mew_board.view import ParticipantView, Tone, views_of
+from mew_board.view import ParticipantView, Tone
 from mew_protocol.attention import AttentionItem, AttentionLevel
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.figures import FigureSample, ParticipantFigures
-from mew_protocol.payloads.participant import Board, BoardEntry, PrefixPart
+from mew_protocol.payloads.participant import BoardEntry, PrefixPart
 from mew_protocol.proposal_text import argument_lines, call_text
 
 from mew_agent.cli.board.table import TerminalStyle, gauge
@@ -48,18 +48,6 @@ def attention_line(item: AttentionItem, now: datetime, width: int) -> Line:
     return ((_MARKS[item.level] + reason, LEVEL_STYLES[item.level]), (tail, "dim"))
 
 
-def views(
-    board: Board, attention: Sequence[AttentionItem], people: Collection[str] = (), *, now: datetime
-) -> list[ParticipantView]:
-    """Return the participants to list: those that need a person first, then the fullest, last those without."""
-
-    def key(view: ParticipantView) -> tuple[int, bool, float, str]:
-        share = -1 if view.percent is None else view.percent
-        return -view.urgency, not view.has_context, -share, view.entry.id
-
-    return sorted(views_of(board, now=now, people=people, items=attention), key=key)
-
-
 def matching(shown: Sequence[ParticipantView], wanted: str) -> list[ParticipantView]:
     """Return those with `wanted` in their name or their status; all if it is empty."""
     search = wanted.casefold()
@@ -73,13 +61,11 @@ def glance(shown: Sequence[ParticipantView], width: int, style: TerminalStyle) -
     return ((words.clip(text, width), "dim"),) if found.agents >= SEVERAL else None
 
 
-def row(
-    entry: BoardEntry, level: AttentionLevel | None, *, now: datetime, width: int, is_tall: bool, style: TerminalStyle
-) -> list[Line]:
+def row(view: ParticipantView, *, width: int, is_tall: bool, style: TerminalStyle) -> list[Line]:
     """Return a participant: name, gauge, and share or age of an old figure; tall rows add figure and basis."""
-    view = ParticipantView(entry, now)
+    level = view.items[0].level if view.items else None
     urgent = "" if level is None else LEVEL_STYLES[level]
-    style_word, name_style = urgent or fill_style(view), urgent or ("" if entry.connected else "dim")
+    style_word, name_style = urgent or fill_style(view), urgent or ("" if view.entry.connected else "dim")
     mark = "  " if level is None else _MARKS[level]
     name = words.clip(view.name, _NAME_CELLS - 1).ljust(_NAME_CELLS)
     fill = _fill(view, max(4, width - _NAME_CELLS - 8), style_word, style, shows_age=not is_tall)

@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from mew_board.view import ParticipantView, views_of
 from mew_protocol.attention import AttentionItem
 from mew_protocol.payloads.figures import ParticipantFigures
 from mew_protocol.payloads.participant import Board, BoardEntry
@@ -18,7 +19,6 @@ from mew_agent.parts.terminal.panels import (
     matching,
     row,
     sparkline,
-    views,
 )
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
@@ -31,6 +31,15 @@ def entry(name: str, tokens: int | None = 500, *, status: str = "active", **repo
     return BoardEntry.model_validate(
         {"id": name, "connected": True, "status": values if tokens is None else {**values, "tokens": tokens}}
     )
+
+
+def view(shown: BoardEntry, *items: AttentionItem) -> ParticipantView:
+    return ParticipantView(shown, NOW, items=items)
+
+
+def need(participant: str) -> AttentionItem:
+    kind, level = "model_unreachable", "blocking"
+    return AttentionItem(id="x", kind=kind, level=level, participant=participant, reason="no model")
 
 
 def texts(lines: list[Line]) -> list[str]:
@@ -52,13 +61,13 @@ def texts(lines: list[Line]) -> list[str]:
     ids=["reported", "projected", "unknown", "paused", "no context"],
 )
 def test_a_row_shows_the_figure_and_how_it_is_known(shown: BoardEntry, expected: list[str]) -> None:
-    assert [one.rstrip() for one in texts(row(shown, None, now=NOW, width=32, is_tall=True, style=STYLE))] == expected
+    assert [one.rstrip() for one in texts(row(view(shown), width=32, is_tall=True, style=STYLE))] == expected
 
 
 def test_a_figure_one_turn_before_a_compaction_is_not_calm() -> None:
-    (first, _) = row(entry("coder", 830, turns_to_compaction=1), None, now=NOW, width=32, is_tall=True, style=STYLE)
+    (first, _) = row(view(entry("coder", 830, turns_to_compaction=1)), width=32, is_tall=True, style=STYLE)
     assert first[-1] == ("  83%", "warn")
-    (first, _) = row(entry("coder", 830), "blocking", now=NOW, width=32, is_tall=True, style=STYLE)
+    (first, _) = row(view(entry("coder", 830), need("coder")), width=32, is_tall=True, style=STYLE)
     assert first[0] == ("! ", "alarm")
 
 
@@ -68,15 +77,14 @@ def test_participants_that_need_a_person_come_first_then_the_fullest() -> None:
         at="2026-01-01T00:00:00Z",
         participants=(BoardEntry(id="ada", connected=True), entry("low", 100), entry("full", 900), entry("stuck", 50)),
     )
-    need = AttentionItem(id="x", kind="model_unreachable", level="blocking", participant="stuck", reason="no model")
-    assert [one.entry.id for one in views(board, [need], now=NOW)] == ["stuck", "full", "low", "ada"]
-    assert [one.entry.id for one in matching(views(board, [], now=NOW), "LOW")] == ["low"]
+    assert [one.entry.id for one in views_of(board, now=NOW, items=[need("stuck")])] == ["stuck", "full", "low", "ada"]
+    assert [one.entry.id for one in matching(views_of(board, now=NOW), "LOW")] == ["low"]
 
 
 def test_totals_are_shown_from_five_agents_on() -> None:
     def shown(number: int) -> str:
         entries = [entry(f"agent-{at}") for at in range(number)]
-        line = glance(views(Board(space="review", at="", participants=tuple(entries)), [], now=NOW), 60, STYLE)
+        line = glance(views_of(Board(space="review", at="", participants=tuple(entries)), now=NOW), 60, STYLE)
         return "" if line is None else line[0][0]
 
     assert shown(4) == ""

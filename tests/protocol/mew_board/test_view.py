@@ -73,9 +73,10 @@ def test_order_puts_need_first_then_the_fullest_then_names() -> None:
         view(name="full", tokens=80_000),
         view(name="needy", tokens=1_000, items=(item("approval", "blocking"),)),
         view(name="gone", connected=False),
+        view(name="blank", tokens=None, context=UNKNOWN, items=(item("approval", "blocking"),)),
     ]
     ordered = sorted(views, key=lambda one: one.order)
-    assert [one.name for one in ordered] == ["needy", "full", "a", "b", "gone"]
+    assert [one.name for one in ordered] == ["needy", "blank", "full", "a", "b", "gone"]
 
 
 def test_each_tone_and_kind_has_words() -> None:

@@ -236,11 +236,10 @@ def test_every_surface_shows_the_age_of_an_old_figure() -> None:
         seconds_to_compaction=60,
     )
     board = Board(space="a", at="", participants=(entry,))
-    tall, short = (
-        row(entry, None, now=NOW, width=70, is_tall=is_tall, style=TerminalStyle()) for is_tall in (True, False)
-    )
+    view = ParticipantView(entry, NOW)
+    tall, short = (row(view, width=70, is_tall=is_tall, style=TerminalStyle()) for is_tall in (True, False))
     for surface in (
-        ParticipantView(entry, NOW).sentence,
+        view.sentence,
         "\n".join(board_lines(board, now=NOW, style=TerminalStyle(width=60))),
         "\n".join(board_lines(board, now=NOW, style=TerminalStyle(width=200))),
         context_words(PeerContext.from_status(status, at, "before_join"), NOW),

@@ -173,9 +173,15 @@ def test_tool_is_listed_below_agents_without_figures(tool: dict[str, Any]) -> No
     assert re.fullmatch(r"files +- +reports no context +- +- +- +-", lines[3])
 
 
-def test_rows_keep_the_launch_order() -> None:
-    lines = shown(LOCAL, entry("files"), WRITER, CODER, launched=["files", "coder", "writer"]).splitlines()
-    assert [line.split()[0] for line in lines[2:]] == ["coder", "writer", "local-llm", "files"]
+def test_rows_come_in_the_order_of_the_views() -> None:
+    lines = shown(LOCAL, entry("files"), CODER, WRITER, launched=["files", "coder", "writer"]).splitlines()
+    assert [line.split()[0] for line in lines[2:]] == ["writer", "coder", "local-llm", "files"]
+
+
+def test_two_rows_of_nearly_the_same_share_come_by_name() -> None:
+    rows = [entry(name, tokens=tokens, max_tokens=1_000, context=report()) for name, tokens in (("b", 480), ("a", 410))]
+    lines = shown(*rows, launched=["b", "a"]).splitlines()
+    assert [line.split()[0] for line in lines[2:]] == ["a", "b"]
 
 
 @pytest.mark.parametrize("width", range(30, 130, 5))
