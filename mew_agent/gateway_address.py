@@ -2,8 +2,8 @@
 
 A space may have several gateways: where a gateway is expected, a list of URLs separated by commas is one, too.
 
-Owns how a URL is read, which hosts are loopback, which certificates count, and what a rejected certificate means
-in plain words. Opens no connection.
+Reads URLs, recognises loopback hosts, chooses the certificates to trust, and explains a rejected one in plain words.
+Opens no connection.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
 """Runs an async function as a whole program that ends without a traceback.
 
-Owns how a program ends: at its end, at Ctrl-C, and after an error. Programs may also use `anyio.run`.
+Ends it in the same way after its work, at Ctrl-C, and after an error. Programs may also use `anyio.run`.
 """
 
 import asyncio

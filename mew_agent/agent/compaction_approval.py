@@ -1,7 +1,7 @@
 """Asks before the agent compacts: publishes the plan as a proposal to itself, and carries out the decision.
 
-Owns who may decide, the deadline, and what is announced at the end. While a proposal is open the agent continues its
-work: no chat waits for it. Does not know what a plan contains; see `compaction.approval`.
+Decides who may approve and until when, and announces the end. While a proposal is open the agent continues its work: no
+chat waits for it. Does not know what a plan contains; see `compaction.approval`.
 """
 
 import logging

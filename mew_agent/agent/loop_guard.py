@@ -1,8 +1,8 @@
 """[pure] Stops agents from answering each other without end.
 
-Owns what is known of the conversations in the space: which participants are agents, how many chats agents have sent
-since a person or a program spoke, and with which peers this agent has stopped talking. Decides from envelopes alone.
-Does not know whether a chat is for the agent (see `AddressFilter`), and sends and stores nothing.
+Knows the agents of the space, the number of chats that agents have sent since a person or a program spoke, and the
+peers that this agent no longer answers. Decides from envelopes alone. Does not know whether a chat is for the agent
+(see `AddressFilter`), and sends and stores nothing.
 
 A participant is an agent if it reports a context, announces reasoning, or acknowledges a chat as `processing` or
 `queued`. Everyone else counts as a person or a program: what they say is never counted, only reactions to this agent's

@@ -1,6 +1,6 @@
 """The receipts of an agent: where each message waits, which call read it, and its followers.
 
-Owns how inbox, conversation and store answer together, and what is stored of followers.
+Combines the answers of inbox, conversation and store, and stores the followers.
 """
 
 import logging

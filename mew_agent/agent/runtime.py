@@ -1,8 +1,8 @@
 """The part of an agent that all engines share: chats and their order, waits, and announcements.
 
-Owns what happens with each envelope that arrives, the one decision about each chat, the loop that answers one chat
-after another, the announcement of a loop, and what a restarted process catches up with. `Inbox`, `AddressFilter`,
-`LoopGuard`, `SenderBudgets`, `HeadroomCheck` and `StaggeredCompactions` have the rules; `ChatTurn` answers.
+Handles each envelope that arrives: makes the one decision about each chat, answers one chat after another, announces
+loops, and catches up after a restart. `Inbox`, `AddressFilter`, `LoopGuard`, `SenderBudgets`, `HeadroomCheck` and
+`StaggeredCompactions` have the rules; `ChatTurn` answers.
 """
 
 import logging

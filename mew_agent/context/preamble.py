@@ -1,7 +1,7 @@
 """[pure] The texts that every request sends before its items: prefix (system prompt, tools), summary and pins.
 
-Owns how a reported total is divided among them and the lumps (items without a measured price of their own), and how
-the size of the prefix is divided among its texts. Does not know reports; see `ledger`.
+Divides a reported total among them and the lumps (items without a measured price of their own), and the size of the
+prefix among its texts. Does not know reports; see `ledger`.
 """
 
 from collections.abc import Callable, Sequence

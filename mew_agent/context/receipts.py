@@ -1,7 +1,7 @@
 """[pure] Facts about messages that an agent received, from which receipts are made.
 
-Owns what is kept of each message: when it entered the history, the first prompt that a model read it in, and how it
-ended. Does not know history, summaries or time.
+Describes what is kept of each message: its entry into the history, the first prompt in which a model read it, and its
+end. Does not know history, summaries or time.
 """
 
 from collections import OrderedDict

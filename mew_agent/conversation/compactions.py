@@ -1,6 +1,6 @@
 """Compactions: approval, plan, summary call, change of the context, and answer.
 
-Owns when a compaction may not wait. The caller of `run_compaction` holds the lock of the calls. Does not know who
+Decides which compactions may not wait. The caller of `run_compaction` holds the lock of the calls. Does not know who
 decides about a compaction (see `agent.compaction_approval`), nor why the policy wants one.
 """
 

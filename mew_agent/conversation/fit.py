@@ -1,7 +1,7 @@
 """Decide if a message fits into the context of a conversation: now, and after a compaction.
 
-Owns what no compaction removes, and the size of the message being answered once a model has refused it. Does not know
-who sent the message, and what becomes of it.
+Knows the parts that no compaction removes, and the size of a message that a model has refused. Does not know who sent
+the message, and what becomes of it.
 """
 
 from mew_protocol.payloads.fit import Fit, TextBasis, decided

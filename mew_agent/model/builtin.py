@@ -1,8 +1,8 @@
 """The table of models that `base_url` selects by a name in place of a URL.
 
-Owns what such a model says of itself, and how it is found: by entry points of the group `mew_agent.models`. `mew up`
-starts one server for all agents of a space that use it; an agent alone runs it in its own process, as an
-`EmbeddedModel`: started at the first call, stopped with its owner.
+Describes such models, and finds them by entry points of the group `mew_agent.models`. `mew up` starts one server for
+all agents of a space that use it; an agent alone runs it in its own process, as an `EmbeddedModel`: started at the
+first call, stopped with its owner.
 """
 
 from abc import ABC, abstractmethod

@@ -1,6 +1,7 @@
 """Ask a model server how many tokens a request will have, chat template and tools included.
 
-Owns which endpoint a server has for this and when to stop asking. Makes no request itself: callers pass `fetch`.
+Chooses the endpoint of each server, and stops asking a server that has none. Makes no request itself: callers pass
+`fetch`.
 """
 
 from typing import Any, Final, Literal

@@ -1,6 +1,6 @@
 """[pure] Turn a failed model call into the right `ModelError`, with a message of one line and without the API key.
 
-Owns how error bodies of known servers are read. Does not know the client library.
+Reads the error bodies of known servers. Does not know the client library.
 """
 
 import re

@@ -1,6 +1,6 @@
 """Ask a model server how large the context window of its model is.
 
-Owns which endpoints are asked, in which order, and where each server keeps the figure. Makes no request itself: callers
+Knows the endpoints, their order, and the place of the figure in each server's answer. Makes no request itself: callers
 pass `fetch`. Each reader takes a decoded JSON body and returns None for a shape it does not know.
 """
 

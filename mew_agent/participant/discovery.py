@@ -1,7 +1,7 @@
 """Discovers the offers of peers: asks each peer when it joins, and again when the answer may have changed.
 
-Owns when a peer is asked, how often, and what a missing answer means. Tools are asked for automatically, other lists on
-demand. A list that a peer sends to another participant is used, too, so that a large space is not flooded with
+Decides when and how often a peer is asked, and handles missing answers. Tools are asked for automatically, other lists
+on demand. A list that a peer sends to another participant is used, too, so that a large space is not flooded with
 requests. The answers are stored in `Peer.tools` and its neighbours.
 """
 

@@ -1,6 +1,6 @@
 """Asks an agent whether a text fits into its context: the question, its answer, and the agent's last report.
 
-Owns how the text is measured for the question, and what the last report says without an answer. Sends nothing.
+Measures the text for the question. Without an answer, reads what the last report says. Sends nothing.
 """
 
 from typing import NamedTuple, Self

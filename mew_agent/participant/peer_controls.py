@@ -1,6 +1,6 @@
 """Asks peers to change or report their context, to pause, or to leave; invites, removes, grants and revokes.
 
-Owns how the answer to each is read. Participants inherit these methods.
+Reads the answer to each. Participants inherit these methods.
 """
 
 from collections.abc import Iterable, Mapping

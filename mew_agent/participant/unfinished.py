@@ -1,6 +1,6 @@
 """[pure] Chats without an answer and running turns, for `mew cancel`, `/cancel` and `Participant.cancel`.
 
-Owns what is unfinished, by the envelopes of a space. Sends nothing.
+Follows the envelopes of a space to know them. Sends nothing.
 """
 
 from collections.abc import Iterator

@@ -1,6 +1,6 @@
 """[pure] Groups of participants, for the table, the terminal application and the demo.
 
-Owns which group a participant belongs to, and the title of a group. The order of rows is `ParticipantView.order`.
+Finds the group of a participant, and its title. The order of rows is `ParticipantView.order`.
 """
 
 from collections.abc import Iterable

@@ -1,7 +1,7 @@
 """[pure] Find the client of a request that a reverse proxy forwards.
 
-Owns which proxies are trusted, and how `X-Forwarded-For`, `-Proto`, `-Host` and `Forwarded` are read. From any other
-address these headers have no effect, because every client can send them.
+Knows the trusted proxies, and reads `X-Forwarded-For`, `-Proto`, `-Host` and `Forwarded`. From any other address these
+headers have no effect, because every client can send them.
 """
 
 import ipaddress

@@ -1,9 +1,9 @@
 """Check the sender of each request first: refuse foreign hosts, and requests of other sites' pages.
 
-Owns which `Host` and `Origin` headers are accepted. A page of another site may not use a server (`Origin`), and a
-name that an attacker points at this machine is not the server's name (`Host`, against DNS rebinding). Clients that
-are not browsers send no `Origin`. What a trusted proxy forwards replaces the client and scheme of the connection
-(`proxies`). Does not know tokens.
+Checks the `Host` and `Origin` headers. A page of another site may not use a server (`Origin`), and a name that an
+attacker points at this machine is not the server's name (`Host`, against DNS rebinding). Clients that are not browsers
+send no `Origin`. What a trusted proxy forwards replaces the client and scheme of the connection (`proxies`). Does not
+know tokens.
 """
 
 import ipaddress

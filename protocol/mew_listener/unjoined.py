@@ -1,8 +1,8 @@
 """[pure] Bounds on connections that have not authenticated, and on unfinished requests of clients that have.
 
-Owns which of these connections is refused and which is closed when there are too many, or when they hold too many
-bytes. Counts every connection from its start until it joins: silent ones, HTTP requests, WebSocket handshakes. Does
-not know sockets; a connection is closed through its `evict`.
+Decides which of these connections is refused or closed when there are too many, or when they hold too many bytes.
+Counts every connection from its start until it joins: silent ones, HTTP requests, WebSocket handshakes. Does not know
+sockets; a connection is closed through its `evict`.
 """
 
 import logging

@@ -1,6 +1,6 @@
 """[pure] The changes that a proposed call would make, line by line: hunks with context, as `diff -u` writes them.
 
-Owns which arguments are the text before and after, and what one line of a diff is. Every surface that offers an
+Recognises the arguments with the text before and after, and divides it into lines. Every surface that offers an
 approval shows these rows. Python's difflib finds them; very many lines are shown as replaced, to bound the time.
 """
 

@@ -1,8 +1,8 @@
 """[pure] A status as a type: a word, and the detail that may follow a colon (`compaction_failed:no answer`).
 
-Owns how a status is written and read. `status_words.json` lists the words with the marks that readers go by, and with
-what a person needs to know and may do; the dashboard reads the same file. Other participants may send further words,
-which have no marks.
+Writes and reads statuses. `status_words.json` lists the words with the marks that readers go by, and with what a person
+needs to know and may do; the dashboard reads the same file. Other participants may send further words, which have no
+marks.
 """
 
 import json

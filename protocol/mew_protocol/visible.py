@@ -1,7 +1,7 @@
 """[pure] Text of others as a person can check it: what cannot be seen, or looks like something else, is marked.
 
-Owns which characters are marked, and how a cut is marked. Used where a person decides about a text, so nothing is
-removed and nothing is left out silently. The dashboard does the same with `visible.js`.
+Decides which characters are marked, and marks cuts. Used where a person decides about a text, so nothing is removed and
+nothing is left out silently. The dashboard does the same with `visible.js`.
 """
 
 import re

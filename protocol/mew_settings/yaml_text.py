@@ -1,6 +1,6 @@
 """Reads a YAML text into a value, with the line and column of each part. Every mistake in it has a position.
 
-Owns what a settings file may not contain: a key twice, and anchors that contain themselves. Does not know the keys.
+A settings file may not contain a key twice, or an anchor within itself. Does not know the keys.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,7 @@
 """Groups that import a command when it is used, and the layout of help pages.
 
-Owns how a command is found, loaded and described. Which commands there are is `commands`; their options and help text
-are in the modules that implement them.
+Finds, loads and describes the commands. Which commands there are is `commands`; their options and help text are in the
+modules that implement them.
 """
 
 from collections.abc import Callable, Mapping, Sequence

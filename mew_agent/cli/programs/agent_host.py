@@ -1,7 +1,7 @@
 """A process that runs several agents of a space for `mew up`, each as if it had a process of its own.
 
-Owns where an agent's output goes, and that the end of one agent ends no other. Orders arrive on standard input and
-notes leave on standard output, in the form of `mew_spaces.launch.host_messages`. `mew up` decides which agents share a
+Keeps the output of each agent apart. The end of one agent ends no other. Orders arrive on standard input and notes
+leave on standard output, in the form of `mew_spaces.launch.host_messages`. `mew up` decides which agents share a
 process and restarts them.
 """
 

@@ -1,6 +1,6 @@
 """`mew cancel`: cancels chats that have no answer yet, and running turns.
 
-Owns where they are read: the newest envelopes that the gateway keeps. Which are unfinished is `unfinished`.
+Reads them from the newest envelopes that the gateway keeps. Which are unfinished is `unfinished`.
 """
 
 from collections import Counter

@@ -1,6 +1,6 @@
 """`mew chat`, `compact`, `forget`, `clear`, `reset`, `pause`, `resume`, `shutdown`: request and answer.
 
-Owns what counts as the answer to each, and how it is printed. What a control does is up to the participant.
+Recognises the answer to each, and prints it. What a control does is up to the participant.
 """
 
 import time

@@ -1,7 +1,7 @@
 """`mew proposals`, `approve` and `reject`.
 
-Owns how a proposal is shown and found by its id. The gateway keeps the proposals, and decides who may make their
-requests.
+Shows proposals, and finds them by the beginning of their ids. The gateway keeps the proposals, and decides who may make
+their requests.
 """
 
 import json

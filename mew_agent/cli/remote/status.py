@@ -1,6 +1,6 @@
 """`mew status`: the board of a space, once, as it changes, or over time.
 
-Owns where the board comes from and how often it is drawn. Its layout is `board.table`.
+Reads the board from the gateway, and decides how often it is drawn. Its layout is `board.table`.
 """
 
 import sys

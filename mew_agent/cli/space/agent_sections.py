@@ -1,7 +1,7 @@
 """Checks the `agent:` sections of a space.yaml, and turns them into the settings of the agents' processes.
 
-Owns what a space adds to an agent's settings: facts about models, the file of its conversation, the address of the
-model server that the space starts. What settings mean is in `mew_agent.config.agent_config`.
+Adds to an agent's settings what only its space knows: facts about models, the file of its conversation, and the address
+of the model server that the space starts. What settings mean is in `mew_agent.config.agent_config`.
 """
 
 import socket

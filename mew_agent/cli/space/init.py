@@ -1,6 +1,6 @@
 """`mew init`: creates a space from a template in the working folder.
 
-Owns which files are written and what is printed about them. What a template is and how it is filled is `templates`.
+Writes the files, and prints their names. What a template is and how it is filled is `templates`.
 """
 
 import getpass

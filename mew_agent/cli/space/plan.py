@@ -1,7 +1,7 @@
 """The plan of `mew up`: everything that is checked and chosen before a program is started.
 
-Owns what a space needs to run: its file, address, tokens, and each agent's settings. `start_checks` says what is wrong
-with it. A plan is made once; a space in the background gets it as JSON. Starts nothing and prints nothing.
+Collects what a space needs to run: its file, address, tokens, and each agent's settings. `start_checks` says what is
+wrong with it. A plan is made once; a space in the background gets it as JSON. Starts nothing and prints nothing.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
 """`mew restart`: restarts a running space, or the program of one participant.
 
-Owns what is checked and printed, and how to have the process of `mew up` start a program; `up` starts a space.
+Checks the request, and asks the process of `mew up` to start a program; `up` starts a space.
 """
 
 import os

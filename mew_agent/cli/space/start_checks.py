@@ -1,7 +1,7 @@
 """Checks of a space before its programs start.
 
-Owns what is refused (programs, folders and packages that do not exist) and what gets a warning: lines of space.yaml
-that do less, or more, than their author may expect. Changes nothing.
+Refuses programs, folders and packages that do not exist. Warns of lines of space.yaml that do less, or more, than their
+author may expect. Changes nothing.
 """
 
 import re

@@ -4,7 +4,7 @@ Parts and other packages add folders of templates by entry points of the group `
 
 A template is a folder with a space.yaml, an optional template.json that describes its variables, and an optional
 agents/ folder. In space.yaml `{{NAME}}` stands for a value and `{{NAME_JSON}}` for the value as a JSON string (`null`
-if it is empty). Owns where values come from, and that no secret is ever written to a file. Writes nothing.
+if it is empty). Fills in the values. No secret is ever written to a file. Writes nothing.
 """
 
 import json

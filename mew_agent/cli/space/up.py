@@ -1,6 +1,6 @@
 """`mew up`: starts a whole space from its space.yaml.
 
-Owns what is printed meanwhile, and the signals that end a space. What to start is in `plan`; programs are supervised by
+Prints the progress, and ends the space on a signal. What to start is in `plan`; programs are supervised by
 `mew_spaces.launch.supervisor`.
 """
 

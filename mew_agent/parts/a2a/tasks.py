@@ -1,6 +1,6 @@
 """An answer of a participant as an A2A task: of an agent or a person to a chat, or of a tool to a call.
 
-Owns which answer event becomes which update of the task, the context report in its metadata, and the task's final
+Maps each event of an answer to an update of the task, with the context report in its metadata, and sets the final
 state. A task's `contextId` is a session of an agent. Does not know HTTP or cards.
 """
 

@@ -1,6 +1,7 @@
 """The tools of a participant for A2A clients.
 
-Owns which data part is a call, what a card and an answer say of the tools, and the parts of a result. Calls nothing.
+Recognises data parts that are calls, describes the tools in cards and answers, and writes the parts of a result. Calls
+nothing.
 """
 
 import json

@@ -1,7 +1,7 @@
 """The files of an agent's working folder, which it may read and write through us if its settings allow it.
 
-Owns what a path may reach: regular files below the folder, after symbolic links are resolved, and nothing in `.mew`,
-where a space keeps its tokens. Does not know the protocol.
+A path may reach regular files below the folder, after symbolic links are resolved, and nothing in `.mew`, where a space
+keeps its tokens. Does not know the protocol.
 """
 
 import os

@@ -1,7 +1,7 @@
 """[pure] The modes of an ACP agent's session: which one it works in, and whether it asks in that mode before it acts.
 
-Owns how modes are read and set, as `modes` or as a session option of the category `mode`, and which mode a session
-begins in. Sends nothing.
+Reads and sets modes, given as `modes` or as a session option of the category `mode`, and chooses the first mode of a
+session. Sends nothing.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """An agent of a space as an ACP agent: editors that speak the Agent Client Protocol talk to it.
 
-Owns how a prompt becomes a chat, and how answers, figures, compactions and proposals become updates and requests of the
-protocol. All sessions of the client are the agent's own conversation.
+Turns prompts into chats, and answers, figures, compactions and proposals into updates and requests of the protocol. All
+sessions of the client are the agent's own conversation.
 """
 
 import logging

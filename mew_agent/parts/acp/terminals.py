@@ -1,6 +1,6 @@
 """The terminals of an ACP agent: commands that we run for it in its working folder, if its settings allow it.
 
-Owns where a command may start, which part of the environment it sees, how much output is kept, and that no command
+Bounds the folders in which a command may start, the environment that it sees, and the output that is kept. No command
 outlives the agent. A command is not confined: it may do what the agent's own program may. Does not know the protocol.
 """
 

@@ -1,6 +1,6 @@
 """One chat, answered by an ACP agent.
 
-Owns how the agent's response becomes an answer, and what peers see of its updates. Does not send prompts itself.
+Turns the agent's response into an answer, and shows its updates to peers. Does not send prompts itself.
 """
 
 import json

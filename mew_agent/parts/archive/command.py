@@ -1,6 +1,6 @@
 """`mew context history`, `show`, `undo` and `recall`.
 
-Owns how the answers are printed. What can be undone is up to the participant.
+Prints the answers. What can be undone is up to the participant.
 """
 
 import sys

@@ -1,6 +1,6 @@
 """`mew clean`: removes files that runs of a space wrote, never files that a person wrote.
 
-Owns which files belong to which selection. space.yaml, agents/ and everything outside the space's own folders stay.
+Knows the files of each selection. space.yaml, agents/ and everything outside the space's own folders stay.
 """
 
 import stat

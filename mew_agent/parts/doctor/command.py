@@ -1,6 +1,6 @@
 """`mew doctor`: lists installed programs and packages, and the command that installs a missing one.
 
-Owns which programs and packages are looked for, and which of them the space of this folder needs. Installs nothing.
+Looks for programs and packages, and marks those that the space of this folder needs. Installs nothing.
 """
 
 import importlib.metadata

@@ -1,7 +1,7 @@
 """A space that a Python program runs or joins, and the agents and participants that it adds: `mew_agent.Space`.
 
-Owns how participants of one process get their place: an invitation by the program's own participant, the credentials of
-its answer, and a task each. What they may send is that of their role, as in space.yaml. Starts no other programs.
+Gives each participant of the process its place: an invitation by the program's own participant, the credentials of its
+answer, and a task. What they may send is that of their role, as in space.yaml. Starts no other programs.
 """
 
 import json

@@ -1,6 +1,6 @@
 """[pure] Read the results of other agent libraries: the text, the usage of the last model call, and the history.
 
-Owns where each library has them. It imports none of the libraries, so it works with every version whose results have
+Knows where each library has them. It imports none of the libraries, so it works with every version whose results have
 these attributes. What a usage object means is decided in `mew_agent.model.usage`.
 """
 

@@ -2,8 +2,8 @@
 
 `base_url: local` and `mew serve model --local` use it.
 
-Owns which file that is, the checks before it is loaded, and the server, which runs inside this process and listens on
-a loopback address. The packages come with the extra `local`. Does not know agents or spaces.
+Finds and checks the file. The server runs inside this process and listens on a loopback address. The packages come with
+the extra `local`. Does not know agents or spaces.
 """
 
 import importlib

@@ -1,6 +1,6 @@
 """[pure] The settings of a bridge: the MCP server that it offers to a space, its timeouts and restarts.
 
-Owns what `mcp_server` and `bridge_config` of a space.yaml and the program that runs the bridge have in common.
+Used by `mcp_server` and `bridge_config` of a space.yaml, and by the program that runs the bridge.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """Keep an MCP server running and offer it to a space as a participant.
 
-Owns which failures are followed by a restart, and what peers learn about them. Does not import `mcp`; see `session`.
+Decides which failures are followed by a restart, and tells peers of them. Does not import `mcp`; see `session`.
 """
 
 import logging

@@ -1,6 +1,6 @@
 """Reads the model calls that pass a relay, and tells an observer of each.
 
-Owns which calls are measured, and when one has ended. Does not know what the figures are for.
+Decides which calls are measured, and recognises the end of each. Does not know what the figures are for.
 """
 
 import json

@@ -1,7 +1,7 @@
 """[pure] Read one request to a model for a meter: digests of its messages and tools, and its session.
 
-Owns how the three APIs write messages, and which parts of a message may change from call to call. Keeps no text. Does
-not know which calls belong together.
+Reads the messages of the three APIs, and knows the parts of a message that may change from call to call. Keeps no text.
+Does not know which calls belong together.
 """
 
 import json

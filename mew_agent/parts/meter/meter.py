@@ -1,6 +1,6 @@
 """Report the context of an agent as a participant, from the calls that pass a relay.
 
-Owns when a figure is reported. Obeys no control: the agent owns its history, so a request to compact is answered
+Decides when a figure is reported. Obeys no control: the agent owns its history, so a request to compact is answered
 `skipped: not_owner`. Does not know which calls count; see `main_line`.
 """
 

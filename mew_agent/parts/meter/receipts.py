@@ -1,7 +1,7 @@
 """Read receipts for an agent at a meter, from the prompts that the meter relays.
 
-Owns when a chat counts as read: a call of the agent's own conversation held its whole text, and a later call has
-confirmed that conversation. Everything else is unknown, with the reason.
+A chat counts as read if a call of the agent's own conversation held its whole text, and a later call has confirmed that
+conversation. Everything else is unknown, with the reason.
 """
 
 from dataclasses import dataclass, replace

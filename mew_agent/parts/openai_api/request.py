@@ -1,6 +1,6 @@
 """[pure] Read chat completion requests, and answer the background prompts that clients send by themselves.
 
-Owns which parts of a request apply to an agent. An agent has its own system prompt, tools and sampling, so what a
+Selects the parts of a request that apply to an agent. An agent has its own system prompt, tools and sampling, so what a
 client sends of these is listed in `ignored`. Parameters that change the shape of the answer in a way that an agent
 cannot follow are refused, because the client could not read the answer. Background prompts (titles, tags, suggestions)
 never reach the agent: a stateless model forgets them, an agent would remember them as messages.

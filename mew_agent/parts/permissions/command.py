@@ -1,7 +1,7 @@
 """`mew invite`, `grant` and `revoke`: who may take part in a running space, and what participants may send.
 
-Owns how the answers are printed. What the roles may send is `mew_settings.roles`; the gateway decides who may invite,
-and what may be granted.
+Prints the answers. What the roles may send is `mew_settings.roles`; the gateway decides who may invite, and what may be
+granted.
 """
 
 import json

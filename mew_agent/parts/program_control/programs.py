@@ -1,7 +1,7 @@
 """The programs of a space for the gateway that `mew up` started: their logs, and commands that restart or add one.
 
-Owns which commands run and what they may print to a browser. The commands are those that people type, so they check
-and print the same; `space.restart` and `space.add` hold what they do.
+Runs the commands, and bounds their output to a browser. The commands are those that people type, so they check and
+print the same; `space.restart` and `space.add` hold what they do.
 """
 
 import json

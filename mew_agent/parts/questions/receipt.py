@@ -1,6 +1,6 @@
 """`mew receipt`: whether the receivers of a message have read it, and what their contexts still hold of it.
 
-Owns how a message is found in the space's history, which participants are asked, and how receipts are printed.
+Finds the message in the space's history, asks the participants, and prints their receipts.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,7 @@
 """A one-shot command's access to a gateway without board, events and history over HTTP, such as the TypeScript one.
 
-Owns how the board is built there: from the welcome, presences, and the statuses that participants send when asked. It
-joins as the participant for as long as a command needs. Blocking; the connection runs in a thread.
+Builds the board from the welcome, presences, and the statuses that participants send when asked. It joins as the
+participant for as long as a command needs. Blocking; the connection runs in a thread.
 """
 
 import queue

@@ -1,6 +1,6 @@
 """`mew sessions`: the conversations that the agents of a space have stored, one file each.
 
-Owns how they are listed, printed and exported. What a session file contains is decided in `mew_agent.context`.
+Lists, prints and exports them. What a session file contains is decided in `mew_agent.context`.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence

@@ -1,6 +1,6 @@
 """Forward messages of API clients to participants as a person of the space, and return the answers.
 
-Owns which agents are offered, how many requests may be open, and the error for a missing answer. Does not know HTTP, an
+Selects the agents that are offered, bounds the open requests, and describes a missing answer. Does not know HTTP, an
 API, or how an answer is assembled; see `mew_agent.participant.answers`.
 """
 

@@ -1,6 +1,6 @@
 """[pure] The conversation of a space as entries: chats, the work of agents in progress, and notes.
 
-Owns which envelope and which frame changes which entry. Notes are worded by `TerminalChat`. Draws nothing.
+Maps each envelope and frame to the entry that it changes. Notes are worded by `TerminalChat`. Draws nothing.
 """
 
 import json

@@ -1,6 +1,6 @@
 """[pure] A conversation at a terminal: reads typed lines, and shows received envelopes.
 
-Owns what slash commands refer to: open proposals, chats not yet acknowledged, unfinished work, and the recipients of
+Keeps what slash commands refer to: open proposals, chats not yet acknowledged, unfinished work, and the recipients of
 plain text. Sends and prints nothing itself.
 """
 

@@ -1,6 +1,6 @@
 """[pure] `participant/*`: the status of a participant, and its controls.
 
-Owns what a control contains and which participants it is for. Participants carry a control out; the gateway enforces
+Reads what a control contains, and for which participants it is. Participants carry a control out; the gateway enforces
 pauses and shutdowns.
 """
 

@@ -1,6 +1,6 @@
 """[pure] The keys of space.yaml as one typed, frozen model.
 
-Owns which keys and values are valid and what they mean. `loading` reads files and locates mistakes.
+Defines the valid keys and values, and their meaning. `loading` reads files and locates mistakes.
 """
 
 import ipaddress

@@ -1,8 +1,8 @@
 """[pure] The status board: the last status of each participant, for late joiners, HTTP readers and the dashboard.
 
-A status is kept exactly as its sender reported it; the board adds its age, and whether its figure is old. Owns when the
-gateway asks for a newer one: it asks participants that do not report by themselves, some seconds after they joined, and
-after chats from or to them. Does not know who may see a status, or who may be asked.
+A status is kept exactly as its sender reported it; the board adds its age, and whether its figure is old. The gateway
+asks participants that do not report by themselves for a newer one, some seconds after they joined, and after chats from
+or to them. Does not know who may see a status, or who may be asked.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,7 +1,7 @@
 """[pure] The envelopes that change membership: grants, invitations, removals, pauses, shutdowns and proposals.
 
-An envelope gets here after its sender's capabilities allowed it. Owns what such an envelope may not contain and which
-changes it causes. The changes themselves, and every question about them, are in `membership`.
+An envelope gets here after its sender's capabilities allowed it. Checks the contents of such an envelope, and derives
+its changes. The changes themselves, and every question about them, are in `membership`.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Keeps the items of a space that need a person, the list of old figures, and the views of pages up to date.
 
-Owns when it is looked for, since when each item is there, and for how long a participant may be away before it counts
-as disconnected. What counts, and the words, are in `mew_protocol.attention`. Items are computed again only for
+Decides when to look for items, dates each one, and bounds how long a participant may be away before it counts as
+disconnected. What counts, and the words, are in `mew_protocol.attention`. Items are computed again only for
 participants that reported or came or went, so that thousands of participants cost little.
 """
 

@@ -1,8 +1,8 @@
 """The gateway's audit logs, as JSON Lines with the keys and the order of the reference implementation.
 
 `envelope-history.jsonl` records what was received, delivered and rejected; `capability-decisions.jsonl` what was
-allowed and why, and each change of permissions. Owns what a line says; `log_writer` writes it. Lines are rendered in
-the writer's thread, so an envelope never waits for its log entry.
+allowed and why, and each change of permissions. Composes the lines; `log_writer` writes them. Lines are rendered in the
+writer's thread, so an envelope never waits for its log entry.
 """
 
 import os

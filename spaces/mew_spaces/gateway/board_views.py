@@ -1,7 +1,7 @@
 """Keeps the views of a space's board up to date for pages that follow it.
 
-Owns which views are computed again: those of participants that reported, came or went, or need a person, and of growing
-contexts from time to time. Computes nothing while nobody follows. What a view shows is decided in `mew_board`.
+Computes a view again if its participant reported, came or went, or needs a person, and that of a growing context from
+time to time. Computes nothing while nobody follows. What a view shows is decided in `mew_board`.
 """
 
 from collections.abc import Iterator

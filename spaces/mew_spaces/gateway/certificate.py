@@ -1,6 +1,6 @@
 """The certificate of a gateway with TLS.
 
-Owns where its files are, and what is wrong with files that cannot be used. Clients decide whether they trust it.
+Finds its files, and explains why one cannot be used. Clients decide whether they trust it.
 """
 
 import ssl

@@ -1,6 +1,6 @@
 """The dashboard's files over HTTP, and the headers that protect the browser that shows them.
 
-Owns which files are served and under which security policy. Does not know spaces: the page reads them through the
+Selects the files that are served, and sets their security policy. Does not know spaces: the page reads them through the
 HTTP API, with the user's token.
 """
 

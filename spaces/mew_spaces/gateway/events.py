@@ -6,8 +6,8 @@ What needs a person follows as `attention` whenever it changed, and for a reader
 instead of `board` and `outdated`: the board as people read it, and later what changed in it. A new reader may ask for
 the newest envelopes, which precede the board, and for the frames of streams, which are not kept. A reader that
 reconnects with its last position gets what it missed, or a `reset` event if that is no longer stored. If the gateway
-restarted meanwhile, the board follows: no envelope announced that earlier members were disconnected. Owns how many
-streams are open for each token and address, and ends them with their token.
+restarted meanwhile, the board follows: no envelope announced that earlier members were disconnected. Bounds the open
+streams of each token and address, and ends them with their token.
 """
 
 import math

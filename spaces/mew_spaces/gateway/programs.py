@@ -1,7 +1,7 @@
 """The programs of a space over HTTP: reads their logs, starts one, adds an agent or a tool server.
 
-Owns what a request may ask for. Who runs the programs is up to `ProgramControl`; a gateway that `mew up` did not start
-has none. Does not know who may ask (`http`).
+Bounds what a request may ask for. Who runs the programs is up to `ProgramControl`; a gateway that `mew up` did not
+start has none. Does not know who may ask (`http`).
 """
 
 from typing import Annotated, Protocol, Self

@@ -1,6 +1,6 @@
 """Runs agents together in few processes, each agent like a program of its own.
 
-Owns which agents share a process, and what their supervisor learns when one of them or the whole process ends. What
+Decides which agents share a process, and tells their supervisor when one of them or the whole process ends. What
 happens inside such a process belongs to the command line; restarts belong to `supervisor`.
 """
 

@@ -1,6 +1,6 @@
 """A connection to one of the servers of a NATS cluster, made again whenever it is lost.
 
-Owns where `nats-py` connects and where its errors become those of a backplane. Each connection is a new client: the
+Connects with `nats-py`, and turns its errors into those of a backplane. Each connection is a new client: the
 reconnection of `nats-py` sends late what was published during an outage, when callers have given up on it, and some
 errors end it for good.
 """

@@ -1,6 +1,7 @@
 """Credentials of a connection to a NATS server, from the files that `backplane` in space.yaml names.
 
-Reads the files at each connection, since credentials are renewed. Owns what is wrong with them. Connects to nothing.
+Reads the files at each connection, since credentials are renewed. Explains what is wrong with them. Connects to
+nothing.
 """
 
 import re

@@ -1,7 +1,8 @@
 """Posts attention items to a webhook, one request each.
 
-Owns which items are posted, the form of a request, and retries. Delays nothing: requests are made in a thread, a slow
-receiver makes only further requests wait, and those that find too many before them are dropped with a line in the log.
+Selects the items to post, writes the requests, and repeats failed ones. Delays nothing: requests are made in a thread,
+a slow receiver makes only further requests wait, and those that find too many before them are dropped with a line in
+the log.
 """
 
 import json
