@@ -13,7 +13,8 @@ from mew_protocol.payloads.base import Payload
 
 from mew_board import words
 from mew_board.composition import composition
-from mew_board.view import ParticipantView, Role, Tone
+from mew_board.grouping import GROUPINGS, grouped
+from mew_board.view import Grouping, ParticipantView, Role, Tone
 
 MOST_CHARS: Final = 400
 """How long a text of a participant is shown. Where it belongs to a decision, the whole text is shown elsewhere."""
@@ -70,7 +71,8 @@ class ShownParticipant(Payload):
     tone: Tone
     word: str
     role: Role
-    state: str
+    groups: dict[Grouping, str]
+    searched: str
     is_quiet: bool
     status: str = ""
     detail: str = ""
@@ -117,6 +119,14 @@ class ShownTotals(Payload):
     text: str = ""
 
 
+class ShownGroup(Payload):
+    """The title of a group: its name, and what there is to say about it."""
+
+    by: Grouping
+    name: str
+    about: str
+
+
 class ShownBoard(Payload):
     """`GET /spaces/{id}/view`: the board for pages. As an event it may hold only what changed since the last one."""
 
@@ -127,6 +137,7 @@ class ShownBoard(Payload):
     participants: tuple[ShownParticipant, ...] = ()
     removed: tuple[str, ...] = ()
     totals: ShownTotals = ShownTotals()
+    groups: tuple[ShownGroup, ...] = ()
 
 
 def shown(view: ParticipantView) -> ShownParticipant:
@@ -139,7 +150,8 @@ def shown(view: ParticipantView) -> ShownParticipant:
         "tone": view.tone,
         "word": _short(view.word),
         "role": view.role,
-        "state": view.state,
+        "groups": {by: _short(name) for by, name in view.groups.items()},
+        "searched": _short(view.searched),
         "is_quiet": not view.has_context,
         "remarks": tuple(map(_short, view.remarks[:_MOST_ROWS])),
     }
@@ -258,6 +270,16 @@ def totals(views: Iterable[ParticipantView]) -> ShownTotals:
         compacting=sum(one.is_compacting for one in agents),
     )
     return found.model_copy(update={"text": totals_text(found)})
+
+
+def shown_groups(views: Iterable[ParticipantView]) -> tuple[ShownGroup, ...]:
+    """Return the titles of the groups of a space, at most `_MOST_ROWS` of each kind."""
+    rows = sorted(views, key=lambda one: one.order)
+    return tuple(
+        ShownGroup(by=by, name=_short(one.name), about=one.about)
+        for by in GROUPINGS
+        for one in grouped(rows, by)[:_MOST_ROWS]
+    )
 
 
 def _spent_tokens(view: ParticipantView) -> int | None:

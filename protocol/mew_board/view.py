@@ -25,6 +25,9 @@ TONES: Final[tuple[Tone, ...]] = ("blocking", "warning", "notice", "fine", "unkn
 
 Role = Literal["agent", "person", "tool"]
 
+Grouping = Literal["role", "model", "state"]
+"""How participants may be grouped. The group of the most urgent one comes first."""
+
 SEVERITIES: Final[Mapping[AttentionLevel, int]] = {"blocking": 3, "warning": 2, "notice": 1}
 """The severity of an attention item, on the scale of the levels of a policy."""
 
@@ -153,9 +156,17 @@ class ParticipantView:
         return self.entry.connected and self.status is not None and self.status.word.word == "compacting"
 
     @property
-    def state(self) -> str:
-        """The group of its tone, in words; a running compaction is a group of its own."""
-        return STATE_WORDS["compacting" if self.is_compacting and self.tone not in SEVERITIES else self.tone]
+    def groups(self) -> Mapping[Grouping, str]:
+        """The group that it belongs to, in words; a running compaction is a group of its own."""
+        state = "compacting" if self.is_compacting and self.tone not in SEVERITIES else self.tone
+        model = (self.report.model if self.report is not None else None) or "no model reported"
+        roles = {"agent": "agents", "person": "people", "tool": "tools"}
+        return {"role": roles[self.role], "model": words.clean(model), "state": STATE_WORDS[state]}
+
+    @property
+    def searched(self) -> str:
+        """The text in which a search looks for it, in small letters."""
+        return " ".join((self.name, self.word, words.report_of(self.status).model or "")).lower()
 
     @property
     def severity(self) -> int | None:
@@ -186,7 +197,8 @@ class ParticipantView:
     @property
     def share(self) -> str:
         """The fill, with `~` if it is an estimate."""
-        return "?" if self.percent is None else f"{'' if self.is_counted else '~'}{self.percent}%"
+        status = self.status
+        return "?" if status is None else words.fill(status.tokens, status.max_tokens, is_estimate=not self.is_counted)
 
     @property
     def is_counted(self) -> bool:

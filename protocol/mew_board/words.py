@@ -214,6 +214,12 @@ def percent(status: Status | None) -> int | None:
     return None if status is None else _percent_of(status.tokens, status.max_tokens)
 
 
+def fill(tokens: int | None, max_tokens: int | None, *, is_estimate: bool) -> str:
+    """Format how full a window is: `77%`, with `~` if it is an estimate; `?` if it is unknown."""
+    share = _percent_of(tokens, max_tokens)
+    return "?" if share is None else f"{'~' if is_estimate else ''}{share}%"
+
+
 def last_tokens(status: Status | None) -> int | None:
     """Return the tokens of the last report if the present figure is unknown, for instance after a restart.
 

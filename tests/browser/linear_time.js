@@ -127,7 +127,7 @@
     root.remove();
   };
   const view = (text, more = {}) => ({
-    id: "coder", connected: true, order: text, tone: "fine", word: text, role: "agent", state: text, is_quiet: false, status: text, detail: text, received_at: "2026-01-01T10:00:00Z",
+    id: "coder", connected: true, order: text, tone: "fine", word: text, role: "agent", groups: { state: text }, searched: text, is_quiet: false, status: text, detail: text, received_at: "2026-01-01T10:00:00Z",
     tokens: 5, max_tokens: 9, basis: text, model: text, amount: text, window: text, share: text, known: text, origin: text, old: text, due: text, level: text, messages: text,
     gauge: { pattern: "solid", tone: "fine", fill: 0.5, mark: 0.9 }, remarks: [text], facts: [[text, text]], parts: [{ part: text, name: text, tokens: 1, amount: text, share: text, basis: text }],
     savings: [text], progress: { text, done: 1, total: 2 }, compaction: { at: text, trigger: text, reason: text, text, freed_tokens: 5 }, pins: [{ hash: text, id: text, tokens: 1, origin: text, text }], ...more,
@@ -191,7 +191,7 @@
     "arguments.js:renderProposal": (m, t) => laidOut(m.renderProposal("x", call(t), new Set(), {}).nodes),
     "status.js:parseStatus": (m, t) => [m.parseStatus(t), m.parseStatus(`refused:${t}`)],
     "attention.js:selectLines": (m, t) => m.selectLines([view(t), view(`${t}a`)], "all", t.slice(0, -1)),
-    "attention.js:groupLines": (m, t) => m.groupLines([view(t), view(`${t}a`)], "state"),
+    "attention.js:groupLines": (m, t) => m.groupLines([view(t), view(`${t}a`)], "state", [{ by: "state", name: t, about: "1" }]),
     "attention.js:titleOf": (m, t) => m.titleOf({ kind: t }),
     "board.js:parseTime": (m, t) => [t, `2026-01-01T${t}`].forEach(m.parseTime),
     "board.js:Board": (m, t) => {

@@ -267,6 +267,6 @@ async def _read_team(page: Page) -> None:
     await page.get_by_label("Group", exact=True).select_option("by model")
     await expect(page.locator(".group-name b")).to_have_text(["model-2", "model-0", "model-1", "no model reported"])
     await page.get_by_label("Group", exact=True).select_option("by state")
-    await expect(page.locator(".group-name").first).to_have_text("in trouble or near the limit3 · 22% full")
+    await expect(page.locator(".group-name").first).to_have_text("in trouble or near the limit3, 22% full")
     await tiles.first.click()
     await expect(page.locator("#detail-title")).to_have_text("agent-47")

@@ -4,9 +4,12 @@ from typing import Any, Final
 
 import pytest
 from mew_board import words
+from mew_board.grouping import GROUPINGS, grouped
+from mew_board.view import views_of
 from mew_protocol.board_words import SKIPPED
 from mew_protocol.payloads.participant import CompactDone
 from mew_spaces.gateway.gateway import RunningGateway
+from playwright.async_api import expect
 
 from tests.browser.conftest import Join, OpenDashboard, Tab
 from tests.browser.test_dashboard import REPORTED, WINDOW, part
@@ -43,6 +46,25 @@ async def test_page_shows_every_text_of_the_view(
         assert all(name in shown for name in facts)
         assert words.AGE_MARK in line.origin
         assert words.AGE_MARK not in shown
+
+
+async def test_page_shows_the_group_titles_of_the_terminal(
+    gateway: RunningGateway, open_dashboard: OpenDashboard, join: Join
+) -> None:
+    page = await open_dashboard()
+    async with join("coder") as coder, join("writer") as writer:
+        await coder.report(tokens=410, max_tokens=1_000, context={**REPORTED, "model": "one"})
+        await writer.report(tokens=723, max_tokens=1_000, context={**REPORTED, "basis": "projected", "model": "one"})
+        await page.locator("#participants").get_by_text("~723 of").wait_for()
+        views = views_of(gateway.service.board(), now=gateway.service.now(), people=("ada", "eve"), agents=("coder",))
+        for by in GROUPINGS:
+            await page.get_by_label("Group", exact=True).select_option(by)
+            titles = [f"{one.name}{one.about}" for one in grouped(views, by)]
+            await expect(page.locator(".group-name")).to_have_text(titles)
+        await page.get_by_label("Group", exact=True).select_option("model")
+        await expect(page.locator(".group-name").first).to_have_text("one2, ~57% full")
+        options = await page.locator("#group option").evaluate_all("all => all.map((one) => one.value)")
+        assert {*options} == {"none", *GROUPINGS}
 
 
 async def test_page_and_terminal_write_durations_alike(page: Any) -> None:

@@ -11,8 +11,8 @@ from typing import Final, Literal
 
 from mew_board import words
 from mew_board.board_json import totals
-from mew_board.grouping import SEVERAL, Group, Grouping, grouped
-from mew_board.view import ParticipantView, views_of
+from mew_board.grouping import SEVERAL, Group, grouped
+from mew_board.view import Grouping, ParticipantView, views_of
 from mew_protocol.attention import AttentionItem
 from mew_protocol.payloads.participant import Board, BoardEntry, Status
 

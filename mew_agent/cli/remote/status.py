@@ -7,8 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Any
 
-from mew_board.grouping import Grouping
-from mew_board.view import ParticipantView
+from mew_board.view import Grouping, ParticipantView
 from mew_protocol.attention import Attention, AttentionItem
 from mew_protocol.envelope import parse_time
 from mew_protocol.payloads.participant import Board, BoardEntry

@@ -9,8 +9,8 @@ from datetime import datetime
 from typing import ClassVar, Final, Literal
 
 from mew_board import words
-from mew_board.grouping import GROUPINGS, Grouping, grouped
-from mew_board.view import ParticipantView, views_of
+from mew_board.grouping import GROUPINGS, grouped
+from mew_board.view import Grouping, ParticipantView, views_of
 from mew_protocol.attention import AttentionAction, AttentionItem
 from mew_protocol.envelope import Envelope
 from mew_protocol.proposal_text import argument_lines, call_text
@@ -224,7 +224,7 @@ class SpaceApp(App[None]):
         self._draw_attention(items, now)
         listed = views_of(view.board, now=now, agents=view.agents, people=view.people, ended=view.ended, items=items)
         self._draw_glance(listed)
-        self._draw_board(matching(listed, self._filter))
+        self._draw_board(listed)
         self._draw_details()
 
     def _draw_attention(self, items: Sequence[AttentionItem], now: datetime) -> None:
@@ -237,8 +237,9 @@ class SpaceApp(App[None]):
         queue.show([(one.id, content_of([attention_line(one, now, self.size.width - 2)])) for one in items])
         queue.display = bool(items)
 
-    def _draw_board(self, found: Sequence[ParticipantView]) -> None:
+    def _draw_board(self, listed: Sequence[ParticipantView]) -> None:
         pane = self.query_one(BoardList)
+        found = matching(listed, self._filter)
         width, is_tall = max(24, (pane.size.width or 37) - 2), len(found) <= COMPACT_ABOVE
 
         def rows(members: Iterable[ParticipantView]) -> list[tuple[str, Content]]:
@@ -247,9 +248,9 @@ class SpaceApp(App[None]):
         if self._by is None:
             pane.show(rows(found))
         else:
-            groups = grouped(found, self._by)
-            titles = [heading_row(words.clip(one.title, width)) for one in groups]
-            pane.show([pair for title, one in zip(titles, groups, strict=True) for pair in (title, *rows(one.rows))])
+            # The title is that of the whole group, as on the page: a filter does not change how full it is.
+            groups = [(one.title, rows(matching(one.rows, self._filter))) for one in grouped(listed, self._by)]
+            pane.show([row for title, own in groups if own for row in (heading_row(words.clip(title, width)), *own)])
 
     def _draw_glance(self, listed: Sequence[ParticipantView]) -> None:
         line, widget = glance(listed, self.size.width - 2, self._style), self.query_one("#glance", Static)

@@ -49,9 +49,8 @@ def attention_line(item: AttentionItem, now: datetime, width: int) -> Line:
 
 
 def matching(shown: Sequence[ParticipantView], wanted: str) -> list[ParticipantView]:
-    """Return those with `wanted` in their name or their status; all if it is empty."""
-    search = wanted.casefold()
-    return [one for one in shown if search in f"{one.entry.id} {one.status and one.status.status}".casefold()]
+    """Return the participants that a search finds; all if `wanted` is empty."""
+    return [one for one in shown if wanted.lower() in one.searched]
 
 
 def glance(shown: Sequence[ParticipantView], width: int, style: TerminalStyle) -> Line | None:

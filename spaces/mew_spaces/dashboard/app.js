@@ -455,7 +455,7 @@ class SpaceView {
     if (this._selected !== undefined && !this._board.lines.has(this._selected)) return this._select(undefined);
     const all = [...this._board.lines.values()];
     const lines = selectLines(all, byId("filter").value, byId("search").value);
-    this._list.show(groupLines(lines, byId("group").value), this._selected, this._session.participant);
+    this._list.show(groupLines(lines, byId("group").value, this._board.groups), this._selected, this._session.participant);
     const hidden = all.length - lines.length;
     setTextOrHide(byId("no-participants"), lines.length ? "" : hidden ? "Nothing matches the filter." : "No participants yet.");
     setText(byId("glance"), this._board.totals.text ?? "");
@@ -567,7 +567,7 @@ byId("tabs").addEventListener("click", (event) => {
 });
 
 byId("help-button").addEventListener("click", () => byId("help").showModal());
-byId("group").append(...Object.entries(GROUPS).map(([value, [label]]) => makeOption([value, label])));
+byId("group").append(...Object.entries(GROUPS).map(makeOption));
 byId("group").value = stored("mew.group", "localStorage")?.by ?? "none";
 byId("filter").append(...Object.entries(FILTERS).map(([value, [label]]) => makeOption([value, label])));
 byId("commands").append(...Object.entries(COMMANDS).map(([name, { words, help }]) => make("div", "", make("dt", "", make("code", "", `/${name} ${words}`.trim())), make("dd", "", help))));

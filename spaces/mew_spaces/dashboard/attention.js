@@ -1,5 +1,6 @@
-// What the list of participants leaves out, and how it is sorted and grouped. Pure. How urgent each one is, its word and
-// its place are in its view, which the gateway makes.
+// What the list of participants leaves out. Pure. How urgent each one is, its word, its place, its groups and their titles
+// are in the view, which the gateway makes. Sorting and grouping by them is done here: the gateway sends only the lines that
+// changed, and a filter acts while the user types.
 
 import WORDS from "./board_words.json" with { type: "json" };
 import { plain } from "./text.js";
@@ -13,28 +14,21 @@ export const FILTERS = {
   others: ["People and tools", (line) => line.role !== "agent"],
 };
 
-export const GROUPS = {
-  none: ["no groups", undefined],
-  state: ["by state", (line) => line.state],
-  role: ["by role", (line) => ({ agent: "agents", person: "people", tool: "tools" })[line.role]],
-  model: ["by model", (line) => line.model || "no model reported"],
-};
+export const GROUPS = { none: "no groups", state: "by state", role: "by role", model: "by model" };
 
 /** The lines that a filter and a search text leave, in order. */
 export function selectLines(lines, filter, search) {
   const wanted = search.trim().toLowerCase();
   const passes = (FILTERS[filter] ?? FILTERS.all)[1];
-  const found = lines.filter((line) => passes(line) && (!wanted || `${line.id} ${line.word} ${line.model ?? ""}`.toLowerCase().includes(wanted)));
+  const found = lines.filter((line) => passes(line) && line.searched.includes(wanted));
   return found.sort((a, b) => (a.order < b.order ? -1 : 1));
 }
 
-/** The lines in groups [name, lines]: the group of the most urgent line comes first. One without a name if there are none. */
-export function groupLines(lines, by) {
-  const nameOf = (GROUPS[by] ?? GROUPS.none)[1];
-  if (!nameOf) return [["", lines]];
-  const groups = new Map();
-  for (const line of lines) groups.set(nameOf(line), [...(groups.get(nameOf(line)) ?? []), line]);
-  return [...groups];
+/** The lines in groups [{name, about}, lines], by the titles of the view. One without a name if there are none. */
+export function groupLines(lines, by, titles) {
+  if (by === "none" || !Object.hasOwn(GROUPS, by)) return [[{ name: "" }, lines]];
+  const groups = Map.groupBy(lines, (line) => line.groups[by]);
+  return [...groups].map(([name, own]) => [titles.find((one) => one.by === by && one.name === name) ?? { name, about: "" }, own]);
 }
 
 /** A queue item's title: what needs the person. */

@@ -14,6 +14,7 @@ export class Board {
     this.name = undefined;
     this.lines = new Map();
     this.totals = {};
+    this.groups = []; // the titles of the groups
     this._skewMs = 0;
   }
 
@@ -24,6 +25,7 @@ export class Board {
     this.space = view.space;
     this.name = view.name ?? undefined;
     this.totals = view.totals ?? {};
+    this.groups = view.groups ?? [];
     const before = this.lines;
     if (view.is_whole) this.lines = new Map();
     const changed = (view.participants ?? []).map((line) => [line, before.get(line.id)]);

@@ -3,7 +3,6 @@
 
 import { aged } from "./board.js";
 import { make, makeText, setText } from "./dom.js";
-import { grouped } from "./text.js";
 
 const ROW_HEIGHT = 62;
 const PLAIN_HEIGHT = 40; // without a context
@@ -46,7 +45,7 @@ export class ParticipantList {
     this._space.replaceChildren();
   }
 
-  /** Show groups [name, lines] in this order. `selected` is the id of one line or undefined, `me` the signed-in participant. */
+  /** Show groups [{name, about}, lines] in this order. `selected` is the id of one line or undefined, `me` the signed-in participant. */
   show(groups, selected, me) {
     const lines = groups.flatMap(([, own]) => own);
     this._lines = lines;
@@ -57,9 +56,9 @@ export class ParticipantList {
     let top = 0;
     this._tops = [];
     const headings = [];
-    for (const [name, own] of groups) {
-      if (name) {
-        headings.push(heading(name, own, top));
+    for (const [title, own] of groups) {
+      if (title.name) {
+        headings.push(heading(title, top));
         top += HEADING_HEIGHT;
       }
       for (const line of own) {
@@ -220,17 +219,12 @@ export function drawGauge({ gauge, fill, mark }, { pattern, tone, fill: share, p
   if (!mark.hidden) mark.style.left = `${100 * at}%`;
 }
 
-/** The heading of a group: its name, how many are in it, and how full they are together. */
-function heading(name, lines, top) {
-  const known = lines.filter((line) => Number.isFinite(line.tokens) && Number.isFinite(line.max_tokens));
-  const share = known.length ? ` · ${Math.round((100 * sum(known, "tokens")) / sum(known, "max_tokens"))}% full` : "";
-  const node = make("p", "group-name", makeText("b", "", name), make("span", "soft", `${grouped(lines.length)}${share}`));
+function heading({ name, about }, top) {
+  const node = make("p", "group-name", makeText("b", "", name), make("span", "soft", about));
   node.role = "presentation";
   node.style.transform = `translateY(${top}px)`;
   return node;
 }
-
-const sum = (lines, name) => lines.reduce((total, line) => total + line[name], 0);
 
 let rows = 0;
 

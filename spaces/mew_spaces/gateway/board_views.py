@@ -4,12 +4,11 @@ Computes a view again if its participant reported, came or went, or needs a pers
 time to time. Computes nothing while nobody follows. What a view shows is decided in `mew_board`.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from mew_board.board_json import ShownBoard, ShownParticipant, shown, totals
+from mew_board.board_json import ShownBoard, ShownGroup, ShownParticipant, ShownTotals, shown, shown_groups, totals
 from mew_board.view import ParticipantView, items_of
 from mew_protocol.attention import AttentionItem
 from mew_protocol.envelope import wire_timestamp
@@ -50,6 +49,8 @@ class BoardViews:
     _removed: dict[str, int] = field(default_factory=dict)
     _forgotten: int = -1
     """The number of the last removal that is no longer known."""
+    _sums: tuple[int, ShownTotals, tuple[ShownGroup, ...]] | None = None
+    """The number of changes at which these sums were computed, for all readers."""
     _items: tuple[AttentionItem, ...] = ()
     _items_of: dict[str, tuple[AttentionItem, ...]] = field(default_factory=dict)
 
@@ -112,6 +113,10 @@ class BoardViews:
     def since(self, number: int | None, now: datetime) -> ShownBoard:
         """Return the changes after a number; without one, everything."""
         number = None if number is not None and number < self._forgotten else number
+        if self._sums is None or self._sums[0] != self.number:
+            views = [one.view for one in self._lines.values()]
+            self._sums = self.number, totals(views), shown_groups(views)
+        _, sums, groups = self._sums
         first = -1 if number is None else number
         changed = (one.shown for one in self._lines.values() if one.number > first)
         removed = () if number is None else tuple(name for name, at in self._removed.items() if at > first)
@@ -122,8 +127,6 @@ class BoardViews:
             is_whole=number is None,
             participants=tuple(changed),
             removed=removed,
-            totals=totals(self._views()),
+            totals=sums,
+            groups=groups,
         )
-
-    def _views(self) -> Iterator[ParticipantView]:
-        return (one.view for one in self._lines.values())

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mew_board.grouping import Grouping
+from mew_board.view import Grouping
 from mew_board.words import cells
 from mew_protocol.payloads.participant import Board
 
@@ -298,14 +298,14 @@ def test_several_agents_get_totals_and_many_are_sorted_by_urgency() -> None:
 @pytest.mark.parametrize(
     ("by", "titles"),
     [
-        ("model", ["gpt (2, 11% full)", "no model reported (1, 11% full)"]),
-        ("role", ["agents (3, 11% full)"]),
-        ("state", ["fine (3, 11% full)"]),
+        ("model", ["gpt (2, 22% full)", "no model reported (1, ~6% full)"]),
+        ("role", ["agents (3, ~17% full)"]),
+        ("state", ["fine (3, ~17% full)"]),
     ],
 )
 def test_rows_are_grouped_with_a_count(by: Grouping, titles: list[str]) -> None:
-    entries = [entry(name, tokens=1_000, max_tokens=9_000, context=report(model="gpt")) for name in ("a", "b")]
-    entries.append(entry("c", tokens=1_000, max_tokens=9_000, context=report()))
+    entries = [entry(name, tokens=2_000, max_tokens=9_000, context=report(model="gpt")) for name in ("a", "b")]
+    entries.append(entry("c", tokens=510, max_tokens=9_000, context=report(basis="projected")))
     board = Board.model_validate({"space": "s", "at": "2026-01-01T14:02:00Z", "participants": entries})
     lines = board_lines(board, now=NOW, style=TerminalStyle(width=120), by=by)
     assert [line for line in lines if line.endswith(")") and "(" in line] == titles
