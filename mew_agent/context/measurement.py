@@ -30,6 +30,8 @@ class Trend:
 
     growth: deque[int] = field(default_factory=lambda: deque(maxlen=TASKS))
     """Tokens that each of the recent turns added; those of an earlier process too."""
+    tokens_per_turn: float | None = None
+    """Mean growth of the recent turns; None until this process has compared two calls."""
 
     _turn: int | None = None
     _last_tokens: int | None = None
@@ -42,7 +44,8 @@ class Trend:
                 self.growth[-1] += grown
             else:
                 self.growth.append(grown)
-            self._turn = turn
+            self._turn, recent = turn, list(self.growth)[-TREND_TURNS:]
+            self.tokens_per_turn = sum(recent) / len(recent)
         self._last_tokens = total_tokens
 
     def interrupt(self) -> None:
@@ -52,13 +55,7 @@ class Trend:
     def reset(self) -> None:
         """Forget all turns."""
         self.growth.clear()
-        self._turn = self._last_tokens = None
-
-    @property
-    def tokens_per_turn(self) -> float | None:
-        """Mean growth of the recent turns; None until this process has compared two calls."""
-        recent = [] if self._turn is None else list(self.growth)[-TREND_TURNS:]
-        return sum(recent) / len(recent) if recent else None
+        self._turn = self._last_tokens = self.tokens_per_turn = None
 
     @property
     def usual_task_tokens(self) -> int | None:

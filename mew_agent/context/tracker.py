@@ -11,7 +11,6 @@ from typing import Any
 
 from mew_protocol.bounded_dict import cached_by_text
 from mew_protocol.context_report import (
-    Basis,
     ContextReport,
     Injection,
     LastCompaction,
@@ -23,7 +22,6 @@ from mew_protocol.context_report import (
     SenderSpending,
     SessionContext,
     Spending,
-    UnknownReason,
     Waiting,
     pin_hash,
 )
@@ -419,13 +417,6 @@ class Tracker:
         return policies.is_stalled(self.policy, self.policy_state)
 
     @property
-    def shown_basis(self) -> tuple[Basis, UnknownReason | None]:
-        """The basis and reason in reports: unknown if the policy needs a window and its size is unknown."""
-        if self.measurement.tokens is not None and self.limit_tokens is None:
-            return "unknown", "limit_unavailable"
-        return self.measurement.basis, self.measurement.reason
-
-    @property
     def unsent_besides_reply_tokens(self) -> int:
         """The unsent tail without the kept reply, which the reported total includes."""
         unsent, reply = self.ledger.items.unsent_tokens, self.measurement.reply.seq
@@ -471,12 +462,9 @@ class Tracker:
         An unknown figure is left out, and each figure has its basis.
         """
         snapshot, policy, measurement = self.snapshot(), self.policy, self.measurement
-        basis, reason = self.shown_basis
         level, severity = level_of(policy, snapshot)
         limit_tokens = self.shown_limit_tokens
         known: dict[str, Any] = {
-            "basis": basis,
-            "reason": reason,
             "measure": policy.measure,
             "max_tokens_basis": None if limit_tokens is None else self.window.basis,
             "level": level,
@@ -504,7 +492,7 @@ class Tracker:
         if snapshot.next_prompt_tokens:
             known["next_prompt_tokens"] = snapshot.next_prompt_tokens
             known["next_prompt_basis"] = self.ledger.next_prompt_basis
-        self._add_usage(known, basis)
+        self._add_usage(known)
         self._add_outlook(known, snapshot.used_tokens, limit_tokens)
         # One validation of the whole: a report follows every call, and building each part alone costs twice as much.
         return ContextReport.model_validate(known)
@@ -521,9 +509,13 @@ class Tracker:
             context=report,
         )
 
-    def _add_usage(self, known: dict[str, Any], basis: Basis) -> None:
-        """Add the figures of the newest usage as far as they still hold, and the parts of the size."""
+    def _add_usage(self, known: dict[str, Any]) -> None:
+        """Add how the size is known, the figures of the newest usage as far as they still hold, and the parts."""
         measurement, usage = self.measurement, self.measurement.usage
+        basis, reason = measurement.basis, measurement.reason
+        if measurement.tokens is not None and self.limit_tokens is None:  # the policy needs a window
+            basis, reason = "unknown", "limit_unavailable"
+        known["basis"], known["reason"] = basis, reason
         if basis != "reported":
             known["last_reported"] = measurement.last_reported
         if basis in ("reported", "provisional") and usage is not None:

@@ -147,7 +147,8 @@ async def carry_out(actions: Sequence[acts.Action], state: ContextState) -> Pend
             _change_prompts(action, state)
         else:
             _intervene(action, pending, state)
-    state.renew_injection()
+    if actions or state.tracker.injection is not None:
+        state.renew_injection()
     for event in happened:  # after all that was decided about this history: listeners may change it
         await state.events.emit(event)
     return pending

@@ -9,7 +9,7 @@ how to change it: docs/explanation/estimator.md.
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import combinations_with_replacement, repeat, starmap
+from itertools import combinations_with_replacement, starmap
 from math import sqrt
 from operator import add, itemgetter, mul, sub
 from typing import Final, NamedTuple
@@ -322,9 +322,10 @@ def _covariance_with(counts: Sequence[float], doubt: Sequence[float]) -> list[fl
     """Return the covariance of each weight with the tokens of a text: the matrix times the counts, most of them 0."""
     moves: list[float] = []
     for row, count in zip(_ROWS, counts, strict=True):
-        if count:
-            added = map(mul, row(doubt), repeat(count))
-            moves = list(map(add, moves, added)) if moves else list(added)
+        if count and moves:
+            moves = [move + one * count for move, one in zip(moves, row(doubt), strict=True)]
+        elif count:
+            moves = [one * count for one in row(doubt)]
     return moves
 
 
