@@ -129,7 +129,7 @@ class SqliteStore(Store):
             _change_inbox(db, change.inbox)
             return number
 
-        number = await self._written(write)
+        number = await self._run(write, is_change=True)
         self._changes += 1
         if self._limits is not None and self._changes % PRUNE_EVERY == 0:
             await self.prune(self._limits)
@@ -139,7 +139,7 @@ class SqliteStore(Store):
         return await self._run(_load_inbox)
 
     async def change_inbox(self, change: InboxChange) -> None:
-        await self._written(lambda db: _change_inbox(db, change))
+        await self._run(lambda db: _change_inbox(db, change), is_change=True)
 
     async def recall(self, item_id: str) -> Item | None:
         rows = await self._rows("SELECT original FROM items WHERE id = ? ORDER BY seq DESC LIMIT 1", item_id)
@@ -231,7 +231,9 @@ class SqliteStore(Store):
     async def _rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         return await self._run(lambda db: db.execute(query, values).fetchall())
 
-    async def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def _run(self, work: Callable[[sqlite3.Connection], T], *, is_change: bool = False) -> T:
+        """Run a transaction. A cancelled task completes a change: its caller has changed the same facts in memory."""
+
         def transaction() -> T:
             try:
                 connection = self._open()
@@ -244,12 +246,8 @@ class SqliteStore(Store):
             except (KeyError, TypeError, ValueError, ValidationError) as error:
                 raise StoreDamaged(self._path, f"its content is invalid ({error})") from error
 
-        return await anyio.to_thread.run_sync(transaction, limiter=self._one_at_a_time)
-
-    async def _written(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Write a change, although its task is cancelled: its caller has changed the same facts in memory."""
-        with anyio.CancelScope(shield=True):
-            done = await self._run(work)
+        with anyio.CancelScope(shield=is_change):
+            done = await anyio.to_thread.run_sync(transaction, limiter=self._one_at_a_time)
         return done  # noqa: RET504 - to mypy, a scope may swallow what is raised in it
 
     def _open(self) -> sqlite3.Connection:

@@ -1,8 +1,9 @@
 """[pure] A policy's suggestions to save tokens, from message sizes by role."""
 
+from mew_agent.context.history import History
+from mew_agent.context.ledger import Ledger
 from mew_agent.context.policy import Policy, Suggestion
 from mew_agent.context.policy.definition import SuggestRule
-from mew_agent.context.tracker import Tracker
 from mew_agent.model.interface import Role
 
 
@@ -51,17 +52,15 @@ class CountedConversation:
 class SavingSuggestions:
     """The suggestions for one agent's history. The cost of a refresh does not grow with the history."""
 
-    def __init__(self, tracker: Tracker) -> None:
-        self._tracker = tracker
-        self._counted = CountedConversation(tracker.policy)
+    def __init__(self, policy: Policy) -> None:
+        self._counted = CountedConversation(policy)
         self.has_rules = bool(self._counted.rules)
         """Whether the policy suggests anything."""
         self._revision = -1
         self._last_seq = -1
 
-    def refresh(self) -> tuple[Suggestion, ...]:
+    def refresh(self, history: History, ledger: Ledger, window_tokens: int) -> tuple[Suggestion, ...]:
         """Count messages added or removed since the last time. Returns the present suggestions."""
-        history, ledger = self._tracker.history, self._tracker.ledger
         if history.revision != self._revision:  # something left: the sums start over
             self._counted.clear()
             self._revision, self._last_seq = history.revision, -1
@@ -72,4 +71,4 @@ class SavingSuggestions:
             role = None if item.notice else item.role  # the policy's own prompts are not a participant's messages
             self._counted.add(ledger.projection(item.seq) if tokens is None else tokens, role)
         self._last_seq = history.last_seq
-        return self._counted.suggestions(self._tracker.limit_tokens or self._tracker.window.max_tokens)
+        return self._counted.suggestions(window_tokens)

@@ -62,6 +62,7 @@ from mew_agent.context.policy import (
 )
 from mew_agent.context.preamble import FixedTexts
 from mew_agent.context.reconciliation import Drift, Terms
+from mew_agent.context.suggestions import SavingSuggestions
 from mew_agent.model.interface import Window
 from mew_agent.model.usage import implausibility
 from mew_agent.tokens.projection import Calibration, Units, features
@@ -109,10 +110,12 @@ class Tracker:
     usable_tokens: int = field(init=False)
     """The window without room for an answer."""
 
+    _savings: SavingSuggestions = field(init=False)
     _recorded_summary: Summary | None = None
     _prefix: object = None
 
     def __post_init__(self) -> None:
+        self._savings = SavingSuggestions(self.policy)
         self.window_changed(self.window)
 
     def describe_prefix(self, system_prompt: str, tools_text: str) -> None:
@@ -395,6 +398,9 @@ class Tracker:
 
         During a reply or before a tool result enters, `used_tokens` is the projected size of the context then.
         """
+        if self._savings.has_rules and phase in ("after_call", "message_added", "task_end"):
+            window_tokens = self.limit_tokens or self.window.max_tokens
+            self.suggestions = self._savings.refresh(self.history, self.ledger, window_tokens)
         snapshot = self.snapshot(at_seconds)
         if phase == "after_call" and self.measurement.is_undecided:
             # With `keep_last` the snapshot does not say that the usage is missing.

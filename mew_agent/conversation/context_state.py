@@ -22,12 +22,11 @@ from mew_agent.context.cuts import CountedCut, CutOutcome
 from mew_agent.context.history import Item, ItemRole, Summary
 from mew_agent.context.measures import kept_reply_tokens
 from mew_agent.context.persisted_state import CallRecord, PersistedState
-from mew_agent.context.policy import NO_FLAGS, Action, CompactionMethod, GenerationFlags, Phase
+from mew_agent.context.policy import CompactionMethod
 from mew_agent.context.receipts import NO_RECEIPTS, MessageKey, Prompted, ReceiptChange
 from mew_agent.context.reminders import Reminders
 from mew_agent.context.spending import SummarySpending, with_call
 from mew_agent.context.store import NO_CHANGE, UNCHANGED, InboxChange, Session, SessionChange, Store
-from mew_agent.context.suggestions import SavingSuggestions
 from mew_agent.context.tracker import Tracker
 from mew_agent.conversation import texts
 from mew_agent.conversation.events import ConversationEvents, HistoryChanged, ItemAdded, ResultCut
@@ -82,7 +81,6 @@ class ContextState:
         """The revision and the newest item of a prompt that the server shortened; None if it shortened none."""
         self.kept_outside: set[ItemRole] = set()
         """The roles of items that are part of a longer text, which only the store has."""
-        self._suggestions = SavingSuggestions(tracker)
         self._stored_decisions: tuple[policies.PolicyState, PersistedState] | None = None
 
     # -- loading and storing -----------------------------------------------------------------------------
@@ -469,20 +467,6 @@ class ContextState:
         return is_new
 
     # -- policy ------------------------------------------------------------------------------------------
-
-    def decide(
-        self,
-        phase: Phase,
-        flags: GenerationFlags = NO_FLAGS,
-        *,
-        used_tokens: int | None = None,
-        tool_result_tokens: int | None = None,
-    ) -> Sequence[Action]:
-        """Ask the policy for its decision, and keep its state; see `Tracker.decide`."""
-        tracker, now = self.tracker, time.time()
-        if self._suggestions.has_rules and phase in ("after_call", "message_added", "task_end"):
-            tracker.suggestions = self._suggestions.refresh()
-        return tracker.decide(phase, now, flags, used_tokens=used_tokens, tool_result_tokens=tool_result_tokens).actions
 
     @property
     def context_usage(self) -> texts.ContextUsage:

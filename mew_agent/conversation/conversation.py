@@ -4,6 +4,7 @@ Owns the order in which they happen. Does not know chats, reasoning envelopes or
 """
 
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, assert_never
@@ -252,8 +253,8 @@ async def make_room_for_results(
         asks_again = True
         while asks_again:
             used_tokens = tracker.ledger.next_prompt_tokens + earlier_tokens
-            actions = state.decide("tool_result", used_tokens=used_tokens, tool_result_tokens=tokens)
-            pending = await carry_out(actions, state)
+            decision = tracker.decide("tool_result", time.time(), used_tokens=used_tokens, tool_result_tokens=tokens)
+            pending = await carry_out(decision.actions, state)
             if pending.stop is not None:
                 window_tokens = tracker.window.max_tokens
                 results[call.id] = ToolResult(texts.oversized_result(tokens, window_tokens), is_error=True)
@@ -548,8 +549,8 @@ class Conversation:
 
     async def _before_request(self, prepare: Prepare) -> None:
         """Make room if the request would not fit. Raises `PolicyStopped`."""
-        actions = self.state.decide("pre_request", GenerationFlags(user_chain=self._calls_in_turn > 0))
-        pending = await carry_out(actions, self.state)
+        flags = GenerationFlags(user_chain=self._calls_in_turn > 0)
+        pending = await carry_out(self.tracker.decide("pre_request", time.time(), flags).actions, self.state)
         for word in pending.words:
             await self.emit_status(word)
         if pending.stop is not None:
@@ -564,7 +565,7 @@ class Conversation:
 
     async def _during_reply(self, tokens: int, likely_most_tokens: int, basis: SizeBasis) -> None:
         """Ask a policy that watches replies. Raises `ReplyStopped`."""
-        actions = self.state.decide("stream", used_tokens=likely_most_tokens)
+        actions = self.tracker.decide("stream", time.time(), used_tokens=likely_most_tokens).actions
         if not actions:
             return
         pending = await carry_out(actions, self.state)
@@ -590,7 +591,7 @@ class Conversation:
         if cut is not None and cut.window_tokens is not None:
             # The server's window is no larger than the prompt that it cut, whatever its API or the configuration says.
             self.state.change_window(learn_from_overflow(self.tracker.window, cut.window_tokens))
-        pending = await carry_out(self.state.decide("after_call", flags), self.state)
+        pending = await carry_out(self.tracker.decide("after_call", time.time(), flags).actions, self.state)
         self._decided = pending.compact, pending.revision
         if pending.stop is not None:
             pending.words.append(status_word("policy_stopped", await report_stop(pending.stop, self.state)))
@@ -603,7 +604,7 @@ class Conversation:
     async def _after_item_added(self, event: events.ConversationEvent) -> None:
         """Ask a policy that counts messages about each item that enters. Interventions wait for `apply_pending`."""
         if isinstance(event, events.ItemAdded):
-            pending = await carry_out(self.state.decide("message_added"), self.state)
+            pending = await carry_out(self.tracker.decide("message_added", time.time()).actions, self.state)
             self._decided = pending.compact or self._pending_compaction, pending.revision
             for word in pending.words:
                 await self.emit_status(word)
@@ -613,7 +614,7 @@ class Conversation:
         self._is_task_over = False
         if self._pending_compaction is not None:
             return
-        pending = await carry_out(self.state.decide("task_end"), self.state)
+        pending = await carry_out(self.tracker.decide("task_end", time.time()).actions, self.state)
         action = pending.compact
         # What the newest turns hold cannot leave, and a compaction that frees nothing would count as a failed one.
         if action is not None:

@@ -1,8 +1,7 @@
 """Suggestions follow the history, and the cost of a refresh does not grow with it."""
 
 from mew_agent.context.history import History
-from mew_agent.context.policy import MEW, Policy
-from mew_agent.context.suggestions import SavingSuggestions
+from mew_agent.context.policy import MEW, Policy, Suggestion
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import resolve_window
 from mew_agent.parts.policies.presets import TACHIKOMA
@@ -23,35 +22,38 @@ def add(tracker: Tracker, role: str, text: str, *, notice: bool = False) -> None
     tracker.item_added(item)
 
 
+def suggested(tracker: Tracker) -> tuple[Suggestion, ...]:
+    tracker.decide("message_added", 0.0)
+    return tracker.suggestions
+
+
 def test_policies_without_suggestion_rules_suggest_nothing() -> None:
-    assert SavingSuggestions(filled(40, policy=MEW)).refresh() == ()
+    assert suggested(filled(40, policy=MEW)) == ()
 
 
 def test_prompts_of_the_policy_do_not_count_as_user_messages() -> None:
     tracker = filled(10)
-    suggestions = SavingSuggestions(tracker)
-    assert suggestions.refresh() == ()
+    assert suggested(tracker) == ()
     add(tracker, "user", "a prompt", notice=True)
-    assert suggestions.refresh() == ()
+    assert suggested(tracker) == ()
     add(tracker, "user", "the eleventh")
-    (one,) = suggestions.refresh()
+    (one,) = suggested(tracker)
     assert one.text == "remove the 6 oldest user messages"
 
 
 def test_evicted_messages_are_no_longer_suggested() -> None:
     tracker = filled(11)
-    suggestions = SavingSuggestions(tracker)
-    assert suggestions.refresh()
+    assert suggested(tracker)
     gone = tracker.history.evict(0, 3, None)
     tracker.cut(0, 3, trigger="forget", freed_messages=len(gone))
-    assert suggestions.refresh() == ()
+    assert suggested(tracker) == ()
 
 
 def test_the_impact_of_long_answers_depends_on_the_window() -> None:
     tracker = filled(1, "assistant", limit=30)
     tracker.history.items.clear()
     add(tracker, "assistant", "word " * 40)
-    (one,) = SavingSuggestions(tracker).refresh()
+    (one,) = suggested(tracker)
     assert one.impact == "medium"
 
 
@@ -67,21 +69,19 @@ def test_a_refresh_reads_only_new_items() -> None:
                 yield item
 
     tracker = filled(500)
-    suggestions = SavingSuggestions(tracker)
-    suggestions.refresh()
+    suggested(tracker)
     add(tracker, "user", "one more")
     tracker.history.items = Looking(tracker.history.items)
-    suggestions.refresh()
+    suggested(tracker)
     assert Looking.looked == 2
 
 
 def test_new_messages_are_not_measured_again() -> None:
     tracker = filled(1)
-    suggestions = SavingSuggestions(tracker)
-    suggestions.refresh()
+    suggested(tracker)
     item = tracker.history.append("user", "word " * 5_000, id="long", at="t")
     tracker.item_added(item, units=features("word"))  # it was measured in a thread when it was added
     for number in range(9):
         add(tracker, "user", f"message {number}")
-    (one,) = suggestions.refresh()
+    (one,) = suggested(tracker)
     assert 0 < one.tokens_saved < 500
