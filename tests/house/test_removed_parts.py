@@ -138,7 +138,7 @@ def folder_of(part: str) -> Path:
 
 def files_without(parts: Collection[str]) -> Iterator[str]:
     """Yield the test files that use none of these parts: the quick ones, or all of the core and of the other parts."""
-    places = ("mew_agent", "parts", "protocol", "spaces") if IS_LONG else QUICK
+    places: tuple[str, ...] = ("mew_agent", "parts", "protocol", "spaces") if IS_LONG else QUICK
     places = WITHOUT_MODEL if REHEARSAL in parts else places
     for place in places:
         path = ROOT / "tests" / place

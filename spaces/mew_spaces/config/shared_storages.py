@@ -9,12 +9,15 @@ from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Union
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Union
 
 from mew_settings.plugins import load_table
 from mew_settings.values import SettingsModel
+from pydantic import BeforeValidator
 
 GROUP: Final = "mew_spaces.storages"
+
+_NONE_INSTALLED: Final = "no installed part of mew-agent has a storage for several gateways"
 
 
 class StorageType(ABC):
@@ -53,7 +56,7 @@ def storage_for(options: SettingsModel) -> StorageType:
 
 def with_addresses(options: SettingsModel | None, text: str) -> SettingsModel:
     """Return the options for `--backplane`, of the first storage that accepts the text. Raises `ValueError`."""
-    problem = ValueError("no storage for several gateways is installed")
+    problem = ValueError(_NONE_INSTALLED)
     for one in shared_storages().values():
         try:
             return one.with_addresses(options if isinstance(options, one.settings) else None, text)
@@ -62,8 +65,13 @@ def with_addresses(options: SettingsModel | None, text: str) -> SettingsModel:
     raise problem
 
 
+def _refuse(_: object) -> None:
+    raise ValueError(_NONE_INSTALLED)
+
+
 if TYPE_CHECKING:
     BackplaneSettings = SettingsModel
 else:
-    BackplaneSettings = Union[(*(one.settings for one in shared_storages().values()), None)]
+    _settings = tuple(one.settings for one in shared_storages().values())
+    BackplaneSettings = Union[_settings] if _settings else Annotated[None, BeforeValidator(_refuse)]  # noqa: UP007
     """The type of `backplane` in space.yaml."""

@@ -1,16 +1,14 @@
 """Posts attention items to a webhook, one request each.
 
-Selects the items to post, writes the requests, and repeats failed ones. Delays nothing: requests are made in a thread,
-a slow receiver makes only further requests wait, and those that find too many before them are dropped with a line in
-the log.
+Selects the items to post, writes the requests, and repeats failed ones. Delays nothing: a slow receiver makes only
+further requests wait, and those that find too many before them are dropped with a line in the log.
 """
 
 import json
 import logging
 import math
+import ssl
 import time
-import urllib.error
-import urllib.request
 from collections import deque
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -19,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import anyio
+import httpx2
 from anyio import to_thread
 from mew_protocol.attention import AttentionItem
 from mew_protocol.bounded_dict import BoundedDict
@@ -106,7 +105,7 @@ class AttentionWebhook:
         told = {"text": text, "content": text, "space": self._space, "at": at, "item": _as_json(item)}
         body = json.dumps(told).encode()
         for pause in (*self._retry_seconds, None):
-            problem, is_final = await to_thread.run_sync(self._request, body, abandon_on_cancel=True)
+            problem, is_final = await self._request(body)
             if problem is None:
                 return
             if is_final or pause is None:
@@ -114,38 +113,48 @@ class AttentionWebhook:
                 return
             await anyio.sleep(pause)
 
-    def _request(self, body: bytes) -> tuple[str | None, bool]:
-        """Make one request. Returns the problem, and True if another try is useless. Blocks."""
+    async def _request(self, body: bytes) -> tuple[str | None, bool]:
+        """Make one request. Returns the problem, and True if another try is useless. Reads no body of an answer."""
         assert self._options.webhook is not None
-        headers = {"Content-Type": "application/json", "User-Agent": "mew-gateway"}
         try:
-            if self._options.secret_file is not None:
-                with (self._folder / self._options.secret_file).open(encoding="utf-8") as file:
-                    headers["Authorization"] = f"Bearer {file.read(_MAX_SECRET_BYTES).strip()}"
-            request = urllib.request.Request(self._options.webhook, body, headers)  # noqa: S310 - http(s) is checked
-            with _OPENER.open(request, timeout=TIMEOUT_SECONDS):
-                return None, True
-        except urllib.error.HTTPError as error:
-            error.close()
-            may_pass = error.code >= HTTPStatus.INTERNAL_SERVER_ERROR or error.code == HTTPStatus.TOO_MANY_REQUESTS
-            return f"the receiver answered {error.code}", not may_pass
-        except (OSError, ValueError) as error:  # the message contains neither the secret nor the path of the URL
-            return getattr(error, "strerror", None) or type(error).__name__, False
+            headers, trusted = await to_thread.run_sync(self._prepared)
+            # A client follows no redirect: the secret is for the configured address only.
+            async with httpx2.AsyncClient(verify=trusted, timeout=TIMEOUT_SECONDS) as client:
+                with anyio.fail_after(TIMEOUT_SECONDS):
+                    async with client.stream("POST", self._options.webhook, content=body, headers=headers) as answer:
+                        code = answer.status_code
+        except (httpx2.HTTPError, httpx2.InvalidURL, ImportError, OSError, ValueError) as error:
+            return _cause(error), False
+        if answer.is_success:
+            return None, True
+        may_pass = code >= HTTPStatus.INTERNAL_SERVER_ERROR or code == HTTPStatus.TOO_MANY_REQUESTS
+        return f"the receiver answered {code}", not may_pass
+
+    def _prepared(self) -> tuple[dict[str, str], ssl.SSLContext]:
+        """Return the headers with the secret, and the certificates to trust. Reads files."""
+        headers = {"Content-Type": "application/json", "User-Agent": "mew-gateway"}
+        if self._options.secret_file is not None:
+            with (self._folder / self._options.secret_file).open(encoding="utf-8") as file:
+                headers["Authorization"] = f"Bearer {file.read(_MAX_SECRET_BYTES).strip()}"
+        return headers, ssl.create_default_context()
+
+
+def _cause(error: BaseException) -> str:
+    """Return the error of the system behind an error, else the error's class.
+
+    Messages of errors may contain the secret or the path of the URL.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror
+        cause = cause.__cause__ or cause.__context__
+    return type(error).__name__
 
 
 def _is_recent(item: AttentionItem) -> bool:
     began = (unix_seconds(one.since) for one in item.items or (item,))  # None: a participant wrote something else
     return any(one is None or time.time() - one < TAKEOVER_SECONDS for one in began)
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Follows no redirect: the secret is for the configured address only."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
-
-
-_OPENER: Final = urllib.request.build_opener(_NoRedirect)
 
 
 def _as_json(item: AttentionItem) -> dict[str, Any]:

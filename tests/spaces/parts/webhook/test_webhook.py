@@ -165,6 +165,43 @@ async def test_the_next_gateway_accepts_any_time_that_a_participant_wrote(since:
     assert item("b") in hook._queue
 
 
+@pytest.mark.parametrize(
+    ("url", "secret", "problem"),
+    [
+        ("http://\u2100/hook", "s3cret", "InvalidURL"),
+        (None, "s3cret\nmore", "LocalProtocolError"),
+        (None, "s3cret\N{EURO SIGN}", "UnicodeEncodeError"),
+    ],
+)
+async def test_an_unusable_address_or_secret_is_logged_without_it(
+    url: str | None, secret: str, problem: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "hook.secret").write_text(secret, encoding="utf-8")
+    with receiver() as (receiving, posted):
+        options = AttentionOptions(webhook=url or receiving, secret_file="hook.secret")
+        hook = AttentionWebhook(options, "demo", tmp_path, retry_seconds=())
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(hook.run)
+            hook.observe([item("a"), item("b")])
+            await until(lambda: caplog.text.count("webhook not posted") == 2)
+            tasks.cancel_scope.cancel()
+    assert posted.empty()
+    assert [one.getMessage() for one in caplog.records] == [f"webhook not posted: {problem}"] * 2
+    assert "s3cret" not in caplog.text
+
+
+async def test_the_proxy_of_the_environment_gets_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    with receiver() as (proxy, posted):
+        monkeypatch.setenv("http_proxy", proxy.removesuffix("/hook"))
+        monkeypatch.delenv("no_proxy", raising=False)
+        hook = AttentionWebhook(AttentionOptions(webhook="http://hooks.example.org/hook"), "demo", Path())
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(hook.run)
+            hook.observe([item("a")])
+            assert await received(posted, 1) == ["a"]
+            tasks.cancel_scope.cancel()
+
+
 async def test_a_receiver_that_is_gone_delays_nothing(caplog: pytest.LogCaptureFixture) -> None:
     options = AttentionOptions(webhook="http://127.0.0.1:1/secret-path", kinds=("model_failed",))
     hook = AttentionWebhook(options, "demo", Path(), retry_seconds=())
