@@ -7,9 +7,9 @@ long ago that was. Figures are also there as numbers, for gauges and charts.
 from collections.abc import Iterable
 from typing import Any, Final
 
-from mew_protocol.board_words import PART_NAMES
 from mew_protocol.context_report import LastCompaction, PinReport
 from mew_protocol.payloads.base import Payload
+from mew_protocol.shared_words import PART_NAMES
 
 from mew_board import words
 from mew_board.composition import composition

@@ -8,18 +8,15 @@ into ages, each between two `AGE_MARK`.
 import json
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from itertools import accumulate, islice, takewhile
 from typing import Final, Literal
 
 from mew_protocol import context_report
-from mew_protocol.board_words import COUNTED as COUNTED
-from mew_protocol.board_words import REASONS, SKIPPED
 from mew_protocol.context_report import (
     ContextReport,
     LastCompaction,
-    LimitBasis,
     PinReport,
     Progress,
     SavingSuggestion,
@@ -41,6 +38,8 @@ from mew_protocol.payloads.participant import report_of as report_of
 from mew_protocol.proposal_text import ALL_SHOWN
 from mew_protocol.quoting import clean as clean
 from mew_protocol.quoting import one_line
+from mew_protocol.shared_words import COUNTED as COUNTED
+from mew_protocol.shared_words import REASONS, SKIPPED, WINDOW_SOURCES
 from mew_protocol.status_word import StatusWord
 from mew_protocol.visible import shortened, visible
 
@@ -53,15 +52,6 @@ NO_CONTEXT: Final = "reports no context"
 Pattern = Literal["solid", "hatched", "past", "dotted"]
 """`solid`: reported or counted; `hatched`: an estimate, which `~` marks in figures; `past`: unknown, the gauge shows
 what was reported last; `dotted`: unknown."""
-
-WINDOW_SOURCES: Final[Mapping[LimitBasis, str]] = {
-    "configured": "configured",
-    "loaded": "loaded by the model server",
-    "trained": "model maximum",
-    "assumed": "assumed; not reported by the model server",
-    "agent_reported": "reported by the agent itself",
-}
-"""How the size of a window is known."""
 
 _ARGUMENT_CHARS: Final = 60
 _MOST_CHARS_OF_A_CELL: Final = 8

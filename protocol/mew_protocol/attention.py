@@ -242,7 +242,7 @@ def _status_items(
 def _word_items(
     entry: BoardEntry, said: StatusWord, report: ContextReport | None, now: datetime
 ) -> Iterator[AttentionItem]:
-    """Yield the item that a word of `status_words.json` needs, and that of a compaction which takes too long."""
+    """Yield the item that a word of `words.json` needs, and that of a compaction which takes too long."""
     at = entry.received_at
     if said.word == "compacting" and now.timestamp() - (unix_seconds(at) or math.inf) >= STALLED_SECONDS:
         reason = f"{entry.id} has been compacting for more than {STALLED_SECONDS // 60} minutes"
@@ -443,7 +443,7 @@ _ACTIONS: Final[Mapping[str, Callable[[str], AttentionAction]]] = {
     "compact": _compact,
     "clear": _clear,
 }
-"""The actions that `status_words.json` names."""
+"""The actions that `words.json` names."""
 
 
 def _draft(kind: str, to: Iterable[str], payload: dict[str, Any], about: tuple[str, ...] = ()) -> dict[str, Any]:

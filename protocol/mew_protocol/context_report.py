@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from mew_protocol.board_words import OUTDATED_WORDS
+from mew_protocol.shared_words import OUTDATED_WORDS
 
 Basis = Literal["reported", "server_counted", "projected", "agent_reported", "provisional", "unknown"]
 """How `tokens` is known: reported by the provider; reported, minus what its server counted as freed since; derived from

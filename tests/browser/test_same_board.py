@@ -6,8 +6,8 @@ import pytest
 from mew_board import words
 from mew_board.grouping import GROUPINGS, grouped
 from mew_board.view import views_of
-from mew_protocol.board_words import SKIPPED
 from mew_protocol.payloads.participant import CompactDone
+from mew_protocol.shared_words import SKIPPED
 from mew_spaces.gateway.gateway import RunningGateway
 from playwright.async_api import expect
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from mew_board import words
 from mew_board.composition import Share, composition, prefix_name
-from mew_protocol.board_words import PART_NAMES
 from mew_protocol.payloads.participant import PrefixPart, Status
+from mew_protocol.shared_words import PART_NAMES
 
 
 def composition_lines(status: Status, prefix: Sequence[PrefixPart], *, width: int) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """[pure] Read receipts as text: one line, and the story of a message.
 
-Owns how a receipt becomes a line; the words for forms are in `mew_protocol.board_words`, and `receipt.js` of the
+Owns how a receipt becomes a line; the words for forms are in `mew_protocol.shared_words`, and `receipt.js` of the
 dashboard writes the same lines. What a receipt says is `mew_protocol.payloads.receipts`.
 """
 
@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from mew_board import words
-from mew_protocol.board_words import RECEIPT_CHANGES, RECEIPT_FORMS
 from mew_protocol.payloads.receipts import ReadReceipt
+from mew_protocol.shared_words import RECEIPT_CHANGES, RECEIPT_FORMS
 
 
 def mark(receipt: ReadReceipt) -> str:

@@ -2,7 +2,7 @@
 // are in the view, which the gateway makes. Sorting and grouping by them is done here: the gateway sends only the lines that
 // changed, and a filter acts while the user types.
 
-import WORDS from "./board_words.json" with { type: "json" };
+import WORDS from "./words.json" with { type: "json" };
 import { plain } from "./text.js";
 
 const URGENT = ["blocking", "warning", "notice"];

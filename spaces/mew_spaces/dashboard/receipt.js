@@ -1,7 +1,7 @@
 // Read receipts as text: the mark at a message, one line, and the story of a message. Pure. The lines are those of `mew
 // receipt`, and Python reads the same words.
 
-import WORDS from "./board_words.json" with { type: "json" };
+import WORDS from "./words.json" with { type: "json" };
 import { parseTime } from "./board.js";
 import { clock, plain } from "./text.js";
 

@@ -1,7 +1,7 @@
 // Turns figures into text. Pure: no DOM, no clock.
 // What is said about a participant comes from the gateway; here are the words for answers and for what people ask.
 
-import WORDS from "./board_words.json" with { type: "json" };
+import WORDS from "./words.json" with { type: "json" };
 import { parseStatus } from "./status.js";
 
 // Python reads the same file.

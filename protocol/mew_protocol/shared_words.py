@@ -1,6 +1,6 @@
-"""[pure] The words and rules of the board that every surface shares: terminal, scripts and dashboard.
+"""[pure] The words and rules that every surface shares: programs, terminal and dashboard.
 
-`board_words.json` holds them; the dashboard reads the same file.
+`words.json` holds them; the dashboard reads the same file.
 """
 
 import json
@@ -8,9 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-BOARD_WORDS_FILE: Final = Path(__file__).with_name("board_words.json")
+WORDS_FILE: Final = Path(__file__).with_name("words.json")
 
-_WORDS: Final[Mapping[str, Any]] = json.loads(BOARD_WORDS_FILE.read_text(encoding="utf-8"))
+_WORDS: Final[Mapping[str, Any]] = json.loads(WORDS_FILE.read_text(encoding="utf-8"))
+
+STATUSES: Final[Mapping[str, Mapping[str, Any]]] = _WORDS["statuses"]
+"""What is known of each word of a status; `mew_protocol.status_word` reads it."""
 
 COUNTED: Final = frozenset[str](_WORDS["counted"])
 """Bases of figures that are shown without `~`."""
@@ -38,3 +41,6 @@ RECEIPT_FORMS: Final[Mapping[str, str]] = _WORDS["receipt_forms"]
 
 RECEIPT_CHANGES: Final[Mapping[str, str]] = _WORDS["receipt_changes"]
 """What a mark adds if the context no longer holds the whole message."""
+
+WINDOW_SOURCES: Final[Mapping[str, str]] = _WORDS["window_sources"]
+"""How the size of a window is known, by the basis of the limit."""
