@@ -41,6 +41,7 @@ CHROMIUM_ARGS = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    "--js-flags=--no-regexp-optimization",  # other browsers lack it, and the linear time of expressions is measured
 )
 
 
@@ -130,23 +131,26 @@ def chromium_path() -> str | None:
 @pytest.fixture(scope="package")
 async def context() -> AsyncIterator[BrowserContext]:
     """One Chromium with one page for all tests of a worker; a context for each test would double their cost."""
-    async with running_chromium() as context:
-        yield context
-
-
-@asynccontextmanager
-async def running_chromium(*more: str) -> AsyncIterator[BrowserContext]:
-    """Run Chromium with one page. Skips the test, and says so, where there is none."""
     path = chromium_path()
     if path is None:
         pytest.skip("no Chromium found: install one (`apt-get install chromium`) or set CHROMIUM to its path")
     async with async_playwright() as playwright:
-        running = await playwright.chromium.launch(executable_path=path, args=[*CHROMIUM_ARGS, *more])
+        running = await playwright.chromium.launch(executable_path=path, args=CHROMIUM_ARGS)
         context = await running.new_context(locale="en-GB")
         context.set_default_timeout(PATIENCE_SECONDS * 1000)
         await context.new_page()
         yield context
         await running.close()
+
+
+@pytest.fixture(scope="package")
+async def sign_in_page(context: BrowserContext) -> AsyncIterator[Page]:
+    """The page before anybody signs in, for all tests that only call functions of its modules."""
+    assert context.browser is not None
+    async with serve_gateway(parse_space(SPACE)) as gateway, await context.browser.new_context() as other:
+        page = await other.new_page()
+        await page.goto(f"{gateway.url}/dashboard")
+        yield page
 
 
 @pytest.fixture(scope="session")

@@ -441,15 +441,15 @@
       const steps = await superlinear(many[name], Math.ceil, 16, 1_024);
       return steps ? [shown(steps)] : [];
     },
-    /** Functions of known cost, which tell whether the measurement works. */
+    /** Functions of known cost, which tell whether the measurement works: with texts just long enough for its clock. */
     async measureKnown() {
       const quadratic = /a+$/;
       const run = (one) => quadratic.test(one);
       const linear = /[a-z]+/;
       return {
-        quadratic: Boolean(await superlinear(run, (length) => `${"a".repeat(length)}!`, 4_096)),
+        quadratic: Boolean(await superlinear(run, (length) => `${"a".repeat(0.6 * length)}!`, 4_096)),
         linear: Boolean(await superlinear((one) => linear.test(one), (length) => "!".repeat(length), 4_096)),
-        cubic: Boolean(await superlinear((one) => /^#\s+(.*?)(?:\s+#+)?\s*$/.test(one), (length) => `# a${" ".repeat(length / 8)}b`, 4_096)),
+        cubic: Boolean(await superlinear((one) => /^#\s+(.*?)(?:\s+#+)?\s*$/.test(one), (length) => `# a${" ".repeat(length / 3)}b`, 4_096)),
       };
     },
   };

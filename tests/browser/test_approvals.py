@@ -34,79 +34,77 @@ async def marks(place: Locator) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("width", [360, 700, 1280, 1920])
 async def test_blanks_and_lines_hide_nothing_that_is_approved(
-    open_dashboard: OpenDashboard, join: Join, tab: Tab, place: str, width: int
+    open_dashboard: OpenDashboard, join: Join, tab: Tab, width: int
 ) -> None:
     await tab.page.set_viewport_size({"width": width, "height": 800})
     page = await open_dashboard()
     async with join("coder") as coder, join("writer") as files:
         lines = "\n".join(f"line {number}" for number in range(500))
-        code = f"import os{' ' * 500}; os.system('first')\n{lines}\n{'a' * 9_000}; os.system('last')"
-        await coder.send_envelope(kinds.MCP_PROPOSAL, call(code=code), to=["writer"])
-        shown = page.locator(place)
-        await page.locator(PLACES[0]).wait_for()  # both places need the gateway's list
-        await expect(shown).to_contain_text("os.system('first')")
-        await expect(shown.locator(".odd").first).to_have_text("·×500")
-        await expect(shown).not_to_contain_text("os.system('last')")
-        await expect(shown.locator(".cut-mark")).to_contain_text("more characters in 4")
-        await expect(approve(shown)).to_be_disabled()
-        await expect(shown).to_contain_text("Approve after you have opened all of it.")
-        await shown.locator(".cut-mark").click()
-        await expect(shown).to_contain_text("line 499")
-        await expect(shown).to_contain_text("os.system('last')")
-        await expect(shown.locator(".cut-mark")).to_have_count(0)
-        await expect(shown).to_be_visible()
-        widths = await page.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
-        assert widths[0] == widths[1] == width
-        assert await _unreachable(page, place) == []
-        await approve(shown).click()
-        assert (await files.received(kinds.MCP_REQUEST))["payload"]["params"]["arguments"] == {"code": code}
+        for place in PLACES:
+            code = f"# {place}\nimport os{' ' * 500}; os.system('first')\n{lines}\n{'a' * 9_000}; os.system('last')"
+            await coder.send_envelope(kinds.MCP_PROPOSAL, call(code=code), to=["writer"])
+            await page.locator(PLACES[0]).wait_for()  # both places need the gateway's list
+            shown = page.locator(place).filter(has_text=f"# {place}")
+            await expect(shown).to_contain_text("os.system('first')")
+            await expect(shown.locator(".odd").first).to_have_text("·×500")
+            await expect(shown).not_to_contain_text("os.system('last')")
+            await expect(shown.locator(".cut-mark")).to_contain_text("more characters in 4")
+            await expect(approve(shown)).to_be_disabled()
+            await expect(shown).to_contain_text("Approve after you have opened all of it.")
+            await shown.locator(".cut-mark").click()
+            await expect(shown).to_contain_text("line 499")
+            await expect(shown).to_contain_text("os.system('last')")
+            await expect(shown.locator(".cut-mark")).to_have_count(0)
+            await expect(shown).to_be_visible()
+            widths = await page.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
+            assert widths[0] == widths[1] == width
+            assert await _unreachable(shown) == []
+            await approve(shown).click()
+            assert (await files.received(kinds.MCP_REQUEST))["payload"]["params"]["arguments"] == {"code": code}
+            await expect(page.locator(PLACES[0])).to_have_count(0)
 
 
-async def _unreachable(page: Page, place: str) -> list[str]:
+async def _unreachable(place: Locator) -> list[str]:
     """The parts of a proposal that do not show all of themselves."""
-    found: list[str] = await page.locator(f"{place} :is(pre, code, dt, .diff-line)").evaluate_all(
+    found: list[str] = await place.locator(":is(pre, code, dt, .diff-line)").evaluate_all(
         "nodes => nodes.filter((one) => one.scrollWidth > one.clientWidth + 1 && one.clientWidth > 0"
         " || one.scrollHeight > one.clientHeight + 1 && one.clientHeight > 0).map((one) => one.className)"
     )
     return found
 
 
-@pytest.mark.parametrize("place", PLACES)
-async def test_invisible_and_misleading_characters_are_marked(
-    open_dashboard: OpenDashboard, join: Join, place: str
-) -> None:
+async def test_invisible_and_misleading_characters_are_marked(open_dashboard: OpenDashboard, join: Join) -> None:
     page = await open_dashboard()
     async with join("coder") as coder:
         text = "if user == 'аdmin\u202e':  \r\nok\u200bay\u00a0= раypal – fine\t\nо\u0338 =\u0338 ｒm"
         await coder.send_envelope(
             kinds.MCP_PROPOSAL, call("ru\u00adn", code=text, **{"pat\u2060h": " a "}), to=["writer"]
         )
-        shown = page.locator(place)
-        await shown.first.wait_for()
-        assert await marks(shown) == [
-            "U+00AD",
-            *("U+0430", "U+202E", "··", "U+000D", "U+200B", "U+00A0", "U+0440 U+0430", "–", "→", "U+043E", "U+0338"),
-            *("U+FF52", "U+2060", "·"),
-        ]
-        await expect(shown.locator("[title^='U+0430']").first).to_have_text("а")
+        for place in PLACES:
+            shown = page.locator(place)
+            await shown.first.wait_for()
+            assert await marks(shown) == [
+                *("U+00AD", "U+0430", "U+202E", "··", "U+000D", "U+200B", "U+00A0", "U+0440 U+0430", "–", "→"),
+                *("U+043E", "U+0338", "U+FF52", "U+2060", "·"),
+            ]
+            await expect(shown.locator("[title^='U+0430']").first).to_have_text("а")
 
 
-@pytest.mark.parametrize("place", PLACES)
-async def test_every_part_of_a_call_is_shown(open_dashboard: OpenDashboard, join: Join, place: str) -> None:
+async def test_every_part_of_a_call_is_shown(open_dashboard: OpenDashboard, join: Join) -> None:
     page = await open_dashboard()
     async with join("coder") as coder:
         edits = [{"old_string": "a\nb", "new_string": "a\nc", "replace_all": True, "file": "/etc/passwd"}]
         proposed = call("edit", edits=edits, note="")
         proposed["params"]["_meta"] = {"run_as": "root"}
         await coder.send_envelope(kinds.MCP_PROPOSAL, proposed, to=["writer", "eve"])
-        shown = page.locator(place)
-        await expect(shown).to_contain_text("edit on writer, eve")
-        for words in ("/etc/passwd", "replace_all", "true", "run_as", "root", "- b", "+ c", "empty"):
-            await expect(shown).to_contain_text(words)
-        await expect(approve(shown)).to_be_enabled()
+        for place in PLACES:
+            shown = page.locator(place)
+            await expect(shown).to_contain_text("edit on writer, eve")
+            for words in ("/etc/passwd", "replace_all", "true", "run_as", "root", "- b", "+ c", "empty"):
+                await expect(shown).to_contain_text(words)
+            await expect(approve(shown)).to_be_enabled()
 
 
 async def test_a_method_that_is_no_tool_says_so(open_dashboard: OpenDashboard, join: Join) -> None:
@@ -141,8 +139,7 @@ async def test_many_marks_take_no_long_time_and_stay_visible(open_dashboard: Ope
         await expect(approve(shown)).to_be_enabled()
 
 
-async def test_page_and_terminal_mark_the_same_characters(open_dashboard: OpenDashboard) -> None:
-    page = await open_dashboard()
+async def test_page_and_terminal_mark_the_same_characters(sign_in_page: Page) -> None:
     texts = [
         "аdmin раypal",
         "Привет, größer 数",
@@ -156,7 +153,8 @@ async def test_page_and_terminal_mark_the_same_characters(open_dashboard: OpenDa
         const odd = (text) => visiblePieces(text).filter((one) => one.kind && one.kind !== "blank");
         return texts.map((text) => odd(text).flatMap((one) => one.codes.split(" ")));
     }"""
-    assert await page.evaluate(script, texts) == [re.findall(r"<(U\+[0-9A-F]+)>", visible(one)) for one in texts]
+    marked = await sign_in_page.evaluate(script, texts)
+    assert marked == [re.findall(r"<(U\+[0-9A-F]+)>", visible(one)) for one in texts]
 
 
 @pytest.mark.parametrize("place", PLACES)

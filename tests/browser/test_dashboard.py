@@ -580,9 +580,8 @@ async def test_text_from_participants_is_never_parsed_as_html(
     assert tab.complaints == []
 
 
-async def test_markdown_becomes_nodes_and_links_are_safe(open_dashboard: OpenDashboard) -> None:
-    page = await open_dashboard()
-    found = await page.evaluate(
+async def test_markdown_becomes_nodes_and_links_are_safe(sign_in_page: Page) -> None:
+    found = await sign_in_page.evaluate(
         """async () => {
             const { render, safeAddress } = await import("/dashboard/markdown.js");
             const addresses = ["javascript:alert(1)", "JaVaScRiPt:alert(1)", "data:text/html,x", "vbscript:x", "/path",
@@ -716,9 +715,8 @@ async def test_after_a_cut_missed_events_arrive_once(
         assert requested[1].endswith(f"/spaces/review/events?since={place}&frames=1&view=1")
 
 
-async def test_events_parse_the_same_however_they_are_split(open_dashboard: OpenDashboard) -> None:
-    page = await open_dashboard()
-    events = await page.evaluate(
+async def test_events_parse_the_same_however_they_are_split(sign_in_page: Page) -> None:
+    events = await sign_in_page.evaluate(
         """async () => {
             const { EventParser } = await import("/dashboard/events.js");
             const text = ": hello\\r\\nid: e-1\\r\\nevent: board\\r\\n" +

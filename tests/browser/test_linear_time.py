@@ -5,20 +5,17 @@ exported function fails until `linear_time.js` says how it reads a text, or `NO_
 """
 
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
 import tree_sitter_javascript
-from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.gateway.dashboard_files import DASHBOARD
-from mew_spaces.gateway.gateway import serve_gateway
-from playwright.async_api import JSHandle
+from playwright.async_api import JSHandle, Page
 from tree_sitter import Language, Node, Parser
 
 from tests import vendor
-from tests.browser.conftest import running_chromium
 
 NO_TEXT: Final = {
     "actions.js:ACTIONS": "a table; its payloads hold what the user types",
@@ -102,16 +99,9 @@ PATTERNS: Final = sorted({pattern for module in MODULES for pattern in patterns(
 
 
 @pytest.fixture(scope="module")
-async def meter(config: SpaceConfig) -> AsyncIterator[JSHandle]:
-    """The measurements, in one page for all, before anybody signs in.
-
-    Chromium runs without its optimisation of some expressions, which other browsers lack.
-    """
-    program = (Path(__file__).parent / "linear_time.js").read_text(encoding="utf-8")
-    async with serve_gateway(config) as gateway, running_chromium("--js-flags=--no-regexp-optimization") as context:
-        (page,) = context.pages
-        await page.goto(f"{gateway.url}/dashboard")
-        yield await page.evaluate_handle(program)
+async def meter(sign_in_page: Page) -> JSHandle:
+    """The measurements, in one page for all."""
+    return await sign_in_page.evaluate_handle((Path(__file__).parent / "linear_time.js").read_text(encoding="utf-8"))
 
 
 def test_the_parser_of_others_is_the_version_that_is_named() -> None:

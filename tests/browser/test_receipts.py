@@ -114,10 +114,9 @@ async def test_a_receipt_that_cannot_be_had_says_why(open_dashboard: OpenDashboa
 
 
 @pytest.mark.parametrize("values", RECEIPTS, ids=lambda one: f"{one['state']}-{one['in_context']}")
-async def test_page_and_terminal_tell_a_receipt_alike(open_dashboard: OpenDashboard, values: dict[str, Any]) -> None:
-    page = await open_dashboard()
+async def test_page_and_terminal_tell_a_receipt_alike(sign_in_page: Page, values: dict[str, Any]) -> None:
     receipt = ReadReceipt.model_validate({"id": "m", "participant": "coder", "basis": "prompt", **values})
-    shown = await page.evaluate(
+    shown = await sign_in_page.evaluate(
         """async (receipt) => {
           const { line, mark, story } = await import("/dashboard/receipt.js");
           const { participant: by, state, call, in_context: form } = receipt;

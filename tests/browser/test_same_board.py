@@ -1,27 +1,19 @@
 """The page shows what the view of a participant says, with ages counted on; answers have the words of the terminal."""
 
-from typing import Any, Final
+from typing import Final
 
-import pytest
 from mew_board import words
 from mew_board.grouping import GROUPINGS, grouped
 from mew_board.view import views_of
 from mew_protocol.payloads.participant import CompactDone
 from mew_protocol.shared_words import SKIPPED
 from mew_spaces.gateway.gateway import RunningGateway
-from playwright.async_api import expect
+from playwright.async_api import Page, expect
 
-from tests.browser.conftest import Join, OpenDashboard, Tab
+from tests.browser.conftest import Join, OpenDashboard
 from tests.browser.test_dashboard import REPORTED, WINDOW, part
 
 DURATIONS: Final = (0, 59, 60, 3_599, 3_600, 86_399, 86_400, 1_000_000)
-
-
-@pytest.fixture
-async def page(gateway: RunningGateway, tab: Tab) -> Any:
-    """The page before anybody signs in."""
-    await tab.page.goto(f"{gateway.url}/dashboard")
-    return tab.page
 
 
 async def test_page_shows_every_text_of_the_view(
@@ -67,8 +59,8 @@ async def test_page_shows_the_group_titles_of_the_terminal(
         assert {*options} == {"none", *GROUPINGS}
 
 
-async def test_page_and_terminal_write_durations_alike(page: Any) -> None:
-    shown = await page.evaluate(
+async def test_page_and_terminal_write_durations_alike(sign_in_page: Page) -> None:
+    shown = await sign_in_page.evaluate(
         """async (all) => {
           const { span } = await import("/dashboard/text.js");
           return all.map((one) => span(1000 * one));
@@ -78,8 +70,8 @@ async def test_page_and_terminal_write_durations_alike(page: Any) -> None:
     assert shown == [words.span(one) for one in DURATIONS]
 
 
-async def test_page_and_terminal_explain_skipped_compactions_alike(page: Any) -> None:
-    answers = await page.evaluate(
+async def test_page_and_terminal_explain_skipped_compactions_alike(sign_in_page: Page) -> None:
+    answers = await sign_in_page.evaluate(
         """async (reasons) => {
           const { compactAnswer } = await import("/dashboard/text.js");
           return reasons.map((reason) => compactAnswer({ skipped: true, reason }));
