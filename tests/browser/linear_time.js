@@ -20,6 +20,7 @@
     "http://", "https://a.", "https://a.b/(", "mailto:", "a@b.", "&#", "&amp;", "\\\n", "  \n", " \n", "a\n", "a\n=\n", "a b ", "\n@@ ", "@@", "\n+", "data: ", "\ndata:", "{\"a\":", "[1,", "/*", "/**",
     "!", ": {", ": [", "a\u200b", "a\u0430", "1:", "T1", "@a ", "/a ", "a_",
   ];
+  const MIXED = PIECES.join("");
   const repeat = (piece, length) => piece.repeat(Math.ceil(length / piece.length));
   const growing = (part) => (length) => {
     let text = "";
@@ -412,7 +413,7 @@
       const run = (one) => functions[key](module, one);
       await run("a".repeat(4_096));
       // What is laid out takes milliseconds for each thousand characters, and is made of functions measured here with more.
-      const ms = await least(run, "a\u200b".repeat(2_048), 2);
+      const ms = Math.max(await least(run, "a\u200b".repeat(2_048), 2), await least(run, MIXED.repeat(4_096 / MIXED.length), 2));
       const [first, all] = ms > 20 ? [256, repeated] : ms > 2 ? [1_024, repeated] : [4_096, makers()];
       for (const [name, make] of key.startsWith("markdown.js") ? makers() : all) {
         const steps = await superlinear(run, make, first);
