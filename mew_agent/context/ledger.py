@@ -100,6 +100,7 @@ class Ledger:
 
     def _append(self, fact: Appended) -> None:
         self.items.add(fact.measure, self.calibration)
+        self.evidence.has_counts |= fact.measure.counted_tokens is not None
 
     def _describe(self, fact: Described) -> None:
         self.preamble.describe(fact.texts)

@@ -197,6 +197,7 @@ class Evidence:
     """The newest item when a prompt last fell unexplained: the server dropped some up to it, which may return."""
     standstill: Standstill = field(default_factory=Standstill)
     count_proof: CountProof = field(default_factory=CountProof)
+    has_counts: bool = False  # whether a tokenizer has counted any item
 
     @property
     def is_backend_steady(self) -> bool:
@@ -215,9 +216,10 @@ class Evidence:
         self.backends.add(terms.backend)
         is_whole = seen.is_comparable and seen.removal is Removal.NOTHING and not thinking
         self.drift = self._drift(seen, is_whole=is_whole, is_steady=not unsteady)
-        has_old_calls = unsteady > thinking and any(measure.question for measure in seen.sent)
-        drift_tokens = seen.drift.tokens if seen.drift is not None and seen.is_comparable else None
-        self.count_proof.observe(terms.model, drift_tokens, seen.sent, calibration, has_old_calls=has_old_calls)
+        if self.has_counts:
+            has_old_calls = unsteady > thinking and any(measure.question for measure in seen.sent)
+            drift_tokens = seen.drift.tokens if seen.drift is not None and seen.is_comparable else None
+            self.count_proof.observe(terms.model, drift_tokens, seen.sent, calibration, has_old_calls=has_old_calls)
         if seen.has_fallen and seen.is_comparable:
             self.fallen_until = seen.last_seq
 
