@@ -23,8 +23,8 @@ from mew_agent.agent.recall import READ_CHARS
 from mew_agent.context.receipts import MessageKey
 from mew_agent.context.store import ChatRefusal, StoredChat
 from mew_agent.participant.participant import Participant
-from mew_agent.tokens.projection import Units
-from mew_agent.tokens.sizes import NO_UNITS, GivenSize, Size, basis_of
+from mew_agent.tokens.projection import NO_UNITS, Units
+from mew_agent.tokens.sizes import GivenSize, Size, basis_of
 
 NOTICE: Final = "Your message does not fit into my context, so I hold it: {fit}. Reply with one word: {choices}."
 CHOICES: Final[Mapping[Delivery, str]] = {

@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import Literal, NamedTuple
 
 from mew_agent.context.measures import Measure
-from mew_agent.tokens.projection import Calibration
+from mew_agent.tokens.projection import NO_UNITS, Calibration
 
 _SEQ: Callable[[Measure], int] = attrgetter("seq")
 
@@ -24,6 +24,7 @@ class Items:
 
     measures: list[Measure] = field(default_factory=list)
     unsent_tokens: int = 0  # projected size of all unsent items together
+    unsent_units: float = NO_UNITS  # their features
     thinking: int = 0  # number of replies with thinking
     unsteady: int = 0  # number of replies with thinking or tool calls
 
@@ -71,16 +72,18 @@ class Items:
         """Return the unsent items among first_seq..last_seq."""
         return self.between(max(first_seq, self.sent_until + 1), last_seq)
 
-    def send(self, last_seq: int, calibration: Calibration) -> tuple[list[Measure], int]:
-        """Treat all items up to `last_seq` as sent. Returns the new ones among them, and their projected size."""
-        measures, first, tokens = self.measures, self._sent, self.unsent_tokens
+    def send(self, last_seq: int, calibration: Calibration) -> tuple[list[Measure], int, float]:
+        """Treat all items up to `last_seq` as sent. Returns the new ones, their projected size and their features."""
+        measures, first, tokens, units = self.measures, self._sent, self.unsent_tokens, self.unsent_units
         if first == len(measures) or measures[-1].seq <= last_seq:  # the usual case: everything was sent
             self._sent = len(measures)
             self.unsent_tokens = self._projected = self._counted = 0
-            return measures[first:], tokens
+            self.unsent_units = NO_UNITS
+            return measures[first:], tokens, units
         self._sent = max(first, bisect_right(measures, last_seq, key=_SEQ))
         self.project(calibration)
-        return measures[first : self._sent], tokens - self.unsent_tokens
+        sent = measures[first : self._sent]
+        return sent, tokens - self.unsent_tokens, sum((measure.features for measure in sent), NO_UNITS)
 
     def set(self, measures: Sequence[Measure], sent_until: int, calibration: Calibration) -> None:
         """Replace all items; those up to `sent_until` were sent."""
@@ -93,11 +96,13 @@ class Items:
     def project(self, calibration: Calibration) -> None:
         """Sum up the unsent items with this calibration."""
         self.unsent_tokens = self._projected = self._counted = 0
+        self.unsent_units = NO_UNITS
         for measure in self.unsent:
             self._add_to_sums(measure, calibration)
 
     def _add_to_sums(self, measure: Measure, calibration: Calibration) -> None:
         self.unsent_tokens += measure.project(calibration)
+        self.unsent_units += measure.features
         is_counted = measure.is_counted(calibration)
         self._counted += is_counted
         self._projected += not is_counted and measure.known_tokens is None

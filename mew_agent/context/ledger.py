@@ -11,8 +11,6 @@ After them come the unsent items: the kept reply and whatever entered since.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
-from operator import add
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from mew_protocol.context_report import NextPromptBasis
@@ -141,7 +139,7 @@ class Ledger:
         reported, terms, last_seq = fact.prompt_tokens, fact.terms, fact.last_seq
         before, last = self.prompt_tokens, self.evidence.terms
         fixed_tokens = self.projected_tokens - self.items.unsent_tokens
-        sent, projected = self.items.send(last_seq, self.calibration)
+        sent, projected, units = self.items.send(last_seq, self.calibration)
         drift = None if before is None else drift_of(fixed_tokens + projected, reported)
         is_comparable = before is not None and terms == last
         # By position, as every call makes one: ten keywords take twice the time.
@@ -150,6 +148,7 @@ class Ledger:
             reported - (before or 0),
             sent,
             projected,
+            units,
             drift,
             is_comparable,
             is_comparable or terms.model == last.model,
@@ -160,21 +159,20 @@ class Ledger:
 
     def _book_interval(self, seen: Comparison, *, is_doubtful: bool) -> None:
         """Book the growth of the prompt as the price of the items sent."""
-        units = _units_of(seen.sent)
-        learnt = learn_from_interval(self.calibration, seen.grown_tokens, seen.sent, units)
+        learnt = learn_from_interval(self.calibration, seen.grown_tokens, seen.sent, seen.units)
         self.calibration = learnt
         may_return = self.items.measures[0].seq <= self.evidence.fallen_until
         is_measured = is_doubtful or may_return or seen.removal is not Removal.NOTHING or self.items.unsteady > 0
         kind: Literal["exact", "measured"] = "exact"
         if is_measured or not self.evidence.is_backend_steady:
             kind = "measured"
-        self.intervals.append(seen.sent, seen.grown_tokens, kind, units, learnt)
+        self.intervals.append(seen.sent, seen.grown_tokens, kind, seen.units, learnt)
         if self.preamble.reviews_left:
             self.preamble.review(self.intervals, learnt)
 
     def _book_whole(self, seen: Comparison) -> None:
         """Book the items sent as a lump, and divide the whole prompt among its parts."""
-        self._book_lump(seen.sent, seen.projected_tokens)
+        self._book_lump(seen.sent, seen.projected_tokens, seen.units)
         if seen.drift is None or not seen.same_model:
             # A model's first prompt is all there is to learn its factor from. Its system prompt is a message, too.
             units = sum(self.preamble.texts, self.intervals.units)
@@ -184,11 +182,11 @@ class Ledger:
         self.preamble.is_held = seen.is_comparable
         self.preamble.rescale(self.intervals, seen.reported, self.calibration, measured_may_stay=seen.explains_size)
 
-    def _book_lump(self, sent: Sequence[Measure], projected: int) -> None:
+    def _book_lump(self, sent: Sequence[Measure], projected: int, units: float) -> None:
         if self.prompt_tokens is not None:
             self.preamble.grow(self.calibration)
         if sent:
-            self.intervals.append(sent, projected, "lump", _units_of(sent), self.calibration)
+            self.intervals.append(sent, projected, "lump", units, self.calibration)
 
     # -- restarts ----------------------------------------------------------------------------------------
 
@@ -414,7 +412,3 @@ def fold(facts: Facts, ledger: Ledger | None = None) -> Ledger:
     for fact in facts:
         ledger.apply(fact)
     return ledger
-
-
-def _units_of(measures: Sequence[Measure]) -> float:
-    return reduce(add, [measure.features for measure in measures])

@@ -141,6 +141,7 @@ class Comparison(NamedTuple):
     grown_tokens: int
     sent: Sequence[Measure]  # what entered between the two
     projected_tokens: int  # of these items
+    units: float  # their features together
     drift: Drift | None  # of the prompt that was expected; None without one before
     is_comparable: bool  # whether both prompts were reported under the same terms
     same_model: bool

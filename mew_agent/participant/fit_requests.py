@@ -10,8 +10,7 @@ from mew_protocol.payloads.fit import Fit, TextBasis, fit_in
 from mew_protocol.payloads.participant import FitQuestion, RequestStatus, Status
 from pydantic import ValidationError
 
-from mew_agent.tokens.projection import Calibration, Units, features
-from mew_agent.tokens.sizes import NO_UNITS
+from mew_agent.tokens.projection import NO_UNITS, Calibration, Units, features
 
 
 class FitRequest(NamedTuple):

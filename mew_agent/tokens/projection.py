@@ -334,6 +334,7 @@ def _within(figure: float, typical: float) -> float:
     return figure if low <= figure <= high else min(high, max(low, figure))
 
 
+NO_UNITS: Final = features("")
 FEATURES: Final = len(_WEIGHTS)
 _BESIDE: Final = 4
 _PAIRS: Final = tuple(combinations_with_replacement(range(FEATURES), 2))

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 
 import anyio
 import anyio.to_thread
@@ -31,9 +31,6 @@ class Size:
         if self.counted_tokens is None or not calibration.counts_fit:
             return calibration.project(self.units, messages=0)
         return self.counted_tokens
-
-
-NO_UNITS: Final = features("")
 
 
 class GivenSize(Size):

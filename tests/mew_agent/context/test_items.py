@@ -17,7 +17,8 @@ def items_of(*measures: Measure) -> Items:
 
 
 def sent_by(items: Items, last_seq: int) -> tuple[list[int], int]:
-    measures, tokens = items.send(last_seq, TYPICAL)
+    measures, tokens, units = items.send(last_seq, TYPICAL)
+    assert units == sum(measure.features for measure in measures)
     return [measure.seq for measure in measures], tokens
 
 

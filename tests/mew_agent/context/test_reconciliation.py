@@ -56,7 +56,7 @@ def test_an_unexplained_fall_below_four_fifths_is_truncation_by_the_server(
 )
 def test_an_interval_beyond_all_three_bounds_is_doubtful(off: int, sent: list[Measure], doubtful: bool) -> None:
     for drift in (off, -off):
-        seen = Comparison(1000, 100, sent, 100, Drift(drift, False, False), True, True, True, Removal.NOTHING, 9)
+        seen = Comparison(1000, 100, sent, 100, 100.0, Drift(drift, False, False), True, True, True, Removal.NOTHING, 9)
         assert seen.is_in_doubt(Calibration()) is doubtful
 
 
