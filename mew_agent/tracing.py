@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
@@ -33,17 +34,15 @@ _HEADER: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}"
 Work = Literal["turn", "model_call", "tool_call", "request", "approval", "http", "compaction"]
 
 
-class ActiveSpan:
-    """The span of a `with` block. This one records nothing."""
+@dataclass(eq=False, slots=True)
+class Outcome:
+    """What a `with` block says about its span; a recorder reads it at the end of the block."""
 
-    def set(self, **facts: object) -> None:
-        """Add facts. None is left out."""
-
-    def reply(self, reply: "ModelReply") -> None:
-        """Add the model, the finish reason and the usage of a model's reply, as its provider reported them."""
-
-    def fail(self, error_type: str) -> None:
-        """Mark the span as failed, with a short name of the error."""
+    facts: dict[str, object] = field(default_factory=dict)
+    reply: "ModelReply | None" = None
+    """The model's reply, whose model, finish reason and usage are recorded as its provider reported them."""
+    failure: str | None = None
+    """A short name of the error if the work failed."""
 
 
 class Recorder(Protocol):
@@ -51,8 +50,8 @@ class Recorder(Protocol):
 
     def span(
         self, work: Work, ids: Mapping[str, str], header: str | None, facts: Mapping[str, object]
-    ) -> AbstractContextManager[ActiveSpan]:
-        """Make a span the current one while the block runs.
+    ) -> AbstractContextManager[Outcome]:
+        """Make a span the current one while the block runs, and record the outcome at its end.
 
         `header` is the trace context that arrived with its cause; None continues the current span.
         """
@@ -93,7 +92,7 @@ def log_ids() -> dict[str, str]:
 
 
 @contextmanager
-def span(work: Work, ids: Mapping[str, str | None], header: str | None = None, **facts: object) -> Iterator[ActiveSpan]:
+def span(work: Work, ids: Mapping[str, str | None], header: str | None = None, **facts: object) -> Iterator[Outcome]:
     """Set the ids of log lines and the trace context while the block runs, in a span if there is a recorder.
 
     `header` is the trace context that arrived with the cause of the work. None continues the present one: of the turn
@@ -103,13 +102,13 @@ def span(work: Work, ids: Mapping[str, str | None], header: str | None = None, *
     reset_ids, reset_header = _ids.set({**_ids.get(), **known}), _received.set(header or _received.get())
     try:
         if _recorder is None:
-            yield ActiveSpan()
+            yield Outcome()
             return
         with _recorder.span(work, known, header, facts) as one:
             try:
                 yield one
             except BaseException as error:
-                one.fail(type(error).__name__)
+                one.failure = type(error).__name__
                 raise
     finally:
         _ids.reset(reset_ids)
@@ -121,11 +120,7 @@ def traceparent() -> str | None:
     return _received.get() if _recorder is None else _recorder.traceparent()
 
 
-def header_of(envelope: Draft) -> str | None:
-    """Return the trace context that an envelope carries; None without one that can be read."""
-    return valid_header((envelope.model_extra or {}).get(TRACEPARENT))
-
-
-def valid_header(header: object) -> str | None:
-    """Return the value of a header `traceparent`; None if it cannot be read."""
+def header_of(source: Draft | str) -> str | None:
+    """Return the trace context in an envelope, or in a header of HTTP; None without one that can be read."""
+    header = source if isinstance(source, str) else (source.model_extra or {}).get(TRACEPARENT)
     return header if isinstance(header, str) and _HEADER.fullmatch(header) else None

@@ -104,8 +104,7 @@ class ChatTurn:
             facts = {"agent": self.me.id, "model": answering.model, "session": answering.session}
             with tracing.span("turn", ids, header, **facts) as span:
                 await self._answer(chat)
-                if answering.failure is not None:
-                    span.fail(answering.failure)
+                span.failure = answering.failure
         except (NotConnected, NotConfirmed) as error:
             self.me.session.log_failure(error, f"answer to '{chat.sender}' not sent yet")
             self.inbox.put_back(self.question)
@@ -539,7 +538,8 @@ class AgentRuntime(Hooks):
 
     async def _add_chat(self, chat: Envelope, *, is_busy: bool, is_past: bool = False) -> None:
         # Its reader has an answer to `ask_agent` already; the model only needs to know of it.
-        is_for_us = False if self._me.answers.is_answer(chat) else self.inbox.address_filter.check_rules(chat)
+        is_read = chat.id in self._me.answers.router.answer_ids
+        is_for_us = False if is_read else self.inbox.address_filter.check_rules(chat)
         if self._loops.stopped:
             await self._release(chat)
         stopped = set(self._loops.stopped)

@@ -165,7 +165,7 @@ async def run_compaction(
             await calls.count_new_tools(counted)
         outcome = result.outcome
         await state.events.emit(ContextCompacted(outcome.tokens_before, outcome.tokens_after, trigger))
-        span.set(tokens_after=outcome.tokens_after, freed_tokens=outcome.freed_tokens)
+        span.facts |= {"tokens_after": outcome.tokens_after, "freed_tokens": outcome.freed_tokens}
     return result
 
 

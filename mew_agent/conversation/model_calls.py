@@ -259,8 +259,7 @@ class ModelCalls:
                 max_tokens=request.max_output_tokens,
                 compacted=tracker.last_compaction is not None,
             ) as span:
-                reply = await self._stream(model, request, listener)
-                span.reply(reply)
+                reply = span.reply = await self._stream(model, request, listener)
         except (MewAgentError, anyio.get_cancelled_exc_class()) as error:
             is_error = isinstance(error, MewAgentError)
             served = error.model if isinstance(error, ModelError) else record.model

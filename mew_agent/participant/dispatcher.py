@@ -6,7 +6,7 @@ parts do with an envelope.
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Final
 
 import anyio
@@ -26,7 +26,7 @@ from mew_agent.participant.delivery import history_gap_in
 from mew_agent.participant.events import EventEmitter
 from mew_agent.participant.gaps import HistoryGap, StreamGap
 from mew_agent.participant.messenger import Messenger, PendingRequest
-from mew_agent.participant.peers import NO_CHANGES
+from mew_agent.participant.peers import NO_CHANGES, PeerChanges
 
 logger = logging.getLogger(__name__)
 
@@ -70,8 +70,8 @@ class Hooks:
     async def receive_past(self, envelope: Envelope) -> None:
         """Hook: an envelope arrived that was sent before we first joined; nothing else handles it."""
 
-    async def receive_frame(self, frame: StreamFrame) -> None:
-        """Hook: a stream frame arrived."""
+    receive_frame: Callable[[StreamFrame], Awaitable[object]] | None = None
+    """Hook: a stream frame arrived."""
 
     async def joined(self) -> None:
         """Hook: the gateway welcomed us, on the first or a later connection."""
@@ -105,12 +105,16 @@ class Dispatcher:
         self._messenger = messenger
         self._followers: dict[str, list[Callable[[Envelope], object]]] = defaultdict(list)
         for followed, receive in followers:
-            for kind in followed:
-                self._followers[kind].append(receive)
+            self.follow(followed, receive)
         self._answers = answers
         self.hooks = hooks
         self._events = events
         self._joins_seen = 0
+
+    def follow(self, followed: Collection[str], receive: Callable[[Envelope], object]) -> None:
+        """Pass envelopes of these kinds to another part from now on."""
+        for kind in followed:
+            self._followers[kind].append(receive)
 
     async def dispatch(self, message: Envelope | StreamFrame | StreamGap) -> None:
         """Handle one envelope, frame or gap. Logs every failure but an unreadable first welcome, which it raises."""
@@ -118,7 +122,8 @@ class Dispatcher:
             if isinstance(message, StreamFrame):
                 if self._answers.exchanges:
                     self._answers.receive_frame(message)
-                await self.hooks.receive_frame(message)
+                if self.hooks.receive_frame is not None:
+                    await self.hooks.receive_frame(message)
             elif isinstance(message, StreamGap):
                 self._answers.receive_gap(message)
                 self._events.receive_gap(message)
@@ -133,24 +138,29 @@ class Dispatcher:
             logger.exception("failed to process an incoming message")
 
     async def _dispatch_envelope(self, envelope: Envelope) -> None:
-        session = self._messenger.session
         changes = self._messenger.peers.receive(envelope)
-        gap = history_gap_in(envelope) if envelope.kind in _WITH_GAPS else None
-        if envelope.kind == kinds.SYSTEM_WELCOME and envelope.is_for(self._messenger.id):
-            if gap is not None and not self._is_missed(gap):
-                gap = None
-            if not session.welcomed.is_set():
-                changes = NO_CHANGES  # who was here before us did not join
-            await self._welcome(envelope)
-        if gap is not None:
-            changes = changes._replace(gap=gap)
+        if envelope.kind in _WITH_GAPS:
+            changes = await self._receive_from_gateway(envelope, changes)
         self._messenger.pending.receive(envelope, changes)
         for receive in self._followers.get(envelope.kind, ()):
             receive(envelope)
         if self._answers.is_in_use:
             self._answers.receive(envelope, changes)
         await self.hooks.receive(envelope)
-        self._events.receive(envelope, changes)
+        events, kind, wanted = self._events, envelope.kind, self._events.listeners.wanted
+        if wanted is None or kind in wanted or kind in events.follows or changes is not NO_CHANGES:
+            events.receive(envelope, changes)
+
+    async def _receive_from_gateway(self, envelope: Envelope, changes: PeerChanges) -> PeerChanges:
+        """Read a welcome or a receipt. Returns the changes with the gap that it reports."""
+        gap = history_gap_in(envelope)
+        if envelope.kind == kinds.SYSTEM_WELCOME and envelope.is_for(self._messenger.id):
+            if gap is not None and not self._is_missed(gap):
+                gap = None
+            if not self._messenger.session.welcomed.is_set():
+                changes = NO_CHANGES  # who was here before us did not join
+            await self._welcome(envelope)
+        return changes if gap is None else changes._replace(gap=gap)
 
     def _is_missed(self, gap: HistoryGap) -> bool:
         """Return whether we missed envelopes that are no longer in the history, by a welcome."""

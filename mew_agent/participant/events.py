@@ -266,10 +266,6 @@ _CLOSING_KINDS: Mapping[str, HowClosed] = {
     kinds.MCP_WITHDRAW: "withdrawn",
 }
 
-
-_ABOUT_PROPOSALS = frozenset({kinds.SYSTEM_WELCOME, kinds.MCP_PROPOSAL, *_CLOSING_KINDS})
-"""The kinds that are followed although no handler gets them: they tell which proposals are open."""
-
 EVENT_BUFFER = 10_000
 EVENT_BUFFER_BYTES = 64 * 1024 * 1024
 """How many events, and how much of their envelopes, may wait for slow handlers.
@@ -374,6 +370,9 @@ async def call_handler(handler: Handler, *arguments: object) -> None:
 class EventEmitter:
     """Reads events from envelopes and emits them to the program's handlers."""
 
+    follows = frozenset({kinds.SYSTEM_WELCOME, kinds.MCP_PROPOSAL, *_CLOSING_KINDS})
+    """The kinds that tell which proposals are open; it must receive them although no handler does."""
+
     def __init__(self, messenger: Messenger, listeners: Listeners) -> None:
         self._messenger = messenger
         self.listeners = listeners
@@ -381,9 +380,6 @@ class EventEmitter:
 
     def receive(self, envelope: Envelope, changes: PeerChanges) -> None:
         """Emit an envelope and its events. `changes` are its changes of the known peers."""
-        kind, wanted = envelope.kind, self.listeners.wanted
-        if wanted is not None and changes is NO_CHANGES and kind not in wanted and kind not in _ABOUT_PROPOSALS:
-            return
         size_bytes = self._messenger.session.client.arrived.size_bytes
         self.listeners.emit(envelope, *self.events_in(envelope, changes), size_bytes=size_bytes)
 

@@ -266,7 +266,7 @@ class McpClient:
                 self._waits_changed()
                 if proposal.decision is not None:
                     outcome = "fulfilled" if proposal.is_fulfilled else "rejected"
-                    span.set(decision=outcome, by=proposal.decision.sender)
+                    span.facts |= {"decision": outcome, "by": proposal.decision.sender}
 
     def _wait_for(self, proposal: PendingProposal) -> Waiting:
         sent, peers = proposal.sent, self._messenger.peers

@@ -7,7 +7,7 @@ know language models; `Agent` adds one.
 
 import os
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
@@ -308,13 +308,12 @@ class Participant(PeerControls, Subscriptions, Hooks):
         self.mcp_server = McpServer(self.messenger, offers or own)
         self.discovery = Discovery(self.messenger, self.mcp, is_on=discover)
         self.answers = AgentAnswers(self.messenger)
-        self.sent_receipts = SentReceipts()
         self.tool_waits: tuple[Waiting, ...] = ()
         """The peers whose tools a model of ours does not get, as reports show them."""
         failures = HandlerFailures(self.messenger, self.control, self.external_context, self.handlers_answer_chats)
         self.listeners.on_handled = failures.handled
         router = self.answers.router
-        parts = (self.control, self.mcp_server, self.discovery, router.streams, self.sent_receipts, self.unfinished)
+        parts = (self.control, self.mcp_server, self.discovery, router.streams, self.unfinished)
         followers = ((part.follows, part.receive) for part in parts)
         self.dispatcher = Dispatcher(self.messenger, followers, router, hooks=self, events=self.events)
 
@@ -347,6 +346,13 @@ class Participant(PeerControls, Subscriptions, Hooks):
     def has_place(self) -> bool:
         """Whether it is known which space we join, or will be on entering."""
         return self._is_from_environment or self.session.client.has_credentials
+
+    @cached_property
+    def sent_receipts(self) -> SentReceipts:
+        """The receipts of our own messages, from the first one on."""
+        found = SentReceipts()
+        self.dispatcher.follow(found.follows, found.receive)
+        return found
 
     # -- lifetime ----------------------------------------------------------------------------------------
 

@@ -222,8 +222,6 @@ class SentReceipts:
 
     def receive(self, envelope: Envelope) -> None:
         """Read receipts in answers and acknowledgements about our messages."""
-        if not self._sent:
-            return  # no message of ours is tracked
         for receipt in _receipts_in(envelope):
             if (sent := self._sent.get(receipt.id)) is not None and receipt.participant == envelope.sender:
                 sent.receipts[receipt.participant] = receipt

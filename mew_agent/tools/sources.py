@@ -179,6 +179,5 @@ class AgentTools:
             return ToolResult.from_error(UnknownTool(call.name, tuple(spec.name for spec in offered)))
         with tracing.span("tool_call", {"tool_call_id": call.id}, tool=call.name, call=call.id) as span:
             result = await source.run(call, context)
-            if result.is_error:
-                span.fail("tool_error")
+            span.failure = "tool_error" if result.is_error else None
         return result

@@ -288,6 +288,7 @@ EXCUSED: Final[Mapping[str, str]] = {
     "mew_agent.parts.openai_api.sessions._digest": _LIST,
     "mew_agent.participant.answers.builder.AnswerBuilder._show": _READER,
     "mew_agent.participant.discovery.Discovery.wait_for_first_answers": _LIST,
+    "mew_agent.participant.dispatcher.Dispatcher.follow": _LIST,
     "mew_agent.participant.peer_controls.PeerControls.pin": _WHOLE,
     "mew_agent.parts.rehearsal.responses_api._functions": _LIST,
     "mew_agent.parts.rehearsal.summaries._candidates": _PART,

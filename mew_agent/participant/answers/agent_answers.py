@@ -203,6 +203,8 @@ class AnswerRouter:
         self._cancel_reasoning, self._ask_again = cancel, ask_again
         self.exchanges: dict[str, Exchange] = {}
         """Open exchanges by the id of their question, oldest first."""
+        self.answer_ids: set[str | None] = set()
+        """The ids of chats that have answered open exchanges, so that their readers get them."""
         self.tool_users: set[str] = set()
         """Agents that have called a tool."""
         self._abandoned: BoundedDict[str, str] = BoundedDict(MAX_ABANDONED)
@@ -354,6 +356,7 @@ class AnswerRouter:
         for exchange in self._open_with(chat.sender):
             if chat.refers_to(exchange.chat_id) or not chat.correlation_ids:
                 exchange.finish(text, chat.id, _turn_in(chat), chat.ts)
+                self.answer_ids.add(chat.id)
                 return
 
     # -- frames ------------------------------------------------------------------------------------------
@@ -479,6 +482,7 @@ class AgentAnswers:
             yield exchange
         finally:
             del self.router.exchanges[exchange.chat_id]
+            self.router.answer_ids.discard(exchange.answer_id)
             if exchange.needs_cancel:
                 with anyio.CancelScope(shield=True), anyio.move_on_after(CANCEL_SECONDS):
                     await self._cancel(exchange)
@@ -497,10 +501,6 @@ class AgentAnswers:
             exchange.extend_deadline()
         except (GatewayError, NotPermitted) as error:
             exchange.fail("connection_lost", str(error))
-
-    def is_answer(self, chat: Envelope) -> bool:
-        """Return whether a chat has just answered an open question, so that its reader gets it."""
-        return any(exchange.answer_id == chat.id for exchange in self.router.exchanges.values())
 
     def may_use_tools(self, agent: str) -> bool:
         """Return whether an agent has called a tool, or may send or propose a call."""

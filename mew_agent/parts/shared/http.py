@@ -64,14 +64,13 @@ class TracedRequests:
             await self._app(scope, receive, send)
             return
         sent = dict(scope["headers"]).get(tracing.TRACEPARENT.encode(), b"").decode("latin-1")
-        header = tracing.valid_header(sent)
-        with tracing.span("http", {}, header, method=scope["method"], path=scope["path"]) as span:
+        with tracing.span("http", {}, tracing.header_of(sent), method=scope["method"], path=scope["path"]) as span:
 
             async def send_noting_status(message: Message) -> None:
                 if message["type"] == "http.response.start":
-                    span.set(status_code=message["status"])
+                    span.facts["status_code"] = message["status"]
                     if message["status"] >= HTTPStatus.INTERNAL_SERVER_ERROR:
-                        span.fail(str(message["status"]))
+                        span.failure = str(message["status"])
                 await send(message)
 
             await self._app(scope, receive, send_noting_status)

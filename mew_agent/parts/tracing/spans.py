@@ -20,8 +20,7 @@ from mew_settings.installation import install_command
 
 from mew_agent import tracing
 from mew_agent.errors import MissingExtra
-from mew_agent.model.interface import ModelReply
-from mew_agent.tracing import ActiveSpan, Work
+from mew_agent.tracing import Outcome, Work
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer, TracerProvider
@@ -176,7 +175,7 @@ class SpanRecorder:
     @contextmanager
     def span(
         self, work: Work, ids: Mapping[str, str], header: str | None, facts: Mapping[str, object]
-    ) -> Iterator[ActiveSpan]:
+    ) -> Iterator[Outcome]:
         from opentelemetry.trace import SpanKind
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -190,7 +189,11 @@ class SpanRecorder:
             record_exception=False,
             set_status_on_exception=False,
         ) as recorded:
-            yield RecordedSpan(recorded, form)
+            outcome = Outcome()
+            try:
+                yield outcome
+            finally:
+                _record(recorded, form, outcome)
 
     def traceparent(self) -> str | None:
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -208,16 +211,12 @@ class SpanRecorder:
         return {"trace_id": trace.format_trace_id(span.trace_id), "span_id": trace.format_span_id(span.span_id)}
 
 
-class RecordedSpan(ActiveSpan):
-    """A span of OpenTelemetry."""
+def _record(recorded: "Span", form: SpanForm, outcome: Outcome) -> None:
+    """Add the outcome of the work to its span."""
+    from opentelemetry.trace import StatusCode
 
-    def __init__(self, recorded: "Span", form: SpanForm) -> None:
-        self._recorded, self._form = recorded, form
-
-    def set(self, **facts: object) -> None:
-        self._recorded.set_attributes(_named(self._form, facts))
-
-    def reply(self, reply: ModelReply) -> None:
+    recorded.set_attributes(_named(form, outcome.facts))
+    if (reply := outcome.reply) is not None:
         usage = reply.usage
         found: dict[str, Any] = {
             "gen_ai.request.stream": reply.streamed,
@@ -232,13 +231,10 @@ class RecordedSpan(ActiveSpan):
                 "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,
                 "gen_ai.usage.reasoning.output_tokens": usage.reasoning_tokens,
             }
-        self._recorded.set_attributes({name: one for name, one in found.items() if one is not None})
-
-    def fail(self, error_type: str) -> None:
-        from opentelemetry.trace import StatusCode
-
-        self._recorded.set_attribute("error.type", error_type)
-        self._recorded.set_status(StatusCode.ERROR)
+        recorded.set_attributes({name: one for name, one in found.items() if one is not None})
+    if outcome.failure is not None:
+        recorded.set_attribute("error.type", outcome.failure)
+        recorded.set_status(StatusCode.ERROR)
 
 
 def _described(work: Work, facts: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

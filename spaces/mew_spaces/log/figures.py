@@ -2,8 +2,8 @@
 
 Every kept row is a status that was sent, never an average. Statuses of the last hour are kept as they came, at most one
 a second for each participant. Of older ones, the last and the fullest of each minute stay, after a day those of each
-hour, for 90 days. Summaries of compactions are kept if their agents show them to a participant. The methods that
-observe only remember what `write` stores later, in a thread.
+hour, for 90 days. Summaries of compactions are kept if their agents show them to a participant. The statuses are read
+from the state of the space by `write`, in a thread; the methods that observe only remember what it stores then.
 """
 
 import logging
@@ -12,6 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
+from datetime import datetime
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final
@@ -32,6 +33,8 @@ from mew_protocol.payloads.figures import (
 )
 from mew_protocol.payloads.participant import CompactDone, Status, basis_label, report_of
 from pydantic import ValidationError
+
+from mew_spaces.core.state import ReportedStatus
 
 log = logging.getLogger("mew_spaces")
 
@@ -96,7 +99,10 @@ class FigureStore:
         """
         self._clock = clock
         self._lock = Lock()
-        self._statuses: dict[str, tuple[float, Mapping[str, Any]]] = {}
+        self.statuses: Callable[[], Mapping[str, ReportedStatus]] = dict
+        """Returns the newest status of each participant."""
+        self._read: dict[str, datetime] = {}
+        """When the newest status of each participant came that was read."""
         self._answers: dict[str, tuple[str, Mapping[str, Any]]] = {}
         self._summaries: dict[tuple[str, str], str] = {}
         self._last: dict[str, tuple[float, tuple[Any, ...]]] = {}
@@ -126,11 +132,12 @@ class FigureStore:
     @property
     def has_news(self) -> bool:
         """Whether there is something to write."""
-        return bool(self._statuses or self._summaries)
+        return bool(self._summaries or self._unread())
 
-    def observe(self, participant: str, status: Mapping[str, Any], at: float) -> None:
-        """Remember the newest status of a participant until the next `write`. `at` is in seconds since 1970."""
-        self._statuses[participant] = (at, status)
+    def _unread(self) -> list[tuple[str, ReportedStatus]]:
+        """Return the statuses that came since the last `write`."""
+        known = self._read
+        return [(name, one) for name, one in dict(self.statuses()).items() if known.get(name) != one.received_at]
 
     def observe_answer(self, participant: str, asker: str, answer: Mapping[str, Any]) -> None:
         """Remember the answer to a `participant/compact`: it names the asker."""
@@ -161,12 +168,13 @@ class FigureStore:
         """Store observed figures, and thin out old ones now and then. Blocks."""
         with self._lock:
             database = self._database
-            batch = [(name, *self._statuses.pop(name)) for name in list(self._statuses)[:MAX_BATCH]]
+            batch = self._unread()[:MAX_BATCH]
             rows: list[tuple[Any, ...]] = []
             compactions: list[tuple[Any, ...]] = []
-            for participant, at, body in batch:
+            for participant, reported in batch:
+                self._read[participant], at = reported.received_at, reported.received_at.timestamp()
                 try:
-                    status = Status.model_validate(body)
+                    status = Status.model_validate(reported.status)
                 except ValidationError:
                     continue
                 figures = _figures(status)
@@ -184,7 +192,7 @@ class FigureStore:
                 if not self._is_failing:
                     log.warning("figures not stored: %s", error)
                 self._is_failing = True
-                for participant, *_ in batch:  # its next status is stored even if it says the same
+                for participant, _ in batch:  # its next status is stored even if it says the same
                     self._last.pop(participant, None)
                     self._seen.pop(participant, None)
 
@@ -239,7 +247,9 @@ class FigureStore:
             )
 
     def _prune(self, database: sqlite3.Connection, now: float) -> None:
-        # Forget participants that are silent: some never return.
+        # Forget participants that are removed, and those that are silent: some never return.
+        reported = self.statuses()
+        self._read = {name: at for name, at in self._read.items() if name in reported}
         self._last = {name: known for name, known in self._last.items() if now - known[0] < RAW_SECONDS}
         self._seen = {name: at for name, at in self._seen.items() if name in self._last}
         self._answers = {name: answer for name, answer in list(self._answers.items()) if name in self._last}

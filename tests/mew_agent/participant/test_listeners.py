@@ -21,7 +21,7 @@ from mew_agent.participant.events import (
 from mew_agent.participant.gaps import SpaceEvent
 from mew_agent.participant.mcp_client import Timeouts
 from mew_agent.participant.participant import Participant
-from mew_agent.participant.peers import NO_CHANGES, Peer, PeerContext
+from mew_agent.participant.peers import Peer, PeerContext
 from tests.support.peers import space_of_peers, with_tools
 from tests.support.waiting import PATIENCE_SECONDS, until
 
@@ -77,18 +77,18 @@ async def test_only_what_handlers_want_is_queued_and_later_ones_get_what_follows
 
     async with anyio.create_task_group() as tasks:
         await tasks.start(me.listeners.run, me.failures.append)
-        me.events.receive(CHAT, NO_CHANGES)
+        await me.dispatcher.dispatch(CHAT)
         await anyio.wait_all_tasks_blocked()
         assert me.listeners.wanted == {"system/presence"}
-        me.events.receive(CHAT, NO_CHANGES)
+        await me.dispatcher.dispatch(CHAT)
         me.listeners.emit(None, PeerJoined(HEALTHY))
 
         @me.on_chat
         async def chat(received: ChatReceived) -> None:
             seen.append(received.text)
 
-        me.events.receive(CHAT, NO_CHANGES)
-        me.events.receive(CHAT.model_copy(update={"kind": "system/presence"}), NO_CHANGES)
+        await me.dispatcher.dispatch(CHAT)
+        await me.dispatcher.dispatch(CHAT.model_copy(update={"kind": "system/presence"}))
         await anyio.wait_all_tasks_blocked()
         assert me.listeners.wanted == {"system/presence", "chat"}
         tasks.cancel_scope.cancel()

@@ -1,11 +1,13 @@
 """The figures of a space over time."""
 
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mew_protocol.payloads.figures import ParticipantFigures
+from mew_spaces.core.state import ReportedStatus
 from mew_spaces.log import figures
 from mew_spaces.log.figures import FigureStore
 
@@ -27,10 +29,17 @@ class Clocked:
     def __init__(self, path: Path | None = None) -> None:
         self.now = START
         self.store = FigureStore(path, clock=lambda: self.now)
+        self.statuses: dict[str, ReportedStatus] = {}
+        self.store.statuses = lambda: self.statuses
+
+    def receive(self, participant: str, body: dict[str, Any], at: float) -> None:
+        self.statuses[participant] = ReportedStatus(
+            status=body, envelope_id="", received_at=datetime.fromtimestamp(at, UTC)
+        )
 
     def report(self, at: float, tokens: int | None, **report: Any) -> None:
         self.now = at
-        self.store.observe("coder", status(tokens, **report), at)
+        self.receive("coder", status(tokens, **report), at)
         self.store.write()
 
     def kept(self, seconds: int = 90 * 86_400, limit: int = 10_000) -> ParticipantFigures:
@@ -110,7 +119,7 @@ def test_a_flood_of_participants_and_reports_stays_bounded(monkeypatch: pytest.M
     store = clocked.store
     for turn in range(3):
         for number in range(5_000):
-            store.observe(f"p{number % 2_500}", status(number), START + turn)
+            clocked.receive(f"p{number % 2_500}", status(number), START + turn)
     writes = 0
     while store.has_news:
         store.write()
@@ -129,9 +138,9 @@ def test_compactions_of_one_participant_do_not_push_out_those_of_others(monkeypa
     for number in range(41):
         who, at = ("ada" if number < 3 else "bob"), f"2027-01-15T07:00:{number:02}Z"
         shown = status(100, last_compaction={**done, "at": at})
-        clocked.store.observe(who, shown, START + number)
+        clocked.receive(who, shown, START + number)
         clocked.store.write()
-    clocked.store.observe("ada", status(1), START + figures.PRUNE_SECONDS + 1)
+    clocked.receive("ada", status(1), START + figures.PRUNE_SECONDS + 1)
     clocked.now = START + figures.PRUNE_SECONDS + 1
     clocked.store.write()
     found = {one.id: len(one.compactions) for one in clocked.store.read("demo", seconds=7_200, limit=100).participants}
