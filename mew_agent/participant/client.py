@@ -170,6 +170,8 @@ class Client:
         """Called with the cause when a joined connection broke and is being restored."""
         self.joins = 0
         """The number of joined connections; a second welcome on one connection does not count."""
+        self.carrier: int | None = None
+        """The number of the connection that carries envelopes and frames now; None without one."""
         self.catching_up: int | None = None
         """How many missed envelopes a welcomed connection has brought so far, if more follow; None otherwise."""
         self._last_cause = "not joined yet"
@@ -381,7 +383,7 @@ class Client:
         """Forget a broken connection, so that senders wait for the next."""
         self.catching_up = None
         if socket is not None and socket is self._socket:
-            self._socket = None
+            self._socket = self.carrier = None
             self._joined = anyio.Event()
             if not self._closing:
                 self.on_lost(self._last_cause)
@@ -439,7 +441,7 @@ class Client:
                     return
         if self.catching_up:
             logger.info("caught up with %d missed envelopes", self.catching_up)
-        self._socket, self.catching_up = socket, None
+        self._socket, self.carrier, self.catching_up = socket, self.joins, None
         self._joined.set()
 
     async def _all_arrived(self, socket: ClientConnection, receipt: Envelope) -> None:

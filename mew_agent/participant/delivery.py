@@ -7,7 +7,7 @@ the gateway guarantees.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -253,14 +253,13 @@ class Delivery:
             # The first refusal may concern a stream frame that was sent at the same time.
             largest.refusals_for_size += 1
             if largest.refusals_for_size > 1:
-                self._decide(largest.envelope.id, TooLarge(largest.size_bytes))
+                self._decide(largest.envelope.id, lambda sent: TooLarge(sent.size_bytes))
 
     def _receive_from_gateway(self, envelope: Envelope) -> Arrival:
         if envelope.kind == SYSTEM_ERROR:
             error, detail = str(envelope.body.get("error")), str(envelope.body.get("message") or "")
             for envelope_id in envelope.correlation_ids:
-                if (sent := self._next_undecided(envelope_id)) is not None:
-                    self._decide(envelope_id, NotAccepted(sent.envelope, error, detail))
+                self._decide(envelope_id, lambda sent: NotAccepted(sent.envelope, error, detail))
             return Arrival.PASS_ON
         # An answer shows that the gateway has the request: an invitation that it refuses has no receipt.
         for envelope_id in envelope.correlation_ids:
@@ -276,11 +275,15 @@ class Delivery:
             case _:
                 return Arrival.SKIP
 
-    def _decide(self, envelope_id: str, error: MewAgentError | None, position: Position | None = None) -> None:
-        if (sent := self._next_undecided(envelope_id)) is not None:
-            sent.error, sent.is_accepted, sent.position = error, error is None, position
+    def _decide(
+        self,
+        envelope_id: str,
+        refusal: Callable[[OutgoingEnvelope], MewAgentError] | None,
+        position: Position | None = None,
+    ) -> None:
+        """Record a decision about the first undecided envelope with this id: the gateway answers in order."""
+        sent = next((one for one in self._outgoing.get(envelope_id, ()) if not one.done.is_set()), None)
+        if sent is not None:
+            sent.error = None if refusal is None else refusal(sent)
+            sent.is_accepted, sent.position = refusal is None, position
             sent.done.set()
-
-    def _next_undecided(self, envelope_id: str) -> OutgoingEnvelope | None:
-        """Return the envelope with this id that the next decision is about: the gateway answers in order."""
-        return next((one for one in self._outgoing.get(envelope_id, ()) if not one.done.is_set()), None)

@@ -100,7 +100,7 @@ class Reasoning:
     async def write(self, kind: str, **values: Any) -> None:
         """Send one frame, or keep it until the stream is open. Never raises: no answer depends on a frame."""
         # After a lost connection, the rest of the text comes with the answer instead of the stream.
-        if not self._has_stream or not self._client.is_joined or self._client.joins != self._connection:
+        if not self._has_stream or self._client.carrier != self._connection:
             return
         text = to_json({"context": self.id, "type": kind, **values}).decode()
         if self._stream_id is not None:

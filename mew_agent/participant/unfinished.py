@@ -54,7 +54,7 @@ class Unfinished:
             case kinds.CHAT:
                 # Some agents do not say which chat they answer.
                 answered = about if about or not envelope.names(self.me) else tuple(self.chats)
-            case kinds.CHAT_ACKNOWLEDGE if chat_refusal_in(envelope) is not None:
+            case kinds.CHAT_ACKNOWLEDGE if sender != self.me and chat_refusal_in(envelope) is not None:
                 answered = about
             case kinds.CHAT_CANCEL if sender == self.me:
                 for one in about:

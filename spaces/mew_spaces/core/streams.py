@@ -88,8 +88,9 @@ class StreamRules:
             text = f"you own {owned} open streams, which is the limit; close one first"
             return refuse(errors.LIMIT_EXCEEDED, text)
         owner, number = ParticipantId(envelope.sender), self._state.streams_opened + 1
+        name = f"stream-{number}"
         payload: dict[str, Any] = {
-            "stream_id": f"stream-{number}",
+            "stream_id": name,
             "encoding": "text",
             "owner": owner,
             "authorized_writers": [owner],
@@ -107,13 +108,9 @@ class StreamRules:
             metadata={key: value for key, value in envelope.body.items() if key not in _GATEWAY_KEYS},
             names=frozenset({envelope.id, opened.id}),
         )
-        change = Change("streams", stream.id, stream)
-        return accept(
-            envelope,
-            StateChanged((change,)),
-            Broadcast(opened),
-            answer={"status": "stream_opened", "stream_id": stream.id},
-        )
+        change = Change("streams", name, stream)
+        answer = {"status": "stream_opened", "stream_id": name}
+        return accept(envelope, StateChanged((change,)), Broadcast(opened), answer=answer)
 
     def _close(self, envelope: Envelope) -> Receipt | None:
         # TypeScript clients also close a stream without naming it, by the ids that led to it.
