@@ -333,12 +333,11 @@ class Client:
                 async with self._connected(attempt_seconds) as socket:
                     await self._join(socket, attempt_seconds)
                     attempt = 0
-                    await self._pump(socket)
+                    async for raw in socket:
+                        await self._receive(socket, raw)
                     self._last_cause = "the gateway closed the connection"
             except (OSError, TimeoutError, UnicodeError, WebSocketException) as error:
-                # The last attempts before the limit are short: their timeout says less than what came before.
-                is_cut_short = not self.joins and left < self._first_connect_seconds / 2
-                self._note_failure(error, is_telling=not (is_cut_short and attempt))
+                self._note_failure(error, attempt, left)
                 retry_after = error.seconds if isinstance(error, TryLater) else None
             finally:
                 self._lose(self._socket)
@@ -368,12 +367,14 @@ class Client:
         rounds = -(-attempts // len(self._gateways))  # delays grow from round to round through all gateways
         return backoff_seconds(rounds, jitter)
 
-    def _note_failure(self, error: Exception, *, is_telling: bool) -> None:
-        """Note why an attempt or a connection ended; a timeout that is not telling leaves the cause before it.
+    def _note_failure(self, error: Exception, attempts: int, seconds: float) -> None:
+        """Note why an attempt after `attempts` others, with this limit in seconds, or a connection ended.
 
         Raises a `GatewayError` if reconnecting is pointless.
         """
-        if is_telling or not isinstance(error, TimeoutError):
+        # The last attempts before the limit are short: their timeout says less than what came before.
+        is_cut_short = attempts > 0 and not self.joins and seconds < self._first_connect_seconds / 2
+        if not (is_cut_short and isinstance(error, TimeoutError)):
             self._last_cause = cause_of(error)
         self._raise_if_reconnecting_is_pointless(error)
         if _code(error) == _MESSAGE_TOO_BIG:
@@ -469,35 +470,34 @@ class Client:
                 self.delivery.frames.add(message.stream_id)
             await self._inbox.put(Arrived(message, size_bytes=len(raw)), len(raw))
 
-    async def _pump(self, socket: ClientConnection) -> None:
-        delivery = self.delivery
-        async for raw in socket:
-            message, size_bytes = _read(raw), len(raw)
-            if isinstance(message, Envelope):
-                await self._receive(socket, message, size_bytes)
-            elif message is not None:
+    async def _receive(self, socket: ClientConnection, raw: bytes | str) -> None:
+        message, size_bytes, delivery = _read(raw), len(raw), self.delivery
+        if not isinstance(message, Envelope):
+            if message is not None:
                 delivery.frames.add(message.stream_id)
-                arrived = Arrived(message, delivery.position, age_seconds=delivery.age_seconds, size_bytes=size_bytes)
-                await self._inbox.put(arrived, size_bytes)
-
-    async def _receive(self, socket: ClientConnection, envelope: Envelope, size_bytes: int) -> None:
-        if envelope.kind == SYSTEM_ERROR and envelope.sender == GATEWAY:
-            self.credentials.raise_if_rejected(envelope, is_joined=self.is_joined)
-        arrival = self.delivery.receive(envelope)
+                frame = Arrived(message, delivery.position, age_seconds=delivery.age_seconds, size_bytes=size_bytes)
+                await self._inbox.put(frame, size_bytes)
+            return
+        if message.kind == SYSTEM_ERROR and message.sender == GATEWAY:
+            self.credentials.raise_if_rejected(message, is_joined=self.is_joined)
+        arrival = delivery.receive(message)
         if arrival is Arrival.GO_LIVE:
-            await self._all_arrived(socket, envelope)
+            await self._all_arrived(socket, message)
         if arrival in (Arrival.GO_LIVE, Arrival.SKIP):
             return
         if self.catching_up is not None:
             self.catching_up += 1
-        is_past, age_seconds = arrival is Arrival.PASS_ON_AS_PAST, self.delivery.age_seconds
-        arrived = Arrived(envelope, self.delivery.position, is_past, age_seconds, size_bytes)
-        if envelope.kind != SYSTEM_PRESENCE_BATCH or envelope.sender != GATEWAY:
+        is_past = arrival is Arrival.PASS_ON_AS_PAST
+        arrived = Arrived(message, delivery.position, is_past, delivery.age_seconds, size_bytes)
+        if message.kind != SYSTEM_PRESENCE_BATCH or message.sender != GATEWAY:
             await self._inbox.put(arrived, size_bytes)
-            return
-        presences = tuple(presences_in(envelope))
+        else:
+            await self._put_presences(message, arrived)
+
+    async def _put_presences(self, batch: Envelope, arrived: Arrived) -> None:
+        presences = tuple(presences_in(batch))
         for presence in presences:
-            share_bytes = size_bytes // len(presences)
+            share_bytes = arrived.size_bytes // len(presences)
             one = arrived._replace(message=presence, age_seconds=0.0, size_bytes=share_bytes)
             await self._inbox.put(one, share_bytes)
 

@@ -449,12 +449,6 @@ class Messenger:
             text = REFUSED_TEXT.format(problem=problem)
             await self.send(kinds.CHAT, {"text": text, "needs_reply": False}, **about)
 
-    async def ask(
-        self, kind: str, payload: BaseModel | Mapping[str, Any] | None, *, to: str, answer: str, timeout_seconds: float
-    ) -> Envelope:
-        """Send an envelope and wait for its answer; see `Participant.ask`."""
-        return await self.answer_to(PendingRequest(self.draft(kind, payload, to=(to,)), to, answer), timeout_seconds)
-
     async def answer_to(self, request: PendingRequest, timeout_seconds: float) -> Envelope:
         """Send a request and return its answer. Raises the errors of `sent_request` and of `reply_or_raise`."""
         with anyio.move_on_after(timeout_seconds):

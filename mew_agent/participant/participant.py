@@ -49,11 +49,7 @@ from mew_agent.participant.external_context import (
 from mew_agent.participant.gaps import ConnectionLost
 from mew_agent.participant.mcp_client import McpClient, PeerCall, Timeouts
 from mew_agent.participant.mcp_server import McpServer
-from mew_agent.participant.messenger import (
-    Messenger,
-    SpaceSession,
-    timestamp,
-)
+from mew_agent.participant.messenger import Messenger, PendingRequest, SpaceSession, timestamp
 from mew_agent.participant.peer_controls import PeerControls
 from mew_agent.participant.peers import Peer, PeerContext, Peers
 from mew_agent.participant.receipts import SentChat, SentReceipts
@@ -608,7 +604,8 @@ class Participant(PeerControls, Subscriptions, Hooks):
         Raises a `PeerError` if there is none: `PeerAbsent` at once if `to` is not here, and as soon as it leaves,
         `PeerTimeout`, `Refused` if the gateway did not relay the request, `AnswerLost`. Raises what `send` raises.
         """
-        return await self.messenger.ask(kind, payload, to=to, answer=answer, timeout_seconds=timeout_seconds)
+        request = PendingRequest(self.messenger.draft(kind, payload, to=(to,)), to, answer)
+        return await self.messenger.answer_to(request, timeout_seconds)
 
     def ask_agent(self, agent: str, text: str, *, inactivity_seconds: float = INACTIVITY_SECONDS) -> AnswerStream:
         """Ask an agent: `await` it for the `Answered`, or read it with `async for`, event by event as it is written.

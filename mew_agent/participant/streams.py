@@ -11,10 +11,11 @@ from typing import Any, Final
 import anyio
 from mew_protocol import kinds
 from mew_protocol.codec import encode_frame
+from mew_protocol.ids import STREAM_GATEWAY
 from pydantic_core import to_json
 
 from mew_agent.errors import GatewayError, MewAgentError, NotAccepted, NotConfirmed, NotPermitted
-from mew_agent.participant.messenger import Messenger
+from mew_agent.participant.messenger import Messenger, PendingRequest
 
 OPEN_TIMEOUT_SECONDS = 5.0
 FRAME_TIMEOUT_SECONDS = 2.0
@@ -54,7 +55,7 @@ class Reasoning:
 
     async def start(self, text: str, name: str) -> None:
         """Announce the reasoning about a text under this id, and request its stream without waiting for it."""
-        if not self._is_shown or not self._messenger.may_send(kinds.REASONING_START):
+        if not self._is_shown:
             return
         try:
             await self._messenger.send(
@@ -66,24 +67,19 @@ class Reasoning:
             )
         except NotConfirmed:
             pass  # members may have it, so it must get its conclusion
-        except GatewayError:
+        except (GatewayError, NotPermitted):
             return
-        self.id, self._connection = name, self._client.joins
-        self._has_stream = self._messenger.may_send(kinds.STREAM_REQUEST, {"direction": "upload"}, to=("gateway",))
-        if self._has_stream:
-            self._messenger.session.start_soon(self._open, name)
+        self.id, self._connection, self._has_stream = name, self._client.joins, True
+        self._messenger.session.start_soon(self._open, name)
 
     # -- the stream --------------------------------------------------------------------------------------
 
     async def _open(self, name: str) -> None:
         try:
-            opening = await self._messenger.ask(
-                kinds.STREAM_REQUEST,
-                {"direction": "upload", "description": f"reasoning:{name}"},
-                to="gateway",
-                answer=kinds.STREAM_OPEN,
-                timeout_seconds=OPEN_TIMEOUT_SECONDS,
-            )
+            wanted = {"direction": "upload", "description": f"reasoning:{name}"}
+            asked = self._messenger.draft(kinds.STREAM_REQUEST, wanted, to=(STREAM_GATEWAY,))
+            request = PendingRequest(asked, STREAM_GATEWAY, kinds.STREAM_OPEN)
+            opening = await self._messenger.answer_to(request, OPEN_TIMEOUT_SECONDS)
             stream_id = opening.body.get("stream_id")
             if isinstance(stream_id, str):
                 for text in self._waiting:  # the list may grow meanwhile
