@@ -11,10 +11,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import anyio
-from mew_protocol.context_report import QueuedMessages, SenderSpending, Waiting
+from mew_protocol.context_report import QueuedMessages, SenderSpending, Waiting, answer_reserve_tokens
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.chat import MAIN_SESSION, RESPONSE_FORMAT_UNSUPPORTED, SESSIONS_UNSUPPORTED
-from mew_protocol.payloads.fit import Delivery, Fit, answer_reserve_tokens, fit_in
+from mew_protocol.payloads.fit import Delivery, Fit, fit_in
 from mew_protocol.payloads.participant import Compact
 from mew_protocol.payloads.receipts import ReceiptBasis, ReceiptEvent
 from mew_protocol.payloads.system import SpaceFacts

@@ -23,9 +23,9 @@ from mew_protocol.context_report import (
     SessionContext,
     Spending,
     Waiting,
+    answer_reserve_tokens,
     pin_hash,
 )
-from mew_protocol.payloads.fit import answer_reserve_tokens
 from mew_protocol.payloads.participant import Status
 
 from mew_agent.context import policy as policies

@@ -34,6 +34,7 @@ from mew_protocol.payloads.participant import (
     Status,
     UnpinRequest,
     is_control_for,
+    report_of,
 )
 from mew_protocol.payloads.participant import Control as ControlPayload
 from mew_protocol.payloads.receipts import ReadReceipts, RequestReceipts
@@ -159,11 +160,16 @@ class Control:
         self._listeners = listeners
         self.hooks = hooks
         self.conversation: Controllable = conversation
-        self.context = PeerContext()
-        """The participant's own context as last announced."""
+        self._announced: tuple[Status | None, str] = None, ""
+        """The newest status that everyone was sent, and when."""
         self.receipts = ReceiptSource(messenger)
         self._pauses = 0
         self._follows_reference = os.environ.get(COMPAT_VARIABLE) == "reference"
+
+    @property
+    def context(self) -> PeerContext:
+        """The participant's own context as last announced."""
+        return PeerContext.from_status(*self._announced)
 
     def receive(self, envelope: Envelope) -> None:
         """Start to carry out an envelope if it is a control for this participant."""
@@ -280,10 +286,10 @@ class Control:
         if word is None and self._messenger.is_paused:
             status = status.model_copy(update={"status": "paused"})
         if not to:
-            before, self.context = self.context, PeerContext.from_status(status, timestamp())
-            if self.context.level != before.level:
+            before, self._announced = self._announced, (status, timestamp())
+            if report_of(status).level != report_of(before[0]).level:
                 own = Peer(self._messenger.id, context=self.context)
-                self._listeners.emit(None, PeerLevelChanged(own, before))
+                self._listeners.emit(None, PeerLevelChanged(own, PeerContext.from_status(*before)))
         with suppress(NotPermitted):
             try:
                 await self._messenger.send(kinds.PARTICIPANT_STATUS, status, to=to, correlation_id=correlation_id)

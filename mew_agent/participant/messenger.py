@@ -79,7 +79,7 @@ class PendingRequest:
 
         Returns the id of an envelope whose answers also belong to this request, None if there is none.
         """
-        if is_refusal(envelope) or (envelope.kind == self.answer_kind and envelope.sender == self.peer):
+        if (envelope.kind == self.answer_kind and envelope.sender == self.peer) or is_refusal(envelope):
             self.complete(reply=envelope)
         elif envelope.sender == self.peer and (problem := chat_refusal_in(envelope)) is not None:
             self.complete(failure=ChatRefused(self.peer, problem))
@@ -91,7 +91,7 @@ class PendingRequest:
             raise self.failure
         if self.reply is None:
             raise PeerTimeout(self.peer, self.sent.kind, waited_seconds, detail)
-        if is_refusal(self.reply) and self.answer_kind != kinds.SYSTEM_ERROR:
+        if self.reply.kind != self.answer_kind and is_refusal(self.reply):
             error, message = self.reply.body.get("error"), self.reply.body.get("message")
             raise Refused(self.peer, self.sent.kind, str(error or "refused"), str(message or ""))
         return self.reply

@@ -44,8 +44,10 @@ class PeerContext:
     outdated: Outdated | None = None
 
     @staticmethod
-    def from_status(status: Status, at: str, outdated: Outdated | None = None) -> "PeerContext":
-        """Read a status that was sent at the time `at`."""
+    def from_status(status: Status | None, at: str, outdated: Outdated | None = None) -> "PeerContext":
+        """Read a status that was sent at the time `at`; without one there are no figures."""
+        if status is None:
+            return PeerContext()
         count, word = status.messages_in_context, status.status or ""
         return PeerContext(status.tokens, status.max_tokens, count, word, status.context, at, outdated)
 

@@ -6,6 +6,7 @@ clients read them: `status`, `token`, `thought`, each with the `context` of its 
 
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import anyio
@@ -32,30 +33,31 @@ ANSWER_SECONDS: Final = 300.0
 """The same for an answer and its conclusion; then the next attempt begins."""
 
 
+@dataclass(eq=False)
 class Reasoning:
     """The envelopes of one turn that show peers how an answer is made: start, thoughts, frames, one conclusion.
 
-    `about` are the ids that they refer to. With `is_shown` False, or without the capability, it sends nothing. Frames
+    `_about` are the ids that they refer to. With `is_shown` False, or without the capability, it sends nothing. Frames
     that are written before the gateway opens the stream wait.
     """
 
-    def __init__(self, messenger: Messenger, about: tuple[str, ...], *, is_shown: bool = True) -> None:
-        self._messenger, self._about, self._is_shown = messenger, about, is_shown
-        self._client = messenger.session.client
-        self.id: str | None = None
-        """None while peers see no reasoning."""
-        self._stream_id: str | None = None
-        self._opening_id: str | None = None
-        self._waiting: list[str] = []
-        self._has_stream = False
-        """Whether the stream was requested, and neither refused nor closed."""
-        self._connection = -1
-        """The number of the connection that carries the frames."""
-        self._opened = anyio.Event()
+    _messenger: Messenger
+    _about: tuple[str, ...]
+    is_shown: bool = True
+    id: str | None = None
+    """None while peers see no reasoning."""
+    _stream_id: str | None = None
+    _opening_id: str | None = None
+    _waiting: list[str] = field(default_factory=list)
+    _has_stream: bool = False
+    """Whether the stream was requested, and neither refused nor closed."""
+    _connection: int = -1
+    """The number of the connection that carries the frames."""
+    _opened: anyio.Event = field(default_factory=anyio.Event)
 
     async def start(self, text: str, name: str) -> None:
         """Announce the reasoning about a text under this id, and request its stream without waiting for it."""
-        if not self._is_shown:
+        if not self.is_shown:
             return
         try:
             await self._messenger.send(
@@ -69,7 +71,7 @@ class Reasoning:
             pass  # members may have it, so it must get its conclusion
         except (GatewayError, NotPermitted):
             return
-        self.id, self._connection, self._has_stream = name, self._client.joins, True
+        self.id, self._connection, self._has_stream = name, self._messenger.session.client.joins, True
         self._messenger.session.start_soon(self._open, name)
 
     # -- the stream --------------------------------------------------------------------------------------
@@ -96,7 +98,7 @@ class Reasoning:
     async def write(self, kind: str, **values: Any) -> None:
         """Send one frame, or keep it until the stream is open. Never raises: no answer depends on a frame."""
         # After a lost connection, the rest of the text comes with the answer instead of the stream.
-        if not self._has_stream or self._client.carrier != self._connection:
+        if not self._has_stream or self._messenger.session.client.carrier != self._connection:
             return
         text = to_json({"context": self.id, "type": kind, **values}).decode()
         if self._stream_id is not None:
@@ -105,9 +107,9 @@ class Reasoning:
             self._waiting.append(text)
 
     async def _send_frame(self, stream_id: str, text: str) -> None:
-        frame, connection = encode_frame(stream_id, text), self._connection
+        frame, client = encode_frame(stream_id, text), self._messenger.session.client
         try:
-            await self._client.send_unconfirmed(frame, wait_seconds=FRAME_TIMEOUT_SECONDS, only_on=connection)
+            await client.send_unconfirmed(frame, wait_seconds=FRAME_TIMEOUT_SECONDS, only_on=self._connection)
         except GatewayError:
             self._connection = -1  # `close` still closes the stream
 
@@ -161,7 +163,7 @@ class Reasoning:
 
     async def conclude_for_killed_process(self, opened: str, name: str, answer: str | None, *, continues: bool) -> None:
         """Conclude the reasoning that a killed process left open. The gateway drops a conclusion that it knows."""
-        if self._is_shown:
+        if self.is_shown:
             self.id = opened
             await self.conclude(name, answer, None, is_interrupted=continues)
             self.id = None

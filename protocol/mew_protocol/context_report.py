@@ -66,6 +66,11 @@ def plausible(figure: _Figure | None) -> _Figure | None:
     return figure if figure is not None and abs(figure) <= MAX_FIGURE else None
 
 
+def answer_reserve_tokens(window_tokens: int) -> int:
+    """Return the room that is kept free for an answer: 1/20 of the window, at most 4,096 tokens."""
+    return min(4_096, window_tokens // 20)
+
+
 class _Part(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True, defer_build=True)
 

@@ -7,7 +7,7 @@ from itertools import combinations
 
 import anyio
 import pytest
-from mew_protocol.payloads.fit import answer_reserve_tokens
+from mew_protocol.context_report import answer_reserve_tokens
 from mew_protocol.payloads.participant import Compact, Status
 
 from mew_agent.context.history import History, Item

@@ -8,7 +8,14 @@ from typing import Final, Literal
 
 from pydantic import Field
 
-from mew_protocol.context_report import Basis, LimitBasis, NextPromptBasis, Outdated, UnknownReason
+from mew_protocol.context_report import (
+    Basis,
+    LimitBasis,
+    NextPromptBasis,
+    Outdated,
+    UnknownReason,
+    answer_reserve_tokens,
+)
 from mew_protocol.payloads.base import Payload
 from mew_protocol.payloads.participant import Status, report_of
 
@@ -92,11 +99,6 @@ class Fit(Payload):
         most = f"; at most {self.largest_tokens:,} after a compaction" if self.largest_tokens is not None else ""
         free = f"free: {max(0, self.headroom_tokens):,} of {self.max_tokens:,} ({self.context_basis})"
         return f"{size}; {free}{waiting}{most}"
-
-
-def answer_reserve_tokens(window_tokens: int) -> int:
-    """Room that is kept free for an answer: 1/20 of the window, at most 4,096 tokens."""
-    return min(4_096, window_tokens // 20)
 
 
 def fit_in(

@@ -6,7 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
-from mew_protocol.payloads.fit import answer_reserve_tokens
+from mew_protocol.context_report import answer_reserve_tokens
 
 from mew_agent.context.facts import PromptCounted
 from mew_agent.context.history import History

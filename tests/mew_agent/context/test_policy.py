@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mew_protocol.payloads.fit import answer_reserve_tokens
+from mew_protocol.context_report import answer_reserve_tokens
 from pydantic import ValidationError
 
 from mew_agent.context.policy import (
