@@ -18,7 +18,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 from mew_protocol.bounded_dict import Shares
-from mew_protocol.context_report import ContextReport, SessionContext, answer_reserve_tokens
+from mew_protocol.context_report import ContextReport, SessionContext
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.chat import MAIN_SESSION, SESSION_NAME, client_of
 from mew_protocol.payloads.fit import DELIVERIES, Fit
