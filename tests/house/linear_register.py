@@ -14,6 +14,7 @@ from mew_protocol.patterns import BudgetExceeded, Steps, compile_text
 from mew_protocol.payloads.participant import Board, BoardEntry, Status
 from mew_protocol.proposal_text import argument_lines
 from mew_protocol.setting_problems import did_you_mean
+from mew_spaces.config.shared_storages import with_addresses
 from mew_spaces.launch.launch import substitute
 from mew_spaces.parts.jetstream.jetstream import _sequences, _split
 
@@ -150,6 +151,11 @@ def _proposed(text: str) -> None:
     argument_lines({"method": "tools/call", "params": {"name": text, "arguments": arguments}})
 
 
+def _addresses(text: str) -> None:
+    with suppress(ValueError):
+        with_addresses(None, text)
+
+
 EXAMPLES: Final[Mapping[str, Callable[[str], object]]] = {
     "mew_protocol.proposal_text._record_lines": _proposed,
     "mew_agent.cli.app.failures._one_line": _one_line,
@@ -161,6 +167,8 @@ EXAMPLES: Final[Mapping[str, Callable[[str], object]]] = {
     "mew_agent.parts.simple_agents.fulfiller_policy.FulfillerPolicy.decide": lambda text: _POLICY.decide(
         [f"ada/{text}"]
     ),
+    "mew_spaces.config.shared_storages.with_addresses": _addresses,
+    "mew_spaces.parts.jetstream.options._checked_server": _addresses,
     "mew_spaces.parts.jetstream.jetstream._sequences": lambda text: _sequences(text, before=9),
     "mew_spaces.parts.jetstream.jetstream._split": lambda text: list(_split(text.encode("utf-8", "replace"), 1_000)),
     "mew_spaces.launch.launch.substitute": lambda text: substitute(text, {"A": "b"}),

@@ -32,6 +32,7 @@ VENDOR_DOORS: dict[str, tuple[str, ...]] = {
     "httpx2": (
         "mew_agent/certificates.py",
         "mew_agent/cli/remote/http_api.py",
+        "mew_agent/gateway_http.py",
         "mew_agent/model/openai_client.py",
         "mew_agent/participant/stored_messages.py",
         "mew_agent/parts/mcp/session.py",

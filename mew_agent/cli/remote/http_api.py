@@ -1,6 +1,6 @@
 """A client of the gateway's HTTP interface, for one-shot commands.
 
-Owns requests, repeating them, and the translation of errors. Blocking on purpose: a command waits for one answer at a
+Owns requests and repeating them. Blocking on purpose: a command waits for one answer at a
 time. It opens no WebSocket, so it never takes over a participant's connection.
 """
 
@@ -16,32 +16,35 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
-from urllib.parse import quote
 
 import httpx2
 from mew_protocol.attention import Attention, AttentionItem
-from mew_protocol.errors import CAPABILITY_VIOLATION, UNAUTHORIZED
+from mew_protocol.errors import CAPABILITY_VIOLATION
 from mew_protocol.ids import Position
-from mew_protocol.json_values import value_at
 from mew_protocol.payloads.figures import KEPT_SECONDS, ContextHistory
 from mew_protocol.payloads.mcp import UndecidedProposal, UndecidedProposals
 from mew_protocol.payloads.participant import Board
 from mew_spaces.launch.run_file import RunFile, read_run_file
 
 from mew_agent.cli.app import terminal
-from mew_agent.errors import ConfigError, GatewayError, NotConnected, NotPermitted, Unauthorized
-from mew_agent.gateway_address import addresses, cause_of, http_url, tls_failure, trust
+from mew_agent.errors import ConfigError, GatewayError, NotConnected, NotPermitted
+from mew_agent.gateway_address import addresses, http_url
+from mew_agent.gateway_http import (
+    CallRefused,
+    MessagePages,
+    answer_object,
+    connection_options,
+    failure_of,
+    messages_path,
+    quoted,
+    reason_of,
+    refusal_of,
+)
 
 T = TypeVar("T")
 
-ANSWER_SECONDS: Final = 10.0
-"""Timeout of a single answer."""
-
 SILENCE_SECONDS: Final = 45.0
 """Timeout of an event stream without any data; the gateway sends at least a comment every 15 seconds."""
-
-PAGE_MESSAGES: Final = 1_000
-"""How many messages to read at once: as many as the gateway allows."""
 
 MAX_MINUTES: Final = KEPT_SECONDS // 60
 
@@ -149,7 +152,7 @@ class _OpenEvents:
         except httpx2.ReadTimeout:
             end = NotConnected(self._gateway, f"received nothing for {SILENCE_SECONDS:g} seconds")
         except httpx2.TransportError as error:
-            end = NotConnected(self._gateway, _cause(error))
+            end = NotConnected(self._gateway, reason_of(error))
         except ValueError:
             end = NotConnected(self._gateway, "received an event that cannot be read")
         self._arrived.put(end)
@@ -171,7 +174,7 @@ class GatewayApi:
         self.participant = participant
         self._token = token
         self.run_path = run_path
-        self._messages = f"/participants/{_quoted(participant)}/messages?space={_quoted(space)}"
+        self._messages = messages_path(space, participant)
 
     @property
     def gateway(self) -> str:
@@ -200,21 +203,21 @@ class GatewayApi:
 
     def board(self) -> Board:
         """Return the last status of every participant."""
-        return Board.model_validate(self._object("GET", f"/spaces/{_quoted(self.space)}/context"))
+        return Board.model_validate(self._object("GET", f"/spaces/{quoted(self.space)}/context"))
 
     def context_history(self, seconds: int, participant: str | None = None) -> ContextHistory:
         """Return the reports of the last `seconds`, at most `MAX_REPORTS`."""
-        path = f"/spaces/{_quoted(self.space)}/context/history?seconds={seconds}&limit={MAX_REPORTS}"
-        about = "" if participant is None else f"&participant={_quoted(participant)}"
+        path = f"/spaces/{quoted(self.space)}/context/history?seconds={seconds}&limit={MAX_REPORTS}"
+        about = "" if participant is None else f"&participant={quoted(participant)}"
         return ContextHistory.model_validate(self._object("GET", path + about))
 
     def attention(self) -> tuple[AttentionItem, ...]:
         """Return the attention items."""
-        return Attention.model_validate(self._object("GET", f"/spaces/{_quoted(self.space)}/attention")).items
+        return Attention.model_validate(self._object("GET", f"/spaces/{quoted(self.space)}/attention")).items
 
     def proposals(self) -> tuple[UndecidedProposal, ...]:
         """Return the open proposals."""
-        found = self._object("GET", f"/spaces/{_quoted(self.space)}/proposals")
+        found = self._object("GET", f"/spaces/{quoted(self.space)}/proposals")
         return UndecidedProposals.model_validate(found).proposals
 
     def send(self, envelope: Mapping[str, Any]) -> str:
@@ -225,46 +228,26 @@ class GatewayApi:
         """Send an envelope as the participant, and return the answer of the gateway; see `send`."""
         try:
             return self._object("POST", self._messages, json.dumps(envelope, ensure_ascii=False).encode())
-        except _RefusedError as refusal:
+        except CallRefused as refusal:
             if refusal.code == CAPABILITY_VIOLATION:
                 raise NotPermitted(self.participant, str(envelope.get("kind"))) from None
             raise
 
     def participants(self) -> list[dict[str, Any]]:
         """Return all participants of the space, connected or not: `id`, `connected`, `capabilities`."""
-        listed = self._object("GET", f"/participants?space={_quoted(self.space)}").get("participants")
+        listed = self._object("GET", f"/participants?space={quoted(self.space)}").get("participants")
         return listed if isinstance(listed, list) else []
-
-    def messages(self, since: str | None = None) -> dict[str, Any]:
-        """Return a page of messages after `since`, the last page's `next`: `messages`, `next`, `complete`, `more`."""
-        return self._page("" if since is None else f"&since={_quoted(since)}")
-
-    def _page(self, place: str) -> dict[str, Any]:
-        return self._object("GET", f"{self._messages}&limit={PAGE_MESSAGES}{place}")
 
     def newest_position(self) -> Position | None:
         """Return the position of the newest stored message that is not a status; None if there is none."""
         positions = self._object("GET", f"{self._messages}&limit=1&before=newest")["positions"]
         return Position.parse(str(positions[-1])) if positions else None
 
-    def pages(self, since: str | None = None) -> Iterator[dict[str, Any]]:
-        """Yield the pages of stored messages, oldest first; after `since`, the `next` of a page."""
-        while True:
-            page = self.messages(since)
-            yield page
-            since = str(page["next"])
-            if not page.get("more"):
-                return
-
-    def pages_back(self) -> Iterator[dict[str, Any]]:
-        """Yield the pages of stored messages without statuses, the newest page first; each page is oldest first."""
-        before = "newest"
-        while True:
-            page = self._page(f"&before={_quoted(before)}")
-            yield page
-            before = str(page["next"])
-            if not page.get("more"):
-                return
+    def pages(self, since: str | None = None, *, newest_first: bool = False) -> Iterator[dict[str, Any]]:
+        """Yield the pages of stored messages; see `MessagePages`."""
+        pages = MessagePages(self.space, self.participant, since, newest_first=newest_first)
+        while pages.path is not None:
+            yield pages.take(self._object("GET", pages.path))
 
     def events(self, last: int = 0) -> AbstractContextManager[SpaceEvents]:
         """Open the space's events: the newest `last` envelopes without statuses, the board, then later events."""
@@ -272,8 +255,8 @@ class GatewayApi:
 
     def open_events(self, since: str | None = None, *, last: int = 0, deadline: float | None = None) -> _OpenEvents:
         """Open the event stream after the event with the id `since`, else see `events`. The caller closes it."""
-        place = f"?since={_quoted(since)}" if since is not None else f"?last={last}" if last else ""
-        path = f"/spaces/{_quoted(self.space)}/events{place}"
+        place = f"?since={quoted(since)}" if since is not None else f"?last={last}" if last else ""
+        path = f"/spaces/{quoted(self.space)}/events{place}"
 
         def open_stream() -> _OpenEvents:
             client, response = self._request("GET", path, accept="text/event-stream")
@@ -283,20 +266,15 @@ class GatewayApi:
         return self._repeat(open_stream, deadline)
 
     def _object(self, method: str, path: str, body: bytes | None = None) -> dict[str, Any]:
-        def read() -> Any:
+        def read() -> bytes:
             client, response = self._request(method, path, body=body)
             with closing(client), closing(response):
                 try:
-                    return json.loads(response.read())
+                    return response.read()
                 except (httpx2.TransportError, httpx2.DecodingError) as error:
-                    raise NotConnected(self.gateway, _cause(error)) from None
-                except ValueError:
-                    return None
+                    raise NotConnected(self.gateway, reason_of(error)) from None
 
-        value = self._repeat(read)
-        if not isinstance(value, dict):
-            raise GatewayError(f"{self.gateway} is not a MEW gateway")
-        return value
+        return answer_object(self.gateway, self._repeat(read))
 
     def _repeat(self, request: Callable[[], T], deadline: float | None = None) -> T:
         """Make a request, again while the gateway is being restarted. Raises `TimeoutError` past `deadline`."""
@@ -328,8 +306,7 @@ class GatewayApi:
         self, method: str, path: str, *, body: bytes | None = None, accept: str = "application/json"
     ) -> tuple[httpx2.Client, httpx2.Response]:
         """Send a request once. The caller reads the response, and closes both."""
-        verify = trust() if self.gateway.startswith("https:") else False
-        client = httpx2.Client(verify=verify, timeout=ANSWER_SECONDS, trust_env=False)
+        client = httpx2.Client(**connection_options(self.gateway))
         try:
             headers = {"Accept": accept, "Authorization": f"Bearer {self._token}"}
             if body is not None:
@@ -337,47 +314,14 @@ class GatewayApi:
             request = client.build_request(method, self.gateway.rstrip("/") + path, content=body, headers=headers)
             response = client.send(request, stream=True)
             if response.status_code >= HTTPStatus.BAD_REQUEST:
-                raise self._refusal(response)
+                with suppress(httpx2.HTTPError):
+                    response.read()
+                raise refusal_of(response, self.participant)
         except BaseException as error:
             client.close()
             if isinstance(error, httpx2.LocalProtocolError | ValueError):
                 raise ConfigError("MEW_TOKEN", "is not a token: it contains invalid characters") from None
             if isinstance(error, httpx2.TransportError):
-                raise tls_failure(self.gateway, _root(error)) or NotConnected(self.gateway, _cause(error)) from None
+                raise failure_of(self.gateway, error) from None
             raise
         return client, response
-
-    def _refusal(self, response: httpx2.Response) -> GatewayError:
-        try:
-            said = json.loads(response.read())
-        except (httpx2.HTTPError, ValueError):
-            said = None
-        code = str(value_at(said, "error") or "")
-        message = str(value_at(said, "message") or code or f"HTTP {response.status_code} {response.reason_phrase}")
-        if response.status_code == HTTPStatus.UNAUTHORIZED or code == UNAUTHORIZED:
-            return Unauthorized(self.participant)
-        return _RefusedError(message, code)
-
-
-class _RefusedError(GatewayError):
-    def __init__(self, message: str, code: str) -> None:
-        super().__init__(f"the gateway refused the request: {message}")
-        self.code = code
-
-
-def _root(error: BaseException) -> Exception:
-    """Return the cause of an httpx2 error: an error of the system or of TLS, else the error itself."""
-    causes = [error]
-    while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None:
-        causes.append(cause)
-    found = next((one for one in causes if isinstance(one, OSError)), error)
-    assert isinstance(found, Exception)
-    return found
-
-
-def _cause(error: httpx2.HTTPError) -> str:
-    return "no answer in time" if isinstance(error, httpx2.TimeoutException) else cause_of(_root(error))
-
-
-def _quoted(text: str) -> str:
-    return quote(text, safe="")

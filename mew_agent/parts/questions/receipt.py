@@ -66,7 +66,7 @@ def _find(api: GatewayApi, message: str | None) -> tuple[dict[str, Any], str | N
     """
     if message is not None and len(message) < MIN_ID_CHARS:
         raise ConfigError("ID", f"'{message}' is too short", f"at least {MIN_ID_CHARS} characters of an id")
-    for page in api.pages_back():
+    for page in api.pages(newest_first=True):
         places = page.get("positions") or repeat(None)
         for found, place in reversed(list(zip(page["messages"], places, strict=False))):
             if _is_meant(found, message, api.participant):

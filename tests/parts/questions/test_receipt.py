@@ -1,12 +1,13 @@
 """`mew receipt`: a message is found from the end of the history, and each receiver says what became of it."""
 
 import json
+from typing import Any
 
 import pytest
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import serve_gateway
 
-from mew_agent.cli.remote.http_api import GatewayApi
+from mew_agent.gateway_http import MessagePages
 from mew_agent.participant.participant import Participant
 from tests.support.cli import mew, seat
 from tests.support.gateway_client import joined
@@ -41,15 +42,14 @@ async def test_a_message_for_an_offline_agent_is_stored_at_a_position() -> None:
 
 async def test_an_id_is_searched_from_the_newest_message_and_no_further(monkeypatch: pytest.MonkeyPatch) -> None:
     pages: list[int] = []
-    read = GatewayApi._page
+    take = MessagePages.take
 
-    def counted(api: GatewayApi, place: str) -> dict[str, object]:
-        page = read(api, place)
+    def counted(self: MessagePages, page: dict[str, Any]) -> dict[str, Any]:
         pages.append(len(page["messages"]))
-        return page
+        return take(self, page)
 
-    monkeypatch.setattr(GatewayApi, "_page", counted)
-    monkeypatch.setattr("mew_agent.cli.remote.http_api.PAGE_MESSAGES", 10)
+    monkeypatch.setattr(MessagePages, "take", counted)
+    monkeypatch.setattr("mew_agent.gateway_http.PAGE_MESSAGES", 10)
     async with serve_gateway(parse_space(SPACE)) as gateway, joined(gateway, "ada") as ada:
         for number in range(35):
             await ada.chat("x", id=f"number-{number:02}", to=["coder"])

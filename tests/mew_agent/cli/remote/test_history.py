@@ -60,7 +60,7 @@ async def test_a_chat_never_becomes_a_heading_of_the_document(gateway: RunningGa
 async def test_a_long_history_shows_the_share_that_was_read(
     gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mew_agent.cli.remote.http_api.PAGE_MESSAGES", 2)
+    monkeypatch.setattr("mew_agent.gateway_http.PAGE_MESSAGES", 2)
     shown: list[str] = []
     monkeypatch.setattr("mew_agent.cli.app.terminal.ProgressLine.show", lambda _, text: shown.append(text))
     async with joined(gateway, "coder") as coder:

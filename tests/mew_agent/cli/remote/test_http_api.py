@@ -85,7 +85,7 @@ async def test_messages_continue_from_the_last_page(gateway: RunningGateway) -> 
 
     def say_and_read(text: str, since: str | None) -> tuple[list[str], str]:
         api.send({"kind": "chat", "payload": {"text": text}})
-        page = api.messages(since)
+        page = next(api.pages(since))
         return [one["payload"]["text"] for one in page["messages"] if one["kind"] == "chat"], page["next"]
 
     first, place = await anyio.to_thread.run_sync(say_and_read, "one", None)

@@ -1,0 +1,122 @@
+"""The HTTP API of gateways as its clients see it: pages of stored messages, and the errors of failed requests.
+
+Sends nothing. `cli.remote.http_api` and `participant.stored_messages` do: one waits for answers, the other is async.
+"""
+
+import json
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Final, TypedDict
+from urllib.parse import quote
+
+import httpx2
+from mew_protocol.errors import UNAUTHORIZED
+from mew_protocol.json_values import value_at
+
+from mew_agent.errors import CertificateRejected, GatewayError, NotConnected, Unauthorized
+from mew_agent.gateway_address import cause_of, tls_failure, trust
+
+PAGE_MESSAGES: Final = 1_000
+"""Messages of one page: as many as the gateway allows."""
+
+ANSWER_SECONDS: Final = 10.0
+"""Timeout of a single answer."""
+
+
+class ApiConnection(TypedDict):
+    """Arguments of an HTTP client."""
+
+    verify: Any
+    timeout: float
+    trust_env: bool
+
+
+def connection_options(url: str, ca_file: str | Path | None = None) -> ApiConnection:
+    """Return how to connect to a gateway; see `gateway_address.trust`."""
+    verify = trust(ca_file) if url.startswith("https:") else False
+    return {"verify": verify, "timeout": ANSWER_SECONDS, "trust_env": False}
+
+
+def messages_path(space: str, participant: str) -> str:
+    """Return the path of the messages that a participant reads and posts."""
+    return f"/participants/{quoted(participant)}/messages?space={quoted(space)}"
+
+
+class MessagePages:
+    """The pages of stored messages: request `path` and `take` the answer, until `path` is None.
+
+    Pages come oldest first, after `since`, or without statuses the newest first. Each page is oldest first.
+    """
+
+    def __init__(self, space: str, participant: str, since: str | None = None, *, newest_first: bool = False) -> None:
+        """`since` is the `next` of a page."""
+        self._start = f"{messages_path(space, participant)}&limit={PAGE_MESSAGES}"
+        self._key = "before" if newest_first else "since"
+        self.path: str | None = self._path_from("newest" if newest_first else since)
+
+    def take(self, page: dict[str, Any]) -> dict[str, Any]:
+        """Return the page, with `messages` and `next`. Raises `GatewayError` if it is none."""
+        if not isinstance(page.get("messages"), list) or "next" not in page:
+            raise GatewayError("the gateway does not list its messages")
+        self.path = self._path_from(str(page["next"])) if page.get("more") else None
+        return page
+
+    def _path_from(self, place: str | None) -> str:
+        return self._start if place is None else f"{self._start}&{self._key}={quoted(place)}"
+
+
+class CallRefused(GatewayError):
+    """The gateway refused a request. `code` is a code of the protocol; empty without one."""
+
+    def __init__(self, message: str, code: str) -> None:
+        super().__init__(f"the gateway refused the request: {message}")
+        self.code = code
+
+
+def answer_object(gateway: str, content: bytes) -> dict[str, Any]:
+    """Return the JSON object in an answer. Raises `GatewayError`."""
+    try:
+        value = json.loads(content)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise GatewayError(f"{gateway} is not a MEW gateway")
+    return value
+
+
+def refusal_of(response: httpx2.Response, participant: str) -> GatewayError:
+    """Return the error for the answer to a request that failed."""
+    try:
+        said = json.loads(response.content)
+    except (httpx2.StreamError, ValueError):  # its connection broke, or it is no JSON
+        said = None
+    code = str(value_at(said, "error") or "")
+    message = str(value_at(said, "message") or code or f"HTTP {response.status_code} {response.reason_phrase}")
+    if response.status_code == HTTPStatus.UNAUTHORIZED or code == UNAUTHORIZED:
+        return Unauthorized(participant)
+    return CallRefused(message, code)
+
+
+def failure_of(gateway: str, error: httpx2.HTTPError) -> CertificateRejected | NotConnected:
+    """Return the error for a request without an answer."""
+    return tls_failure(gateway, _root(error)) or NotConnected(gateway, reason_of(error))
+
+
+def reason_of(error: httpx2.HTTPError) -> str:
+    """Return why there is no answer, in plain words."""
+    return "no answer in time" if isinstance(error, httpx2.TimeoutException) else cause_of(_root(error))
+
+
+def quoted(text: str) -> str:
+    """Return a text as a part of a path or a query."""
+    return quote(text, safe="")
+
+
+def _root(error: BaseException) -> Exception:
+    """Return the cause of an httpx2 error: an error of the system or of TLS, else the error itself."""
+    causes = [error]
+    while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None:
+        causes.append(cause)
+    found = next((one for one in causes if isinstance(one, OSError)), error)
+    assert isinstance(found, Exception)
+    return found
