@@ -33,6 +33,7 @@ from mew_agent.participant.participant import Participant
 from mew_agent.parts.rehearsal import RehearsalOptions, RehearsalServer, serve_rehearsal
 from tests.support.agents import EnvelopeRecorder
 from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.warm_start import PYTHON
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL and fork")
 
@@ -81,7 +82,7 @@ class AgentProcesses:
 async def agent_processes(environment: dict[str, str]) -> AsyncIterator[AgentProcesses]:
     program = Path(__file__).parents[1] / "support" / "killable_agent.py"
     async with await anyio.open_process(
-        [sys.executable, str(program)], env={**os.environ, **environment}, stderr=None
+        [PYTHON, str(program)], env={**os.environ, **environment}, stderr=None
     ) as starter:
         assert starter.stdout is not None
         assert starter.stdin is not None
