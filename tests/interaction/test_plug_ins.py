@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import sys
 import tomllib
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from tests.interaction.test_docs import DOCS, blocks_of
 from tests.support.cli import Outcome, run_program
 from tests.support.ports import unused_ports
+from tests.support.warm_start import MEW
 
 MOST_LINES = 60
 ROOT = DOCS.parent
@@ -53,8 +53,8 @@ def folder(tmp_path: Path, files: dict[str, str], monkeypatch: pytest.MonkeyPatc
     return folder
 
 
-def mew(folder: Path, *words: str) -> Outcome:
-    return run_program((sys.executable, "-m", "mew_agent", *words), folder, os.environ)
+def mew(folder: Path, *words: str, command: tuple[str, ...] = MEW) -> Outcome:
+    return run_program((*command, *words), folder, os.environ)
 
 
 def test_the_page_lists_the_built_in_entries_of_each_table() -> None:
@@ -111,15 +111,20 @@ def test_a_plug_in_adds_an_acp_agent(folder: Path, tmp_path: Path) -> None:
         "from mew_agent.parts.acp.profiles import AcpProfile\n"
         "ROBOT = AcpProfile('robot', ('robot-acp',), install='pip install robot')\n"
     )
-    missing = mew(folder, "agent", "add", "helper", "--acp", "robot")
+    real = (sys.executable, "-m", "mew_agent")  # a copy has read the profiles
+    missing = mew(folder, "agent", "add", "helper", "--acp", "robot", command=real)
     assert "program 'robot-acp' not found; install it with `pip install robot`" in missing.err
 
 
 @pytest.mark.parametrize("part", sorted(path.name for path in PARTS.iterdir() if (path / "__init__.py").exists()))
 def test_without_a_part_only_its_own_commands_are_missing(part: str, tmp_path: Path) -> None:
     """The metadata still names the part, as after its folder was deleted."""
-    shutil.copytree(ROOT / "mew_agent", tmp_path / "mew_agent")
-    shutil.rmtree(tmp_path / "mew_agent" / "parts" / part)
+    for folder in (ROOT / "mew_agent", PARTS):
+        linked = tmp_path / folder.relative_to(ROOT)
+        linked.mkdir()
+        for entry in folder.iterdir():
+            if entry not in (PARTS, PARTS / part):
+                (linked / entry.name).symlink_to(entry)
     one = "connect" if part == "doctor" else "doctor"
     show = (
         "from mew_agent.cli.main import run\nimport sys\n"
