@@ -92,7 +92,11 @@ class CallContext:
 
 
 class ToolSource(Protocol):
-    """Offers tools. Both methods may be called at any time, and the offer may change between calls."""
+    """Offers tools. Both methods may be called at any time.
+
+    The offer of a source may change with peers, capabilities, the toolbox, the history or the window, and only then:
+    a conversation keeps the list until one of these changes.
+    """
 
     def specs(self) -> tuple[ToolSpec, ...]:
         """Return the tools that the model may call now."""
