@@ -18,7 +18,8 @@ from tests.support import warm_start
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 # No test connects to a server that an authority of the outside has to vouch for: clients trust one that signs nothing.
-# Reading it takes a millisecond, and reading all authorities of the system takes twenty, for each client of a test.
+# Reading it takes a millisecond, and reading all authorities of the system takes twenty, for each client of a test. A
+# client that ignores the environment (`trust_env=False`) verifies nothing for the same reason.
 os.environ.setdefault("OUTSIDE_SSL_CERT_FILE", os.environ.get("SSL_CERT_FILE", ""))
 os.environ["SSL_CERT_FILE"] = str(Path(__file__).parent / "support" / "no_authority.pem")
 

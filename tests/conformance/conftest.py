@@ -65,5 +65,5 @@ class Http:
 
 @pytest.fixture
 async def http(gateway: RunningGateway) -> AsyncIterator[Http]:
-    async with httpx2.AsyncClient(base_url=gateway.url, timeout=60, trust_env=False) as client:
+    async with httpx2.AsyncClient(base_url=gateway.url, timeout=60, trust_env=False, verify=False) as client:
         yield Http(gateway, client)

@@ -30,7 +30,7 @@ async def bounded(**limits: float) -> AsyncIterator[RunningGateway]:
 
 @rule("limit.body")
 async def test_a_body_above_the_limit_is_refused() -> None:
-    async with bounded(http_body_bytes=1024) as gateway, httpx2.AsyncClient(trust_env=False) as client:
+    async with bounded(http_body_bytes=1024) as gateway, httpx2.AsyncClient(trust_env=False, verify=False) as client:
         headers = {"authorization": f"Bearer {gateway.token_of('bob')}"}
         said = {"kind": "chat", "payload": {"text": "x" * 2_000}}
         answer = await client.post(f"{gateway.url}/participants/bob/messages", headers=headers, json=said)
@@ -155,7 +155,7 @@ async def test_a_slow_consumer_is_disconnected() -> None:
 @rule("limit.history")
 @pytest.mark.parametrize("limit", [{"history_envelopes": 3}, {"history_bytes": 500}])
 async def test_the_history_is_limited(limit: dict[str, int]) -> None:
-    async with bounded(**limit) as gateway, httpx2.AsyncClient(trust_env=False) as client:
+    async with bounded(**limit) as gateway, httpx2.AsyncClient(trust_env=False, verify=False) as client:
         headers = {"authorization": f"Bearer {gateway.token_of('bob')}"}
         address = f"{gateway.url}/participants/bob/messages"
         first = (await client.get(address, headers=headers)).json()["next"]

@@ -80,7 +80,7 @@ class HttpSender:
     async def run(self, is_stopping: Callable[[], bool], pause_seconds: float) -> None:
         """Send until the run stops."""
         number = 0
-        async with httpx2.AsyncClient(trust_env=False, timeout=HTTP_TIMEOUT_SECONDS) as http:
+        async with httpx2.AsyncClient(trust_env=False, verify=False, timeout=HTTP_TIMEOUT_SECONDS) as http:
             while not is_stopping():
                 number += 1
                 text = f"{self.name} {number} x"

@@ -128,7 +128,7 @@ async def test_http_requires_the_persons_token(tmp_path: Path) -> None:
         (url,) = re.findall(r"http://127\.0\.0\.1:\d+/mcp", shown())
         bearer = {"Authorization": f"Bearer {read_token(tmp_path / '.mew', 'ada')}"}
         async with (
-            httpx2.AsyncClient(headers=bearer, trust_env=False) as http,
+            httpx2.AsyncClient(headers=bearer, trust_env=False, verify=False) as http,
             Client(streamable_http_client(url, http_client=http)) as client,
         ):
             assert (await call(client, "send_chat", text="hello"))["to"] is None

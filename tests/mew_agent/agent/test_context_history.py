@@ -20,7 +20,7 @@ from tests.support.waiting import PATIENCE_SECONDS, until
 
 async def read(gateway: RunningGateway, token: str | None = None, **query: Any) -> httpx2.Response:
     headers = {"authorization": f"Bearer {token}"} if token else {}
-    async with httpx2.AsyncClient(base_url=gateway.url, timeout=60, trust_env=False) as client:
+    async with httpx2.AsyncClient(base_url=gateway.url, timeout=60, trust_env=False, verify=False) as client:
         return await client.get("/spaces/demo/context/history", headers=headers, params=query)
 
 

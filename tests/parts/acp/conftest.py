@@ -92,7 +92,7 @@ class Stage:
         assert self.gateway.token_of("codex") not in str(server)
         await until(lambda: "bob" in self.agent.peers and self.agent.peers["bob"].tools is not None)
         async with (
-            httpx2.AsyncClient(headers=headers, trust_env=False, timeout=PATIENCE_SECONDS) as http,
+            httpx2.AsyncClient(headers=headers, trust_env=False, verify=False, timeout=PATIENCE_SECONDS) as http,
             Client(streamable_http_client(server["url"], http_client=http)) as client,
         ):
             yield client

@@ -111,7 +111,11 @@ async def connected(
     async with (
         served(gateway, name) as url,
         httpx2.AsyncClient(
-            headers=bearer, trust_env=False, timeout=PATIENCE_SECONDS, event_hooks={"response": [note_stream]}
+            headers=bearer,
+            trust_env=False,
+            verify=False,
+            timeout=PATIENCE_SECONDS,
+            event_hooks={"response": [note_stream]},
         ) as http,
         Client(streamable_http_client(url, http_client=http), mode=mode, message_handler=note) as client,
     ):
@@ -236,7 +240,7 @@ async def test_event_stream_outlasts_the_read_timeout_of_clients(gateway: Runnin
     bearer = {"Authorization": f"Bearer {gateway.token_of('ada')}"}
     async with (
         serving_http(make_server(flags(gateway)), 0, gateway.token_of("ada"), ping_seconds=0.1) as url,
-        httpx2.AsyncClient(headers=bearer, trust_env=False, timeout=0.5) as http,
+        httpx2.AsyncClient(headers=bearer, trust_env=False, verify=False, timeout=0.5) as http,
         Client(streamable_http_client(url, http_client=http)) as client,
         client.listen(resource_subscriptions=[CHAT]) as stream,
     ):
@@ -370,7 +374,7 @@ async def test_every_tool_reports_a_space_that_does_not_run() -> None:
 async def test_http_requires_the_participants_token(gateway: RunningGateway) -> None:
     async with served(gateway) as url:
         for headers in ({}, {"Authorization": "Bearer wrong"}):
-            async with httpx2.AsyncClient(headers=headers, trust_env=False) as http:
+            async with httpx2.AsyncClient(headers=headers, trust_env=False, verify=False) as http:
                 assert (await http.post(url, json={})).status_code == 401
     async with connected(gateway) as subscriber:
         failed, board = await call(subscriber.client, "read_board")

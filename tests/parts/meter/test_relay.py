@@ -109,7 +109,7 @@ def relayed() -> StartRelay:
             tasks.start_soon(listener.serve, serve)
             async with (
                 serve_relay(f"http://127.0.0.1:{port}/v1", MeasuredCalls(observed)) as url,
-                httpx2.AsyncClient(base_url=url, trust_env=False, timeout=PATIENCE_SECONDS) as client,
+                httpx2.AsyncClient(base_url=url, trust_env=False, verify=False, timeout=PATIENCE_SECONDS) as client,
             ):
                 yield upstream, observed, client
             tasks.cancel_scope.cancel()
@@ -239,7 +239,7 @@ async def test_server_that_is_down_is_a_502(free_port: int, caplog: pytest.LogCa
     caplog.set_level(logging.DEBUG)
     async with (
         serve_relay(f"http://127.0.0.1:{free_port}", MeasuredCalls(observed)) as url,
-        httpx2.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as client,
+        httpx2.AsyncClient(trust_env=False, verify=False, timeout=PATIENCE_SECONDS) as client,
     ):
         headers = {"authorization": f"Bearer {KEY}", "x-api-key": KEY}
         response = await client.post(f"{url}/v1/messages?key={KEY}", json=QUESTION, headers=headers)

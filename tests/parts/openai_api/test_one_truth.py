@@ -172,7 +172,7 @@ async def test_every_surface_shows_the_same_figure_all_day(chat: StartChatApi, g
             reply_tokens=60,
         ) as built,
         mcp_client(gateway) as client,
-        httpx2.AsyncClient(timeout=60, trust_env=False) as http,
+        httpx2.AsyncClient(timeout=60, trust_env=False, verify=False) as http,
         Participant(gateway.ws_url, space="demo", id="mute", token=gateway.token_of("mute")) as foreign,
         SpaceApp(Identity(gateway.ws_url, "demo", "ada", gateway.token_of("ada"))).run_test(size=(50, 24)) as pilot,
     ):

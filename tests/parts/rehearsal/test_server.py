@@ -20,7 +20,10 @@ from tests.support.waiting import PATIENCE_SECONDS
 
 
 async def test_the_server_runs_while_the_block_is_open() -> None:
-    async with serve_rehearsal(RehearsalOptions(model="tiny")) as server, httpx2.AsyncClient(trust_env=False) as client:
+    async with (
+        serve_rehearsal(RehearsalOptions(model="tiny")) as server,
+        httpx2.AsyncClient(trust_env=False, verify=False) as client,
+    ):
         assert (await client.get(f"{server.base_url}/models")).json()["data"][0]["id"] == "tiny"
     with pytest.raises(OSError, match=r"."):
         await anyio.connect_tcp("127.0.0.1", server.port)
@@ -35,7 +38,7 @@ async def test_an_error_in_the_block_is_raised_unchanged() -> None:
 async def test_two_servers_record_their_own_requests() -> None:
     async with serve_rehearsal() as one, serve_rehearsal() as other:
         assert one.port != other.port
-        async with httpx2.AsyncClient(trust_env=False) as client:
+        async with httpx2.AsyncClient(trust_env=False, verify=False) as client:
             body = {"messages": [{"role": "user", "content": "x"}]}
             await client.post(f"{one.base_url}/chat/completions", json=body)
         assert (len(one.requests), len(other.requests)) == (1, 0)
@@ -96,7 +99,7 @@ def has_ipv6_loopback() -> bool:
 
 @pytest.mark.skipif(not has_ipv6_loopback(), reason="this machine has no IPv6 loopback")
 async def test_an_ipv6_address_has_brackets() -> None:
-    async with serve_rehearsal(host="::1") as server, httpx2.AsyncClient(trust_env=False) as client:
+    async with serve_rehearsal(host="::1") as server, httpx2.AsyncClient(trust_env=False, verify=False) as client:
         assert server.base_url.startswith("http://[::1]:")
         assert (await client.get(f"{server.base_url}/models")).status_code == 200
 

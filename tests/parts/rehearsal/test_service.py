@@ -39,7 +39,9 @@ async def model(server: RehearsalServer) -> AsyncIterator[OpenAIModel]:
 
 @pytest.fixture
 async def http(server: RehearsalServer) -> AsyncIterator[httpx2.AsyncClient]:
-    async with httpx2.AsyncClient(base_url=server.base_url.removesuffix("/v1"), trust_env=False) as client:
+    async with httpx2.AsyncClient(
+        base_url=server.base_url.removesuffix("/v1"), trust_env=False, verify=False
+    ) as client:
         yield client
 
 

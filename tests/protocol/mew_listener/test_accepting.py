@@ -82,7 +82,9 @@ async def test_a_flood_of_idle_connections_leaves_members_in_the_space(
         assert stored is not None
         headers = {"authorization": f"Bearer {stored.token}"}
         async with (
-            httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", headers=headers, trust_env=False) as http,
+            httpx2.AsyncClient(
+                base_url=f"http://127.0.0.1:{port}", headers=headers, trust_env=False, verify=False
+            ) as http,
             http.stream("GET", "/spaces/demo/events", timeout=PATIENCE_SECONDS) as response,
             connect(f"ws://127.0.0.1:{port}/", additional_headers=headers, proxy=None) as member,
         ):
@@ -119,7 +121,7 @@ async def test_a_member_with_many_unfinished_requests_keeps_no_other_out(tmp_pat
             one.sendall(f"{head}Content-Length: 1000\r\nExpect: 100-continue\r\n\r\n".encode())
             with suppress(ConnectionError):
                 await to_thread.run_sync(one.recv, 1_000)  # its token has been checked
-        async with httpx2.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as http:
+        async with httpx2.AsyncClient(trust_env=False, verify=False, timeout=PATIENCE_SECONDS) as http:
             observer = {"authorization": "Bearer token-of-an-observer"}
             for _ in range(5):
                 answer = await http.get(f"http://127.0.0.1:{port}/spaces/demo/context", headers=observer)

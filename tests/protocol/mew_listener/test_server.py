@@ -18,7 +18,7 @@ APP = PlainTextResponse("here")
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 async def test_server_answers_while_its_block_runs(host: str) -> None:
     stopped: list[str] = []
-    async with httpx2.AsyncClient(trust_env=False) as client:
+    async with httpx2.AsyncClient(trust_env=False, verify=False) as client:
         async with serving(APP, host=host, port=0, stopping=lambda: stopped.append("now")) as url:
             assert (await client.get(url)).text == "here"
             assert not stopped

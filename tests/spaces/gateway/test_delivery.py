@@ -162,7 +162,11 @@ async def test_an_envelope_sent_twice_is_delivered_once(gateway: RunningGateway)
 
 
 async def test_an_id_that_is_used_again_is_no_duplicate_of_an_unechoed_envelope(gateway: RunningGateway) -> None:
-    async with joined(gateway, "ada"), joined(gateway, "bob"), httpx2.AsyncClient(trust_env=False) as http:
+    async with (
+        joined(gateway, "ada"),
+        joined(gateway, "bob"),
+        httpx2.AsyncClient(trust_env=False, verify=False) as http,
+    ):
 
         async def post(kind: str, payload: dict[str, Any]) -> str:
             body = {"id": "1", "kind": kind, "payload": payload}
@@ -178,7 +182,7 @@ async def test_an_id_that_is_used_again_is_no_duplicate_of_an_unechoed_envelope(
 
 
 async def test_an_http_message_sent_twice_is_delivered_once(gateway: RunningGateway) -> None:
-    async with joined(gateway, "bob") as bob, httpx2.AsyncClient(trust_env=False) as http:
+    async with joined(gateway, "bob") as bob, httpx2.AsyncClient(trust_env=False, verify=False) as http:
         url = f"{gateway.url}/participants/ada/messages"
         headers = {"authorization": "Bearer token-of-ada"}
         body = {"id": "same", "kind": "chat", "payload": {"text": "hi"}}
@@ -269,7 +273,7 @@ async def test_what_cannot_be_stored_is_refused_until_the_disk_takes_it(tmp_path
             assert (error["payload"]["error"], error["correlation_id"]) == ("not_stored", ["big"])
             await coder.chat("small", id="small")
             assert (await coder.error())["error"] == "not_stored"
-            async with httpx2.AsyncClient(trust_env=False) as http:
+            async with httpx2.AsyncClient(trust_env=False, verify=False) as http:
                 answer = await http.post(
                     f"{gateway.url}/participants/ada/messages",
                     json={"kind": "chat", "payload": {"text": "y" * 3_000}},

@@ -55,7 +55,7 @@ async def test_tokens_are_stored_in_the_state_folder(config: SpaceConfig, tmp_pa
 
 async def test_open_event_streams_do_not_delay_the_stop(config: SpaceConfig) -> None:
     with anyio.fail_after(PATIENCE_SECONDS):
-        async with httpx2.AsyncClient(timeout=60, trust_env=False) as http:
+        async with httpx2.AsyncClient(timeout=60, trust_env=False, verify=False) as http:
             async with serve_gateway(config) as gateway:
                 headers = {"authorization": "Bearer token-of-coder"}
                 request = http.build_request("GET", gateway.url + "/spaces/demo/events", headers=headers)
@@ -98,7 +98,7 @@ async def test_two_spaces_share_only_a_port(config: SpaceConfig) -> None:
         await eve.chat("only two")
         assert (await there.until("chat"))["payload"]["text"] == "only two"
         assert await here.seen_so_far() == []
-        async with httpx2.AsyncClient(base_url=gateway.url, trust_env=False) as http:
+        async with httpx2.AsyncClient(base_url=gateway.url, trust_env=False, verify=False) as http:
             health = (await http.get("/health")).json()
             assert (health["spaces"], health["clients"]) == (2, 3)
             for space, token, names in (("demo", gateway.token_of("bob"), 4), ("two", tokens.token_of("eve"), 2)):
@@ -231,7 +231,7 @@ def test_run_gateway_stops_on_a_signal(tmp_path: Path, how: signal.Signals, outc
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         url = process.stdout.readline().strip()
-        assert httpx2.get(url + "/health", trust_env=False).json()["status"] == "ok"
+        assert httpx2.get(url + "/health", trust_env=False, verify=False).json()["status"] == "ok"
         process.send_signal(how)
         out, err = process.communicate(timeout=60)
     assert (out.strip(), err, process.returncode) == (outcome, "", 0)

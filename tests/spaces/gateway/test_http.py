@@ -20,7 +20,7 @@ from tests.support.waiting import PATIENCE_SECONDS
 
 @pytest.fixture
 async def http(gateway: RunningGateway) -> AsyncIterator[httpx2.AsyncClient]:
-    async with httpx2.AsyncClient(base_url=gateway.url, timeout=60, trust_env=False) as client:
+    async with httpx2.AsyncClient(base_url=gateway.url, timeout=60, trust_env=False, verify=False) as client:
         yield client
 
 
@@ -420,7 +420,7 @@ async def test_readers_that_pause_are_neither_closed_nor_without_bound(gateway: 
             return received
 
     readers = [await to_thread.run_sync(begin) for _ in range(LARGE_ANSWERS)]
-    async with httpx2.AsyncClient(base_url=gateway.url, trust_env=False) as http:
+    async with httpx2.AsyncClient(base_url=gateway.url, trust_env=False, verify=False) as http:
         assert problem(await http.get(url, headers=token)) == (429, "rate_limited")
         assert (await http.get("/participants", headers=token)).status_code == 200
         for reader in readers:

@@ -44,7 +44,7 @@ async def test_cookies_are_neither_set_nor_accepted(gateway: RunningGateway) -> 
     cookies = {
         "cookie": "; ".join(f"{name}={gateway.token_of('ada')}" for name in ("token", "session", "Authorization"))
     }
-    async with httpx2.AsyncClient(base_url=gateway.url, trust_env=False) as http:
+    async with httpx2.AsyncClient(base_url=gateway.url, trust_env=False, verify=False) as http:
         for path in ("/dashboard", "/health", "/participants"):
             assert "set-cookie" not in (await http.get(path)).headers
         assert (await http.get("/participants", headers=cookies)).status_code == 401
@@ -55,7 +55,7 @@ async def test_cookies_are_neither_set_nor_accepted(gateway: RunningGateway) -> 
 
 async def test_a_token_in_the_query_is_not_accepted(gateway: RunningGateway) -> None:
     token = gateway.token_of("ada")
-    async with httpx2.AsyncClient(base_url=gateway.url, trust_env=False) as http:
+    async with httpx2.AsyncClient(base_url=gateway.url, trust_env=False, verify=False) as http:
         for name in ("token", "access_token", "authorization"):
             assert (await http.get("/participants", params={name: token})).status_code == 401
 
@@ -67,7 +67,7 @@ async def test_injections_are_carried_as_data(gateway: RunningGateway) -> None:
             assert (await bob.until("chat"))["payload"]["text"] == text
         await ada.send_envelope("space/invite", {"participant_id": "../../etc/cron.d/x", "initial_capabilities": []})
         assert "invalid characters" in (await ada.error())["message"]
-    async with httpx2.AsyncClient(base_url=gateway.url, trust_env=False) as http:
+    async with httpx2.AsyncClient(base_url=gateway.url, trust_env=False, verify=False) as http:
         answer = await http.get(f"/spaces/{INJECTIONS[0]}/context", headers={"authorization": "Bearer x"})
         assert answer.headers["content-type"] == "application/json"
         assert json.loads(answer.text)["error"]
@@ -76,7 +76,7 @@ async def test_injections_are_carried_as_data(gateway: RunningGateway) -> None:
 async def test_a_refused_token_is_not_logged(gateway: RunningGateway, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     secret = "almost-the-right-token"
-    async with httpx2.AsyncClient(base_url=gateway.url, trust_env=False) as http:
+    async with httpx2.AsyncClient(base_url=gateway.url, trust_env=False, verify=False) as http:
         await http.get("/participants", headers={"authorization": f"Bearer {secret}"})
     async with opened(gateway, "ada") as ada:
         await ada.join(secret)
@@ -89,7 +89,7 @@ async def test_a_refused_token_is_not_logged(gateway: RunningGateway, caplog: py
 async def test_refused_hosts_and_origins_are_logged_with_the_address(
     gateway: RunningGateway, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with httpx2.AsyncClient(base_url=gateway.url, trust_env=False) as http:
+    async with httpx2.AsyncClient(base_url=gateway.url, trust_env=False, verify=False) as http:
         await http.get("/health", headers={"host": "evil.example"})
         await http.get("/health", headers={"origin": "https://evil.example"})
     lines = [one.getMessage() for one in caplog.records if "request refused" in one.getMessage()]

@@ -131,7 +131,7 @@ async def test_wrong_tokens_count_for_the_client_behind_the_proxy(
 ) -> None:
     async with (
         serve_gateway(space(trusted=trusted)) as gateway,
-        httpx2.AsyncClient(base_url=gateway.url, trust_env=False) as http,
+        httpx2.AsyncClient(base_url=gateway.url, trust_env=False, verify=False) as http,
     ):
 
         async def guess(client: str) -> int:
@@ -152,7 +152,7 @@ async def test_wrong_tokens_count_for_the_client_behind_the_proxy(
 async def test_log_names_the_client_behind_the_proxy(caplog: pytest.LogCaptureFixture) -> None:
     async with (
         serve_gateway(space(trusted=True)) as gateway,
-        httpx2.AsyncClient(base_url=gateway.url, trust_env=False) as http,
+        httpx2.AsyncClient(base_url=gateway.url, trust_env=False, verify=False) as http,
     ):
         await http.get("/participants", headers={"authorization": "Bearer x", "x-forwarded-for": "192.0.2.77"})
     assert "invalid token from 192.0.2.77" in caplog.text
@@ -171,6 +171,6 @@ async def test_log_names_the_client_behind_the_proxy(caplog: pytest.LogCaptureFi
 async def test_forwarded_host_is_checked_like_the_host_itself(headers: dict[str, str], status: int) -> None:
     async with (
         serve_gateway(space(trusted=True)) as gateway,
-        httpx2.AsyncClient(base_url=gateway.url, trust_env=False) as http,
+        httpx2.AsyncClient(base_url=gateway.url, trust_env=False, verify=False) as http,
     ):
         assert (await http.get("/health", headers=headers)).status_code == status

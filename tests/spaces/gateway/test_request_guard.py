@@ -32,7 +32,7 @@ def config() -> SpaceConfig:
 
 @pytest.fixture
 async def http(gateway: RunningGateway) -> AsyncIterator[httpx2.AsyncClient]:
-    async with httpx2.AsyncClient(base_url=gateway.url, trust_env=False) as client:
+    async with httpx2.AsyncClient(base_url=gateway.url, trust_env=False, verify=False) as client:
         yield client
 
 

@@ -35,7 +35,7 @@ async def test_a_changed_token_file_closes_the_sockets_of_its_participant(
             with anyio.fail_after(PATIENCE_SECONDS):
                 assert await ada.closing() == (4401, "unauthorized")
                 await bob.until("system/presence")
-        async with httpx2.AsyncClient(base_url=gateway.url, timeout=60, trust_env=False) as http:
+        async with httpx2.AsyncClient(base_url=gateway.url, timeout=60, trust_env=False, verify=False) as http:
             assert (await http.post("/participants/ada/messages", headers=old, json=CHAT)).status_code == 403
             assert (await http.get("/spaces/demo/context", headers=old)).status_code == 403
             if new is not None:
@@ -63,7 +63,7 @@ async def test_token_files_are_looked_at_in_a_thread(
 async def test_an_idle_event_stream_ends_with_its_token(config: SpaceConfig, tmp_path: Path, end: str) -> None:
     async with (
         serve_gateway(config, state=tmp_path) as gateway,
-        httpx2.AsyncClient(base_url=gateway.url, timeout=60, trust_env=False) as http,
+        httpx2.AsyncClient(base_url=gateway.url, timeout=60, trust_env=False, verify=False) as http,
     ):
         path, token = token_path(tmp_path, "ada"), gateway.token_of("ada")
         if end == "expired":
@@ -87,7 +87,7 @@ async def test_event_streams_are_limited_by_token_and_address(config: SpaceConfi
     limits = config.limits.model_copy(update={"event_streams_per_token": 2, "event_streams_per_address": 3})
     async with (
         serve_gateway(config.model_copy(update={"limits": limits})) as gateway,
-        httpx2.AsyncClient(base_url=gateway.url, timeout=60, trust_env=False) as http,
+        httpx2.AsyncClient(base_url=gateway.url, timeout=60, trust_env=False, verify=False) as http,
     ):
 
         @asynccontextmanager
@@ -112,7 +112,7 @@ async def test_event_streams_are_limited_by_token_and_address(config: SpaceConfi
 async def test_an_observer_reads_board_and_events_and_sends_nothing(config: SpaceConfig, tmp_path: Path) -> None:
     async with (
         serve_gateway(config, state=tmp_path) as gateway,
-        httpx2.AsyncClient(base_url=gateway.url, timeout=60, trust_env=False) as http,
+        httpx2.AsyncClient(base_url=gateway.url, timeout=60, trust_env=False, verify=False) as http,
     ):
         token = write_new_token(observer_path(tmp_path, "screen")).token
         mine = {"authorization": f"Bearer {token}"}

@@ -416,7 +416,7 @@ async def test_an_event_stream_does_not_count_as_unjoined() -> None:
     config = parse_space(IMPATIENT.replace("per_address: 40", "per_address: 1"))
     async with (
         serve_gateway(config) as gateway,
-        httpx2.AsyncClient(base_url=gateway.url, trust_env=False) as http,
+        httpx2.AsyncClient(base_url=gateway.url, trust_env=False, verify=False) as http,
         http.stream(
             "GET", "/spaces/demo/events", headers={"authorization": f"Bearer {gateway.token_of('ada')}"}
         ) as one,

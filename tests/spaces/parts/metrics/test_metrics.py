@@ -19,7 +19,7 @@ OTHER = parse_space("space: {id: other}\nparticipants: {eve: {capabilities: [{ki
 
 async def scrape(gateway: RunningGateway, token: str | None, accept: str = "") -> httpx2.Response:
     headers = {"accept": accept} | ({"authorization": f"Bearer {token}"} if token else {})
-    async with httpx2.AsyncClient(base_url=gateway.url, timeout=60, trust_env=False) as client:
+    async with httpx2.AsyncClient(base_url=gateway.url, timeout=60, trust_env=False, verify=False) as client:
         return await client.get("/metrics", headers=headers)
 
 
@@ -77,7 +77,7 @@ async def test_what_needs_a_person_is_counted(gateway: RunningGateway) -> None:
 async def test_a_gateway_that_cannot_store_is_not_ready(config: SpaceConfig, tmp_path: Path) -> None:
     async with (
         serve_gateway(config, state=tmp_path) as gateway,
-        httpx2.AsyncClient(base_url=gateway.url, timeout=60, trust_env=False) as client,
+        httpx2.AsyncClient(base_url=gateway.url, timeout=60, trust_env=False, verify=False) as client,
         joined(gateway, "ada") as ada,
     ):
         assert (await client.get("/ready")).json() == {"status": "ready"}
