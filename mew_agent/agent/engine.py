@@ -24,6 +24,7 @@ from mew_agent.context.receipts import MessageKey
 from mew_agent.context.store import ChatRefusal, InboxChange, StoredChat
 from mew_agent.conversation.events import ConversationEvent
 from mew_agent.conversation.receipts import NOT_HELD, Holding, ReadRecord
+from mew_agent.participant.compaction_run import CompactionRun
 from mew_agent.participant.external_context import GROWTH_PERCENT, STALLED_STATUS, Figures
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.streams import Reasoning
@@ -35,12 +36,8 @@ class CompactsItself(Protocol):
     """Compacts without a request; calls `may_compact` first."""
 
     may_compact: Callable[[], Awaitable[bool]]
-    waits_to_compact: bool
-    """Whether a compaction is due that other agents hold up."""
-
-    @property
-    def is_compacting(self) -> bool:
-        """Whether a compaction runs."""
+    compacting: CompactionRun
+    """The compaction that runs, or is held up by other agents."""
 
     @property
     def has_pending_compaction(self) -> bool:
@@ -59,7 +56,7 @@ class ExternalCompactions:
     def __init__(self, me: Participant, percent: int | None) -> None:
         self._me, self._percent = me, percent
         self.may_compact: Callable[[], Awaitable[bool]]
-        self.waits_to_compact = False
+        self.compacting = me.external_context.compacting
         self._one_check = anyio.Lock()
         self._full_at: int | None = None
         """The first size after our last compaction; 0 until the agent reports it."""
@@ -67,10 +64,6 @@ class ExternalCompactions:
     def clear(self) -> None:
         """Forget the last compaction: the agent has a new session."""
         self._full_at = None
-
-    @property
-    def is_compacting(self) -> bool:
-        return self._me.external_context.is_compacting
 
     @property
     def has_pending_compaction(self) -> bool:

@@ -121,7 +121,7 @@ class StaggeredCompactions:
                 while not self._line.holds_me:
                     await self._changed.wait()
         may_start = self._line.may_start(most, at_seconds=anyio.current_time())
-        self._conversation.waits_to_compact = not may_start
+        self._conversation.compacting.is_held_up = not may_start
         if not may_start and not self._is_waiting:
             self._is_waiting = True
             self._me.start_soon(self._compact_when_next)
@@ -142,9 +142,9 @@ class StaggeredCompactions:
                 with anyio.move_on_after(RECHECK_SECONDS if self._is_in_line() else 0):
                     await changed.wait()
         finally:
-            self._is_waiting = conversation.waits_to_compact = False
-        if self._line.holds_me and not conversation.is_compacting:
+            self._is_waiting = conversation.compacting.is_held_up = False
+        if self._line.holds_me and not conversation.compacting.is_running:
             await self._me.control.announce()
 
     def _is_in_line(self) -> bool:
-        return self._conversation.waits_to_compact and self._conversation.has_pending_compaction
+        return self._conversation.compacting.is_held_up and self._conversation.has_pending_compaction

@@ -40,6 +40,7 @@ from mew_agent.conversation.model_calls import CallInterrupted, ConversationOpti
 from mew_agent.conversation.receipts import ContextReceipts
 from mew_agent.errors import MewAgentError, ModelError, PolicyStopped, ToolsUnsupported
 from mew_agent.model.interface import Model, ModelEvent, ModelReply, ReasoningDelta, TextDelta, ToolCall, Window
+from mew_agent.participant.compaction_run import CompactionRun, News, no_news
 from mew_agent.participant.controls import waiting_status
 from mew_agent.participant.external_context import STALLED_STATUS
 from mew_agent.participant.messenger import timestamp
@@ -301,11 +302,8 @@ class Conversation:
         """Asks before compactions; None: they need no approval."""
         self.may_compact: Callable[[], Awaitable[bool]] = _always
         """Whether a compaction that can wait may begin now; asked between two tasks."""
-        self.waits_to_compact = False
-        """Whether a compaction of the policy waits until fewer other agents compact."""
         self._keep_newest_items = options.keep_newest_items
-        self.is_compacting = False
-        """Whether a compaction runs or waits for the running call."""
+        self.compacting = CompactionRun()
         self.pins = self.state.pins
         self._decided: tuple[CompactAction | None, int] = None, 0
         self._calls_in_turn = 0
@@ -328,10 +326,8 @@ class Conversation:
         stalled = status_word("compaction_stalled") if self.tracker.is_stalled else None
         failed = self.calls.last_error_status
         wait = waiting_status(self.tracker.waiting)
-        default = (status_word(failed) if failed else None) or wait or stalled or status_word("active")
-        if self.is_compacting or self.waits_to_compact:
-            default = status_word("compacting" if self.is_compacting else "compaction_waiting")
-        return self.tracker.status(str(word or default), self.calls.latency_ms)
+        word = word or self.compacting.word or (status_word(failed) if failed else None) or wait or stalled
+        return self.tracker.status(str(word or status_word("active")), self.calls.latency_ms)
 
     async def prefix(self) -> tuple[PrefixPart, ...]:
         """See `Controllable.prefix`."""
@@ -357,24 +353,21 @@ class Conversation:
         """Return why a control is refused; always None."""
         return None
 
-    def prepare_compaction(self, request: wire.Compact, asked_by: str | None = None) -> None:
-        """See `Controllable.prepare_compaction`: the figures stay as they are until the compaction ends."""
+    async def compact(self, request: wire.Compact, asked_by: str | None = None, begun: News = no_news) -> CompactDone:
+        """Compact on request, after the approval it needs and the running call. The answer contains failures.
 
-    def asks_first(self, requester: str) -> bool:
-        """Return whether a compaction that this participant requests waits for an approval."""
-        return self.gate is not None and self.gate.must_ask(requester)
-
-    async def compact(self, request: wire.Compact, asked_by: str | None = None) -> CompactDone:
-        """Compact on request, after the approval it needs and the running call. The answer contains failures."""
+        For `begun` see `Controllable`.
+        """
         decision = None
-        if not self.is_compacting:
+        if not self.compacting.is_running:
             decision = await compactions.ask_about_request(self.gate, request, asked_by, self.state)
         if decision is not None and not decision.allows:
             return compactions.skipped_answer(decision.sentence, self.tracker)
-        if self.is_compacting:
+        if self.compacting.is_running:
             return compactions.skipped_answer("compaction_in_progress", self.tracker)
-        self.is_compacting = True
+        self.compacting.begin("requested", request.reason)
         try:
+            await begun()
             async with self.calls.between_calls():
                 target_tokens = request.target_in(self.tracker.window.max_tokens)
                 method = self.tracker.policy.requested_method
@@ -382,14 +375,12 @@ class Conversation:
                 if isinstance(plan, NothingToDo):
                     return compactions.skipped_answer(plan.reason, self.tracker)
                 origin = Origin(asked_by, request.reason, None if decision is None else decision.sentence)
-                if decision is not None:
-                    await self.emit_status(status_word("compacting"))
                 result = await compactions.run_compaction(plan, "requested", self.state, self.calls, origin=origin)
                 self.compaction_error = None
         except compactions.COMPACTION_FAILURES as error:
             return compactions.skipped_answer(str(error), self.tracker)
         finally:
-            self.is_compacting = False
+            self.compacting.end()
         return compactions.compacted_answer(result, self.tracker)
 
     async def compress_to(self, part: Fraction) -> Compression:
@@ -440,7 +431,7 @@ class Conversation:
             async with self.calls.between_calls():
                 await self.state.forget("oldest", len(self.history.items) - limit)
         self._calls_in_turn, self._is_maintenance = 0, is_maintenance
-        self.waits_to_compact = False
+        self.compacting.is_held_up = False
         self.state.answering_turn = self.history.begin_turn(resumed)
         return self.state.answering_turn
 
@@ -648,7 +639,7 @@ class Conversation:
         Returns whether anything left; nothing does while an approval is awaited.
         """
         revision, decision = self.history.revision if revision is None else revision, None
-        if self.gate is not None and not self.is_compacting:
+        if self.gate is not None and not self.compacting.is_running:
             decision = self.gate.admit(action, is_urgent=not may_wait or self.tracker.would_overflow())
             if decision is None:
                 return False
@@ -660,7 +651,7 @@ class Conversation:
         self, action: CompactAction, decision: CompactionDecision | None, revision: int | None = None
     ) -> bool:
         """Compact as the policy and, if one was asked, a participant decided. Returns whether anything left."""
-        if not self.is_compacting:
+        if not self.compacting.is_running:
             self._decided = None, 0
         # People wait in the middle of a reply only if a policy stops replies.
         is_shown = "stream" in self.tracker.policy.rule_index.interventions
@@ -677,10 +668,10 @@ class Conversation:
 
     async def _run_compaction(self, action: CompactAction, decision: CompactionDecision | None, revision: int) -> bool:
         """Compact with a status before and after. Emits failures. Returns whether anything changed."""
-        if self.is_compacting:
-            async with self.calls.lock:
-                return True
-        self.is_compacting, self.waits_to_compact = True, False
+        if self.compacting.is_running:
+            await self.compacting.wait_until(lambda: not self.compacting.is_running)
+            return True
+        self.compacting.begin(action.trigger, action.reason)
         failure: Exception | None = None
         plan: CompactionPlan | NothingToDo | None = None
         try:
@@ -691,7 +682,7 @@ class Conversation:
         except compactions.COMPACTION_FAILURES as error:
             failure = error
         finally:
-            self.is_compacting = False
+            self.compacting.end()
         if isinstance(plan, CompactionPlan):
             await self.emit_status(status_word("compacted"))
             if self.tracker.is_stalled:

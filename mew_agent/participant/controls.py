@@ -8,6 +8,7 @@ import logging
 import os
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Protocol, assert_never
 
 import anyio
@@ -43,6 +44,7 @@ from mew_settings.environment import COMPAT_VARIABLE
 from pydantic import BaseModel
 
 from mew_agent.errors import GatewayError, NotPermitted, PinRefused
+from mew_agent.participant.compaction_run import CompactionRun, News, no_news
 from mew_agent.participant.dispatcher import Hooks
 from mew_agent.participant.events import Listeners, PeerLevelChanged
 from mew_agent.participant.messenger import Messenger, timestamp
@@ -101,10 +103,8 @@ class Controllable(Protocol):
         """Return the current status; `word` replaces the default status word."""
         ...
 
-    @property
-    def is_compacting(self) -> bool:
-        """Whether a compaction runs or waits for the running call."""
-        ...
+    compacting: CompactionRun
+    """The compaction that runs."""
 
     @property
     def pins(self) -> PinKeeper | None:
@@ -116,16 +116,11 @@ class Controllable(Protocol):
         """The archive of the conversation; None if `refusal` refuses to read it."""
         return None
 
-    def asks_first(self, requester: str) -> bool:
-        """Return whether a compaction that this participant requests waits for an approval."""
-        return False
+    async def compact(self, request: Compact, asked_by: str | None = None, begun: News = no_news) -> CompactDone:
+        """Compact, as soon as it is approved if it has to be; failures are in the answer.
 
-    def prepare_compaction(self, request: Compact, asked_by: str | None = None) -> None:
-        """Note that `compact` follows, before the status `compacting` is sent."""
-        return
-
-    async def compact(self, request: Compact, asked_by: str | None = None) -> CompactDone:
-        """Compact, as soon as it is approved if it has to be; failures are in the answer."""
+        `begun` is awaited as soon as it is clear that a compaction runs, unless one runs already.
+        """
         ...
 
     async def forget(self, request: Forget, asked_by: str | None = None) -> int:
@@ -226,7 +221,7 @@ class Control:
                     answer["fit"] = fit.model_dump(mode="json", exclude_none=True)
                 await self._answer(envelope, kinds.PARTICIPANT_STATUS, answer)
             case Compact():
-                await self._compact(envelope, request)
+                await self.compact(request, envelope)
             case Forget() | Clear() | Restart() | PinRequest() | UnpinRequest():
                 await self._change_conversation(envelope, request)
             case Shutdown():
@@ -310,22 +305,12 @@ class Control:
             await self.announce(status_word("active"), (envelope.id,))
             await self._answer(envelope, kinds.PARTICIPANT_RESUME, Resume(reason="timeout"))
 
-    async def _compact(self, envelope: Envelope, request: Compact) -> None:
-        if self.conversation.is_compacting:
-            done = CompactDone.as_skipped("compaction_in_progress")
-            await self._answer(envelope, kinds.PARTICIPANT_COMPACT_DONE, done)
-        else:
-            await self.compact(request, envelope)
-
     async def compact(self, request: Compact, asked_in: Envelope | None = None) -> CompactDone:
         """Compact, and announce how it begins and ends; None: on our own account. The answer contains failures."""
-        conversation = self.conversation
         sender, about = (None, ()) if asked_in is None else (asked_in.sender, (asked_in.id,))
-        if sender is None or not conversation.asks_first(sender):  # otherwise it begins after the approval
-            conversation.prepare_compaction(request, sender)
-            await self.announce(status_word("compacting"), about)
+        begun = partial(self.announce, status_word("compacting"), about)
         try:
-            done = await conversation.compact(request, sender)
+            done = await self.conversation.compact(request, sender, begun)
         except Exception as error:  # the sender waits for an answer, whatever failed
             logger.exception("compaction for '%s' failed", sender or self._messenger.id)
             done = CompactDone.as_skipped(f"{type(error).__name__}: {error}")
@@ -338,7 +323,7 @@ class Control:
         """Announce how a compaction ended; `about` has the id of the request, if there was one."""
         if done.skipped and done.reason not in NOTHING_TO_DO:
             await self.announce(status_word("compaction_failed", done.reason), about)
-        elif not self.conversation.is_compacting:  # otherwise the running compaction sends its own status
+        elif not self.conversation.compacting.is_running:  # otherwise the running compaction sends its own status
             is_news = not done.skipped or (self._follows_reference and bool(about))
             await self.announce(status_word("compacted") if is_news else None, about)
 

@@ -41,6 +41,7 @@ from mew_protocol.payloads.receipts import InContext
 from mew_protocol.status_word import StatusWord, status_word
 
 from mew_agent.errors import InvalidReport
+from mew_agent.participant.compaction_run import CompactionRun, News, no_news
 from mew_agent.participant.controls import Controllable, waiting_status
 from mew_agent.participant.messenger import timestamp
 from mew_agent.participant.peers import PeerContext
@@ -160,8 +161,7 @@ class ExternalContext(Controllable):
         self._unknown: UnknownReason | None = None
         """Why the size is not known now, whatever was reported before."""
         self._revision = 0
-        self._compacting: tuple[str, str | None] | None = None
-        """The trigger of the compaction that runs, and its reason."""
+        self.compacting = CompactionRun()
         self._compactions = 0
         self._last_compaction: LastCompaction | None = None
         self.measure: Measure | None = "total"
@@ -208,7 +208,7 @@ class ExternalContext(Controllable):
             self._levels.window_grew()
         self._measure_last_compaction(figures.tokens)
         self.note_size(figures.tokens)
-        if self._compacting is None:
+        if not self.compacting.is_running:
             self._unknown = None
         self.figures = figures
         self._revision += 1
@@ -257,7 +257,7 @@ class ExternalContext(Controllable):
             self._last_compaction = last.model_copy(
                 update={"tokens_after": tokens, "freed_tokens": freed, "basis": "projected"}
             )
-        if self._is_unjudged and self._compacting is None:
+        if self._is_unjudged and not self.compacting.is_running:
             self._judge_compaction(progressed=last.tokens_before is None or tokens < last.tokens_before)
 
     def restart_after(self, last: PeerContext | None) -> bool:
@@ -276,7 +276,7 @@ class ExternalContext(Controllable):
 
     def note_size(self, tokens: int) -> None:
         """Note a size that is no report, such as one in the middle of a turn. It shows whether a compaction helped."""
-        if self._compacting is None:
+        if not self.compacting.is_running:
             self._smallest = min(tokens, self._smallest or tokens)
             self._largest = max(tokens, self._largest or tokens)
 
@@ -305,15 +305,12 @@ class ExternalContext(Controllable):
     @property
     def known(self) -> Figures | None:
         """The figures that hold now; None while the size is not known."""
-        return None if self._unknown is not None or self.is_compacting else self.figures
-
-    def compaction_started(self, trigger: str = "requested", reason: str | None = None) -> None:
-        """Record that a compaction runs, so the figures no longer hold."""
-        self._compacting = trigger, reason
+        return None if self._unknown is not None or self.compacting.is_running else self.figures
 
     def compaction_ended(self, done: CompactDone, at: str) -> None:
         """Record how the compaction ended. Unless it was skipped, the size is unknown until the next report."""
-        (trigger, reason), self._compacting = self._compacting or ("requested", None), None
+        trigger, reason = self.compacting.trigger or "requested", self.compacting.reason
+        self.compacting.end()
         if done.skipped:
             return
         if self._is_unjudged:  # a whole compaction after the last one, and no turn has ended between them
@@ -340,10 +337,6 @@ class ExternalContext(Controllable):
 
     # -- Controllable ------------------------------------------------------------------------------------
 
-    @property
-    def is_compacting(self) -> bool:
-        return self._compacting is not None
-
     def refusal(self, control: Control) -> str | None:
         if isinstance(control, _NEED_HISTORY):
             return self.refuses_with or (NO_CONTEXT if self._report() is None else KEPT_ELSEWHERE)
@@ -365,20 +358,17 @@ class ExternalContext(Controllable):
         )
 
     def _default_word(self) -> StatusWord:
-        if self.is_compacting:
-            return status_word("compacting")
         stalled = status_word("compaction_stalled" if self.is_stalled else "active")
-        return self.failing or waiting_status(self.waiting) or stalled
+        return self.compacting.word or self.failing or waiting_status(self.waiting) or stalled
 
-    def prepare_compaction(self, request: Compact, asked_by: str | None = None) -> None:
-        self.compaction_started("requested" if asked_by is not None else "compact_at", request.reason)
-
-    async def compact(self, request: Compact, asked_by: str | None = None) -> CompactDone:
+    async def compact(self, request: Compact, asked_by: str | None = None, begun: News = no_news) -> CompactDone:
         assert self.on_compact is not None
-        if not self.is_compacting:
-            self.prepare_compaction(request, asked_by)
+        if self.compacting.is_running:
+            return CompactDone.as_skipped("compaction_in_progress")
+        self.compacting.begin("requested" if asked_by is not None else "compact_at", request.reason)
         done = CompactDone.as_skipped("failed")
         try:
+            await begun()
             with anyio.move_on_after(self.handler_timeout_seconds) as bound:
                 answer = await run_function(partial(self.on_compact, request), {})
                 done = answer if isinstance(answer, CompactDone) else CompactDone(status="compacted")
@@ -407,7 +397,7 @@ class ExternalContext(Controllable):
 
     def _report(self) -> ContextReport | None:
         figures, window = self.figures, self._known_window
-        reason: UnknownReason | None = "compacted" if self.is_compacting else self._unknown
+        reason: UnknownReason | None = "compacted" if self.compacting.is_running else self._unknown
         if figures is None and reason is None and not self.waiting and self.queued is None:
             return None
         known, last = self._lasting_keys(), self._last_reported

@@ -7,7 +7,6 @@ what its figures mean, and `figures` when they are valid.
 
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, NoReturn
 
@@ -61,19 +60,6 @@ COMMANDS_SECONDS: Final = 5.0
 """How long a compaction waits for an agent that has just started to announce its commands."""
 
 
-@dataclass
-class _RequestedCompaction:
-    """Progress of a compaction that we requested. `over` is set when the compaction or the agent has ended."""
-
-    step: CompactionStep | None = None
-    over: anyio.Event = field(default_factory=anyio.Event)
-
-    def follow(self, step: CompactionStep) -> None:
-        self.step = step
-        if step != "started":
-            self.over.set()
-
-
 class AcpEngine(Engine):
     """One session of an ACP agent, which answers for the participant `me`."""
 
@@ -97,7 +83,6 @@ class AcpEngine(Engine):
         self._kept: KeptSession | None = None
         """The session to continue."""
         self._agent_ready = anyio.Event()
-        self._requested: _RequestedCompaction | None = None
         self._commands: tuple[str, ...] = ()
         self._commands_known = anyio.Event()
         self._one_prompt = anyio.Lock()
@@ -208,8 +193,9 @@ class AcpEngine(Engine):
     def _forget_agent(self) -> None:
         before, self._agent, self._agent_ready = self._agent_ready, None, anyio.Event()
         before.set()
-        if self._requested is not None:
-            self._requested.over.set()
+        if self.external.compacting.trigger == "agent":
+            self.external.compaction_ended(CompactDone.as_skipped("failed"), timestamp())
+        self.external.compacting.follow("failed")
 
     async def _ready_session(self) -> AcpSession:
         """Wait until the agent is ready. Raises `MewAgentError` if it is no longer started."""
@@ -285,26 +271,25 @@ class AcpEngine(Engine):
 
     async def _note_compaction(self, update: Mapping[str, Any]) -> None:
         if self.profile.compacts_unreported and self._prompting == "chat" and self._messages.follow(update):
-            self.external.compaction_started("agent")
+            self.external.compacting.begin("agent")
             await self._end_own_compaction()
         if (step := compaction_step(update, self.profile)) is not None:
             await self._follow_compaction(step)
 
     async def _follow_compaction(self, step: CompactionStep) -> None:
         """Note the progress of a compaction; report it if the agent started it."""
-        context = self.external
-        if self._requested is not None:
-            self._requested.follow(step)
+        context, run = self.external, self.external.compacting
+        run.follow(step)
         match step:
             case "started":
                 self._usage.compacted()
-                if not context.is_compacting:
-                    context.compaction_started("agent")
+                if not run.is_running:
+                    run.begin("agent")
                     await self._me.control.announce(status_word("compacting"))
             # Some agents report an end twice.
-            case "completed" if self._prompting != "compaction" and context.is_compacting:
+            case "completed" if self._prompting != "compaction" and run.is_running:
                 await self._end_own_compaction()
-            case "failed" if self._prompting != "compaction" and context.is_compacting:
+            case "failed" if self._prompting != "compaction" and run.is_running:
                 context.compaction_ended(CompactDone.as_skipped("failed"), timestamp())
                 await self._me.control.announce(status_word("compaction_failed", "the agent reported a failure"))
 
@@ -369,16 +354,16 @@ class AcpEngine(Engine):
             self._prompting = "compaction"
             self._usage.turn_started(is_main=False)
             self._usage.compacted()
-            self._requested = requested = _RequestedCompaction()
+            run = self.external.compacting
+            self.external.compacting.step = None
             try:
                 response = await session.prompt(f"/{command}", self._withdraw_questions)
-                if requested.step == "started":  # some agents compact after their response
-                    await requested.over.wait()
+                await run.wait_until(lambda: run.step != "started")  # some agents compact after their response
             finally:
-                self._prompting = self._requested = None
+                self._prompting = None
         if response.get("stopReason") == "cancelled":
             return CompactDone.as_skipped("cancelled")
-        if requested.step in ("started", "failed"):
+        if run.step == "failed":
             return CompactDone.as_skipped("failed")
         return CompactDone(status="compacted")
 

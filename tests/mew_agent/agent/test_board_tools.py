@@ -15,6 +15,7 @@ from mew_spaces.gateway.gateway import serve_gateway
 
 from mew_agent.agent.space_tools import BoardTools, context_words, headroom_tokens
 from mew_agent.model.interface import ToolCall
+from mew_agent.participant.compaction_run import News, no_news
 from mew_agent.participant.external_context import ExternalContext
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.peers import PeerContext
@@ -42,10 +43,6 @@ class FixedConversation(ExternalContext):
         self.level, self.severity = "healthy", 0
         self.done = CompactDone(status="compacted", freed_tokens=71_366, tokens_after=27_046, basis="projected")
 
-    @property
-    def is_compacting(self) -> bool:
-        return False
-
     def status(self, word: StatusWord | None = None) -> Status:
         known = (
             {"basis": "reported"} if self.tokens is not None else {"basis": "unknown", "reason": "usage_unavailable"}
@@ -66,7 +63,8 @@ class FixedConversation(ExternalContext):
     def refusal(self, control: Control) -> str | None:
         return None
 
-    async def compact(self, request: Compact, asked_by: str | None = None) -> CompactDone:
+    async def compact(self, request: Compact, asked_by: str | None = None, begun: News = no_news) -> CompactDone:
+        await begun()
         return self.done
 
 

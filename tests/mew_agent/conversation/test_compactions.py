@@ -117,7 +117,7 @@ async def test_a_failed_summary_is_replaced_by_the_extract_and_labelled(
         done = await driver.conversation.compact(Compact())
         assert (done.skipped, done.summary_by) == (False, "extract")
         assert done.summary_problem
-        assert not driver.conversation.is_compacting
+        assert not driver.conversation.compacting.is_running
         shown = driver.now.context
         assert shown is not None
         assert shown.last_compaction is not None

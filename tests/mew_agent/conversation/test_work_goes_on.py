@@ -154,7 +154,7 @@ async def test_no_task_stalls_after_a_compaction() -> None:
             await worker.conversation.compact(Compact())
         await anyio.lowlevel.checkpoint()
         assert worker.model.main_calls == calls, "an idle agent stays idle"
-        assert not worker.conversation.is_compacting
+        assert not worker.conversation.compacting.is_running
         assert not worker.conversation.history.open_calls()
         compacted += worker.compacted
     assert compacted["middle"] > TASKS // 20

@@ -86,7 +86,7 @@ def test_a_figure_without_a_meaning_has_no_level() -> None:
 def test_the_size_is_unknown_from_a_compaction_to_the_next_report() -> None:
     context = ExternalContext()
     context.report(1800, basis="agent_reported", now=NOW, window=2000)
-    context.compaction_started("threshold")
+    context.compacting.begin("threshold")
     context.report(300, basis="agent_reported", now=NOW)  # the summariser's own prompt
     running = context.status()
     assert (running.tokens, running.status) == (None, "compacting")
@@ -120,9 +120,9 @@ def test_no_figure_of_before_a_compaction_is_shown_after_it(steps: list[int | st
         match step:
             case int():
                 context.report(step, basis="reported", now=NOW)
-                shown = None if context.is_compacting else step
+                shown = None if context.compacting.is_running else step
             case "start":
-                context.compaction_started()
+                context.compacting.begin("requested")
             case "end":
                 context.compaction_ended(CompactDone(status="compacted"), NOW)
                 shown = None
@@ -132,7 +132,7 @@ def test_no_figure_of_before_a_compaction_is_shown_after_it(steps: list[int | st
             case reason:
                 context.forget_figures(reason)  # type: ignore[arg-type]
                 shown = None
-        assert context.status().tokens == (None if context.is_compacting else shown)
+        assert context.status().tokens == (None if context.compacting.is_running else shown)
 
 
 async def test_a_program_reports_its_context_and_is_asked_to_act(joined: Joined) -> None:

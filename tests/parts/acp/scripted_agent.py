@@ -185,6 +185,8 @@ def prompt(number: int, text: str) -> None:  # noqa: C901 - one line for each wo
         elif "compact yourself" in text:
             for compaction in range(3 if "again and again" in text else 1):
                 update("compaction_update", compactionId=f"y{compaction}", status="in_progress")
+                if "and die" in text:
+                    os._exit(3)
                 usage(70)
                 update("compaction_update", compactionId=f"y{compaction}", status="completed")
                 if "after work" in text:

@@ -233,6 +233,14 @@ async def test_a_failed_agent_says_so_and_continues_its_session(start: Start, te
         assert words.count("ready") == 2
 
 
+async def test_a_compaction_ends_with_the_program_that_began_it(start: Start) -> None:
+    async with start() as s:
+        assert "exited with code 3" in await s.ask("compact yourself and die")
+        assert await s.ask("hello") == "You wrote: ada: hello"
+        assert (await s.until_status(lambda body: body.get("tokens") == 1500))["status"] == "active"
+        assert not (await s.ada.compact("codex", timeout_seconds=PATIENCE_SECONDS)).skipped
+
+
 async def test_figures_out_of_place_are_not_shown_and_another_window_is(start: Start) -> None:
     async with start() as s:
         await s.ask("afterwards say more")

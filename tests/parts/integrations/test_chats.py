@@ -99,7 +99,7 @@ async def test_a_compaction_waits_for_the_turn_that_runs(joined: Joined) -> None
         tasks.start_soon(said, ada, "two")
         await until(lambda: len(engine.seen) == 2)
         tasks.start_soon(ada.compact, "bob")
-        await until(lambda: bob.external_context.is_compacting)
+        await until(lambda: bob.external_context.compacting.is_running)
         assert len(history) == 2
         engine.free.set()
         await until(lambda: history == ["two", "you said two"])
