@@ -12,7 +12,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
-from datetime import datetime
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final
@@ -101,8 +100,8 @@ class FigureStore:
         self._lock = Lock()
         self.statuses: Callable[[], Mapping[str, ReportedStatus]] = dict
         """Returns the newest status of each participant."""
-        self._read: dict[str, datetime] = {}
-        """When the newest status of each participant came that was read."""
+        self._read: dict[str, ReportedStatus] = {}
+        """The statuses that the last `write` found."""
         self._answers: dict[str, tuple[str, Mapping[str, Any]]] = {}
         self._summaries: dict[tuple[str, str], str] = {}
         self._last: dict[str, tuple[float, tuple[Any, ...]]] = {}
@@ -136,8 +135,8 @@ class FigureStore:
 
     def _unread(self) -> list[tuple[str, ReportedStatus]]:
         """Return the statuses that came since the last `write`."""
-        known = self._read
-        return [(name, one) for name, one in dict(self.statuses()).items() if known.get(name) != one.received_at]
+        statuses = dict(self.statuses()).items()
+        return [(name, one) for name, one in statuses if (read := self._read.get(name)) is not one and read != one]
 
     def observe_answer(self, participant: str, asker: str, answer: Mapping[str, Any]) -> None:
         """Remember the answer to a `participant/compact`: it names the asker."""
@@ -172,7 +171,7 @@ class FigureStore:
             rows: list[tuple[Any, ...]] = []
             compactions: list[tuple[Any, ...]] = []
             for participant, reported in batch:
-                self._read[participant], at = reported.received_at, reported.received_at.timestamp()
+                self._read[participant], at = reported, reported.received_at.timestamp()
                 try:
                     status = Status.model_validate(reported.status)
                 except ValidationError:
@@ -249,7 +248,7 @@ class FigureStore:
     def _prune(self, database: sqlite3.Connection, now: float) -> None:
         # Forget participants that are removed, and those that are silent: some never return.
         reported = self.statuses()
-        self._read = {name: at for name, at in self._read.items() if name in reported}
+        self._read = {name: read for name, read in self._read.items() if name in reported}
         self._last = {name: known for name, known in self._last.items() if now - known[0] < RAW_SECONDS}
         self._seen = {name: at for name, at in self._seen.items() if name in self._last}
         self._answers = {name: answer for name, answer in list(self._answers.items()) if name in self._last}

@@ -113,6 +113,15 @@ def test_figures_that_a_full_disk_refused_are_stored_with_the_next_status() -> N
     assert (len(clocked.kept().samples), len(clocked.kept().compactions)) == (1, 1)
 
 
+def test_a_status_from_before_a_start_is_stored_once(tmp_path: Path) -> None:
+    for _ in range(2):
+        clocked = Clocked(tmp_path / "figures.sqlite")
+        clocked.receive("coder", status(100), START - 5)
+        clocked.receive("ada", {"tokens": "no status"}, START - 5)
+        clocked.store.close()
+    assert [one.tokens for one in Clocked(tmp_path / "figures.sqlite").kept().samples] == [100]
+
+
 def test_a_flood_of_participants_and_reports_stays_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(figures, "MAX_SAMPLES", 1_000)
     clocked = Clocked()
