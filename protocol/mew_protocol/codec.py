@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from mew_protocol import errors
-from mew_protocol.envelope import ACCEPTED_PROTOCOLS, PROTOCOL, Draft, Envelope, is_complete
+from mew_protocol.envelope import ACCEPTED_PROTOCOLS, PROTOCOL, Draft, Envelope, compiled, is_complete
 from mew_protocol.errors import DecodeError
 from mew_protocol.setting_problems import problem_at
 
@@ -102,10 +102,10 @@ def decode_complete(raw: bytes, max_bytes: int, max_depth: int) -> tuple[Envelop
         return None
     if raw.count(b"{") + raw.count(b"[") > max_depth or raw.count(b",") > MAX_VALUES:
         return None
+    adapter = compiled(Envelope)
     try:
-        # Not `model_validate_json` and `encode`: each call counts in the path that every envelope takes.
-        envelope: Envelope = Envelope.__pydantic_validator__.validate_json(raw, by_alias=True, by_name=False)
-        data = Envelope.__pydantic_serializer__.to_json(envelope, by_alias=True, exclude_unset=True)
+        envelope: Envelope = adapter.validator.validate_json(raw, by_alias=True, by_name=False)
+        data = adapter.serializer.to_json(envelope, by_alias=True, exclude_unset=True)
     except ValueError:
         return None
     # A null is either one that the sender wrote, or stands for NaN, infinity or a number that the parser read as

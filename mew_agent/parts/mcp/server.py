@@ -166,7 +166,8 @@ class OffersServer(Server[None]):
         return result
 
     def _uris_of(self, ctx: Context) -> set[str]:
-        # The session of a request would keep its whole body; the SDK offers no other way to the connection.
+        # The SDK makes a session for each request and gives handlers no other way to the connection. Keeping that
+        # session instead would keep the request with its body: up to 64 MiB for each of `MAX_SESSIONS`.
         connection = ctx.session._connection
         if connection not in self._uris:
             self._uris[connection] = set()

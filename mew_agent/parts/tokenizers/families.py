@@ -60,8 +60,9 @@ def encoding_of(path: Path, known: Mapping[str, str] = RANK_FILES) -> Any:
         raise ValueError(f"its SHA-256 is not that of {' or '.join(known.values())}")
     ranks = {base64.b64decode(token): int(rank) for token, rank in map(bytes.split, content.splitlines())}
 
-    # The library's own definition of the encoding, with our reader in place of the one that downloads, without a
-    # timeout, and deletes a file of the user whose hash it does not know.
+    # The library's own definition of the encoding, with our reader in place of its own. That one has no other
+    # parameter than a cache folder for the whole process: it downloads 3.6 MB without a timeout if a file is not there,
+    # and deletes a file of the user whose hash it does not know.
     reader = {"load_tiktoken_bpe": lambda _url, **_: ranks}
     define = FunctionType(getattr(definitions, name).__code__, {**vars(definitions), **reader})
     return tiktoken.Encoding(**define())

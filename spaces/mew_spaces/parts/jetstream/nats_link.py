@@ -102,7 +102,11 @@ class LinkSubscription:
 
 
 class _Client(Client):
-    """The client of `nats-py`, with its private members where it has no public way: errors, and whether TLS is on."""
+    """The client of `nats-py`, with the private members without which three things fail, each in every case.
+
+    A secret is sent in clear text, an unreadable header of one message ends the connection of every gateway that reads
+    it, and with `uvloop` a lost connection is never closed. `nats-py` has no public way to any of them.
+    """
 
     def check_encryption(self) -> None:
         """Raise `SecureConnWantedError` without TLS: `nats-py` sends secrets even if a server says it has none."""
