@@ -36,15 +36,7 @@ from mew_agent.agent.shared_turn import SharedAnswer, replies
 from mew_agent.agent.staggering import StaggeredCompactions
 from mew_agent.context.receipts import MessageKey
 from mew_agent.context.store import ChatRefusal, InboxChange, Store, StoredChat
-from mew_agent.conversation.events import (
-    ConversationEvent,
-    HistoryChanged,
-    ItemAdded,
-    PromptRead,
-    ReplyNotice,
-    ResultCut,
-    StatusChanged,
-)
+from mew_agent.conversation import events
 from mew_agent.conversation.texts import GAVE_UP, TOO_OLD
 from mew_agent.errors import GatewayError, NotConfirmed, NotConnected, NotPermitted, problem_of
 from mew_agent.participant.dispatcher import Hooks
@@ -361,20 +353,20 @@ class AgentRuntime(Hooks):
         """Return whether a text fits, by the figures of the agent's own conversation."""
         return await self.headroom.fit_of(question)
 
-    async def follow(self, event: ConversationEvent) -> None:
+    async def follow(self, event: events.ConversationEvent) -> None:
         """Follow an event of the engine. Statuses go to everyone, events of the context to handlers of the program."""
         match event:
-            case StatusChanged():
+            case events.StatusChanged():
                 await self._me.control.send(event.status, event.word)
                 self.headroom.release_soon()
-            case ItemAdded():
+            case events.ItemAdded():
                 await self.headroom.count_queued()  # a chat that entered the context no longer waits
-            case PromptRead() | HistoryChanged():
+            case events.PromptRead() | events.HistoryChanged():
                 self.receipts.changed(event.cause)
-            case ResultCut() if self.headroom.mode != "off":
+            case events.ResultCut() if self.headroom.mode != "off":
                 word = status_word(WOULD_OVERFLOW, CUT.format(tool=event.tool, tokens=event.omitted_tokens))
                 self._me.start_soon(self._me.control.announce, word)
-            case ReplyNotice() | ResultCut():
+            case events.ReplyNotice() | events.ResultCut():
                 pass
             case _:
                 self._me.listeners.emit(None, event)

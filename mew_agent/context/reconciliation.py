@@ -68,10 +68,6 @@ class Standstill:
         self._missing_tokens += sent_tokens - grown
         return self._calls >= STILL_CALLS and self._missing_tokens > DRIFT_TOLERANCE_TOKENS
 
-    def reset(self) -> None:
-        """Start over: something on our side may explain the prompt."""
-        self._calls = self._missing_tokens = 0
-
 
 @dataclass
 class CountProof:
@@ -228,7 +224,7 @@ class Evidence:
         """Return the drift. Unless the prompt `is_whole`, something on our side may explain a smaller one."""
         drift, before = seen.drift, seen.reported - seen.grown_tokens
         if drift is None or not is_whole:
-            self.standstill.reset()
+            self.standstill = Standstill()
             return drift
         if self.standstill.observe(before, seen.reported, seen.projected_tokens, is_steady=is_steady):
             return drift._replace(truncated_by_server=True, window_tokens=seen.reported)

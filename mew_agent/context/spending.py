@@ -4,9 +4,8 @@ Every figure is what a provider reported, or absent.
 """
 
 from dataclasses import dataclass, field
-from typing import TypeVar
 
-from mew_protocol.context_report import CompactionCost, Spending
+from mew_protocol.context_report import CompactionCost, Spending, known_sum
 from mew_settings.model_facts import ModelPrice
 
 from mew_agent.model.usage import Usage, implausibility
@@ -23,8 +22,8 @@ def with_call(spent: Spending | None, usage: Usage | None, amount: float | None,
     usage = usage.billed
     cached, money = usage.cached_tokens, amount
     if spent.calls:
-        cached = _sum(spent.cached_tokens, cached)
-        money = _sum(spent.amount, amount) if currency == spent.currency else None
+        cached = known_sum(spent.cached_tokens, cached)
+        money = known_sum(spent.amount, amount) if currency == spent.currency else None
     return Spending(
         calls=(spent.calls or 0) + 1,
         unreported_calls=spent.unreported_calls,
@@ -35,13 +34,6 @@ def with_call(spent: Spending | None, usage: Usage | None, amount: float | None,
         amount=None if money is None else round(money, 8),
         currency=None if money is None else currency,
     )
-
-
-_Figure = TypeVar("_Figure", int, float)
-
-
-def _sum(one: _Figure | None, other: _Figure | None) -> _Figure | None:
-    return None if one is None or other is None else one + other
 
 
 def amount_of(price: ModelPrice, usage: Usage) -> float:

@@ -78,7 +78,7 @@ class ReplyWatch:
         self._projection = StreamProjection(
             self._prompt_tokens, self._limit_tokens, tracker.ledger.calibration, state.sizes.count
         )
-        marks = tracker.policy.rule_index.marks[self._limit_tokens].interventions.get("stream", ())
+        marks = tracker.policy.rule_index.marks(self._limit_tokens).interventions.get("stream", ())
         self._acts_at_tokens = min((at for _, at, _ in marks if at), default=None)
         self._pieces: list[str] = []
         self._counts_left = MAX_COUNTS

@@ -66,6 +66,11 @@ def plausible(figure: _Figure | None) -> _Figure | None:
     return figure if figure is not None and abs(figure) <= MAX_FIGURE else None
 
 
+def known_sum(one: _Figure | None, other: _Figure | None) -> _Figure | None:
+    """Return the sum of two figures; None if one is unknown."""
+    return None if one is None or other is None else one + other
+
+
 def answer_reserve_tokens(window_tokens: int) -> int:
     """Return the room that is kept free for an answer: 1/20 of the window, at most 4,096 tokens."""
     return min(4_096, window_tokens // 20)
@@ -120,8 +125,7 @@ class CallCosts(_Part):
     @property
     def spent_tokens(self) -> int | None:
         """Tokens of the calls; None if they are unknown."""
-        known = self.prompt_tokens is not None and self.completion_tokens is not None
-        return (self.prompt_tokens or 0) + (self.completion_tokens or 0) if known else None
+        return known_sum(self.prompt_tokens, self.completion_tokens)
 
     def _details(self) -> list[str]:
         return [] if self.cached_tokens is None else [f"{self.cached_tokens:,} cached"]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from mew_protocol.context_report import Basis, UnknownReason
+from mew_protocol.context_report import Basis, UnknownReason, known_sum
 
 from mew_agent.context.policy import actions as acts
 from mew_agent.context.policy import definition as r
@@ -44,13 +44,13 @@ class ContextSnapshot(NamedTuple):
             case "next_prompt" | "next_prompt_and_reserve":
                 return self.next_prompt_tokens
             case "next_task_and_reserve":
-                return _sum(self.next_prompt_tokens, self.usual_task_tokens)
+                return known_sum(self.next_prompt_tokens, self.usual_task_tokens)
             case "grown":
                 return self.grown_tokens
             case "tool_result":
                 return self.tool_result_tokens
             case "with_tool_result":
-                return _sum(self.used_tokens, self.tool_result_tokens)
+                return known_sum(self.used_tokens, self.tool_result_tokens)
 
     def meets(self, conditions: tuple[Condition, ...], reserve: Reserve) -> bool:
         """Return whether all conditions hold, with this output reserve."""
@@ -64,10 +64,6 @@ class ContextSnapshot(NamedTuple):
             if not condition.holds(value, limit, scale=scale):
                 return False
         return True
-
-
-def _sum(first: int | None, second: int | None) -> int | None:
-    return None if first is None or second is None else first + second
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +141,7 @@ def decide(
         return Decision(state, (acts.ErrorAction(f"{policy.name} cannot work without a known context window"),))
     if state.restarts:
         state = _begin_request(state, phase, flags)
-    marks = policy.rule_index.marks[snapshot.limit_tokens]
+    marks = policy.rule_index.marks(snapshot.limit_tokens)
     deciding = _Deciding(policy, state, trusted(policy, snapshot), phase, marks)
     if phase == "after_call" and policy.on_missing != "unknown" and snapshot.reason in _WITHOUT_USAGE:
         if policy.on_missing == "error":
@@ -167,7 +163,7 @@ def level_of(policy: Policy, snapshot: ContextSnapshot) -> tuple[str, int | None
         return _UNKNOWN, None
     name, severity = policy.healthy, 0
     # Levels are in ascending order, so the last one that applies is the highest.
-    for level, first_tokens in policy.rule_index.marks[limit].levels:
+    for level, first_tokens in policy.rule_index.marks(limit).levels:
         if used >= first_tokens if first_tokens is not None else snapshot.meets((level.at,), policy.reserve):
             name, severity = level.name, level.severity
     return name, severity
@@ -175,7 +171,7 @@ def level_of(policy: Policy, snapshot: ContextSnapshot) -> tuple[str, int | None
 
 def compact_at_tokens(policy: Policy, limit_tokens: int | None) -> int | None:
     """Return the size at which this policy compacts after a call; None if it never does."""
-    return policy.rule_index.marks[limit_tokens].compact_at_tokens
+    return policy.rule_index.marks(limit_tokens).compact_at_tokens
 
 
 def is_stalled(policy: Policy, state: PolicyState) -> bool:

@@ -5,9 +5,9 @@ it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
-from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from mew_protocol.context_report import Basis, Measure
 from pydantic import Field, model_validator
@@ -176,16 +176,13 @@ class Marks(NamedTuple):
     interventions: dict[Phase, tuple[tuple[Intervention, int, int], ...]]
 
 
-MAX_WINDOWS: Final = 64
-"""For how many sizes of the window the marks of a policy are kept."""
-
-
 class RuleIndex:
     """A policy's rules by kind and phase, so that a decision looks at few."""
 
     def __init__(self, rules: tuple[Rule, ...], levels: tuple[Level, ...], reserve: Reserve) -> None:
-        self.levels, self.reserve = levels, reserve
-        self.marks = MarksByWindow(self)
+        self._levels, self._reserve = levels, reserve
+        self.marks = lru_cache(maxsize=64)(self._marks_in)
+        """Returns the marks in a window of this size; they are computed once."""
         self.announcements = tuple(rule for rule in rules if isinstance(rule, StateChangedRule | EntryRule))
         self.prompts = _of_type(InjectRule, rules)
         self.near_limit = _by_phase(_of_type(NearLimitRule, rules))
@@ -196,27 +193,15 @@ class RuleIndex:
         compacting = [rule for rule in _of_type(CompactRule, rules) if rule.phase == "after_call"]
         self.compact_at = tuple(condition for rule in compacting for condition in rule.when)
 
-
-class MarksByWindow(dict[int | None, Marks]):
-    """The marks of a policy by the size of the window, computed when they are first read."""
-
-    def __init__(self, index: RuleIndex) -> None:
-        super().__init__()
-        self._index = index
-
-    def __missing__(self, limit_tokens: int | None) -> Marks:
-        if len(self) >= MAX_WINDOWS:
-            self.clear()
-        index = self._index
+    def _marks_in(self, limit_tokens: int | None) -> Marks:
         levels = tuple(
             (level, level.at.first_tokens(limit_tokens) if level.at.figure == "used" else None)
-            for level in index.levels
+            for level in self._levels
         )
-        compact_at = min(_first_tokens(index.compact_at, "used", limit_tokens), default=None)
-        near_limit = _with_first_tokens(index.near_limit, limit_tokens, index.reserve)
-        interventions = _with_first_tokens(index.interventions, limit_tokens, index.reserve)
-        self[limit_tokens] = marks = Marks(levels, compact_at, near_limit, interventions)
-        return marks
+        compact_at = min(_first_tokens(self.compact_at, "used", limit_tokens), default=None)
+        near_limit = _with_first_tokens(self.near_limit, limit_tokens, self._reserve)
+        interventions = _with_first_tokens(self.interventions, limit_tokens, self._reserve)
+        return Marks(levels, compact_at, near_limit, interventions)
 
 
 def _first_tokens(conditions: Iterable[Condition], figure: Figure, limit_tokens: int | None) -> list[int]:

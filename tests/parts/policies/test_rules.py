@@ -38,7 +38,7 @@ def test_prompts_belong_to_ended_calls() -> None:
 @pytest.mark.parametrize("policy", presets().values(), ids=presets().keys())
 @given(limit_tokens=st.integers(1, 10**7))
 def test_below_its_mark_no_rule_can_hold_and_no_level_begins(policy: Policy, limit_tokens: int) -> None:
-    marks = policy.rule_index.marks[limit_tokens]
+    marks = policy.rule_index.marks(limit_tokens)
     for level, mark in marks.levels:
         if mark is not None:
             assert level.at.holds(mark, limit_tokens)
@@ -54,5 +54,5 @@ def test_below_its_mark_no_rule_can_hold_and_no_level_begins(policy: Policy, lim
 
 
 def test_marks_follow_the_window() -> None:
-    found = [MEW.rule_index.marks[limit].compact_at_tokens for limit in (1000, 2000, None, 1000)]
+    found = [MEW.rule_index.marks(limit).compact_at_tokens for limit in (1000, 2000, None, 1000)]
     assert found == [900, 1800, None, 900]
