@@ -180,7 +180,7 @@ class Engine(ABC):
     """Whether a turn can answer several chats, also those that arrive during it."""
 
     def __init__(self, me: Participant, compact_at_percent: int | None = None) -> None:
-        self._me, self.external = me, me.external_context
+        self.me, self.external = me, me.external_context
         self.external.compact_at_percent = compact_at_percent
         self.surroundings: Surroundings = self.external
         """The part of the engine's reports that the agent sets."""
@@ -202,7 +202,7 @@ class Engine(ABC):
 
     def joined(self, facts: SpaceFacts) -> StatusWord | None:
         """Read the space's words to all agents. Returns the status to announce; None: the usual one."""
-        self.external.restart_after(self._me.peers.last_context(self._me.id))
+        self.external.restart_after(self.me.peers.last_context(self.me.id))
         return None
 
     async def aclose(self) -> None:

@@ -86,7 +86,7 @@ class AgentReceipts(ReceiptSource):
         known: dict[str, Any] = {
             "id": key.id,
             "sender": key.sender,
-            "participant": self._messenger.id,
+            "participant": self.messenger.id,
             "basis": self._basis,
         }
         chat = self._inbox.find(key)
@@ -161,7 +161,7 @@ class AgentReceipts(ReceiptSource):
 
     def context_changed(self, form: InContext) -> None:
         """See `ReceiptSource`."""
-        self._messenger.session.start_soon(self._store_form, form)
+        self.messenger.session.start_soon(self._store_form, form)
 
     async def _store_form(self, form: InContext) -> None:
         await self._store_change(ReceiptChange(forms=(form, timestamp())))

@@ -177,7 +177,7 @@ class ConversationEngine(Engine):
         For `on_tools_left_out` of `main`, see `PeerTools`. Raises `ConfigError`.
         """
         super().__init__(me)
-        self._me, self._config, self._parts = me, config, parts
+        self._config, self._parts = config, parts
         self._own_tools, self._other_tools = own_tools, other_tools
         self._on_tools_left_out = on_tools_left_out
         self._sessions: dict[SessionKey, AgentSession] = {}
@@ -227,7 +227,7 @@ class ConversationEngine(Engine):
         """Return the maker of the answer to a chat, in the session that it names."""
         asked = question.envelope
         session = await self.session_for(asked.sender, asked.body.get("session"))
-        return ConversationAnswer(self._me, self._config, session, question, reasoning, self.discover_window_again)
+        return ConversationAnswer(self.me, self._config, session, question, reasoning, self.discover_window_again)
 
     def refusal(self, chat: Envelope) -> None:
         """Return None: it keeps sessions, and its model gets the format."""
@@ -348,7 +348,7 @@ class ConversationEngine(Engine):
     # -- internal ----------------------------------------------------------------------------------------
 
     def _new(self, key: SessionKey, store: Store) -> AgentSession:
-        me, config, parts = self._me, self._config, self._parts
+        me, config, parts = self.me, self._config, self._parts
         window = resolve_window(self._chosen.limit_tokens) if key == MAIN else self.main.conversation.tracker.window
         tracker = Tracker(history=History(), policy=self._chosen.policy, window=window, model=config.model)
         tools = AgentTools()
@@ -370,7 +370,7 @@ class ConversationEngine(Engine):
         conversation = Conversation(parts.model, tracker, store, options)
         if config.compaction is not None:
             name = None if key == MAIN else key[1]
-            conversation.gate = CompactionApproval(self._me, conversation, config.compaction, name)
+            conversation.gate = CompactionApproval(self.me, conversation, config.compaction, name)
         return AgentSession(key, conversation, tools)
 
     def _pin_settings(self) -> None:
@@ -400,7 +400,7 @@ class ConversationEngine(Engine):
             session.tools.add(PinTools(conversation.pins, self._config.id, self.main.conversation.emit_status))
         on_left_out = [self._on_tools_left_out] if session.key == MAIN else []
         # Only our own functions can have names like theirs: all other tools have names without the separator.
-        peer_tools = PeerTools(self._me, self._me.toolbox.tools.keys, _tool_room(conversation), *on_left_out)
+        peer_tools = PeerTools(self.me, self.me.toolbox.tools.keys, _tool_room(conversation), *on_left_out)
         recall = RecallTools(conversation.state, conversation.archive)
         for source in (*self._other_tools, peer_tools, recall):  # last: what is offered later follows a cached prefix
             session.tools.add(source)

@@ -11,7 +11,7 @@ import json
 from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from mew_protocol.json_values import object_at, objects_at, text_at, value_at
 
@@ -142,10 +142,49 @@ _TEXTS: Final = ("content", "reasoning_content", "reasoning", "refusal", "tool_c
 _BACKEND: Final = ("provider", "system_fingerprint")
 
 
+class BodyReader(Protocol):
+    """Reads the bodies of one API's events."""
+
+    has_end_event: bool
+    """Whether a reply ends with an event of its own, with or without usage."""
+
+    def read(self, body: Json, reply: "ReplyEvents") -> None:
+        """Read a chunk, or a whole answer, into the reply so far."""
+
+
+class ChatReader(BodyReader):
+    """Reads chat completions."""
+
+    has_end_event = False
+
+    def read(self, body: Json, reply: "ReplyEvents") -> None:
+        reply.is_whole = reply.is_whole and bool(body.get("choices"))
+        reply.note_names(body)
+        grew = False
+        for choice in objects_at(body, "choices"):
+            if choice.get("index") in (None, 0):  # other choices are alternatives to the first one, not parts of it
+                grew = self._read_choice(choice, reply) or grew
+        reply.add(usage_in(body), grew=grew)
+
+    def _read_choice(self, choice: Json, reply: "ReplyEvents") -> bool:
+        """Read a part of the reply. Returns whether it has content."""
+        reply.finish_reason = text_at(choice.get("finish_reason")) or reply.finish_reason
+        if choice.get("error") or choice.get("finish_reason") == "error":
+            reply.error = choice.get("error") or "finish_reason error"
+        delta = object_at(choice, "delta") or object_at(choice, "message")
+        reply.ran_tools |= bool(delta.get("executed_tools"))
+        reply.pieces += [text for text in _texts_in(delta) if text.text]
+        for call in objects_at(delta, "tool_calls"):
+            reply.pieces.append(call)
+            reply.add_call(call.get("id"))
+        return any(delta.get(key) for key in _TEXTS)
+
+
 @dataclass(slots=True)
 class ReplyEvents:
     """The events of one reply so far: `read` each in order. Keeps no text."""
 
+    reader: BodyReader = field(default_factory=ChatReader)
     chunks: int = 0
     is_done: bool = False  # whether the end mark was seen
     finish_reason: str | None = None
@@ -158,16 +197,16 @@ class ReplyEvents:
     _has_content: bool = False
     _has_grown: bool = False  # whether a part of the reply arrived after the usage
     _is_running: bool = False  # whether the usage came with a part of the text, so that more of it may follow
-    _is_whole: bool = False
-    _ran_tools: bool = False  # whether the server made several calls of the model
-    _pieces: list[Delta | Json] = field(default_factory=list)  # of the newest event
+    is_whole: bool = False
+    ran_tools: bool = False  # whether the server made several calls of the model
+    pieces: list[Delta | Json] = field(default_factory=list)  # of the newest event
 
     def read(self, event: Event) -> Sequence[Delta | Json]:
         """Read the next event. Returns its texts, and the objects with pieces of tool calls.
 
         Raises ValueError if it is no object.
         """
-        self._pieces, data = [], event.data
+        self.pieces, data = [], event.data
         self.chunks += not event.is_done
         if event.is_done:
             self.is_done = True
@@ -178,9 +217,9 @@ class ReplyEvents:
         elif data.get("error"):
             self.error = data["error"]
         else:
-            self._is_whole = event.is_whole
-            self._read_body(data)
-        return self._pieces
+            self.is_whole = event.is_whole
+            self.reader.read(data, self)
+        return self.pieces
 
     @property
     def is_complete(self) -> bool:
@@ -191,7 +230,7 @@ class ReplyEvents:
         if self.error is not None:
             return False
         ends = self.is_done or not (self._usage is None or self._has_grown or self._is_running)
-        return self._is_whole or self.finish_reason is not None or (self._has_content and ends)
+        return self.is_whole or self.finish_reason is not None or (self._has_content and ends)
 
     @property
     def may_break_off(self) -> bool:
@@ -201,14 +240,14 @@ class ReplyEvents:
     @property
     def has_ended(self) -> bool:
         """Whether nothing that matters can follow. Some servers send the usage after the end mark."""
-        return self.is_complete and self.is_done and self._usage is not None
+        return self.is_complete and self.is_done and (self._usage is not None or self.reader.has_end_event)
 
     @property
     def usage(self) -> Usage | None:
         """The usage of the reply; None if it was not reported."""
         if self._usage is None:
             return None
-        is_sum = self._usage.is_sum or (self._ran_tools and self._usage.inner is None)
+        is_sum = self._usage.is_sum or (self.ran_tools and self._usage.inner is None)
         return replace(self._usage, is_provisional=self._has_grown, is_sum=is_sum)
 
     @property
@@ -216,35 +255,13 @@ class ReplyEvents:
         """The machine that answered, as the provider names it; None if it does not."""
         return " ".join(self._backend[key] for key in _BACKEND if key in self._backend) or None
 
-    def _read_body(self, body: Json) -> None:
-        """Read a chunk, or a whole answer."""
-        self._is_whole = self._is_whole and bool(body.get("choices"))
-        self._name(body)
-        grew = False
-        for choice in objects_at(body, "choices"):
-            if choice.get("index") in (None, 0):  # other choices are alternatives to the first one, not parts of it
-                grew = self._read_choice(choice) or grew
-        self._add(usage_in(body), grew=grew)
-
-    def _read_choice(self, choice: Json) -> bool:
-        """Read a part of the reply. Returns whether it has content."""
-        self.finish_reason = text_at(choice.get("finish_reason")) or self.finish_reason
-        if choice.get("error") or choice.get("finish_reason") == "error":
-            self.error = choice.get("error") or "finish_reason error"
-        delta = object_at(choice, "delta") or object_at(choice, "message")
-        self._ran_tools |= bool(delta.get("executed_tools"))
-        self._pieces += [text for text in _texts_in(delta) if text.text]
-        for call in objects_at(delta, "tool_calls"):
-            self._pieces.append(call)
-            self._add_call(call.get("id"))
-        return any(delta.get(key) for key in _TEXTS)
-
-    def _name(self, body: Json) -> None:
+    def note_names(self, body: Json) -> None:
+        """Note the model, the id and the machine in a body."""
         self.model = text_at(body.get("model")) or self.model
         self.response = text_at(body.get("id")) or self.response
         self._backend |= {key: text for key in _BACKEND if (text := text_at(body.get(key)))}
 
-    def _add(self, usage: Usage | None = None, *, grew: bool = False) -> None:
+    def add(self, usage: Usage | None = None, *, grew: bool = False) -> None:
         """Add a report of the usage, and whether a part of the reply came with it."""
         self._has_content = self._has_content or grew
         self._has_grown = self._has_grown or grew
@@ -254,7 +271,8 @@ class ReplyEvents:
         if usage is not None and (before is None or before.contradicts_itself or not usage.contradicts_itself):
             self._usage, self._has_grown, self._is_running = usage, False, grew
 
-    def _add_call(self, name: object) -> None:
+    def add_call(self, name: object) -> None:
+        """Note the id of a tool call."""
         if isinstance(name, str) and name not in self.tool_calls:
             self.tool_calls.append(name)
 

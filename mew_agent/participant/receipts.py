@@ -42,7 +42,7 @@ class ReceiptSource:
     """
 
     def __init__(self, messenger: Messenger) -> None:
-        self._messenger = messenger
+        self.messenger = messenger
         self._follows = Follows()
         self._causes: set[Cause] = set()
         self._is_telling = False
@@ -58,7 +58,7 @@ class ReceiptSource:
     def note_read(self, ids: Iterable[str], at: str) -> None:
         """Note that a prompt of our program contained the messages with these ids."""
         self._reports += 1
-        call = PromptCall(number=self._reports, id=f"{self._messenger.id}-{self._reports}", at=at)
+        call = PromptCall(number=self._reports, id=f"{self.messenger.id}-{self._reports}", at=at)
         for name in ids:
             self._read.setdefault(name, call)
         self.changed("read")
@@ -71,7 +71,7 @@ class ReceiptSource:
     async def receipt(self, key: MessageKey) -> ReadReceipt:
         """Return the receipt of one message."""
         call = self._read.get(key.id)
-        known: dict[str, Any] = {"id": key.id, "participant": self._messenger.id, "sender": key.sender}
+        known: dict[str, Any] = {"id": key.id, "participant": self.messenger.id, "sender": key.sender}
         if call is None:
             reason = "it has not reported that a prompt held it" if self._reports else "it keeps no receipts"
             return ReadReceipt(state="unknown", in_context="unknown", basis="agent_reported", reason=reason, **known)
@@ -110,7 +110,7 @@ class ReceiptSource:
             self._causes.update(causes)
             if not self._is_telling:
                 self._is_telling = True
-                self._messenger.session.start_soon(self._tell)
+                self.messenger.session.start_soon(self._tell)
 
     def joined(self) -> None:
         """Tell followers the news that they could not get before. Returns at once."""
@@ -164,9 +164,9 @@ class ReceiptSource:
         answer = Acknowledge(status=_status(receipt, told), receipt=receipt.model_copy(update={"history": ()}))
         about: dict[str, Any] = {"to": (follower,), "correlation_id": (key.id,)}
         try:
-            await self._messenger.send(kinds.CHAT_ACKNOWLEDGE, answer, id=_change_id(receipt, follow), **about)
+            await self.messenger.send(kinds.CHAT_ACKNOWLEDGE, answer, id=_change_id(receipt, follow), **about)
         except (GatewayError, NotPermitted) as error:
-            self._messenger.session.log_failure(error, f"receipt for '{follower}' not sent")
+            self.messenger.session.log_failure(error, f"receipt for '{follower}' not sent")
             if not isinstance(error, NotPermitted | NotAccepted):  # these would fail again
                 self._is_behind = True
                 return

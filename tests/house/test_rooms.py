@@ -2,7 +2,7 @@
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -81,3 +81,49 @@ def edges_by_package(imports: Iterable[tuple[str, str]]) -> Mapping[str, Mapping
         if common and common < len(ours) and common < len(theirs):
             graphs[".".join(ours[:common])][ours[common]].add(theirs[common])
     return graphs
+
+
+def private_names(tree: ast.AST) -> set[str]:
+    """The private functions, attributes and variables that a part of a file defines, or imports from its part."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                found.add(name)
+            case ast.Attribute(attr=name, ctx=ast.Store()) | ast.Name(id=name, ctx=ast.Store()):
+                found.add(name)
+            case _:
+                pass
+    return {name for name in found if name.startswith("_") and not name.startswith("__")}
+
+
+def own_private_names(owner: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> set[str]:
+    """The private names of a class and of its base classes in the same part."""
+    bases = [classes[base.id] for base in owner.bases if isinstance(base, ast.Name) and base.id in classes]
+    return private_names(owner).union(*(own_private_names(base, classes) for base in bases if base is not owner))
+
+
+def borrowed_names(files: list[ast.Module], core: set[str]) -> Iterator[str]:
+    """Yield each private name of the core that classes of a part use on themselves."""
+    classes = {node.name: node for tree in files for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    for owner in classes.values():
+        foreign = core - own_private_names(owner, classes)
+        for node in ast.walk(owner):
+            match node:
+                case ast.Attribute(value=ast.Name(id="self"), attr=name) if name in foreign:
+                    yield f"{owner.name} uses {name}, line {node.lineno}"
+
+
+def test_parts_use_no_private_name_of_the_core(modules: list[Module]) -> None:
+    parts: dict[str, list[ast.Module]] = {}
+    core: set[str] = set()
+    for module in modules:
+        before, is_part, after = module.name.partition(".parts.")
+        if is_part:
+            parts.setdefault(f"{before} {after.split('.')[0]}", []).append(module.tree)
+        else:
+            core |= private_names(module.tree)
+    found = {name: borrowed for name, files in parts.items() if (borrowed := [*borrowed_names(files, core)])}
+    assert not found
+    subclass = ast.parse("class Mine(Engine):\n    def answer(self):\n        return self._me")
+    assert [*borrowed_names([subclass], {"_me"})] == ["Mine uses _me, line 3"]

@@ -172,7 +172,7 @@ class GatewayApi:
         self._gateways = deque(addresses(http_url(gateway)))
         self.space = space
         self.participant = participant
-        self._token = token
+        self.token = token
         self.run_path = run_path
         self._messages = messages_path(space, participant)
 
@@ -308,7 +308,7 @@ class GatewayApi:
         """Send a request once. The caller reads the response, and closes both."""
         client = httpx2.Client(**connection_options(self.gateway))
         try:
-            headers = {"Accept": accept, "Authorization": f"Bearer {self._token}"}
+            headers = {"Accept": accept, "Authorization": f"Bearer {self.token}"}
             if body is not None:
                 headers["Content-Type"] = "application/json"
             request = client.build_request(method, self.gateway.rstrip("/") + path, content=body, headers=headers)

@@ -77,7 +77,7 @@ class AcpEngine(Engine):
         """Counts the chats that the context does not contain yet, for reports."""
         self._restarts = Restarts(settings.max_restarts, first_delay_seconds)
         self._usage = UsageTracker(UNKNOWN)
-        self._messages = MessageRun()
+        self.messages = MessageRun()
         self._window: int | None = None
         self._agent: AcpSession | None = None
         self._kept: KeptSession | None = None
@@ -154,13 +154,13 @@ class AcpEngine(Engine):
             self.external.forget_figures("restarted")
             delay_seconds = self._restarts.delay_seconds()
             if delay_seconds is None:
-                await self._me.control.announce(status_word("failed", problem))
+                await self.me.control.announce(status_word("failed", problem))
                 if self.answer is not None:
                     self.answer.fail(problem)
                 self._failure = problem
                 self._agent_ready.set()
                 return
-            await self._me.control.announce(status_word("restarting", problem))
+            await self.me.control.announce(status_word("restarting", problem))
             await anyio.sleep(delay_seconds)
 
     async def _run_session(self) -> NoReturn:
@@ -185,7 +185,7 @@ class AcpEngine(Engine):
             await self._keep_session()
             logger.info("%s %s is ready", session.name or self.settings.program[0], session.version)
             self._agent_ready.set()
-            await self._me.control.announce(status_word("ready"))
+            await self.me.control.announce(status_word("ready"))
             await session.ended.wait()
             self._forget_agent()  # its end takes a while, and the next chat must wait for the next start
         raise AcpFailed(session.program.name, await session.end_reason(), session.program.stderr_tail)
@@ -229,7 +229,7 @@ class AcpEngine(Engine):
                     text, is_repeated = f"{AGAIN}{text}", False
                 with anyio.CancelScope() as self._interruptible:
                     self._usage.turn_started(is_main=True)
-                    self._messages.turn_started()
+                    self.messages.turn_started()
                     self._prompting = "chat"
                     try:
                         return await session.prompt(text, self._withdraw_questions)
@@ -249,14 +249,14 @@ class AcpEngine(Engine):
     async def _receive_update(self, update: Mapping[str, Any]) -> None:
         await self._note_figures(update)
         if self._note_mode():
-            await self._me.control.announce()
+            await self.me.control.announce()
         await self._note_compaction(update)
         if update.get("sessionUpdate") == "available_commands_update":
             listed = objects_at(update, "availableCommands")
             self._commands = tuple(str(one.get("name")).lstrip("/") for one in listed)
             self._commands_known.set()
         elif update.get("sessionUpdate") == "plan":
-            await self._me.control.announce(_plan_status(update))
+            await self.me.control.announce(_plan_status(update))
         elif self.answer is not None and self._prompting == "chat":
             await self.answer.receive(update)
 
@@ -267,10 +267,10 @@ class AcpEngine(Engine):
             context.note_size(usage.tokens)
             if (now := self._usage.usage(usage)) is not None:
                 await self._report(now)
-                self._me.start_soon(self.compactions.apply_pending)
+                self.me.start_soon(self.compactions.apply_pending)
 
     async def _note_compaction(self, update: Mapping[str, Any]) -> None:
-        if self.profile.compacts_unreported and self._prompting == "chat" and self._messages.follow(update):
+        if self.profile.compacts_unreported and self._prompting == "chat" and self.messages.follow(update):
             self.external.compacting.begin("agent")
             await self._end_own_compaction()
         if (step := compaction_step(update, self.profile)) is not None:
@@ -285,21 +285,21 @@ class AcpEngine(Engine):
                 self._usage.compacted()
                 if not run.is_running:
                     run.begin("agent")
-                    await self._me.control.announce(status_word("compacting"))
+                    await self.me.control.announce(status_word("compacting"))
             # Some agents report an end twice.
             case "completed" if self._prompting != "compaction" and run.is_running:
                 await self._end_own_compaction()
             case "failed" if self._prompting != "compaction" and run.is_running:
                 context.compaction_ended(CompactDone.as_skipped("failed"), timestamp())
-                await self._me.control.announce(status_word("compaction_failed", "the agent reported a failure"))
+                await self.me.control.announce(status_word("compaction_failed", "the agent reported a failure"))
 
     async def _end_own_compaction(self) -> None:
         context, was_stalled = self.external, self.external.is_stalled
         context.compaction_ended(CompactDone(status="compacted"), timestamp())
         if not was_stalled:
-            await self._me.control.announce(status_word("compacted"))
+            await self.me.control.announce(status_word("compacted"))
         if context.is_stalled:
-            await self._me.control.announce(STALLED_STATUS)
+            await self.me.control.announce(STALLED_STATUS)
 
     def _note_mode(self) -> bool:
         """Note the mode of the session. Returns whether the report changes."""
@@ -327,7 +327,7 @@ class AcpEngine(Engine):
             now=timestamp(),
             window=usage.window or self._window,
         )
-        await self._me.control.announce()
+        await self.me.control.announce()
         await self._keep_session()
 
     # -- controls ----------------------------------------------------------------------------------------
@@ -385,8 +385,8 @@ class AcpEngine(Engine):
         self._questions.add(scope)
         try:
             with scope:
-                decision = await self._me.mcp.propose_to_self(
-                    params, tuple(self._me.peers), self.settings.permission_seconds
+                decision = await self.me.mcp.propose_to_self(
+                    params, tuple(self.me.peers), self.settings.permission_seconds
                 )
         except (NotPermitted, GatewayError, PeerError) as error:
             logger.warning("could not ask for permission: %s", error)
@@ -396,7 +396,7 @@ class AcpEngine(Engine):
             return None
         # The agent runs the call that it asked about, so a changed one allows nothing.
         is_allowed = (
-            decision is not None and decision.kind == kinds.MCP_REQUEST and self._me.mcp.is_as_proposed(decision)
+            decision is not None and decision.kind == kinds.MCP_REQUEST and self.me.mcp.is_as_proposed(decision)
         )
         wanted = "allow_once" if is_allowed else "reject_once"
         options = objects_at(request, "options")
@@ -415,11 +415,11 @@ class AcpEngine(Engine):
         """
         if CallSubject.read(request.body).tool != PERMISSION:
             return None
-        decision = self._me.mcp.decision_before(request)
+        decision = self.me.mcp.decision_before(request)
         if decision is None or decision.id != request.id:  # not every gateway refuses a second decision
             raise RequestFailed(INVALID_REQUEST, "no decision is needed: the proposal was decided, or never made")
-        if not self._me.mcp.is_as_proposed(request):
-            problem = f"rejected: '{self._me.id}' runs the call as it proposed it; approve it without changes"
+        if not self.me.mcp.is_as_proposed(request):
+            problem = f"rejected: '{self.me.id}' runs the call as it proposed it; approve it without changes"
             raise RequestFailed(INVALID_REQUEST, problem)
         return {"content": [{"type": "text", "text": "Allowed."}]}
 

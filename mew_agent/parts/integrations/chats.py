@@ -80,13 +80,13 @@ class LibraryEngine(Engine):
             messages = len(self.history)
             try:
                 if reply.usage is None:
-                    await self._me.report_context(unknown="usage_unavailable")
+                    await self.me.report_context(unknown="usage_unavailable")
                 else:
-                    await self._me.report_context(
+                    await self.me.report_context(
                         usage=reply.usage, window=self._window, messages=messages, model=self._model
                     )
             except InvalidReport:  # the answer counts, whatever the provider reported
-                await self._me.report_context(unknown="usage_implausible")
+                await self.me.report_context(unknown="usage_implausible")
         return reply
 
     async def _compact(self, _request: Compact) -> CompactDone:

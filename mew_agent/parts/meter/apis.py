@@ -3,13 +3,12 @@
 What completes a reply, and its usage, are those of `model.reply_events`.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from typing import Final, Literal
 
 from mew_protocol.json_values import object_at, objects_at, text_at, value_at
 
-from mew_agent.model.reply_events import SERVER_TOOLS, Json, ReplyEvents
+from mew_agent.model.reply_events import SERVER_TOOLS, BodyReader, ChatReader, Json, ReplyEvents
 from mew_agent.model.usage import CACHE_APART, normalise, positive_count
 
 Api = Literal["chat", "responses", "messages"]
@@ -21,97 +20,100 @@ _MAY_RUN_AT_SERVER: Final = frozenset({"custom_tool_call", "shell_call"})
 """Calls for the client or for the server: OpenAI's shells, xAI's searches. A message after one has its result."""
 
 
-@dataclass(slots=True)
-class _ItemEvents(ReplyEvents):
-    """A reply in items or blocks. It ends with an event of its own, with or without usage."""
+class _Items:
+    """The items or blocks of one reply."""
 
-    _may_have_run: set[str] = field(default_factory=set)  # ids of such calls
+    def __init__(self) -> None:
+        self._may_have_run: set[str] = set()  # ids of such calls
 
-    @property
-    def has_ended(self) -> bool:
-        """True if no usage can follow."""
-        return self.is_complete and self.is_done
-
-    def _read_items(self, items: list[Json]) -> None:
+    def read(self, items: list[Json], reply: ReplyEvents) -> None:
+        """Note the tool calls in these items."""
         for item in items:
             kind, name = text_at(item.get("type")), text_at(item.get("call_id")) or text_at(item.get("id"))
-            self._ran_tools = self._ran_tools or kind in SERVER_TOOLS
+            reply.ran_tools = reply.ran_tools or kind in SERVER_TOOLS
             if kind in _TOOL_CALLS and name:
-                self._add_call(name)
+                reply.add_call(name)
             if kind in _MAY_RUN_AT_SERVER:
                 self._may_have_run.add(name)
             elif kind == "message":
-                self.tool_calls = [one for one in self.tool_calls if one not in self._may_have_run]
+                reply.tool_calls = [one for one in reply.tool_calls if one not in self._may_have_run]
 
 
-@dataclass(slots=True)
-class ResponseEvents(_ItemEvents):
-    """The events of one reply of the Responses API so far."""
+class ResponseReader(BodyReader):
+    """Reads one reply of the Responses API."""
 
-    def _read_body(self, body: Json) -> None:
+    has_end_event = True
+
+    def __init__(self) -> None:
+        self._items = _Items()
+
+    def read(self, body: Json, reply: ReplyEvents) -> None:
         kind = text_at(body.get("type"))
         if kind == "response.output_item.done":
-            self._read_items([object_at(body, "item")])
+            self._items.read([object_at(body, "item")], reply)
         elif kind in ("response.completed", "response.incomplete"):
-            self._read_response(object_at(body, "response"))
+            self._read_response(object_at(body, "response"), reply)
         elif kind == "response.failed":
-            self.error = value_at(body, "response", "error") or kind
+            reply.error = value_at(body, "response", "error") or kind
         elif kind == "error":
-            self.error = body
-        elif self._is_whole:
-            self._read_response(body)
+            reply.error = body
+        elif reply.is_whole:
+            self._read_response(body, reply)
 
-    def _read_response(self, response: Json) -> None:
-        self._name(response)
+    def _read_response(self, response: Json, reply: ReplyEvents) -> None:
+        reply.note_names(response)
         if response.get("status") == "failed":
-            self.error = response.get("error") or "failed"
-        self._read_items(objects_at(response, "output"))
-        self._add(normalise(response.get("usage")))
-        self.finish_reason, self.is_done = text_at(response.get("status")) or "completed", True
+            reply.error = response.get("error") or "failed"
+        self._items.read(objects_at(response, "output"), reply)
+        reply.add(normalise(response.get("usage")))
+        reply.finish_reason, reply.is_done = text_at(response.get("status")) or "completed", True
 
 
-@dataclass(slots=True)
-class MessageEvents(_ItemEvents):
-    """The events of one reply of the Messages API so far."""
+class MessageReader(BodyReader):
+    """Reads one reply of the Messages API."""
 
-    _raw_usage: dict[str, object] = field(default_factory=dict)  # the API reports it in two events
+    has_end_event = True
 
-    def _read_body(self, body: Json) -> None:
+    def __init__(self) -> None:
+        self._items = _Items()
+        self._raw_usage: dict[str, object] = {}  # the API reports it in two events
+
+    def read(self, body: Json, reply: ReplyEvents) -> None:
         match body.get("type"):
             case "message_start":
-                self._read_message(object_at(body, "message"))
+                self._read_message(object_at(body, "message"), reply)
             case "content_block_start":
-                self._read_items([object_at(body, "content_block")])
-                self._add(grew=True)
+                self._items.read([object_at(body, "content_block")], reply)
+                reply.add(grew=True)
             case "content_block_delta":
-                self._add(grew=True)
+                reply.add(grew=True)
             case "message_delta":
-                self._merge_usage(body.get("usage"))
-                self.finish_reason = text_at(body, "delta", "stop_reason") or self.finish_reason
+                self._merge_usage(body.get("usage"), reply)
+                reply.finish_reason = text_at(body, "delta", "stop_reason") or reply.finish_reason
             case "message_stop":
-                self.is_done = True
+                reply.is_done = True
             case "message":
-                self._read_message(body)
-                self.is_done = True
+                self._read_message(body, reply)
+                reply.is_done = True
             case _:
                 pass
 
-    def _read_message(self, message: Json) -> None:
-        self._name(message)
-        self._merge_usage(message.get("usage"))
-        self._read_items(objects_at(message, "content"))
-        self.finish_reason = text_at(message.get("stop_reason")) or self.finish_reason
+    def _read_message(self, message: Json, reply: ReplyEvents) -> None:
+        reply.note_names(message)
+        self._merge_usage(message.get("usage"), reply)
+        self._items.read(objects_at(message, "content"), reply)
+        reply.finish_reason = text_at(message.get("stop_reason")) or reply.finish_reason
 
-    def _merge_usage(self, raw: object) -> None:
+    def _merge_usage(self, raw: object, reply: ReplyEvents) -> None:
         if isinstance(raw, Mapping) and raw:
             self._raw_usage = _merged(self._raw_usage, raw)
-            self._add(normalise(self._raw_usage))
+            reply.add(normalise(self._raw_usage))
 
 
-EVENTS: Final[Mapping[Api, type[ReplyEvents]]] = {
-    "chat": ReplyEvents,
-    "responses": ResponseEvents,
-    "messages": MessageEvents,
+READERS: Final[Mapping[Api, Callable[[], BodyReader]]] = {
+    "chat": ChatReader,
+    "responses": ResponseReader,
+    "messages": MessageReader,
 }
 """The reader of each API."""
 

@@ -55,7 +55,7 @@ class RelayedReceipts(ReceiptSource):
     def track(self, envelope: Envelope) -> None:
         """Look for a chat in later prompts, also one for another participant of the same agent."""
         text = envelope.body.get("text")
-        if envelope.kind == kinds.CHAT and envelope.sender != self._messenger.id and isinstance(text, str):
+        if envelope.kind == kinds.CHAT and envelope.sender != self.messenger.id and isinstance(text, str):
             self.texts.add(MessageKey.of(envelope), text)
 
     def begun(self, call: MeteredCall, found: Found, newest: MeteredCall | None) -> None:
@@ -94,7 +94,7 @@ class RelayedReceipts(ReceiptSource):
 
     def _confirm(self, call: MeteredCall, held: frozenset[int]) -> None:
         at = call.measured_at or ""
-        read = PromptCall(number=call.number, id=f"{self._messenger.id}-{call.number}", at=at)
+        read = PromptCall(number=call.number, id=f"{self.messenger.id}-{call.number}", at=at)
         for chat in self.texts.numbered(held):
             if chat.problem is None:
                 self._read_in.setdefault(chat.key, read)
@@ -108,7 +108,7 @@ class RelayedReceipts(ReceiptSource):
         holder = self._holder_of(chat)
         known: dict[str, Any] = {
             "id": key.id,
-            "participant": self._messenger.id,
+            "participant": self.messenger.id,
             "sender": key.sender,
             "basis": "relayed_prompt",
         }

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from mew_agent.model.reply_events import Event, EventDecoder, ReplyEvents
 from mew_agent.model.usage import Usage
-from mew_agent.parts.meter.apis import EVENTS, Api
+from mew_agent.parts.meter.apis import READERS, Api
 from mew_agent.parts.meter.facts import digest_of
 
 READABLE_ENCODINGS: Final = ("identity", "gzip", "deflate")
@@ -42,7 +42,7 @@ class ReplyReader:
     _inflate: Any = None
 
     def __post_init__(self) -> None:
-        self._events = EVENTS[self.api]()
+        self._events = ReplyEvents(READERS[self.api]())
         self._is_readable = self.encoding in READABLE_ENCODINGS
         if self._is_readable and self.encoding != "identity":
             self._inflate = zlib.decompressobj(wbits=47 if self.encoding == "gzip" else 15)

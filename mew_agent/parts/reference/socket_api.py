@@ -122,7 +122,7 @@ class SocketApi(GatewayApi):
                 websocket_url(self.gateway),
                 space=self.space,
                 id=self.participant,
-                token=self._token,
+                token=self.token,
                 reports_context=False,
             )
             events = SocketEvents(portal, me, self.gateway)
