@@ -7,7 +7,8 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Collection, Iterator
+from collections import defaultdict
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -24,12 +25,15 @@ PARTS = sorted(
     if path.parent.name != SHARED
 )
 IS_LONG = bool(os.environ.get("MEW_ALL_PARTS"))
-"""`make test-long` runs all tests that a missing part leaves."""
+"""`make test-long` runs all tests, each with the parts that it needs alone."""
 
 QUICK = ("mew_agent/test_errors.py", "mew_agent/tools", "mew_agent/context/test_window.py", "parts/integrations")
 """Tests that run in seconds, and show that the core and one part can be used."""
 
-REHEARSAL = "mew_agent.parts.rehearsal"
+REHEARSAL, INTEGRATIONS = "mew_agent.parts.rehearsal", "mew_agent.parts.integrations"
+
+SHORT = (frozenset({REHEARSAL, INTEGRATIONS}), frozenset[str]())
+"""The parts that are there in the runs of the short form."""
 
 WITHOUT_MODEL = ("protocol/mew_settings", "spaces/core", "spaces/log")
 """Tests that run without the rehearsal model, which the fixtures of all agents talk to."""
@@ -39,9 +43,6 @@ SEEN_FROM_OUTSIDE = {
     "mew_spaces.parts.metrics": ("tests/parts/openai_api/test_metrics.py", "tests/parts/openai_api/test_one_truth.py"),
 }
 """Tests that use a part without an import: by a key of space.yaml, or a path of the gateway."""
-
-REMOVED = [{part} for part in PARTS] if IS_LONG else [{*PARTS} - {REHEARSAL, "mew_agent.parts.integrations"}, {*PARTS}]
-"""The parts that are away while tests run: in the short form all but two and all, in the long form each in turn."""
 
 PROGRAM = """
 import importlib, importlib.util, json, os, pkgutil, subprocess, sys, traceback
@@ -120,14 +121,18 @@ def names_in(file: Path) -> frozenset[str]:
     return frozenset(found)
 
 
-def uses(file: Path, part: str) -> bool:
-    """Return whether a test needs a part."""
+def parts_of(file: Path) -> frozenset[str]:
+    """Return the parts that a test needs."""
+    names = {name for one in imported_by(file) for name in names_in(one)}
+    return frozenset(
+        part for part in PARTS if _belongs_to(file, part) or any(f"{name}.".startswith(f"{part}.") for name in names)
+    )
+
+
+def _belongs_to(file: Path, part: str) -> bool:
     package, _, name = part.rpartition(".")
     own = ROOT / "tests" / ("parts" if package == "mew_agent.parts" else "spaces/parts") / name
-    if own in file.parents or file.relative_to(ROOT).as_posix() in SEEN_FROM_OUTSIDE.get(part, ()):
-        return True
-    names = {name for one in imported_by(file) for name in names_in(one)}
-    return any(f"{name}.".startswith(f"{part}.") for name in names)
+    return own in file.parents or file.relative_to(ROOT).as_posix() in SEEN_FROM_OUTSIDE.get(part, ())
 
 
 def folder_of(part: str) -> Path:
@@ -136,15 +141,28 @@ def folder_of(part: str) -> Path:
     return HOMES[package] / name
 
 
-def files_without(parts: Collection[str]) -> Iterator[str]:
-    """Yield the test files that use none of these parts: the quick ones, or all of the core and of the other parts."""
-    places: tuple[str, ...] = ("mew_agent", "parts", "protocol", "spaces") if IS_LONG else QUICK
-    places = WITHOUT_MODEL if REHEARSAL in parts else places
+def _files_in(*places: str) -> Iterator[Path]:
     for place in places:
         path = ROOT / "tests" / place
-        for file in [path] if path.is_file() else sorted(path.rglob("test_*.py")):
-            if not any(uses(file, part) for part in parts) and "local" not in file.parts:
-                yield file.relative_to(ROOT).as_posix()
+        yield from [path] if path.is_file() else sorted(path.rglob("test_*.py"))
+
+
+@cache
+def runs() -> dict[frozenset[str], list[str]]:
+    """Return which tests run, by the parts that are there meanwhile.
+
+    In the short form all parts are away but two, then all. In the long form all tests run, each with the parts that it
+    needs and no other: what works without all others works without any one of them.
+    """
+    chosen: dict[frozenset[str], list[str]] = defaultdict(list)
+    if IS_LONG:
+        for file in _files_in("mew_agent", "parts", "protocol", "spaces"):
+            if "local" not in file.parts:
+                chosen[parts_of(file) | {REHEARSAL}].append(file.relative_to(ROOT).as_posix())
+        return chosen
+    for kept, places in zip(SHORT, (QUICK, WITHOUT_MODEL), strict=True):
+        chosen[kept] = [file.relative_to(ROOT).as_posix() for file in _files_in(*places) if parts_of(file) <= kept]
+    return chosen
 
 
 @pytest.fixture
@@ -174,10 +192,11 @@ def test_the_core_is_imported_without_parts_and_with_each_part_alone(tree: Path)
     assert written.count("Start and stop") == 1 + len(PARTS)
 
 
-@pytest.mark.parametrize("parts", REMOVED, ids=lambda parts: "-".join(sorted(parts)) if IS_LONG else str(len(parts)))
-def test_core_and_other_parts_work_without_parts(parts: set[str], tree: Path) -> None:
-    for part in parts:
-        shutil.rmtree(tree / folder_of(part))
-    files = list(files_without(parts))
-    assert files
-    run(tree, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *files)
+@pytest.mark.parametrize(
+    "kept", runs() if IS_LONG else SHORT, ids=lambda kept: "-".join(sorted(one.rpartition(".")[2] for one in kept))
+)
+def test_the_core_works_without_parts_and_with_each(kept: frozenset[str], tree: Path) -> None:
+    for part in PARTS:
+        if part not in kept:
+            shutil.rmtree(tree / folder_of(part))
+    run(tree, "-m", "pytest", "-q", "-p", "no:cacheprovider", *runs()[kept])
