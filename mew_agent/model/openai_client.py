@@ -22,9 +22,10 @@ from mew_agent.errors import ModelError
 from mew_agent.model import dialect as dialects
 from mew_agent.model import window as windows
 from mew_agent.model.counting import PromptCounter
+from mew_agent.model.event_stream import Event, EventDecoder
 from mew_agent.model.failures import ModelErrors, causes, connection_cause, find_overflow
 from mew_agent.model.interface import ModelEvent, ModelIdentity, ModelRequest, Window
-from mew_agent.model.reply_events import Event, EventDecoder, ReplyAssembly, ReplyEvents
+from mew_agent.model.reply_events import ReplyAssembly, ReplyEvents
 
 if TYPE_CHECKING:
     import openai
@@ -145,8 +146,9 @@ class OpenAIModel:
         if "openai" not in sys.modules:  # imported in a thread, so that the agent keeps answering meanwhile
             await anyio.to_thread.run_sync(importlib.import_module, "openai")
         body = dialects.request_body(request, self._model, dialect)
-        # As they are: the package would compare each value of the whole conversation with the types of its parameters,
-        # which takes longer than everything else before a call.
+        # In the documented `extra_body`: of parameters, the package compares each value of the whole conversation with
+        # its types, which takes 54 ms in place of 1 for 300 messages, and 203 in place of 4 for 1,200
+        # (`benchmarks.requests`).
         unchanged = {name: body.pop(name) for name in ("messages", "tools") if name in body}
         # The raw response: the package's models drop or coerce some of what providers put in chunks.
         raw = await (self._client or self._connect()).chat.completions.with_raw_response.create(

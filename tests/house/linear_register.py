@@ -33,7 +33,8 @@ from mew_agent.compaction.summary import SECTIONS, ClosingRequest, with_true_cit
 from mew_agent.compaction.traces import _Stated, traces
 from mew_agent.context.history import Item, Summary
 from mew_agent.model.dialect import Dialect, adapted
-from mew_agent.model.reply_events import Event, EventDecoder, ReplyAssembly
+from mew_agent.model.event_stream import Event, EventDecoder
+from mew_agent.model.reply_events import ReplyAssembly
 from mew_agent.participant.answers.builder import AnswerBuilder
 from mew_agent.parts.archive.command import _indented
 from mew_agent.parts.demo.story import split_text

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from mew_agent.model.reply_events import Event, EventDecoder, ReplyEvents
+from mew_agent.model.event_stream import Event, EventDecoder
+from mew_agent.model.reply_events import ReplyEvents
 from mew_agent.model.usage import Usage
 from mew_agent.parts.meter.apis import READERS, Api
 from mew_agent.parts.meter.facts import digest_of

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mew_agent.model.event_stream import Event
 from mew_agent.model.interface import ModelReply, ReasoningDelta, TextDelta, ToolCall
-from mew_agent.model.reply_events import Event, ReplyAssembly
+from mew_agent.model.reply_events import ReplyAssembly
 from mew_agent.model.usage import Usage
 
 

@@ -5,12 +5,17 @@ import time
 from contextlib import suppress
 from typing import Any
 
+import httpx2
+import openai
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mew_agent.model.reply_events import MAX_EVENT_BYTES, Event, EventDecoder
+from mew_agent.model.event_stream import MAX_EVENT_BYTES, Event, EventDecoder
+from mew_agent.model.reply_events import ReplyAssembly
 from tests.mew_agent.model.reply_shapes import SHAPES
+
+REQUEST = httpx2.Request("POST", "http://provider/v1/chat/completions")
 
 
 def decoded(*pieces: bytes) -> list[Event]:
@@ -69,3 +74,67 @@ def test_an_error_line_is_its_json_or_its_text() -> None:
     assert errors("error: the context is full\n") == ["the context is full"]
     assert errors("event: error\ndata: the context is full\n\n") == ["the context is full"]
     assert errors("event: error\n\ndata: {}\n\n") == []
+
+
+STREAMED = {name: shape for name, shape in SHAPES.items() if shape.body.lstrip()[:1] not in (b"{", b"[", b"<")}
+
+LOST_BY_HTTPX2 = {
+    "CRLF, and no line end after the last event",
+    "a byte order mark at the start",
+    "a mark of an event without data",
+    "gpustack: an error in mid-stream",
+    "gpustack: an error in words",
+    "no line end after the last event",
+    "one line end between events",
+}
+LOST_BY_OPENAI = {*LOST_BY_HTTPX2, "an error event", "figures after the end mark"}
+
+
+def facts(events: list[Event]) -> tuple[object, ...]:
+    """The facts of a reply that an account of tokens and a chat are made of."""
+    assembly = ReplyAssembly("m")
+    for event in events:
+        assembly.feed(event)
+    reply = assembly.reply(request_id=None, is_streamed=True)
+    return reply.text, reply.reasoning_text, reply.usage, reply.tool_calls, bool(assembly.events.error)
+
+
+def answer(body: bytes) -> httpx2.Response:
+    return httpx2.Response(200, headers={"content-type": "text/event-stream"}, content=body, request=REQUEST)
+
+
+def by_httpx2(body: bytes) -> list[Event]:
+    return [
+        Event(is_done=True) if event.data.startswith("[DONE]") else Event(event.json(), is_error=event.event == "error")
+        for event in httpx2.EventSource(answer(body))
+    ]
+
+
+async def by_openai(body: bytes) -> list[Event]:
+    http = httpx2.AsyncClient(transport=httpx2.MockTransport(lambda _request: answer(body)))
+    events = []
+    async with openai.AsyncOpenAI(api_key="x", base_url="http://provider/v1", http_client=http) as client:
+        chunks = await client.chat.completions.create(model="m", messages=[], stream=True)
+        try:
+            async for one in chunks:
+                events.append(Event(one.model_dump(exclude_unset=True, warnings=False)))  # noqa: PERF401 - it may raise
+        except openai.APIError as error:
+            events.append(Event(error.message, is_error=True))
+    return events
+
+
+async def test_libraries_lose_text_figures_or_errors_of_the_listed_streams() -> None:
+    """Why `event_stream` reads them itself; if a newer version of a library reads more, this fails."""
+    chats = {name: shape for name, shape in STREAMED.items() if shape.api == "chat"}
+    by_library: dict[str, set[str]] = {"httpx2": set(), "openai": set()}
+    for name, shape in STREAMED.items():
+        with suppress(ValueError):
+            if facts(by_httpx2(shape.body)) == facts(decoded(shape.body)):
+                by_library["httpx2"].add(name)
+        with suppress(ValueError):
+            if name in chats and facts(await by_openai(shape.body)) == facts(decoded(shape.body)):
+                by_library["openai"].add(name)
+    assert by_library["httpx2"].isdisjoint(LOST_BY_HTTPX2)
+    assert by_library["openai"].isdisjoint(LOST_BY_OPENAI)
+    assert (len(STREAMED), len(chats)) == (82, 58)  # of which the module says how many are lost
+    assert (len(LOST_BY_HTTPX2), len(LOST_BY_OPENAI)) == (7, 9)

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mew_agent.model.reply_events import Event, ReplyEvents
+from mew_agent.model.event_stream import Event
+from mew_agent.model.reply_events import ReplyEvents
 from mew_agent.model.usage import Usage, normalise, usage_in
 
 COUNTS = st.integers(min_value=0, max_value=2_000_000)

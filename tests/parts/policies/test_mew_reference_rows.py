@@ -5,8 +5,9 @@ import pytest
 from mew_agent.context.history import History
 from mew_agent.context.policy import CompactAction, NearLimitAction
 from mew_agent.context.tracker import Tracker
+from mew_agent.model.event_stream import Event
 from mew_agent.model.interface import ToolCall, Window
-from mew_agent.model.reply_events import Event, ReplyEvents
+from mew_agent.model.reply_events import ReplyEvents
 from mew_agent.model.usage import Usage
 from mew_agent.parts.policies.presets import MEW_REFERENCE
 from tests.support.trackers import keep_call

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mew_agent.model.reply_events import Event, ReplyEvents
+from mew_agent.model.event_stream import Event
+from mew_agent.model.reply_events import ReplyEvents
 from mew_agent.parts.rehearsal.behaviour import PlannedReply
 from mew_agent.parts.rehearsal.completion import Completion, body_of, chunks_of, complete, usage_of
 from mew_agent.parts.rehearsal.options import RehearsalOptions, ScriptedToolCall
