@@ -12,7 +12,6 @@ import pytest
 from tests.interaction.test_docs import DOCS, blocks_of
 from tests.support.cli import Outcome, run_program
 from tests.support.ports import unused_ports
-from tests.support.warm_start import MEW
 
 MOST_LINES = 60
 ROOT = DOCS.parent
@@ -53,8 +52,9 @@ def folder(tmp_path: Path, files: dict[str, str], monkeypatch: pytest.MonkeyPatc
     return folder
 
 
-def mew(folder: Path, *words: str, command: tuple[str, ...] = MEW) -> Outcome:
-    return run_program((*command, *words), folder, os.environ)
+def mew(folder: Path, *words: str) -> Outcome:
+    """Run a real process: a copy has read which plug-ins there are."""
+    return run_program((sys.executable, "-m", "mew_agent", *words), folder, os.environ)
 
 
 def test_the_page_lists_the_built_in_entries_of_each_table() -> None:
@@ -111,8 +111,7 @@ def test_a_plug_in_adds_an_acp_agent(folder: Path, tmp_path: Path) -> None:
         "from mew_agent.parts.acp.profiles import AcpProfile\n"
         "ROBOT = AcpProfile('robot', ('robot-acp',), install='pip install robot')\n"
     )
-    real = (sys.executable, "-m", "mew_agent")  # a copy has read the profiles
-    missing = mew(folder, "agent", "add", "helper", "--acp", "robot", command=real)
+    missing = mew(folder, "agent", "add", "helper", "--acp", "robot")
     assert "program 'robot-acp' not found; install it with `pip install robot`" in missing.err
 
 
