@@ -21,6 +21,15 @@ from mew_agent.settings import LoopLimits
 ACP_CONFIG: Final = "MEW_ACP_CONFIG"
 """Environment variable with the settings as JSON. Not an argument, because `ps` would show the keys in it."""
 
+_NOT_POSSIBLE: Final = {
+    "between_steps": "the agent's program reads no message during a turn",
+    "together": "the agent's program answers one message in each turn",
+    "compaction": "an approver decides about a plan, and only the agent's program knows what a compaction removes",
+    "pins": "the agent's program keeps its history, so no text stays in each of its requests",
+    "max_sessions": "the agent's program keeps one conversation",
+}
+"""The keys of `agent:` that an agent over ACP cannot have, with the reasons."""
+
 FileAccess = Literal["none", "read", "write"]
 """What an agent may do with files through `mew`; `write` includes `read`."""
 
@@ -53,6 +62,14 @@ class AcpSettings(SettingsModel):
     """Whether the agent gets the tools of the space: the board, chats to peers, compaction of peers."""
 
     _from_name = text_as("agent")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_keys_of_our_agents(cls, given: object) -> object:
+        for key, reason in _NOT_POSSIBLE.items():
+            if isinstance(given, Mapping) and key in given:
+                raise ValueError(f"'{key}' is not possible over ACP: {reason}")
+        return given
 
     @model_validator(mode="after")
     def _check_program(self) -> Self:

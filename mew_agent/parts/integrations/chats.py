@@ -5,6 +5,7 @@ is called by `ask`, and a function of `results` reads what it returned.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -14,10 +15,10 @@ from mew_protocol.payloads.participant import Compact, CompactDone
 from mew_protocol.quoting import spoken
 
 from mew_agent.agent.engine import Answering, Engine
-from mew_agent.agent.inbox import AddressFilter
+from mew_agent.agent.inbox import AddressFilter, AnswerBroadcasts
 from mew_agent.agent.runtime import AgentRuntime
-from mew_agent.context.sqlite_store import MemoryStore
-from mew_agent.context.store import ChatRefusal, InboxChange, StoredChat
+from mew_agent.context.sqlite_store import MemoryStore, SqliteStore
+from mew_agent.context.store import ChatRefusal, InboxChange, Store, StoredChat
 from mew_agent.conversation.texts import EMPTY_ANSWER
 from mew_agent.errors import InvalidReport
 from mew_agent.participant.participant import Participant
@@ -36,15 +37,23 @@ def answer_chats(
     *,
     window: int | None = None,
     model: str | None = None,
+    answer_broadcasts: AnswerBroadcasts = "never",
+    limits: LoopLimits | None = None,
+    store: Path | None = None,
 ) -> list[Any]:
     """Answer chats to `me` with the text that `read` finds in the result of `ask`; call it before `me` joins.
 
     After each turn it reports the usage of the last call, `unknown` if there is none. A compaction keeps the last turn,
     a clear nothing; both wait for a running turn. `window` is the size of the model's window in tokens. Returns the
     history, which your own handlers may change. An exception of `ask` is answered to the sender of the chat.
+
+    `answer_broadcasts` `rules` answers questions to everyone, too. `limits` are those of agents. `store` is a file that
+    keeps the chats that wait, for a restart.
     """
-    engine = LibraryEngine(me, ask, read, window, model)
-    AgentRuntime(me, engine, MemoryStore(), AddressFilter((me.id,), "never"), LoopLimits(), None, shows_reasoning=False)
+    engine = LibraryEngine(me, ask, read, window, model, MemoryStore() if store is None else SqliteStore(store))
+    budgets = None if store is None else store.with_name(f"{store.name}~budgets")
+    chosen = AddressFilter((me.id,), answer_broadcasts)
+    AgentRuntime(me, engine, engine.store, chosen, limits or LoopLimits(), budgets, shows_reasoning=False)
     return engine.history
 
 
@@ -58,14 +67,24 @@ class LibraryEngine(Engine):
         read: Callable[[Any], LibraryReply],
         window: int | None,
         model: str | None,
+        store: Store,
     ) -> None:
         super().__init__(me)
+        self.store = store
         self.history: list[Any] = []
         self._ask, self._read, self._window, self._model = ask, read, window, model
         self._last_turn = 0
         self._turn = anyio.Lock()
         me.on_compact(self._compact)
         me.on_clear(self._clear)
+
+    async def load(self) -> None:
+        """See `Engine`."""
+        await self.store.load()
+
+    async def aclose(self) -> None:
+        """Close the store of the inbox."""
+        await self.store.aclose()
 
     async def answering(self, question: StoredChat, reasoning: Reasoning) -> Answering:
         """See `Engine`."""

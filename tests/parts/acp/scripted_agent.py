@@ -186,6 +186,7 @@ def prompt(number: int, text: str) -> None:  # noqa: C901 - one line for each wo
             for compaction in range(3 if "again and again" in text else 1):
                 update("compaction_update", compactionId=f"y{compaction}", status="in_progress")
                 if "and die" in text:
+                    cancelled.wait(60)
                     os._exit(3)
                 usage(70)
                 update("compaction_update", compactionId=f"y{compaction}", status="completed")

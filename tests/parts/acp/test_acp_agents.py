@@ -235,7 +235,9 @@ async def test_a_failed_agent_says_so_and_continues_its_session(start: Start, te
 
 async def test_a_compaction_ends_with_the_program_that_began_it(start: Start) -> None:
     async with start() as s:
-        assert "exited with code 3" in await s.ask("compact yourself and die")
+        asked = await s.ada.chat("compact yourself and die", to="codex")
+        await s.until_status(lambda body: body["status"] == "compacting")
+        await s.ada.send("chat/cancel", {}, to="codex", correlation_id=(asked.id,))
         ended = await s.until_status(lambda body: body["status"].startswith("restarting"))
         assert ended["context"]["reason"] == "restarted"
         assert await s.ask("hello") == "You wrote: ada: hello"

@@ -1,6 +1,7 @@
 """A participant whose chats another library answers: figures, history, and controls between and during turns."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -10,6 +11,7 @@ from mew_agent import Participant
 from mew_agent.errors import ChatRefused
 from mew_agent.model.usage import usage_from
 from mew_agent.parts.integrations import LibraryReply, answer_chats
+from mew_agent.settings import LoopLimits
 from tests.support.agents import EnvelopeRecorder
 from tests.support.waiting import PATIENCE_SECONDS, until
 
@@ -133,6 +135,23 @@ async def test_a_chat_that_asks_for_what_no_library_keeps_is_refused(joined: Joi
         assert "the agent's own program" in refused.body["status"]
         assert not engine.seen
         assert await said(ada, "one") == "you said one"
+
+
+async def test_a_library_keeps_to_limits_and_answers_after_a_restart(joined: Joined, tmp_path: Path) -> None:
+    engine, bob = CountingEngine(), joined("bob")
+    store, limits = tmp_path / "bob.db", LoopLimits(tokens_per_hour=15)
+    answer_chats(bob, engine.ask, engine.read, limits=limits, store=store)
+    async with joined("ada") as ada:
+        recorder = EnvelopeRecorder(ada)
+        async with bob:
+            bob.messenger.pause()
+            waiting = await ada.send("chat", {"text": "one"}, to="bob")
+            await recorder.first("bob", "chat/acknowledge", about=waiting, status="queued")
+        answer_chats(bob := joined("bob"), engine.ask, engine.read, limits=limits, store=store)
+        async with bob:
+            assert (await recorder.first("bob", "chat", about=waiting)).body["text"] == "you said one"
+            asked = await ada.send("chat", {"text": "two"}, to="bob")
+            await recorder.first("bob", "chat/acknowledge", about=asked, code="budget_spent")
 
 
 async def test_a_chat_that_waits_is_acknowledged_and_can_be_cancelled(joined: Joined) -> None:

@@ -253,6 +253,13 @@ def test_a_person_has_no_program() -> None:
             "space.yaml:2:35: participants.x.capabilities.0: a capability must be JSON",
         ),
         (
+            "space: {id: a}\nparticipants: {x: {acp: {agent: codex, together: 4}}}",
+            (
+                "space.yaml:2:25: participants.x.acp: 'together' is not possible over ACP: the agent's program"
+                " answers one message in each turn"
+            ),
+        ),
+        (
             "space: {id: a}\nparticipants: {x: {acp: {}}}",
             "space.yaml:2:25: participants.x.acp: needs 'agent' or 'command'",
         ),
