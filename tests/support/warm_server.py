@@ -39,8 +39,10 @@ IMPORTED = (
     "mew_agent.parts.rehearsal.builtin_model",
     "mew_agent.parts.rehearsal.service",
     "mew_agent.parts.tokenizers.families",
+    "mew_agent.parts.mcp.server",  # which imports for half a second, like the next
+    "mew_agent.parts.mcp.supervisor",
     *("anyio._backends._asyncio", "anyio._core._fileio", "anyio._core._signals", "anyio._core._subprocesses"),
-    *("encodings.idna", "httpcore2", "openai.resources.chat", "uvloop"),
+    *("encodings.idna", "httpcore2", "openai.resources.chat.completions", "uvloop"),
 )
 """What most programs import; they import the rest as usual."""
 
