@@ -1,7 +1,7 @@
 """Tools for the files of one folder.
 
 `mew up` runs it as a participant. The only argument is the folder. The tools cannot reach files outside it, nor hidden
-files and folders, such as `.git` and `.mew` with its tokens.
+files and folders, such as `.git` and `.mew` with its tokens. The published file server of MCP serves those, too.
 """
 
 import os
