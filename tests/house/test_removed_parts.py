@@ -39,10 +39,14 @@ WITHOUT_MODEL = ("protocol/mew_settings", "spaces/core", "spaces/log")
 """Tests that run without the rehearsal model, which the fixtures of all agents talk to."""
 
 SEEN_FROM_OUTSIDE = {
+    "mew_agent.parts.in_process": ("tests/mew_agent/test_init.py",),
     "mew_spaces.parts.jetstream": ("tests/mew_agent/cli/space/test_plan.py",),
     "mew_spaces.parts.metrics": ("tests/parts/openai_api/test_metrics.py", "tests/parts/openai_api/test_one_truth.py"),
 }
-"""Tests that use a part without an import: by a key of space.yaml, or a path of the gateway."""
+"""Files of tests that use a part without an import: by a public name, a key of space.yaml, or a path of the gateway.
+
+A single test says so with `@pytest.mark.part(NAME)`.
+"""
 
 PROGRAM = """
 import importlib, importlib.util, json, os, pkgutil, subprocess, sys, traceback
@@ -105,7 +109,11 @@ def imported_by(path: Path) -> frozenset[Path]:
             continue
         found.add(file)
         waiting += [folder / "conftest.py" for folder in file.parents if folder.is_relative_to(ROOT / "tests")]
-        waiting += [ROOT / f"{name.replace('.', '/')}.py" for name in names_in(file) if name.startswith("tests.")]
+        waiting += [
+            ROOT / f"{name.replace('.', '/')}.py"
+            for name in names_in(file)
+            if name.startswith(("tests.", "benchmarks."))
+        ]
     return frozenset(found)
 
 

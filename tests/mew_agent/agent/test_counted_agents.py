@@ -17,6 +17,8 @@ from mew_agent.tokens.tokenizers import TokenizerSettings, chosen_counter
 from tests.support.conversation_driver import TOOL, StartConversation, count_message
 from tests.support.rehearsal_vocabulary import write_vocabulary
 
+pytestmark = pytest.mark.part("tokenizers")
+
 StartAgent = Callable[..., Any]
 """`start_agent(...)` of the conftest."""
 

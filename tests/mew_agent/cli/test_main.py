@@ -25,6 +25,11 @@ HEAVY = (
 )
 
 
+_BRIDGE = pytest.param("bridge", marks=pytest.mark.part("mcp"))
+_CONTEXT = pytest.param("context", marks=pytest.mark.part("archive", "policies"))
+
+
+@pytest.mark.part("archive", "demo")
 async def test_help_lists_everyday_commands() -> None:
     outcome = await mew("--help")
     assert outcome.code == 0
@@ -34,7 +39,7 @@ async def test_help_lists_everyday_commands() -> None:
         assert f"\n  {group} " in outcome.out
 
 
-@pytest.mark.parametrize("group", ["gateway", "agent", "bridge", "serve", "context"])
+@pytest.mark.parametrize("group", ["gateway", "agent", _BRIDGE, "serve", _CONTEXT])
 async def test_command_lists_fit_80_columns(monkeypatch: pytest.MonkeyPatch, group: str) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     listed = (await mew(group, "--help")).out.partition("Commands:\n")[2].splitlines()
@@ -65,7 +70,7 @@ async def test_next_step_after_a_killed_space_is_to_clean_up(tmp_path: Path, gat
     assert said in (await mew()).out.splitlines()[-1]
 
 
-@pytest.mark.parametrize("group", ["gateway", "agent", "context"])
+@pytest.mark.parametrize("group", ["gateway", "agent", _CONTEXT])
 async def test_group_alone_shows_its_help(group: str) -> None:
     outcome = await mew(group)
     assert outcome.code == 0

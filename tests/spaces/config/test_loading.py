@@ -55,6 +55,7 @@ def problem_of(text: str) -> str:
     return str(caught.value)
 
 
+@pytest.mark.part("mcp")
 def test_every_key_is_read() -> None:
     config = parse_space(WHOLE)
     mew = config.participants["mew"]
@@ -85,6 +86,7 @@ def test_capabilities_are_limited_in_number_and_length() -> None:
         )
 
 
+@pytest.mark.part("mcp")
 def test_participants_without_capabilities_get_the_defaults() -> None:
     config = parse_space(WHOLE)
     assert config.patterns_of("guest") == ({"kind": "chat"}, {"kind": "chat/*"})
@@ -93,6 +95,7 @@ def test_participants_without_capabilities_get_the_defaults() -> None:
     assert parse_space("space: {id: a}\nparticipants: {x: {capabilities: []}}").patterns_of("x") == ()
 
 
+@pytest.mark.part("mcp")
 def test_a_participant_without_capabilities_gets_those_of_its_role() -> None:
     participants = (
         "{ada: {}, coder: {agent: {}}, old: {command: mew, args: [agent, run]}, clock: {command: clock},"
@@ -114,6 +117,7 @@ def test_capability_may_be_a_kind() -> None:
     assert (config.patterns_of("x"), config.patterns_of("guest")) == (({"kind": "mcp/*"},), ({"kind": "chat"},))
 
 
+@pytest.mark.part("mcp")
 def test_a_person_has_no_program() -> None:
     config = parse_space(WHOLE)
     people = [name for name in (*config.participants, "nobody") if config.is_person(name)]
@@ -177,46 +181,55 @@ def test_a_person_has_no_program() -> None:
             "space: {id: a}\nparticipants: {x: {env_from: [1A]}}",
             "space.yaml:2:31: participants.x.env_from.0: must be the name of an environment variable, not '1A'",
         ),
-        (
+        pytest.param(
             "space: {id: a}\nparticipants: {x: {acp: {agent: codex, compact_at: most}}}",
             "space.yaml:2:52: participants.x.acp.compact_at: must be a percentage such as 80%, not 'most'",
+            marks=pytest.mark.part("acp"),
         ),
-        (
+        pytest.param(
             "space: {id: a}\nparticipants: {x: {acp: {agent: codex, compact_at: 80}}}",
             "space.yaml:2:52: participants.x.acp.compact_at: must be a percentage such as 80%, not 80",
+            marks=pytest.mark.part("acp"),
         ),
-        (
+        pytest.param(
             "space: {id: a}\nparticipants: {x: {acp: {agent: codex, turn_seconds: .inf}}}",
             "space.yaml:2:54: participants.x.acp.turn_seconds: must be a finite number, not inf",
+            marks=pytest.mark.part("acp"),
         ),
         ("space: {id: a}\nparticipants: {x: {args: 3}}", "space.yaml:2:26: participants.x.args: must be a list, not 3"),
         (
             "space: {id: a}\nparticipants:\n  x: {command: a, agent: {}}",
             "space.yaml:3:6: participants.x: has both 'command' and 'agent'; remove one of them",
         ),
-        (
+        pytest.param(
             "space: {id: a}\nparticipants:\n  x: {agent: {}, mcp_server: {command: a}}",
             "space.yaml:3:6: participants.x: has both 'agent' and 'mcp_server'; remove one of them",
+            marks=pytest.mark.part("mcp"),
         ),
-        (
+        pytest.param(
             "space: {id: a}\nparticipants:\n  x: {mcp_server: {args: [a]}}",
             "space.yaml:3:19: participants.x.mcp_server: needs either 'command' or 'url'",
+            marks=pytest.mark.part("mcp"),
         ),
-        (
+        pytest.param(
             "space: {id: a}\nparticipants:\n  x: {mcp_server: {url: 'http://a', env: {K: v}}}",
             "space.yaml:3:19: participants.x.mcp_server: 'env' needs 'command', not 'url'; remove one of them",
+            marks=pytest.mark.part("mcp"),
         ),
-        (
+        pytest.param(
             "space: {id: a}\nparticipants:\n  x: {mcp_server: {url: 'ftp://a'}}",
             "space.yaml:3:25: participants.x.mcp_server.url: must be a URL like https://example.org/mcp, not 'ftp://a'",
+            marks=pytest.mark.part("mcp"),
         ),
-        (
+        pytest.param(
             "space: {id: a}\nparticipants:\n  x: {mcp_server: {command: a, headers: {K: v}}}",
             "space.yaml:3:19: participants.x.mcp_server: 'headers' need 'url', not 'command'; remove one of them",
+            marks=pytest.mark.part("mcp"),
         ),
-        (
+        pytest.param(
             "space: {id: a}\nparticipants:\n  x: {type: mcp-bridge}",
             "space.yaml:3:6: participants.x: type 'mcp-bridge' needs 'mcp_server'",
+            marks=pytest.mark.part("mcp"),
         ),
         (
             "space: {id: a}\nlimits: {message_bytes: 1}",
@@ -252,16 +265,18 @@ def test_a_person_has_no_program() -> None:
             'space: {id: a}\nparticipants: {x: {capabilities: [{kind: "\\ud83d"}]}}',
             "space.yaml:2:35: participants.x.capabilities.0: a capability must be JSON",
         ),
-        (
+        pytest.param(
             "space: {id: a}\nparticipants: {x: {acp: {agent: codex, together: 4}}}",
             (
                 "space.yaml:2:25: participants.x.acp: 'together' is not possible over ACP: the agent's program"
                 " answers one message in each turn"
             ),
+            marks=pytest.mark.part("acp"),
         ),
-        (
+        pytest.param(
             "space: {id: a}\nparticipants: {x: {acp: {}}}",
             "space.yaml:2:25: participants.x.acp: needs 'agent' or 'command'",
+            marks=pytest.mark.part("acp"),
         ),
         (
             "space: {id: a}\nparticipants:\n  ada:\n  \u0430da:\n",

@@ -18,8 +18,10 @@ def test_a_configuration_is_immutable() -> None:
         ({"tokens": ["t"], "output_log": "x"}, True, "person"),
         ({"command": "x"}, False, "tool"),
         ({"agent": {}}, False, "agent"),
-        ({"mcp_server": {"command": "x"}}, False, "tool"),
-        ({"type": "mcp-bridge", "mcp_server": {"command": "x"}}, False, "tool"),
+        pytest.param({"mcp_server": {"command": "x"}}, False, "tool", marks=pytest.mark.part("mcp")),
+        pytest.param(
+            {"type": "mcp-bridge", "mcp_server": {"command": "x"}}, False, "tool", marks=pytest.mark.part("mcp")
+        ),
     ],
 )
 def test_only_a_participant_without_a_program_is_a_person(

@@ -70,7 +70,7 @@ async def test_misused_option_is_named_by_its_long_name(command: str, arguments:
 @pytest.mark.parametrize(
     ("command", "argument", "expected"),
     [
-        ("token ada", "bob", "PARTICIPANT"),
+        pytest.param("token ada", "bob", "PARTICIPANT", marks=pytest.mark.part("tokens")),
         ("dashboard", "ada", "--participant ada"),
         ("logs ada", "bob", "NAME"),
         ("down", "ada", "options only"),

@@ -87,12 +87,12 @@ async def test_error_in_the_options_names_the_help_of_its_command() -> None:
 @pytest.mark.parametrize(
     ("typed", "meant"),
     [
-        ("context compact", "'mew compact'"),
-        ("context statsu", "'mew status'"),
-        ("context hstory", "'history'"),
-        ("a2a", "'mew serve a2a'"),
-        ("simulate", "'mew context simulate'"),
-        ("client", "'mew connect --json'"),
+        pytest.param("context compact", "'mew compact'", marks=pytest.mark.part("archive")),
+        pytest.param("context statsu", "'mew status'", marks=pytest.mark.part("archive")),
+        pytest.param("context hstory", "'history'", marks=pytest.mark.part("archive", "policies")),
+        pytest.param("a2a", "'mew serve a2a'", marks=pytest.mark.part("a2a")),
+        pytest.param("simulate", "'mew context simulate'", marks=pytest.mark.part("policies")),
+        pytest.param("client", "'mew connect --json'", marks=pytest.mark.part("terminal")),
     ],
 )
 async def test_misplaced_command_names_its_place(typed: str, meant: str) -> None:
@@ -108,7 +108,7 @@ async def test_misplaced_command_names_its_place(typed: str, meant: str) -> None
         ("ps", "status"),
         ("stop", "down"),
         ("stop coder", "shutdown coder"),
-        ("context undo coder", "undo coder"),
+        pytest.param("context undo coder", "undo coder", marks=pytest.mark.part("archive")),
     ],
 )
 async def test_other_name_runs_the_command_and_says_it(typed: str, command: str) -> None:

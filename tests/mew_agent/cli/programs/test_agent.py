@@ -75,12 +75,14 @@ async def test_folder_token_is_not_sent_to_another_gateway(tmp_path: Path, monke
     assert outcome.code == 2
 
 
+@pytest.mark.part("simple_agents")
 async def test_simple_agent_needs_a_space() -> None:
     outcome = await mew("agent", "run", "--type", "echo")
     assert "no space is running here" in outcome.err
     assert outcome.code == 2
 
 
+@pytest.mark.part("simple_agents")
 async def test_unknown_type_of_simple_agent_is_refused() -> None:
     outcome = await mew("agent", "start", "-t", "parrot", "-g", "ws://127.0.0.1:1", "-s", "s")
     assert "parrot" in outcome.err
@@ -88,6 +90,7 @@ async def test_unknown_type_of_simple_agent_is_refused() -> None:
     assert outcome.code == 2
 
 
+@pytest.mark.part("simple_agents")
 @pytest.mark.skipif(sys.platform == "win32", reason="signals differ there")
 async def test_echo_runs_as_a_process_until_terminated(gateway: RunningGateway) -> None:
     command = [*MEW, "agent", "start", "-t", "echo", "-g", gateway.ws_url]

@@ -215,6 +215,7 @@ async def test_unknown_recipient_lists_the_members(gateway: RunningGateway) -> N
     assert "no participant 'nobody' in space 'review' (members: ada, coder, guest)" in outcome.err
 
 
+@pytest.mark.part("mcp")
 async def test_chat_with_an_mcp_server_does_not_wait_for_an_answer(tmp_path: Path) -> None:
     path = tmp_path / "space.yaml"
     path.write_text("space: {id: review}\nparticipants:\n  ada: {role: person}\n  files: {mcp_server: {command: x}}\n")

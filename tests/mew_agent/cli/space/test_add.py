@@ -111,6 +111,7 @@ async def test_invalid_participant_is_refused_before_any_change(
     assert config.read_text() == SPACE
 
 
+@pytest.mark.part("mcp", "meter")
 def test_a_new_participant_gets_the_role_that_fits() -> None:
     agent = NewParticipant("a", model="m", api_key_env="KEY").settings()
     assert agent == {"agent": {"model": "m", "api_key_env": "KEY"}, "auto_start": True, "role": "agent"}
@@ -134,6 +135,7 @@ def test_without_a_default_any_inviter_adds_a_participant() -> None:
     assert inviter_of(config, run.model_copy(update={"person": "cid"})) == "cid"
 
 
+@pytest.mark.part("tokens")
 async def test_token_create_invites_into_the_running_space(config: Path, tmp_path: Path) -> None:
     refused = await mew("token", "create", "-p", "eve", "-c", '["chat"]')
     assert "requires a running space" in refused.err
@@ -149,6 +151,7 @@ async def test_token_create_invites_into_the_running_space(config: Path, tmp_pat
         assert "already has capabilities" in (await mew("token", "create", "-p", "ada", "-c", '["chat"]')).err
 
 
+@pytest.mark.part("acp")
 async def test_an_acp_agent_is_added_once_its_program_is_installed(
     config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -50,6 +50,7 @@ async def test_person_is_checked_before_the_start(
     assert not (tmp_path / ".mew").exists()
 
 
+@pytest.mark.part("terminal", "tokens")
 async def test_flags_of_the_typescript_cli_are_accepted(tmp_path: Path) -> None:
     for flag in ("--debug", "--simple", "--no-ui"):
         outcome = await mew("up", flag, "--space-config", "nowhere.yaml")
