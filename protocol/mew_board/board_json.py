@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from mew_protocol.context_report import LastCompaction, PinReport
 from mew_protocol.payloads.base import Payload
-from mew_protocol.shared_words import PART_NAMES
+from mew_protocol.payloads.figures import ContextHistory, RecordedCompaction
 
-from mew_board import words
-from mew_board.composition import composition
+from mew_board import changes, words
+from mew_board.composition import Share, composition
 from mew_board.grouping import GROUPINGS, grouped
 from mew_board.view import Grouping, ParticipantView, Role, Tone
 
@@ -57,13 +57,15 @@ class ShownProgress(Payload):
 
 
 class ShownCompaction(LastCompaction):
-    """The last compaction, and `text` as it is announced."""
+    """The last compaction: `text` as it is announced, `line` as in the list of changes, and the `known` facts."""
 
     text: str
+    line: str
+    known: tuple[tuple[str, str], ...] = ()
 
 
 class ShownParticipant(Payload):
-    """One participant of the board. `order` is a text to sort by; `status` is its status as it sent it."""
+    """One participant of the board. `order` is a text to sort by, `says` its `status` in words."""
 
     id: str
     connected: bool
@@ -75,6 +77,7 @@ class ShownParticipant(Payload):
     searched: str
     is_quiet: bool
     status: str = ""
+    says: str = ""
     detail: str = ""
     received_at: str | None = None
     figure_at: str | None = None
@@ -148,18 +151,19 @@ def shown(view: ParticipantView) -> ShownParticipant:
         "connected": entry.connected,
         "order": view.order,
         "tone": view.tone,
-        "word": _short(view.word),
+        "word": short(view.word),
         "role": view.role,
-        "groups": {by: _short(name) for by, name in view.groups.items()},
-        "searched": _short(view.searched),
+        "groups": {by: short(name) for by, name in view.groups.items()},
+        "searched": short(view.searched),
         "is_quiet": not view.has_context,
-        "remarks": tuple(map(_short, view.remarks[:_MOST_ROWS])),
+        "remarks": tuple(map(short, view.remarks[:_MOST_ROWS])),
     }
     if status is None:
         return ShownParticipant.model_construct(**base)
     base |= {
-        "status": _short(status.status or ""),
-        "detail": _short(words.clean(status.word.reason)),
+        "status": short(status.status or ""),
+        "says": short(words.state(status.status or "")),
+        "detail": short(words.clean(status.word.reason)),
         "received_at": entry.received_at,
         "figure_at": entry.figure_at,
     }
@@ -176,14 +180,14 @@ def _figures(view: ParticipantView) -> dict[str, Any]:
         "amount": view.tokens,
         "window": words.window(status),
         "share": view.share,
-        "known": _short(view.known),
-        "origin": _short(view.origin),
+        "known": short(view.known),
+        "origin": short(view.origin),
         "old": view.old,
-        "due": _short(view.due),
-        "level": _short(view.level),
+        "due": short(view.due),
+        "level": short(view.level),
         "messages": view.messages,
         "gauge": gauge(view),
-        "facts": tuple((name, _short(value)) for name, value in view.facts[:_MOST_ROWS]),
+        "facts": tuple((name, short(value)) for name, value in view.facts[:_MOST_ROWS]),
         "parts": tuple(_parts(view)),
     }
     if report is None:
@@ -191,8 +195,8 @@ def _figures(view: ParticipantView) -> dict[str, Any]:
     best = sorted(report.suggestions or (), key=lambda one: -one.tokens_saved)[:3]
     return found | {
         "compact_at_tokens": report.compact_at_tokens,
-        "model": _short(words.clean(report.model or "")),
-        "savings": tuple(_short(words.saving(one)) for one in best),
+        "model": short(words.clean(report.model or "")),
+        "savings": tuple(short(words.saving(one)) for one in best),
         "progress": _progress(view),
         "compaction": _compaction(report.last_compaction),
         "pins": (report.pins or ())[:_MOST_ROWS],
@@ -224,10 +228,13 @@ def _parts(view: ParticipantView) -> Iterable[ShownPart]:
     parts = composition(view.status)[:_MOST_ROWS]
     whole = view.status.max_tokens or sum(one.tokens for one in parts)
     for one in parts:
-        name = PART_NAMES.get(one.part, words.words(one.part))
-        share = f"{100 * one.tokens / whole:.1f}%" if whole else ""
-        known = words.words(one.basis)
-        yield ShownPart(part=one.part, name=name, tokens=one.tokens, amount=one.amount, share=share, basis=known)
+        yield shown_part(one, whole, name=one.name)
+
+
+def shown_part(one: Share, whole: int | None, *, name: str) -> ShownPart:
+    """Return a part of a window for pages, with its share of the whole."""
+    known, share = words.words(one.basis), one.share(whole)
+    return ShownPart(part=one.part, name=short(name), tokens=one.tokens, amount=one.amount, share=share, basis=known)
 
 
 def _progress(view: ParticipantView) -> ShownProgress | None:
@@ -236,14 +243,34 @@ def _progress(view: ParticipantView) -> ShownProgress | None:
         return None
     age = (words.ago(work.since, view.now) or "").removesuffix(" ago")
     text = f"{words.words(work.kind)}: {words.progress(work)}{f', {age}' if age else ''}"
-    return ShownProgress(text=_short(text), done=min(work.done, work.total), total=work.total)
+    return ShownProgress(text=short(text), done=min(work.done, work.total), total=work.total)
 
 
 def _compaction(last: LastCompaction | None) -> ShownCompaction | None:
     if last is None:
         return None
-    told = {"reason": _short(last.reason or ""), "trigger": _short(last.trigger), "text": _short(words.compacted(last))}
+    told: dict[str, Any] = {
+        "reason": short(last.reason or ""),
+        "trigger": short(last.trigger),
+        "text": short(words.compacted(last)),
+    }
+    told |= {"line": short(changes.line(last)), "known": known_facts(last)}
     return ShownCompaction.model_construct(**{**{name: getattr(last, name) for name in _TOLD}, **told})
+
+
+def known_facts(change: changes.Change) -> tuple[tuple[str, str], ...]:
+    """Return the facts of a change for pages."""
+    return tuple((name, short(value)) for name, value in changes.facts(change))
+
+
+def worded(history: ContextHistory) -> ContextHistory:
+    """Return figures over time with a `line` and the `known` facts of each compaction."""
+
+    def told(one: RecordedCompaction) -> RecordedCompaction:
+        return one.model_copy(update={"line": short(changes.line(one)), "known": known_facts(one)})
+
+    found = (one.model_copy(update={"compactions": tuple(map(told, one.compactions))}) for one in history.participants)
+    return history.model_copy(update={"participants": tuple(found)})
 
 
 _TOLD: Final = tuple(LastCompaction.model_fields)
@@ -276,7 +303,7 @@ def shown_groups(views: Iterable[ParticipantView]) -> tuple[ShownGroup, ...]:
     """Return the titles of the groups of a space, at most `_MOST_ROWS` of each kind."""
     rows = sorted(views, key=lambda one: one.order)
     return tuple(
-        ShownGroup(by=by, name=_short(one.name), about=one.about)
+        ShownGroup(by=by, name=short(one.name), about=one.about)
         for by in GROUPINGS
         for one in grouped(rows, by)[:_MOST_ROWS]
     )
@@ -307,5 +334,6 @@ def totals_text(found: ShownTotals) -> str:
     return " · ".join(one for one in pieces if one)
 
 
-def _short(text: str) -> str:
+def short(text: str) -> str:
+    """Return the beginning of a text of a participant."""
     return text if len(text) <= MOST_CHARS else f"{text[:MOST_CHARS]}…"

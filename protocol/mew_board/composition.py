@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from mew_protocol.payloads.participant import PrefixPart, Status
+from mew_protocol.shared_words import PART_NAMES
 
 from mew_board import words
 
@@ -14,6 +15,15 @@ class Share(NamedTuple):
     part: str
     tokens: int
     basis: str
+
+    @property
+    def name(self) -> str:
+        """What the part is called."""
+        return PART_NAMES.get(self.part, words.words(self.part))
+
+    def share(self, whole: int | None) -> str:
+        """Format the part of a whole: `13.1%`; empty if that is unknown."""
+        return f"{100 * self.tokens / whole:.1f}%" if whole else ""
 
     @property
     def amount(self) -> str:

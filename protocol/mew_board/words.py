@@ -26,6 +26,7 @@ from mew_protocol.context_report import (
 )
 from mew_protocol.context_report import span as span
 from mew_protocol.envelope import parse_time as parse_time
+from mew_protocol.payloads.compactions import UndoDone
 from mew_protocol.payloads.mcp import COMPACT_CONTEXT
 from mew_protocol.payloads.participant import (
     BoardEntry,
@@ -37,7 +38,7 @@ from mew_protocol.payloads.participant import (
 from mew_protocol.payloads.participant import report_of as report_of
 from mew_protocol.proposal_text import ALL_SHOWN
 from mew_protocol.quoting import clean as clean
-from mew_protocol.quoting import one_line
+from mew_protocol.quoting import one_line as one_line
 from mew_protocol.shared_words import COUNTED as COUNTED
 from mew_protocol.shared_words import REASONS, SKIPPED, WINDOW_SOURCES
 from mew_protocol.status_word import StatusWord
@@ -85,14 +86,55 @@ def freed(tokens: int | None, *, is_estimate: bool = False) -> str:
     return f"freed {figure(tokens, is_estimate=is_estimate)}"
 
 
-def compaction(done: CompactDone) -> str:
-    """Format the answer to a compaction request: `freed 63,630 tokens, 12 messages`, or why it was skipped."""
+def compaction(done: CompactDone, target_tokens: int | None = None, size: str = "?") -> str:
+    """Format the answer to a compaction request: `freed 63,630 tokens, 12 messages`, or why it was skipped.
+
+    `target_tokens` were requested; `size` is that of the context, for an answer that does not tell it.
+    """
     if done.skipped:
         reason = done.reason or "no reason given"
-        return f"skipped, {SKIPPED.get(reason, words(reason))}"
-    amount = "an unknown number of" if done.freed_tokens is None else f"{done.freed_tokens:,}"
+        why = SKIPPED.get(reason, words(reason))
+        if reason == "already_below_target":
+            target = "the target" if target_tokens is None else f"{target_tokens:,}"
+            known = size if done.tokens_before is None else figure(done.tokens_before)
+            why = f"already below {target}{'' if known == '?' else f' ({known})'}"
+        return f"skipped, {why}"
+    is_estimate = done.basis == "projected"
+    amount = "an unknown number of" if done.freed_tokens is None else figure(done.freed_tokens, is_estimate=is_estimate)
     messages = "" if done.freed_messages is None else f", {count_of(done.freed_messages, 'message')}"
     return f"freed {amount} tokens{messages}"
+
+
+def compaction_answer(done: CompactDone) -> str:
+    """Format the answer to a compaction request with the size after it, for those that wait for no status."""
+    if done.skipped or done.tokens_after is None:
+        return compaction(done)
+    return f"{compaction(done)}; now {size_after(done.tokens_after, done.max_tokens, basis_after(done.basis))}"
+
+
+def basis_after(freed_basis: str | None) -> str:
+    """Return how the size after a change is known. Exactly freed tokens leave a size that no call has reported yet."""
+    return freed_basis if freed_basis in ("reported", "server_counted") else "projected"
+
+
+def size_after(tokens: int, max_tokens: int | None, known_by: str) -> str:
+    """Format the size of a context after a change: `~34,782 of 128,000 (projected; exact after its next call)`."""
+    is_exact = known_by in COUNTED
+    how = basis_words(known_by) + ("; exact after its next call" if known_by == "projected" else "")
+    window = "" if max_tokens is None else f" of {max_tokens:,}"
+    return f"{figure(tokens, is_estimate=not is_exact)}{window} ({how})"
+
+
+def undone(done: UndoDone) -> str:
+    """Format the answer to an undo: `undid 3; 12 messages and ~5,000 tokens are back`, or why it was refused."""
+    if done.status != "undone":
+        return f"not undone: {one_line(done.reason or 'no reason given')}"
+    messages = "an unknown number of messages"
+    if done.restored_messages is not None:
+        messages = count_of(done.restored_messages, "message")
+    back = "" if done.restored_tokens is None else f" and ~{done.restored_tokens:,} tokens"
+    now = "" if done.tokens_after is None else f"; now {size_after(done.tokens_after, done.max_tokens, 'projected')}"
+    return f"undid {'it' if done.number is None else done.number}; {messages}{back} are back{now}"
 
 
 def cells(text: str) -> int:

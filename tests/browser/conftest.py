@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol
@@ -64,6 +65,13 @@ class Member:
         headers = {"to": list(to), "correlation_id": list(about), "context": context}
         envelope = {"kind": kind, "payload": payload, **headers}
         await self._socket.send(json.dumps({key: value for key, value in envelope.items() if value}))
+
+    async def request(self, kind: str, payload: dict[str, Any], *, to: Sequence[str]) -> str:
+        """Send an envelope with an id, to which an answer can refer. Returns the id."""
+        request_id = uuid.uuid4().hex
+        envelope = {"id": request_id, "kind": kind, "payload": payload, "to": list(to)}
+        await self._socket.send(json.dumps(envelope))
+        return request_id
 
     async def send_frame(self, stream: str, value: dict[str, Any]) -> None:
         """Send one frame of a stream."""

@@ -128,10 +128,10 @@
     root.remove();
   };
   const view = (text, more = {}) => ({
-    id: "coder", connected: true, order: text, tone: "fine", word: text, role: "agent", groups: { state: text }, searched: text, is_quiet: false, status: text, detail: text, received_at: "2026-01-01T10:00:00Z",
+    id: "coder", connected: true, order: text, tone: "fine", word: text, role: "agent", groups: { state: text }, searched: text, is_quiet: false, status: text, says: text, detail: text, received_at: "2026-01-01T10:00:00Z",
     tokens: 5, max_tokens: 9, basis: text, model: text, amount: text, window: text, share: text, known: text, origin: text, old: text, due: text, level: text, messages: text,
     gauge: { pattern: "solid", tone: "fine", fill: 0.5, mark: 0.9 }, remarks: [text], facts: [[text, text]], parts: [{ part: text, name: text, tokens: 1, amount: text, share: text, basis: text }],
-    savings: [text], progress: { text, done: 1, total: 2 }, compaction: { at: text, trigger: text, reason: text, text, freed_tokens: 5 }, pins: [{ hash: text, id: text, tokens: 1, origin: text, text }], ...more,
+    savings: [text], progress: { text, done: 1, total: 2 }, compaction: { at: text, trigger: text, reason: text, text, line: text, known: [[text, text]], freed_tokens: 5 }, pins: [{ hash: text, id: text, tokens: 1, origin: text, text }], ...more,
   });
   const call = (text) => ({ to: [text], payload: { method: "tools/call", params: { name: text, arguments: { [text]: text }, _meta: text } } });
   const changes = (text) => ({ "": { keys: ["old", "new"], rows: [["@", text], ["-", text], ["+", text]], added: 1, removed: 1 }, "edits/0": { keys: ["before", "after"], rows: [[" ", text]], added: 0, removed: 0 } });
@@ -284,9 +284,6 @@
       queue.show([item(t), { ...item(t), id: "other", kind: t }]);
       queue.close();
     },
-    "receipt.js:mark": (m, t) => [m.mark({ by: t, status: t }), m.mark({ by: t, call: 1, form: t })],
-    "receipt.js:line": (m, t) => [m.line({ participant: t, state: t, reason: t, in_context: "recoverable" }), m.line({ participant: t, call: { number: t }, in_context: "summary", summary: t, compaction: t })],
-    "receipt.js:story": (m, t) => m.story({ history: [{ what: t, trigger: t, compaction: t, at: t }] }),
     "requests.js:Requests": (m, t) => {
       const one = new m.Requests({ space: "review", participant: "ada", token: "x" });
       one._open.set("asked", { to: "coder", isAnswer: () => false, reject: () => undefined });
@@ -298,13 +295,12 @@
       text("plain", (f, t) => f(t)), text("sentence", (f, t) => f(t)), text("wholeSentence", (f, t) => f(t)), text("shortened", (f, t) => f(t)), text("inBrief", (f, t) => [{ a: t, [t]: t }, t, [t]].forEach((one) => f(one))),
       
       
-      text("partTokens", (f, t) => f({ tokens: 1, basis: t })),
-      text("prefixName", (f, t) => [f({ part: t }), f({ part: "tool", name: t })]), text("compactAnswer", (f, t) => [f({ skipped: true, reason: t }), f({ freed_tokens: 1, basis: t })]), 
+      text("answered", (f, t) => [f({ said: { text: t } }), f({})]),
       text("controlSentence", (f, t) => ["pin", t].forEach((action) => f({ from: t, to: [t], action, payload: { text: t, reason: t } }))),
-      text("controlAnswer", (f, t) => f({ to: [t], answer: { status: t }, answerKind: "participant/status", payload: {} })), text("undoAnswer", (f, t) => f({ reason: t })), text("changeLine", (f, t) => f({ basis: t })),
+      text("controlAnswer", (f, t) => f({ to: [t], answer: { payload: { status: t }, said: { text: t } } })),
       text("endedRights", (f, t) => f({ ended: [{ participant: t, capabilities: [{ kind: t }], granted_by: t }] })),
       text("membershipAnswer", (f, t) => f("capability/revoke", { ended: [{ participant: t, capabilities: [{ kind: t }], granted_by: t }] })),
-      text("changeFacts", (f, t) => f({ trigger: t, asked_by: t, reason: t, basis: t, problem: t })), text("counted", (f, t) => f(2, t)), text("marked", (f, t) => f(5, t)), text("isCounted", (f, t) => f(t)),
+      text("counted", (f, t) => f(2, t)), text("marked", (f, t) => f(5, t)), text("isCounted", (f, t) => f(t)),
     ]),
   };
 

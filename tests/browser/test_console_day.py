@@ -185,7 +185,7 @@ async def test_a_day_in_the_browser(config: SpaceConfig, tab: Tab, tmp_path: Pat
                 await expect(cut).to_contain_text("What replaced it")
                 await expect(cut).to_contain_text("asked byada")
                 await page.get_by_role("button", name="Undo compaction 1 of coder").click()
-                await expect(page.locator("#detail > .answer")).to_have_text(re.compile("^Undone: restored"))
+                await expect(page.locator("#detail > .answer")).to_have_text(re.compile(r"^Undid \d+; "))
                 await assert_one_truth(page, gateway, agent)
                 await page.get_by_role("button", name="Pause: coder").click()
                 await page.get_by_role("button", name="Pause", exact=True).click()

@@ -198,13 +198,13 @@ async def test_details_show_limit_level_parts_spend_and_savings(open_dashboard: 
         await expect(page.locator("#glance")).to_have_text("1 agent · 109,000 of 128,000 tokens in use · 198,000 spent")
         await part(page, "parts").get_by_text("system prompt, tools").click()
         asked = await coder.received(kinds.PARTICIPANT_REQUEST_STATUS)
-        assert asked["payload"] == {"fields": ["prefix"]}
+        assert asked["payload"] == {"fields": ["prefix", "max_tokens"]}
         prefix = [
             {"part": "system_prompt", "tokens": 41, "basis": "tokenizer"},
             {"part": "tool", "name": "read_file", "tokens": 5_000, "basis": "projected"},
             {"part": "other_tools", "count": 7, "tokens": 959, "basis": "projected"},
         ]
-        answered = {"messages_in_context": 3, "prefix": prefix}
+        answered = {"messages_in_context": 3, **WINDOW, "prefix": prefix}
         await coder.send_envelope(kinds.PARTICIPANT_STATUS, answered, to=["ada"], about=[asked["id"]])
         await expect(page.locator("#detail .parts .parts li")).to_have_text(
             ["system prompt410.0%", "read_file~5,0003.9%", "7 smaller tools~9590.7%"]
@@ -223,7 +223,7 @@ async def test_the_history_keeps_a_mark_for_each_compaction(open_dashboard: Open
         await expect(chart.locator(".cut")).to_have_count(1)
         replaced = "40 messages replaced by a summary of ~980 tokens"
         await expect(log(page)).to_contain_text(f"coder compacted: freed 23,020 tokens (threshold); {replaced}")
-        await expect(page.locator("#detail .cut summary")).to_contain_text("116,000 → 92,980, freed 23,020")
+        await expect(page.locator("#detail .cut summary")).to_contain_text("116,000 -> ~92,980, freed 23,020 (exact)")
         await page.reload()
         await expect(chart.locator(".cut")).to_have_count(1)
         await page.locator("#detail .plot").focus()
@@ -256,7 +256,7 @@ async def test_a_compaction_is_requested_by_keyboard_and_its_answer_shown(
         done = {"status": "compacted", "freed_tokens": 71_366, "freed_messages": 84, "basis": "exact"}
         done |= {"tokens_after": 27_046, "max_tokens": 128_000}
         await coder.send_envelope(kinds.PARTICIPANT_COMPACT_DONE, done, to=["ada"], about=[requested["id"]])
-        said = "Freed 71,366 tokens in 84 messages; now ~27,046 of 128,000 (projected until its next call)."
+        said = "Freed 71,366 tokens, 84 messages; now ~27,046 of 128,000 (projected; exact after its next call)."
         await expect(answer(page)).to_have_text(said)
         await expect(log(page)).to_contain_text(
             "ada asked coder to compact to at most 200,000 tokens: long review ahead"
@@ -506,7 +506,7 @@ async def test_the_composer_completes_names_and_permitted_commands(open_dashboar
         done = {"status": "skipped", "skipped": True, "reason": "already_below_target", "tokens_before": 9_000}
         await coder.send_envelope(kinds.PARTICIPANT_COMPACT_DONE, done, to=["ada"], about=[requested["id"]])
         said = page.locator("#composer-answer")
-        await expect(said).to_have_text("coder: Skipped: already below 16,000 (now 9,000).")
+        await expect(said).to_have_text("coder: Skipped, already below the target (9,000).")
         await text.fill("/frobnicate")
         await page.keyboard.press("Enter")
         await expect(said).to_have_text("Unknown command /frobnicate. Type / to see the commands.")
@@ -573,7 +573,7 @@ async def test_text_from_participants_is_never_parsed_as_html(
         requested = await villain.received(kinds.PARTICIPANT_COMPACT)
         done = {"status": "skipped", "skipped": True, "reason": HOSTILE}
         await villain.send_envelope(kinds.PARTICIPANT_COMPACT_DONE, done, to=["ada"], about=[requested["id"]])
-        await expect(answer(page)).to_have_text(f"Skipped: {HOSTILE}.")
+        await expect(answer(page)).to_have_text(f"Skipped, {HOSTILE}.")
         await expect(page.locator("main :is(img, script, iframe, object)")).to_have_count(0)
         assert await page.title() == "(1) Review room · mew"
     assert [address for address in tab.addresses if "example.org" in address] == []

@@ -3,12 +3,11 @@
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from typing import Any
 
 import anyio
-import pytest
 from axe_playwright_python.async_playwright import Axe
+from mew_board import receipt_words
 from mew_protocol import kinds
 from mew_protocol.json_values import objects_at
 from mew_protocol.payloads.receipts import ReadReceipt
@@ -16,7 +15,6 @@ from mew_spaces.gateway.gateway import RunningGateway
 from playwright.async_api import Locator, Page, expect
 
 from mew_agent.parts.rehearsal import RehearsalServer, serve_rehearsal
-from mew_agent.parts.shared import receipt_words
 from tests.browser.conftest import Join, OpenDashboard
 from tests.browser.test_dashboard import log
 from tests.support.agents import running_agent
@@ -113,21 +111,27 @@ async def test_a_receipt_that_cannot_be_had_says_why(open_dashboard: OpenDashboa
         await expect(entry(page, "Hello.").locator(".story")).to_have_text("Refused: it is busy.")
 
 
-@pytest.mark.parametrize("values", RECEIPTS, ids=lambda one: f"{one['state']}-{one['in_context']}")
-async def test_page_and_terminal_tell_a_receipt_alike(sign_in_page: Page, values: dict[str, Any]) -> None:
-    receipt = ReadReceipt.model_validate({"id": "m", "participant": "coder", "basis": "prompt", **values})
-    shown = await sign_in_page.evaluate(
-        """async (receipt) => {
-          const { line, mark, story } = await import("/dashboard/receipt.js");
-          const { participant: by, state, call, in_context: form } = receipt;
-          const steps = story(receipt).map((one) => one.join("  "));
-          return [line(receipt), steps, mark({ by, status: state, call: call?.number, form })];
-        }""",
-        receipt.model_dump(mode="json"),
-    )
-    told = [*receipt_words.story(receipt, datetime(2026, 1, 1, 13, tzinfo=UTC))]
-    assert shown[:2] == [receipt_words.line(receipt), told]
-    assert shown[2] == receipt_words.mark(receipt) if receipt.is_read else shown[2].startswith("coder: ")
+async def test_page_and_terminal_tell_a_receipt_alike(open_dashboard: OpenDashboard, join: Join) -> None:
+    page = await open_dashboard()
+    async with join("coder") as coder:
+        for number, values in enumerate(RECEIPTS):
+            await say(page, f"Message {number}.")
+            asked = (await coder.received(kinds.CHAT))["id"]
+            receipt = ReadReceipt.model_validate({"id": asked, "participant": "coder", "basis": "prompt", **values})
+            shown = receipt.model_dump(mode="json", exclude_none=True)
+            payload = {"status": "read", "receipt": {**shown, "participant": "eve"}}  # an agent speaks of itself
+            await coder.send_envelope(kinds.CHAT_ACKNOWLEDGE, payload, to=["ada"], about=[asked])
+            said = entry(page, f"Message {number}.")
+            await expect(said.locator("summary")).to_have_text(receipt_words.mark(receipt))
+            await said.locator("summary").click()
+            question = await coder.received(kinds.PARTICIPANT_REQUEST_RECEIPTS)
+            answer = {"receipts": [shown]}
+            await coder.send_envelope(kinds.PARTICIPANT_RECEIPTS, answer, to=["ada"], about=[question["id"]])
+            await expect(said.locator(".story > p")).to_have_text(receipt_words.line(receipt))
+            steps = said.locator(".story li")
+            await expect(steps).to_have_count(len(receipt.history))
+            for place, (_, words) in enumerate(receipt_words.steps(receipt)):
+                await expect(steps.nth(place)).to_contain_text(words)
 
 
 async def test_an_urgent_message_is_marked_and_read_during_a_turn(

@@ -1,5 +1,6 @@
 """What `test_linear_text` cannot find out by itself: examples of calls, limits of lengths, reasons for exceptions."""
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -15,6 +16,7 @@ from mew_protocol.payloads.participant import Board, BoardEntry, Status
 from mew_protocol.proposal_text import argument_lines
 from mew_protocol.setting_problems import did_you_mean
 from mew_spaces.config.shared_storages import with_addresses
+from mew_spaces.gateway.events import in_words
 from mew_spaces.launch.launch import substitute
 from mew_spaces.parts.jetstream.jetstream import _sequences, _split
 
@@ -173,6 +175,10 @@ EXAMPLES: Final[Mapping[str, Callable[[str], object]]] = {
     "mew_spaces.parts.jetstream.jetstream._sequences": lambda text: _sequences(text, before=9),
     "mew_spaces.parts.jetstream.jetstream._split": lambda text: list(_split(text.encode("utf-8", "replace"), 1_000)),
     "mew_spaces.launch.launch.substitute": lambda text: substitute(text, {"A": "b"}),
+    "mew_spaces.gateway.events.in_words": lambda text: in_words.__wrapped__(
+        b'{"kind":"participant/compact-done","payload":{"status":"a","skipped":true,"reason":%s}}'
+        % json.dumps(text).encode()
+    ),
     "mew_agent.parts.terminal.slash.mentioned": lambda text: mentioned(text, ["ada", "bob"]),
     "mew_agent.parts.program_control.programs.hide_secrets": lambda text: hide_secrets(text, ["secret"]),
     "mew_agent.compaction.summary.ClosingRequest.with_ids": lambda text: ClosingRequest([_item("a")], 9).with_ids(text),
@@ -262,6 +268,7 @@ EXCUSED: Final[Mapping[str, str]] = {
     "mew_agent.cli.app.terminal.print_lines": _LIST,
     "mew_agent.cli.board.table._join": _PART,
     "mew_agent.parts.terminal.line_chat.enter_line": _OPERATOR,
+    "mew_agent.parts.terminal.panels.matching": _OPERATOR,
     "mew_agent.parts.terminal.terminal_chat.TerminalChat._chat": _PART,
     "mew_agent.parts.mcp.command._parse_arguments": _OPERATOR,
     "mew_agent.parts.mcp.command._parse_environment": _OPERATOR,

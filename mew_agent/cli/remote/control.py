@@ -273,11 +273,7 @@ def _print_compaction(
 ) -> int:
     outcome = _json_of(done)
     if done.skipped:
-        text, last = words.compaction(done), sent.last_status
-        if done.reason == "already_below_target" and target_tokens is not None:
-            size = f" ({words.tokens(last)})" if last is not None and last.tokens is not None else ""
-            text = f"skipped, already below {target_tokens:,}{size}"
-        request.print(text, outcome)
+        request.print(words.compaction(done, target_tokens, words.tokens(sent.last_status)), outcome)
         return ExitCode.SKIPPED
     cost = f"; summary cost {done.cost}" if done.cost is not None and str(done.cost) else ""
     now = ""
@@ -292,9 +288,7 @@ def _print_compaction(
 def _figures(status: Status) -> str:
     if status.tokens is None:
         return f"? of {words.window(status)} ({words.reason(status, terminal.now())})"
-    source = words.source(status)
-    later = "; exact after its next call" if source == "projected" else ""
-    return f"{status.tokens:,} of {words.window(status)} ({source}{later})"
+    return words.size_after(status.tokens, status.max_tokens, words.basis(status))
 
 
 def _json_of(answer: BaseModel) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Annotated
 
 import typer
-from mew_board import words
+from mew_board import changes, words
 from mew_protocol import kinds
 from mew_protocol.payloads.compactions import (
     MAX_RECALLED,
@@ -138,14 +138,8 @@ def undo(
     context would not fit the window, or because a later compaction has to be undone first.
     """
     done = request.ask(Undo(number=number, reason=reason), kinds.PARTICIPANT_UNDO, UndoDone)
-    if done.status != "undone":
-        request.print(f"not undone: {words.clean(done.reason or '')}", _json_of(done))
-        return ExitCode.SKIPPED
-    messages = words.count_of(done.restored_messages or 0, "message")
-    size = "" if done.tokens_after is None else f"; now {done.tokens_after:,} of {done.max_tokens or 0:,} (projected)"
-    restored = f"{messages} and {done.restored_tokens or 0:,} tokens are back{size}"
-    request.print(f"undid {done.number}; {restored}", _json_of(done))
-    return ExitCode.DONE
+    request.print(words.undone(done), _json_of(done))
+    return ExitCode.DONE if done.status == "undone" else ExitCode.SKIPPED
 
 
 @with_option_groups
@@ -197,15 +191,11 @@ def _print_entries(found: CompactionHistory) -> None:
 def _figures_of(entry: CompactionEntry, now: datetime) -> Iterator[str]:
     yield f"{entry.number:>3}"
     yield words.clock(entry.at, now)
-    yield words.words(entry.trigger) + (f" of {entry.undoes}" if entry.undoes is not None else "")
-    if entry.tokens_before is not None or entry.tokens_after is not None:
-        yield f"{words.figure(entry.tokens_before)} -> {words.figure(entry.tokens_after)}"
-    if entry.freed_tokens is not None:
-        is_back = entry.freed_tokens < 0  # by an undo
-        gain = f"restored {-entry.freed_tokens:,}" if is_back else words.freed(entry.freed_tokens)
-        yield f"{gain} ({words.words(entry.basis)})"
+    yield changes.trigger(entry)
+    yield changes.sizes(entry)
+    yield changes.gain(entry)
     if entry.summary_tokens:
-        yield f"summary {entry.summary_tokens:,}{' (extract)' if entry.summary_by == 'extract' else ''}"
+        yield f"summary {changes.summary(entry)}"
     if entry.undone_by is not None:
         yield f"undone by {entry.undone_by}"
     if entry.problem is not None:
@@ -214,7 +204,7 @@ def _figures_of(entry: CompactionEntry, now: datetime) -> Iterator[str]:
 
 def _lines(entry: CompactionEntry, now: datetime) -> Iterator[str]:
     """Yield one entry, `3  14:01  threshold  115,940 -> 52,310  freed 63,630 (projected)`, and its details."""
-    yield "  ".join(_figures_of(entry, now))
+    yield "  ".join(filter(None, _figures_of(entry, now)))
     asked = f"asked by {entry.asked_by}" if entry.asked_by else ""
     cost = f"cost {entry.cost}" if entry.cost is not None and str(entry.cost) else ""
     for detail in (": ".join(filter(None, (asked, entry.reason))), entry.approval, cost):

@@ -9,7 +9,7 @@ from itertools import repeat
 from typing import Annotated, Any, Final
 
 import typer
-from mew_board import words
+from mew_board import receipt_words, words
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.participant import Board
@@ -23,7 +23,6 @@ from mew_agent.cli.remote.request import ParticipantOffline, RequestRefused, Tar
 from mew_agent.cli.remote.session import find_gateway
 from mew_agent.errors import ConfigError, PeerError
 from mew_agent.participant.receipts import stored_receipt
-from mew_agent.parts.shared import receipt_words
 
 MIN_ID_CHARS: Final = 4
 """How much of an id is enough to name a message."""

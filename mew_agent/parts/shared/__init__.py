@@ -3,6 +3,6 @@
 `chat_participant` asks agents for clients and needs no server, `answers` has the bounds and errors, `http` checks keys
 and answers failures, `relay` passes calls to a model server, `responses_format` writes the Responses API,
 `child_program` runs programs, `line_io` reads lines, `command` has the common steps of commands that serve,
-`allowed_callers` has their option `--allow`, `serve_model` serves the models of the table, `receipt_words` and
-`composition_lines` write reports as lines.
+`allowed_callers` has their option `--allow`, `serve_model` serves the models of the table,
+`composition_lines` writes the parts of a context as lines.
 """

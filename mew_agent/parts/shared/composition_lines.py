@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from mew_board import words
 from mew_board.composition import Share, composition, prefix_name
 from mew_protocol.payloads.participant import PrefixPart, Status
-from mew_protocol.shared_words import PART_NAMES
 
 
 def composition_lines(status: Status, prefix: Sequence[PrefixPart], *, width: int) -> Iterator[str]:
@@ -15,7 +14,7 @@ def composition_lines(status: Status, prefix: Sequence[PrefixPart], *, width: in
     """
     window = status.max_tokens
     rows = [
-        (name, one.amount, f"{100 * one.tokens / window:.1f}%" if window else "", words.words(one.basis))
+        (name, one.amount, one.share(window), words.words(one.basis))
         for name, one in _named_parts(composition(status), prefix)
     ]
     widths = [max((words.cells(row[column]) for row in rows), default=0) for column in range(4)]
@@ -33,6 +32,6 @@ def _named_parts(parts: list[Share], prefix: Sequence[PrefixPart]) -> Iterator[t
     if prefix and not any(one.part == "prefix" for one in parts):  # no call yet
         parts.insert(0, Share("prefix", sum(one.tokens for one in prefix), "projected"))
     for one in parts:
-        yield PART_NAMES.get(one.part, words.words(one.part)), one
+        yield one.name, one
         if one.part == "prefix":
             yield from ((f"  {prefix_name(part)}", Share(part.part, part.tokens, part.basis)) for part in prefix)

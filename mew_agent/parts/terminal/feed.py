@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from mew_board import words
+from mew_board.receipt_words import mark
 from mew_protocol import kinds
 from mew_protocol.bounded_dict import FairDict, weight_of
 from mew_protocol.codec import StreamFrame
@@ -18,7 +19,6 @@ from mew_protocol.payloads.chat import Acknowledge
 from pydantic import ValidationError
 
 from mew_agent.participant.peers import StreamOwners
-from mew_agent.parts.shared.receipt_words import mark
 
 MAX_ENTRIES: Final = 400
 MAX_WORK_CHARS: Final = 20_000

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, Final
 
 import anyio
-from mew_board import words
+from mew_board import receipt_words, words
 from mew_protocol import kinds
 from mew_protocol.attention import AttentionAction, AttentionItem, aggregate, attention
 from mew_protocol.codec import StreamFrame
@@ -29,7 +29,6 @@ from mew_agent.cli.remote.session import Identity, configuration_at
 from mew_agent.errors import MewAgentError
 from mew_agent.participant.gaps import HistoryGap
 from mew_agent.participant.participant import Participant
-from mew_agent.parts.shared import receipt_words
 from mew_agent.parts.terminal.feed import ConversationFeed, FeedEntry
 from mew_agent.parts.terminal.line_chat import enter_line
 from mew_agent.parts.terminal.terminal_chat import TerminalChat, status_in

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from mew_board import words
+from mew_board import changes, words
 from mew_board.board_json import totals
 from mew_board.grouping import SEVERAL
 from mew_board.view import ParticipantView, Tone
@@ -180,9 +180,7 @@ def _over_time(figures: ParticipantFigures, now: datetime, width: int, style: Te
     lines.append(((sparkline(figures, now=now, width=width, style=style), "calm"),))
     lines.append((("60 min ago".ljust(width - 3) + "now", "dim"),))
     for done in reversed(figures.compactions[-5:]):
-        asked = f" by {words.clean(done.asked_by)}" if done.asked_by else ""
-        what = f"{words.words(done.trigger)}{asked}, {words.freed(done.freed_tokens)}"
-        lines.append(((words.clip(f"{words.clock(done.at, now)} {what}", width), ""),))
+        lines += [((line, ""),) for line in _wrapped(f"{words.clock(done.at, now)} {changes.line(done)}", width)]
     return lines
 
 

@@ -10,13 +10,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from mew_board import words
+from mew_board.answers import said
 from mew_protocol import kinds
 from mew_protocol.bounded_dict import FairDict, weight_of
 from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import objects_at, value_at
 from mew_protocol.payloads.chat import chat_refusal_in
 from mew_protocol.payloads.mcp import CallSubject, approval_of, fulfils, proposals_in
-from mew_protocol.payloads.participant import CompactDone, Status
+from mew_protocol.payloads.participant import Status
 from mew_protocol.proposal_text import argument_lines
 from mew_protocol.status_word import StatusWord
 from mew_protocol.visible import visible
@@ -254,15 +255,11 @@ class TerminalChat:
                 return f"* {who} rejects it: {body.get('reason')}"
             case kinds.MCP_RESPONSE:
                 return f"* {who} answers: {_result(body)}"
-            case kinds.PARTICIPANT_UNDO_DONE:
-                return f"* {who}: {_undone(body)}"
-            case kinds.PARTICIPANT_RECALL_DONE:
-                found = [str(one.get("text")) for one in objects_at(body, "found")]
-                return "\n  ".join([f"* {who}: {words.count_of(len(found), 'match', 'matches')}", *found])
-            case kinds.PARTICIPANT_COMPACT_DONE:
+            case kinds.PARTICIPANT_UNDO_DONE | kinds.PARTICIPANT_RECALL_DONE | kinds.PARTICIPANT_COMPACT_DONE:
                 if body.get("skipped") is True:
                     self._skipped.add(who)
-                return f"* {who}: {_freed(body)}"
+                told = said(envelope)
+                return f"* {who}: {told.text if told is not None else 'answered'}"
             case _:
                 return None
 
@@ -326,19 +323,6 @@ def _result(body: Mapping[str, Any]) -> str:
         return f"error: {value_at(body, 'error', 'message') or body['error']}"
     texts = [str(part["text"]) for part in objects_at(body, "result", "content") if part.get("text")]
     return "\n".join(texts) or json.dumps(body.get("result"), ensure_ascii=False)
-
-
-def _undone(body: Mapping[str, Any]) -> str:
-    if body.get("status") != "undone":
-        return f"not undone: {body.get('reason')}"
-    return f"undid {body.get('number')}; {body.get('restored_messages') or 0} messages are back"
-
-
-def _freed(body: Mapping[str, Any]) -> str:
-    try:
-        return words.compaction(CompactDone.model_validate(body))
-    except ValidationError:
-        return "compacted"
 
 
 def _chat_line(envelope: Envelope, me: str) -> str:

@@ -161,6 +161,7 @@ class SpaceView {
       this._conversation.missedFrames();
     } else if (name === "attention") this._needs(value.items ?? []);
     else if (name === "frame") this._conversation.frame(value.stream_id, value.data);
+    else if (name === "said") this._said = value; // of the envelope that follows
     else if (name === "envelope") this._receiveEnvelope(value);
     this._showSoon();
   }
@@ -179,7 +180,7 @@ class SpaceView {
     if (line.is_quiet && !status) return;
     if (line.received_at !== before?.received_at || !before) this._figures.add(line);
     if (isFirst || !before) return;
-    if (status !== before.status) this._addLog(id, this._board.nowMs(Date.now()), text.plain(status ?? ""));
+    if (status !== before.status) this._addLog(id, this._board.nowMs(Date.now()), line.says);
     if (!compaction || compaction.at === before.compaction?.at) return;
     if (compaction.trigger === "requested" && this._conversation.hasRequest(id, "compact")) return; // its answer says so
     this._conversation.note(compaction.at, `${id} compacted: ${compaction.text}`, [id]);
@@ -187,6 +188,8 @@ class SpaceView {
 
   _receiveEnvelope(envelope) {
     const isPast = this._board.space === undefined; // the envelopes before the board
+    envelope.said = this._said;
+    this._said = undefined;
     this._conversation.receive(envelope);
     if (isPast) return;
     this._requests.receive(envelope);
@@ -356,7 +359,7 @@ class SpaceView {
     }
     const answered = await this._requests.ask(envelope, isAnswer, { onAccepted });
     const renamed = line.was === command ? "" : `/${line.was} is now called /${command}. `;
-    return `${renamed}${to[0]}: ${answerOf(command, answered.payload ?? {}, payload)}`;
+    return `${renamed}${to[0]}: ${answerOf(command, answered)}`;
   }
 
   async _decide(entry, decision) {
@@ -476,12 +479,10 @@ const ANSWERS = {
   call: (envelope) => envelope.kind === "mcp/response",
 };
 
-function answerOf(command, answer, payload) {
-  if (command === "compact") return text.compactAnswer(answer, payload.target_tokens);
-  if (command === "undo") return text.undoAnswer(answer);
-  if (command === "recall") return answer.error ? text.sentence(answer.error) : `found ${text.counted((answer.found ?? []).length, "message")}${(answer.found ?? []).map((one) => `\n${one.role}: ${text.shortened(one.text, 200)}`).join("")}`;
-  if (command === "call") return answer.error ? text.sentence(String(answer.error.message)) : "answered; see the conversation.";
-  return text.sentence(text.plain(String(answer.status ?? "done")));
+function answerOf(command, answer) {
+  if (command !== "call") return text.answered(answer);
+  const { error } = answer.payload ?? {};
+  return error ? text.sentence(String(error.message)) : "answered; see the conversation.";
 }
 
 function announce(message) {

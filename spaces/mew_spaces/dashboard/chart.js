@@ -130,7 +130,7 @@ export class Chart {
     }
     for (const cut of one.compactions) {
       const at = this._x(cut.ms);
-      const mark = makeSvg("g", { class: "cut" }, makeSvg("line", { x1: at, x2: at, y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom }), makeSvg("path", { d: `M${at - 5} ${MARGIN.top - 9}h10l-5 8z` }), makeSvg("title", {}, `${one.id}: ${cut.title}`));
+      const mark = makeSvg("g", { class: "cut" }, makeSvg("line", { x1: at, x2: at, y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom }), makeSvg("path", { d: `M${at - 5} ${MARGIN.top - 9}h10l-5 8z` }), makeSvg("title", {}, `${one.id}: ${cut.line}`));
       mark.dataset.series = String(one.place?.colour ?? 0);
       svg.append(mark);
     }

@@ -2,7 +2,6 @@
 // prefix are requested from the participant when the user opens them, because broadcasts do not contain them.
 
 import { make, makeText } from "./dom.js";
-import { partTokens, plain, prefixName, shortened } from "./text.js";
 
 const KNOWN_PARTS = new Set(["prefix", "summary", "pins", "messages", "tool_results", "reply", "unsent", "used", "free", "reserve"]);
 const partClass = ({ part }) => (KNOWN_PARTS.has(part) ? part : "other");
@@ -22,7 +21,6 @@ export class Composition {
   /** Show the parts of a view. The parts of an open prefix are requested again if its size changed. */
   show({ parts = [], max_tokens: max }) {
     const total = max ?? parts.reduce((sum, part) => sum + part.tokens, 0);
-    this._total = total;
     this._strip.replaceChildren(...parts.filter((part) => part.tokens > 0).map((part) => segment(part, total)));
     const prefix = parts.find((part) => part.part === "prefix");
     if (prefix && this._mayAsk()) this._showPrefix(prefix);
@@ -52,7 +50,7 @@ export class Composition {
     if (!shown.list.children.length) shown.list.replaceChildren(make("li", "whole soft", "Asking …"));
     try {
       const parts = await this._askPrefix();
-      shown.list.replaceChildren(...parts.map((part) => make("li", "", ...cells(prefixPart(part, this._total)))));
+      shown.list.replaceChildren(...parts.map((part) => make("li", "", ...cells(part))));
     } catch (error) {
       shown.tokens = undefined;
       shown.list.replaceChildren(makeText("li", "whole soft", error.message));
@@ -77,10 +75,4 @@ function cells(part) {
   const name = makeText("span", "part-name", part.name);
   name.title = name.textContent;
   return [swatch, name, amount, make("span", "soft", part.share)];
-}
-
-/** A part of the prefix as the participant lists it, in the form of a part of the view. */
-function prefixPart(part, total) {
-  const share = total ? `${((100 * part.tokens) / total).toFixed(1)}%` : "";
-  return { part: "prefix", name: shortened(prefixName(part)), amount: partTokens(part), share, basis: plain(part.basis) };
 }

@@ -159,7 +159,7 @@ export class Conversation {
     if (typeof payload.text !== "string") return;
     const about = idsOf(envelope);
     const asked = this._found(about, "chat");
-    if (asked) this._touch(asked, { acknowledged: asked.acknowledged.filter((one) => one.by !== envelope.from || one.call) }); // it is answered
+    if (asked) this._touch(asked, { acknowledged: asked.acknowledged.filter((one) => one.by !== envelope.from || one.isRead) }); // it is answered
     const turn = [...this.entries.values()].reverse().find((one) => one.type === "turn" && one.from === envelope.from && about.includes(one.question));
     const chat = { id: envelope.id, type: "chat", ts: envelope.ts, from: String(envelope.from), to: names(envelope), text: payload.text, isUrgent: payload.urgent === true };
     if (turn && turn.answer === undefined && turn.state !== "cancelled") {
@@ -172,8 +172,8 @@ export class Conversation {
 
   _acknowledge(envelope, payload) {
     const chat = this._found(idsOf(envelope), "chat");
-    const { call, in_context: form } = payload.receipt ?? {};
-    const mark = { hasReceipt: Boolean(payload.receipt), by: String(envelope.from), status: text(payload.status) ?? "received", call: Number.isInteger(call?.number) ? call.number : undefined, form: text(form) };
+    const hasReceipt = Boolean(payload.receipt);
+    const mark = { hasReceipt, by: String(envelope.from), isRead: Boolean(payload.receipt?.call), words: envelope.said?.text ?? `${envelope.from}: ${text(payload.status) ?? "received"}` };
     if (chat) this._touch(chat, { acknowledged: [...chat.acknowledged.slice(-9), mark] });
   }
 
@@ -290,7 +290,7 @@ export class Conversation {
 
   _answer(envelope, payload) {
     const control = this._found(idsOf(envelope), "control");
-    if (control && !(envelope.kind === "participant/status" && control.answer)) this._touch(control, { answer: payload, answerKind: envelope.kind });
+    if (control && !(envelope.kind === "participant/status" && control.answer)) this._touch(control, { answer: envelope });
   }
 
   _presence(envelope, payload) {

@@ -6,7 +6,6 @@ import { parseTime } from "./board.js";
 import { isAbout } from "./conversation.js";
 import { copyText, make, makeText, setText } from "./dom.js";
 import { render } from "./markdown.js";
-import * as receipts from "./receipt.js";
 import * as text from "./text.js";
 
 const MAX_TEXT_CHARS = 10_000;
@@ -248,7 +247,7 @@ export class ConversationView {
     node.dataset.mine = String(entry.from === this._me);
     const newest = [...new Map(entry.acknowledged.map((one) => [one.by, one])).values()];
     for (const one of newest.filter((each) => each.hasReceipt)) node.append(this._receipt(entry, one));
-    const marks = newest.filter((one) => !one.hasReceipt).map(receipts.mark);
+    const marks = newest.filter((one) => !one.hasReceipt).map((one) => one.words);
     if (entry.isCancelled) marks.push("cancelled");
     if (marks.length) node.append(makeText("p", "marks", marks.join(" · ")));
     return node;
@@ -258,7 +257,7 @@ export class ConversationView {
   _receipt(entry, one) {
     const lines = make("div", "story", ...(this._stories.get(entry.id)?.get(one.by) ?? []));
     lines.setAttribute("aria-live", "polite");
-    const node = fold(`receipt-${one.by}`, makeText("span", "", receipts.mark(one)), lines);
+    const node = fold(`receipt-${one.by}`, makeText("span", "", one.words), lines);
     node.classList.add("receipt");
     node.dataset.by = one.by;
     return node;
@@ -369,8 +368,8 @@ function body(value, isWhole) {
 
 /** What became of a message: one line, and each step with its time. */
 function storyNodes(receipt) {
-  const steps = receipts.story(receipt).map(([at, words]) => make("li", "", make("time", "", at), makeText("span", "", text.shortened(words, 300))));
-  return [makeText("p", "", text.shortened(receipts.line(receipt), 1_000)), ...(steps.length ? [make("ol", "", ...steps)] : [])];
+  const steps = (receipt.story ?? []).map(([at, words]) => make("li", "", make("time", "", at ? text.clock(parseTime(at)) : "?"), makeText("span", "", words)));
+  return [makeText("p", "", receipt.line), ...(steps.length ? [make("ol", "", ...steps)] : [])];
 }
 
 function showAll(words) {

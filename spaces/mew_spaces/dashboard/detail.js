@@ -172,9 +172,9 @@ export class Detail {
 
   /** The parts of the prefix, which the participant lists on request. */
   async _askPrefix() {
-    const parts = (await this._ask("participant/request-status", { fields: ["prefix"] }, isStatus)).payload?.prefix;
-    if (!Array.isArray(parts)) throw new Error(`${this.id} does not list its tools.`);
-    return parts.filter((one) => Number.isSafeInteger(one?.tokens));
+    const { said } = await this._ask("participant/request-status", { fields: ["prefix", "max_tokens"] }, isStatus);
+    if (!said?.parts) throw new Error(`${this.id} does not list its tools.`);
+    return said.parts;
   }
 
   _drawFacts(rows) {
@@ -222,7 +222,7 @@ export class Detail {
     const content = make("div", "cut-content");
     const when = make("time", "", text.clock(one.ms));
     when.dateTime = one.at;
-    const details = make("details", "cut", make("summary", "", when, " ", makeText("span", "", text.plain(one.trigger ?? "")), " ", make("b", "", text.changeLine(one))), content);
+    const details = make("details", "cut", make("summary", "", when, " ", makeText("span", "", one.line)), content);
     details.dataset.at = one.at;
     details.addEventListener("toggle", () => {
       if (details.open && !content.children.length) void this._openCut(one, content);
@@ -232,14 +232,15 @@ export class Detail {
 
   /** Show what a compaction removed and what took its place, as far as the agent tells. */
   async _openCut(one, content) {
-    content.replaceChildren(facts(text.changeFacts(one)), make("p", "soft", `Asking ${this.id} …`));
+    content.replaceChildren(facts(one.known ?? []), make("p", "soft", `Asking ${this.id} …`));
     const last = content.lastElementChild;
     try {
-      const list = await this._past({});
-      const found = (list.entries ?? []).find((entry) => parseTime(entry.at) === one.ms);
+      const { payload: list, said } = await this._past({});
+      const found = (list?.entries ?? []).find((entry) => parseTime(entry.at) === one.ms);
       if (!found) throw new Error(`${this.id} no longer has this entry.`);
-      const whole = await this._past({ number: found.number });
-      content.replaceChildren(facts(text.changeFacts({ ...one, ...found })), ...this._shownCut(found, whole));
+      const { payload: whole } = await this._past({ number: found.number });
+      const known = said?.changes?.find((change) => change.number === found.number)?.facts ?? [];
+      content.replaceChildren(facts(known), ...this._shownCut(found, whole ?? {}));
     } catch (error) {
       setText(last, error.message);
     }
@@ -266,7 +267,7 @@ export class Detail {
   async _past(payload) {
     if (!this._services.maySend("participant/request-history", this.id)) throw new Error("You may not request past compactions of this participant.");
     if (!this._line.connected) throw new Error(`${this.id} is disconnected, and only it has the rest.`);
-    return (await this._ask("participant/request-history", payload, (one) => one.kind === "participant/history")).payload ?? {};
+    return this._ask("participant/request-history", payload, (one) => one.kind === "participant/history");
   }
 
   _ask(kind, payload, isAnswer) {
@@ -409,15 +410,10 @@ export class Detail {
     const action = ACTIONS[name];
     if (action.isProgram) return this._startProgram(name);
     const turn = action.needsTurn ? this._services.runningTurn(this.id) : undefined;
-    const payload = action.payload({ ...values }, this.id);
-    const target = payload.target_tokens;
-    const answer = await this._request(action.kind, payload, action.isAnswer, turn?.id);
-    if (!answer) return;
-    if (name === "compact") this._say(text.compactAnswer(answer.payload ?? {}, target), answer.payload?.skipped === true);
-    else if (name === "undo") this._say(text.undoAnswer(answer.payload ?? {}), answer.payload?.status !== "undone");
+    await this._request(action.kind, action.payload({ ...values }, this.id), action.isAnswer, turn?.id);
   }
 
-  /** Send an envelope and say what came of it. Returns the answer; undefined if there is none. */
+  /** Send an envelope and say what came of it. */
   async _request(kind, payload, isAnswer, context) {
     if (this._isOpen) return void this._say("Wait for the answer to the last request.", true);
     this._isOpen = true;
@@ -428,15 +424,12 @@ export class Detail {
     try {
       if (!isAnswer) {
         const receipt = await this._services.requests.send(envelope);
-        this._say(isMembership ? text.membershipAnswer(kind, receipt) : "Accepted by the gateway.");
-        return undefined;
+        return this._say(isMembership ? text.membershipAnswer(kind, receipt) : "Accepted by the gateway.");
       }
       const answer = await this._services.requests.ask(envelope, isAnswer);
-      this._say(`${text.sentence(text.plain(String(answer.payload?.status ?? "done")))}`);
-      return answer;
+      this._say(text.answered(answer), answer.said?.is_problem);
     } catch (error) {
       this._say(error.message, true);
-      return undefined;
     } finally {
       this._isOpen = false;
     }

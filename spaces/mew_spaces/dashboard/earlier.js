@@ -75,8 +75,8 @@ export class EarlierMessages {
   }
 
   async _loadPage() {
-    const answer = await this._read({ before: this._place, limit: PAGE });
-    const envelopes = answer.messages ?? [];
+    const answer = await this._read({ before: this._place, limit: PAGE, view: 1 });
+    const envelopes = (answer.messages ?? []).map((one, index) => ({ ...one, said: answer.said?.[index] ?? undefined }));
     this._count += envelopes.length;
     this._place = answer.next;
     const isFull = this._count >= MAX_OLDER;

@@ -1,7 +1,6 @@
 // Figures over time: what the gateway kept, and the views that arrive after it was read. No DOM here.
 
 import { parseTime } from "./board.js";
-import { changeLine, plain } from "./text.js";
 
 const MAX_SAMPLES = 1_200; // of views that arrive; of the older half every other one is then dropped
 const MAX_READ = 10_000;
@@ -19,7 +18,7 @@ export class FigureHistory {
 
   /** Read the last `seconds` of one participant, or of all. Throws what `read` throws. */
   async load(seconds, participant) {
-    const answer = await this._read(this._path, { seconds: seconds || SO_FAR_SECONDS, limit: MAX_READ, ...(participant === undefined ? {} : { participant }) });
+    const answer = await this._read(this._path, { seconds: seconds || SO_FAR_SECONDS, limit: MAX_READ, view: 1, ...(participant === undefined ? {} : { participant }) });
     for (const one of answer.participants ?? []) {
       const known = this._series.get(one.id);
       const samples = (one.samples ?? []).map(sampleOf).filter((sample) => Number.isFinite(sample.ms));
@@ -80,7 +79,7 @@ export class FigureHistory {
 
 const sampleOf = ({ at, tokens, max_tokens, basis }) => ({ ms: parseTime(at), tokens: tokens ?? undefined, max_tokens: max_tokens ?? undefined, basis });
 
-const compactionOf = (one) => ({ ...one, ms: parseTime(one.at), title: `${plain(one.trigger ?? "compaction")}: ${changeLine(one)}` });
+const compactionOf = (one) => ({ ...one, ms: parseTime(one.at) });
 
 /** Both lists without repetitions, oldest first; those of the first list win. */
 function merged(first, second) {

@@ -4,7 +4,7 @@
 import { messageOf } from "./events.js";
 import { gatewayUrl } from "./session.js";
 import { parseStatus } from "./status.js";
-import { sentence, span, wholeSentence } from "./text.js";
+import { answered, sentence, span, wholeSentence } from "./text.js";
 
 const ANSWER_TIMEOUT_MS = 180_000;
 const FETCH_TIMEOUT_MS = 30_000;
@@ -71,13 +71,13 @@ export class Requests {
     return answered;
   }
 
-  /** Ask a participant what became of a chat {id, from} there; resolves with its receipt. Throws `Refused`. */
+  /** Ask a participant what became of a chat {id, from} there; resolves with its receipt in words. Throws `Refused`. */
   async receiptOf({ id, from }, participant) {
     const question = { kind: "participant/request-receipts", to: [participant], payload: { ids: [id], sender: from } };
     const answer = await this.ask(question, (one) => one.kind === "participant/receipts", { timeoutMs: FETCH_TIMEOUT_MS });
-    const receipt = answer.payload?.receipts?.[0];
-    if (typeof receipt?.state !== "string") throw new Refused(`${participant} sent no receipt.`);
-    return { ...receipt, participant }; // an agent speaks of itself
+    const receipt = answer.said?.receipts?.[0];
+    if (!receipt) throw new Refused(`${participant} sent no receipt.`);
+    return receipt;
   }
 
   /** Finish requests that an envelope answers. */
@@ -91,8 +91,8 @@ export class Requests {
     for (const id of [envelope.correlation_id ?? []].flat()) {
       const one = this._open.get(id);
       if (!one || envelope.from !== one.to) continue;
-      const { word, detail } = parseStatus(envelope.kind === "participant/status" ? envelope.payload?.status : "");
-      if (word === "refused") this._end(id, () => one.reject(new Refused(`Refused: ${sentence(detail)}`)));
+      const isRefusal = envelope.kind === "participant/status" && parseStatus(envelope.payload?.status).word === "refused";
+      if (isRefusal) this._end(id, () => one.reject(new Refused(answered(envelope))));
       else if (one.isAnswer(envelope)) this._end(id, () => one.resolve(envelope));
     }
   }

@@ -1,11 +1,10 @@
 // Turns figures into text. Pure: no DOM, no clock.
-// What is said about a participant comes from the gateway; here are the words for answers and for what people ask.
+// What is said about a participant, and its answers, come from the gateway in words. Here are words for what people ask,
+// which the terminal does not show, and numbers for the chart, whose reading follows the pointer without the gateway.
 
 import WORDS from "./words.json" with { type: "json" };
-import { parseStatus } from "./status.js";
 
-// Python reads the same file.
-const { skipped: SKIPPED, counted: COUNTED } = WORDS;
+const { counted: COUNTED } = WORDS; // Python reads the same file
 
 const GROUPED = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
 const UNITS = [["d", 86_400], ["h", 3_600], ["min", 60]];
@@ -37,44 +36,6 @@ export const counted = (count, word) => `${grouped(count)} ${word}${count === 1 
 
 /** Whether a figure with this basis is shown without "~". */
 export const isCounted = (basis) => COUNTED.includes(basis);
-
-/** What model calls cost, in tokens and money as far as known; empty if neither is. */
-function costs(cost) {
-  const isCountedInTokens = Number.isInteger(cost?.prompt_tokens) && Number.isInteger(cost.completion_tokens);
-  const cached = Number.isInteger(cost?.cached_tokens) ? `, ${grouped(cost.cached_tokens)} of them cached` : "";
-  const money = Number.isFinite(cost?.amount) && typeof cost.currency === "string" ? `${Number(cost.amount.toPrecision(3))} ${cost.currency}` : "";
-  return [isCountedInTokens && `${grouped(cost.prompt_tokens + cost.completion_tokens)} tokens${cached}`, money].filter(Boolean).join(", ");
-}
-
-/** The tokens of a part. */
-export const partTokens = (part) => marked(part.tokens, isCounted(part.basis) || part.basis === "tokenizer");
-
-/** What a part of the prefix is called. */
-export function prefixName({ part, name, count }) {
-  if (part === "tool") return String(name ?? "tool");
-  return part === "other_tools" ? counted(count ?? 0, "smaller tool") : plain(part);
-}
-
-/** The result of a compact request. `done` is the payload of participant/compact-done. */
-export function compactAnswer(done, targetTokens) {
-  if (done.skipped === true) return `Skipped: ${sentence(skippedBecause(done, targetTokens))}`;
-  if (!Number.isInteger(done.freed_tokens)) return "Compacted; the tokens freed were not reported.";
-  const freed = `Freed ${marked(done.freed_tokens, done.basis !== "projected")} tokens`;
-  const messages = Number.isInteger(done.freed_messages) ? ` in ${counted(done.freed_messages, "message")}` : "";
-  if (!Number.isInteger(done.tokens_after)) return `${freed}${messages}.`;
-  const window = Number.isInteger(done.max_tokens) ? ` of ${grouped(done.max_tokens)}` : "";
-  const counts = done.basis === "server_counted";
-  const how = counts ? "counted by its model server" : "projected until its next call";
-  return `${freed}${messages}; now ${marked(done.tokens_after, counts)}${window} (${how}).`;
-}
-
-function skippedBecause(done, targetTokens) {
-  if (done.reason === "already_below_target") {
-    const target = targetTokens === undefined ? "the target" : grouped(targetTokens);
-    return `already below ${target}${Number.isInteger(done.tokens_before) ? ` (now ${grouped(done.tokens_before)})` : ""}`;
-  }
-  return SKIPPED[done.reason] ?? (typeof done.reason === "string" ? done.reason : "no reason given");
-}
 
 const REQUESTS = {
   compact: (payload) => `compact${Number.isInteger(payload.target_tokens) ? ` to at most ${grouped(payload.target_tokens)} tokens` : ""}`,
@@ -116,15 +77,10 @@ export function controlSentence({ from, to, action, payload }) {
 }
 
 /** What the participant answered; empty before it did. */
-export function controlAnswer({ to, answer, answerKind, payload }) {
-  if (!answer) return "";
-  const who = to[0];
-  if (answerKind === "participant/compact-done") return `${who}: ${compactAnswer(answer, payload.target_tokens)}`;
-  if (answerKind === "participant/undo-done") return `${who}: ${undoAnswer(answer)}`;
-  const { word, detail } = parseStatus(answer.status);
-  if (word === "refused") return `${who}: Refused: ${sentence(detail)}`;
-  return word && word !== "active" ? `${who}: ${sentence(plain(answer.status))}` : "";
-}
+export const controlAnswer = ({ to, answer }) => (answer && answer.payload?.status !== "active" ? `${to[0]}: ${answered(answer)}` : "");
+
+/** An answer in the gateway's words. Without them it says that there is one. */
+export const answered = ({ said }) => wholeSentence(said?.text || "answered");
 
 /** What a grant, a revocation or a removal did, and which rights of others ended with it. */
 export function membershipAnswer(kind, receipt) {
@@ -137,40 +93,6 @@ export function membershipAnswer(kind, receipt) {
 export function endedRights({ ended, omitted }) {
   const one = ({ participant, capabilities, granted_by: giver }) => `${participant}: ${capabilities.flatMap((each) => each.kind).join(", ")} from ${giver}`;
   return [...ended.map(one), ...(omitted ? [`${grouped(omitted)} more`] : [])].join("; ");
-}
-
-/** The result of an undo. */
-export function undoAnswer(done) {
-  if (done.status !== "undone") return `Refused: ${sentence(String(done.reason ?? "no reason given"))}`;
-  const messages = Number.isInteger(done.restored_messages) ? ` ${counted(done.restored_messages, "message")}` : "";
-  const tokens = Number.isInteger(done.restored_tokens) ? ` with ~${grouped(done.restored_tokens)} tokens` : "";
-  return `Undone: restored${messages}${tokens}.`;
-}
-
-/** A recorded compaction or other change of a context, in one line. */
-export function changeLine(entry) {
-  const before = Number.isInteger(entry.tokens_before) ? grouped(entry.tokens_before) : "?";
-  const after = Number.isInteger(entry.tokens_after) ? marked(entry.tokens_after, entry.basis !== "projected") : "?";
-  const freed = Number.isInteger(entry.freed_tokens) ? `, freed ${marked(entry.freed_tokens, entry.basis !== "projected")}` : "";
-  return `${before} → ${after}${freed}`;
-}
-
-/** The facts about a recorded compaction as [label, value]. */
-export function changeFacts(entry) {
-  const cost = costs(entry.cost);
-  const spentTokens = Number.isInteger(entry.spent_tokens) ? `${grouped(entry.spent_tokens)} tokens` : undefined;
-  return [
-    ["trigger", plain(entry.trigger ?? "unknown")],
-    ["asked by", entry.asked_by ?? (entry.number === undefined ? undefined : "the agent itself")],
-    ["reason", entry.reason],
-    ["basis", entry.basis && plain(entry.basis)],
-    ["messages", Number.isInteger(entry.freed_messages) ? grouped(entry.freed_messages) : undefined],
-    ["summary", entry.summary_tokens > 0 ? `~${grouped(entry.summary_tokens)} tokens` : undefined],
-    ["cost", cost || spentTokens],
-    ["undone by", entry.undone_by && `entry ${entry.undone_by}`],
-    ["undoes", entry.undoes && `entry ${entry.undoes}`],
-    ["problem", entry.problem],
-  ].filter(([, value]) => value !== undefined && value !== null && value !== "");
 }
 
 const CLOCK = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });

@@ -3,7 +3,8 @@
 Sends only what a member would receive: the board first, then each accepted envelope with its position in the history.
 What needs a person follows as `attention` whenever it changed, and for a reader that reconnected; in the same way,
 `outdated` names the participants whose figure is old, after all statuses that it knows of. A page may follow `view`
-instead of `board` and `outdated`: the board as people read it, and later what changed in it. A new reader may ask for
+instead of `board` and `outdated`: the board as people read it, and later what changed in it. It also gets `said`, an
+answer in words, before the envelope of that answer. A new reader may ask for
 the newest envelopes, which precede the board, and for the frames of streams, which are not kept. A reader that
 reconnects with its last position gets what it missed, or a `reset` event if that is no longer stored. If the gateway
 restarted meanwhile, the board follows: no envelope announced that earlier members were disconnected. Bounds the open
@@ -15,14 +16,18 @@ from collections import Counter, deque
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 
 import anyio
+from mew_board.answers import ANSWER_KINDS, said
 from mew_protocol import kinds
 from mew_protocol.attention import AttentionItem
 from mew_protocol.codec import StreamFrame
+from mew_protocol.envelope import Draft
 from mew_protocol.ids import ParticipantId, Position
+from pydantic import ValidationError
 from pydantic_core import to_json
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -50,6 +55,7 @@ _SEARCHED = 20_000
 _SEARCH_STEP = 1_000
 
 _STATUS = f'"kind":"{kinds.PARTICIPANT_STATUS}"'.encode()
+_ANSWERS = tuple(f'"kind":"{kind}"'.encode() for kind in ANSWER_KINDS)
 
 
 @dataclass(eq=False, slots=True)
@@ -181,7 +187,7 @@ async def event_stream(
         while newest:
             page = within_bytes(newest, PAGE_BYTES)
             newest = newest[len(page) :]
-            yield _envelopes(history, page)
+            yield _envelopes(history, page, with_words=reader.with_views)
         yield await source.board(place)
     while not history.is_closed and reader.may_read:
         if written := await source.take():
@@ -226,7 +232,7 @@ class _EventSource:
             self._place = Position(history.epoch, entries[-1].sequence)
             # No pause may come for long, so a reader that knows the items gets new ones in between.
             more = b"" if self._attention is None else self._take_attention() + self._take_views()
-            return _envelopes(history, entries) + more
+            return _envelopes(history, entries, with_words=self._reader.with_views) + more
         if self._is_from_earlier_run:
             return await self.board(place)
         return self._take_frames() or self._take_attention() or self._take_views() or self._take_outdated()
@@ -306,5 +312,23 @@ def newest_before(history: SpaceLog, sequence: int, count: int, *, max_bytes: fl
     return Earlier(shown, Position(history.epoch, oldest), oldest > start + 1)
 
 
-def _envelopes(history: SpaceLog, entries: Sequence[Entry]) -> bytes:
-    return b"".join(event("envelope", entry.data, id=str(Position(history.epoch, entry.sequence))) for entry in entries)
+def _envelopes(history: SpaceLog, entries: Sequence[Entry], *, with_words: bool) -> bytes:
+    found: list[bytes] = []
+    for entry in entries:
+        if with_words and (words := in_words(entry.data)):
+            found.append(event("said", words))
+        found.append(event("envelope", entry.data, id=str(Position(history.epoch, entry.sequence))))
+    return b"".join(found)
+
+
+@lru_cache(maxsize=256)  # several pages follow one space
+def in_words(data: bytes) -> bytes:
+    """Return the JSON of an answer in words; empty for all other envelopes, most of which are not even parsed."""
+    is_broadcast = _STATUS in data and b'"correlation_id"' not in data
+    if is_broadcast or not any(kind in data for kind in _ANSWERS):
+        return b""
+    try:
+        shown = said(Draft.model_validate_json(data))
+    except ValidationError:
+        return b""
+    return b"" if shown is None else shown.model_dump_json(exclude_defaults=True).encode()

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import anyio
 from anyio import to_thread
-from mew_board.board_json import ShownBoard
+from mew_board.board_json import ShownBoard, worded
 from mew_listener.http import STREAMING, authenticate
 from mew_protocol import errors, kinds
 from mew_protocol.attention import Attention
@@ -38,7 +38,7 @@ from starlette.types import Receive, Scope, Send
 
 from mew_spaces.gateway import http_bodies as bodies
 from mew_spaces.gateway import programs
-from mew_spaces.gateway.events import MAX_LAST, PAGE_BYTES, EventReader, EventResponse, newest_before
+from mew_spaces.gateway.events import MAX_LAST, PAGE_BYTES, EventReader, EventResponse, in_words, newest_before
 from mew_spaces.gateway.http_bodies import ApiError
 from mew_spaces.gateway.operations import Operation, Parameter
 from mew_spaces.gateway.registry import SpaceRegistry, client_of
@@ -75,6 +75,7 @@ _PIECE_BYTES: Final = 64 * 1024
 """An answer of more bytes is written in pieces of this size."""
 
 _SPACE: Final = Parameter("space", "The space's id (default: the space that the token belongs to)")
+_VIEW: Final = Parameter("view", "1 to get what there is in words too, as pages show it", 0, 1, 0)
 
 WriteMetrics = Callable[[str], tuple[bytes, str]]
 """Writes metrics in the format that an `Accept` header asks for. Returns them with their media type."""
@@ -291,14 +292,15 @@ class HttpApi:
             Parameter("since", "The `next` of an earlier answer"),
             Parameter("before", "Instead of `since`: the last messages before this position, or `newest`; no statuses"),
             Parameter("limit", "How many messages to return at most", maximum=1_000, default=100),
+            _VIEW,
         ),
         is_for_owner=True,
     )
     async def _poll_messages(self, call: Call) -> bytes:
         """Read the messages after or before a position, as the participant that the token belongs to."""
-        history, limit = call.space.log, call.number("limit")
+        history, limit, with_words = call.space.log, call.number("limit"), call.number("view") == 1
         if (before := call.text("before")) is not None:
-            return _page_before(history, before, limit)
+            return _page_before(history, before, limit, with_words=with_words)
         since = call.text("since")
         wanted = history.start if since is None else Position.parse(since)
         entries = history.since(wanted, limit=limit, max_bytes=PAGE_BYTES) if wanted is not None else None
@@ -308,7 +310,7 @@ class HttpApi:
             entries = history.since(wanted, limit=limit, max_bytes=PAGE_BYTES) or ()
         position = Position(history.epoch, entries[-1].sequence) if entries else wanted
         has_more = position.sequence < history.position.sequence
-        return _message_page(entries, position, is_complete=is_complete, has_more=has_more)
+        return _message_page(entries, position, is_complete=is_complete, has_more=has_more, with_words=with_words)
 
     @serves("GET", "/spaces/{space}/context", Board)
     async def _context(self, call: Call) -> BaseModel:
@@ -323,13 +325,15 @@ class HttpApi:
             Parameter("seconds", "How far back, in seconds", maximum=KEPT_SECONDS, default=RAW_SECONDS),
             Parameter("limit", "How many statuses to return at most, the newest", maximum=10_000, default=1_000),
             Parameter("participant", "Only this participant's"),
+            _VIEW,
         ),
     )
     async def _context_history(self, call: Call) -> BaseModel:
         """Read what participants reported over time, and their compactions."""
         participant = call.text("participant")
         participant = participant and (call.space.space.membership.resolve(participant) or participant)
-        return await call.space.figures_of(call.number("seconds"), call.number("limit"), participant)
+        found = await call.space.figures_of(call.number("seconds"), call.number("limit"), participant)
+        return worded(found) if call.number("view") == 1 else found
 
     @serves(
         "GET",
@@ -511,23 +515,28 @@ class HttpApi:
         return found, participant
 
 
-def _page_before(history: SpaceLog, before: str, limit: int) -> bytes:
+def _page_before(history: SpaceLog, before: str, limit: int, *, with_words: bool) -> bytes:
     end = history.position
     place = Position(end.epoch, end.sequence + 1) if before == "newest" else Position.parse(before)
     if place is None or place.epoch != history.epoch or place.sequence > end.sequence + 1:
-        return _message_page((), history.start, is_complete=False, has_more=False)
+        return _message_page((), history.start, is_complete=False, has_more=False, with_words=with_words)
     earlier = newest_before(history, place.sequence, limit, max_bytes=PAGE_BYTES)
-    return _message_page(earlier.entries, earlier.place, is_complete=True, has_more=earlier.has_more)
+    return _message_page(
+        earlier.entries, earlier.place, is_complete=True, has_more=earlier.has_more, with_words=with_words
+    )
 
 
-def _message_page(entries: Sequence[Entry], place: Position, *, is_complete: bool, has_more: bool) -> bytes:
+def _message_page(
+    entries: Sequence[Entry], place: Position, *, is_complete: bool, has_more: bool, with_words: bool
+) -> bytes:
     # Stored envelopes are JSON already: joining them costs nothing, parsing a thousand would block the loop.
-    return b'{"messages":[%s],"positions":[%s],"next":"%s","complete":%s,"more":%s}' % (
+    return b'{"messages":[%s],"positions":[%s],"next":"%s","complete":%s,"more":%s%s}' % (
         b",".join(entry.data for entry in entries),
         b",".join(b'"%s"' % str(Position(place.epoch, entry.sequence)).encode() for entry in entries),
         str(place).encode(),
         b"true" if is_complete else b"false",
         b"true" if has_more else b"false",
+        b',"said":[%s]' % b",".join(in_words(entry.data) or b"null" for entry in entries) if with_words else b"",
     )
 
 

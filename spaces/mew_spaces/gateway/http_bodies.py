@@ -6,6 +6,7 @@ The titles of the models name them in the OpenAPI document.
 import json
 from typing import Any
 
+from mew_board.answers import ShownAnswer
 from mew_protocol import errors
 from mew_protocol.changes import TextChange
 from mew_protocol.envelope import Draft, Envelope
@@ -82,6 +83,7 @@ class MessagePage(BaseModel):
     next: str = Field(description="pass it as `since`, or as `before`, to continue")
     complete: bool = Field(description="false when some of the messages are no longer stored")
     more: bool = Field(description="whether more messages are available now")
+    said: list[ShownAnswer | None] | None = Field(None, description="with `view=1`: each answer in words")
 
 
 class ProgramList(BaseModel):

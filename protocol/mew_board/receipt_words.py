@@ -1,15 +1,15 @@
 """[pure] Read receipts as text: one line, and the story of a message.
 
-Owns how a receipt becomes a line; the words for forms are in `mew_protocol.shared_words`, and `receipt.js` of the
-dashboard writes the same lines. What a receipt says is `mew_protocol.payloads.receipts`.
+The words for forms are in `mew_protocol.shared_words`. What a receipt says is `mew_protocol.payloads.receipts`.
 """
 
 from collections.abc import Iterator
 from datetime import datetime
 
-from mew_board import words
 from mew_protocol.payloads.receipts import ReadReceipt
 from mew_protocol.shared_words import RECEIPT_CHANGES, RECEIPT_FORMS
+
+from mew_board import words
 
 
 def mark(receipt: ReadReceipt) -> str:
@@ -23,14 +23,19 @@ def line(receipt: ReadReceipt) -> str:
     return words.clean(f"{receipt}; {_form(receipt)}" if receipt.state != "stored" else str(receipt))
 
 
-def story(receipt: ReadReceipt, now: datetime) -> Iterator[str]:
-    """Yield each step in the life of a message at one participant, oldest first."""
+def steps(receipt: ReadReceipt) -> list[tuple[str | None, str]]:
+    """Return each step in the life of a message at one participant as its time and words, oldest first."""
+    found = []
     for step in receipt.history:
-        at = words.clock(step.at, now) if step.at is not None else "?"
-        what = words.words(step.what)
         call = f" {step.call}" if step.call is not None else ""
         change = f" ({step.trigger} {step.compaction})" if step.compaction is not None else ""
-        yield words.clean(f"{at}  {what}{call}{change}")
+        found.append((step.at, words.clean(f"{words.words(step.what)}{call}{change}")))
+    return found
+
+
+def story(receipt: ReadReceipt, now: datetime) -> Iterator[str]:
+    """Yield each step as a line with its time of day."""
+    return (f"{words.clock(at, now)}  {step}" for at, step in steps(receipt))
 
 
 def _form(one: ReadReceipt) -> str:

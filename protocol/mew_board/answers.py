@@ -1,0 +1,142 @@
+"""[pure] Answers of participants in words: to a compaction, an undo, a search, or a request for receipts.
+
+Pages get them from the gateway, as `said` events before the envelopes, because a page has no words of its own for them.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from mew_protocol import kinds
+from mew_protocol.envelope import Draft
+from mew_protocol.payloads.base import Payload
+from mew_protocol.payloads.chat import Acknowledge
+from mew_protocol.payloads.compactions import CompactionHistory, RecallDone, UndoDone
+from mew_protocol.payloads.participant import CompactDone, Status
+from mew_protocol.payloads.receipts import ReadReceipt, ReadReceipts
+from pydantic import ValidationError
+
+from mew_board import changes, receipt_words, words
+from mew_board.board_json import ShownPart, known_facts, short, shown_part
+from mew_board.composition import Share, prefix_name
+
+_MOST: Final = 200
+"""How many parts, changes and steps of an answer are shown."""
+
+
+class ShownChange(Payload):
+    """A change of a context; `number` is that of the agent's list."""
+
+    number: int
+    line: str
+    facts: tuple[tuple[str, str], ...] = ()
+
+
+class ShownReceipt(Payload):
+    """A read receipt. Each step of its `story` has a time, if that is known."""
+
+    line: str
+    story: tuple[tuple[str | None, str], ...] = ()
+
+
+class ShownAnswer(Payload):
+    """An envelope in words. `is_problem` says that what was asked for was not done."""
+
+    text: str
+    is_problem: bool = False
+    parts: tuple[ShownPart, ...] = ()
+    changes: tuple[ShownChange, ...] = ()
+    receipts: tuple[ShownReceipt, ...] = ()
+
+
+def said(envelope: Draft) -> ShownAnswer | None:
+    """Return an answer in words; None for other envelopes, and for an answer that cannot be read."""
+    write = _ANSWERS.get(envelope.kind or "")
+    try:
+        return write(envelope) if write is not None else None
+    except ValidationError:
+        return None
+
+
+def recalled(done: RecallDone) -> str:
+    """Format the answer to a search: the number of matches, then each of them in a line of its own."""
+    if done.error:
+        return words.clean(done.error)
+    count = words.count_of(len(done.found), "match", "matches")
+    return "\n".join(
+        [count, *(f"{words.clean(one.sender or one.role)}: {words.one_line(one.text)}" for one in done.found)]
+    )
+
+
+def _compacted(envelope: Draft) -> ShownAnswer:
+    done = CompactDone.model_validate(envelope.body)
+    return ShownAnswer(text=short(words.compaction_answer(done)), is_problem=done.skipped)
+
+
+def _undone(envelope: Draft) -> ShownAnswer:
+    done = UndoDone.model_validate(envelope.body)
+    return ShownAnswer(text=short(words.undone(done)), is_problem=done.status != "undone")
+
+
+def _recalled(envelope: Draft) -> ShownAnswer:
+    return ShownAnswer(text=recalled(RecallDone.model_validate(envelope.body))[: _MOST * 20])
+
+
+def _listed(envelope: Draft) -> ShownAnswer:
+    found = CompactionHistory.model_validate(envelope.body)
+    rows = [
+        ShownChange(
+            number=one.number,
+            line=short(changes.line(one)),
+            facts=known_facts(one),
+        )
+        for one in found.entries[-_MOST:]
+    ]
+    return ShownAnswer(text=short(words.clean(found.error or "")), is_problem=bool(found.error), changes=tuple(rows))
+
+
+def _acknowledged(envelope: Draft) -> ShownAnswer:
+    answer = Acknowledge.model_validate(envelope.body)
+    if answer.receipt is None:
+        return ShownAnswer(text=short(f"{envelope.sender}: {words.state(answer.status or 'received')}"))
+    return ShownAnswer(text=short(receipt_words.mark(_of_sender(answer.receipt, envelope))))
+
+
+def _received(envelope: Draft) -> ShownAnswer:
+    found = ReadReceipts.model_validate(envelope.body).receipts[:_MOST]
+    rows = [
+        ShownReceipt(
+            line=short(receipt_words.line(one)),
+            story=tuple((at, short(step)) for at, step in receipt_words.steps(one)[-_MOST:]),
+        )
+        for one in (_of_sender(each, envelope) for each in found)
+    ]
+    return ShownAnswer(text="", receipts=tuple(rows))
+
+
+def _of_sender(receipt: ReadReceipt, envelope: Draft) -> ReadReceipt:
+    """Return a receipt of the sender: an agent speaks of itself."""
+    return receipt.model_copy(update={"participant": envelope.sender or ""})
+
+
+def _answered(envelope: Draft) -> ShownAnswer:
+    status = Status.model_validate(envelope.body)
+    prefix = [
+        shown_part(Share("prefix", one.tokens, one.basis), status.max_tokens, name=prefix_name(one))
+        for one in (status.prefix or ())[:_MOST]
+    ]
+    text = words.state(status.status or "")
+    return ShownAnswer(text=short(text), is_problem=status.word.word == "refused", parts=tuple(prefix))
+
+
+_ANSWERS: Final[Mapping[str, Callable[[Draft], ShownAnswer]]] = {
+    kinds.PARTICIPANT_COMPACT_DONE: _compacted,
+    kinds.PARTICIPANT_UNDO_DONE: _undone,
+    kinds.PARTICIPANT_RECALL_DONE: _recalled,
+    kinds.PARTICIPANT_HISTORY: _listed,
+    kinds.PARTICIPANT_RECEIPTS: _received,
+    kinds.PARTICIPANT_STATUS: _answered,
+    kinds.CHAT_ACKNOWLEDGE: _acknowledged,
+}
+
+ANSWER_KINDS: Final = frozenset(_ANSWERS)
+"""The kinds of envelopes that may have words."""
