@@ -8,6 +8,7 @@ from io import StringIO
 from pathlib import PurePath
 from typing import Final
 
+from mew_board.view import ParticipantView
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
 from mew_protocol.line_reader import LineReader
@@ -48,6 +49,7 @@ from mew_agent.parts.rehearsal.tool_requests import requested_calls
 from mew_agent.parts.shared.relay import _readable
 from mew_agent.parts.shared.responses_format import ResponseWriter
 from mew_agent.parts.simple_agents.fulfiller_policy import FulfillerPolicy
+from mew_agent.parts.terminal.panels import matching
 from mew_agent.parts.terminal.slash import mentioned
 from mew_agent.parts.terminal.widgets import _CONSOLE, _MARKDOWN_CHARS, _Markdown
 from mew_agent.tokens.projection import Calibration, StreamProjection, features
@@ -169,6 +171,9 @@ EXAMPLES: Final[Mapping[str, Callable[[str], object]]] = {
     "mew_agent.model.dialect.adapted": lambda text: adapted(Dialect(), 400, None, text, has_images=True),
     "mew_agent.parts.simple_agents.fulfiller_policy.FulfillerPolicy.decide": lambda text: _POLICY.decide(
         [f"ada/{text}"]
+    ),
+    "mew_agent.parts.terminal.panels.matching": lambda text: matching(
+        [ParticipantView(BoardEntry(id=text, connected=True), None)], text
     ),
     "mew_spaces.config.shared_storages.with_addresses": _addresses,
     "mew_spaces.parts.jetstream.options._checked_server": _addresses,
