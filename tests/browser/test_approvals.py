@@ -239,7 +239,7 @@ async def _tab_to(page: Page, wanted: Locator, most: int) -> None:
     """Press Tab until the wanted element has the focus."""
     for _ in range(most):
         await page.keyboard.press("Tab")
-        if await wanted.count() and await wanted.first.evaluate("one => one === document.activeElement"):
+        if await wanted.and_(page.locator(":focus")).count():  # in one step: it may be drawn again at any time
             return
     raise AssertionError(f"{wanted} has no focus after {most} presses of Tab")
 
