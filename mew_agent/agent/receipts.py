@@ -24,7 +24,7 @@ from mew_agent.context.receipts import Follow, MessageKey, MessageRecord, Receip
 from mew_agent.context.store import InboxChange, Store, StoredChat, StoreUnusable
 from mew_agent.conversation.receipts import NOT_HELD, Holding, ReadRecord
 from mew_agent.participant.messenger import Messenger, timestamp
-from mew_agent.participant.receipts import ReceiptSource
+from mew_agent.participant.receipts import ReceiptBook, ReceiptSource
 from mew_agent.settings import BetweenSteps
 
 logger = logging.getLogger("mew_agent.agent.receipts")
@@ -47,7 +47,7 @@ Hold = Callable[[ReadRecord, MessageKey, str | None], Awaitable[Holding]]
 """Returns what the context holds of a message, given its record, its key and its session; `Engine.holding`."""
 
 
-class AgentReceipts(ReceiptSource):
+class AgentReceipts(ReceiptBook):
     """The receipts of one agent."""
 
     def __init__(
@@ -60,7 +60,7 @@ class AgentReceipts(ReceiptSource):
         between_steps: BetweenSteps | None,
     ) -> None:
         """`between_steps` None: the engine lets no message into a running turn."""
-        super().__init__(messenger)
+        self._messenger, self.source = messenger, ReceiptSource(messenger, self)
         self._inbox, self._store, self._hold, self._basis = inbox, store, hold, basis
         self._between_steps = between_steps
         self._prompts = 0
@@ -74,19 +74,22 @@ class AgentReceipts(ReceiptSource):
             logger.warning("followers of receipts not loaded: %s", error)
             return
         for one in stored:
-            self._follows.put(one)
+            self.source.follows.put(one)
         for chat in self._inbox.unfinished:  # the earlier process may have ended before it stored who follows
             envelope = chat.envelope
-            if asks_for_receipts(envelope) and self._follows.get(MessageKey.of(envelope), envelope.sender) is None:
-                await self.keep_told(MessageKey.of(envelope), envelope.sender, "")
-        self._is_behind = bool(self._follows.all)
+            if (
+                asks_for_receipts(envelope)
+                and self.source.follows.get(MessageKey.of(envelope), envelope.sender) is None
+            ):
+                await self.source.keep_told(MessageKey.of(envelope), envelope.sender, "")
+        self.source.is_behind = bool(self.source.follows.all)
 
     async def receipt(self, key: MessageKey) -> ReadReceipt:
-        """See `ReceiptSource`."""
+        """See `ReceiptBook`."""
         known: dict[str, Any] = {
             "id": key.id,
             "sender": key.sender,
-            "participant": self.messenger.id,
+            "participant": self._messenger.id,
             "basis": self._basis,
         }
         chat = self._inbox.find(key)
@@ -134,7 +137,7 @@ class AgentReceipts(ReceiptSource):
         return f"it is read after the running turn (between_steps: {self._between_steps})"
 
     async def sender_of(self, message_id: str) -> str | None:
-        """See `ReceiptSource`."""
+        """See `ReceiptBook`."""
         waiting = self._inbox.senders_of(message_id)
         try:
             return next(iter((*waiting, *await self._store.senders_of(message_id))), None)
@@ -146,9 +149,9 @@ class AgentReceipts(ReceiptSource):
     async def arrived(self, chat: Envelope, *, is_refused: bool) -> None:
         """Follow a chat for its sender, which asks for receipts. A refused one is followed already, in the store."""
         if is_refused:
-            self._follows.put(Follow(MessageKey.of(chat), chat.sender, ""))
+            self.source.follows.put(Follow(MessageKey.of(chat), chat.sender, ""))
         else:
-            await self.keep_told(MessageKey.of(chat), chat.sender, "")
+            await self.source.keep_told(MessageKey.of(chat), chat.sender, "")
             self.changed(MessageKey.of(chat))
 
     async def prompt_read(self, messages: Sequence[Envelope]) -> None:
@@ -160,18 +163,16 @@ class AgentReceipts(ReceiptSource):
         self.changed("read")
 
     def context_changed(self, form: InContext) -> None:
-        """See `ReceiptSource`."""
-        self.messenger.session.start_soon(self._store_form, form)
+        """See `ReceiptBook`."""
+        self._messenger.session.start_soon(self._store_form, form)
 
     async def _store_form(self, form: InContext) -> None:
         await self._store_change(ReceiptChange(forms=(form, timestamp())))
         self.changed("context")
 
-    async def keep_told(self, key: MessageKey, follower: str, told: str) -> Follow:
-        """See `ReceiptSource`; in the store too."""
-        known = await super().keep_told(key, follower, told)
-        await self._store_change(ReceiptChange(follows=(known,)))
-        return known
+    async def keep(self, news: Follow) -> None:
+        """See `ReceiptBook`."""
+        await self._store_change(ReceiptChange(follows=(news,)))
 
     async def _store_change(self, change: ReceiptChange) -> None:
         try:

@@ -275,7 +275,7 @@ class AgentRuntime(Hooks):
             engine.receipt_basis,
             between_steps if engine.shares_turns else None,
         )
-        me.control.receipts, engine.tell = self.receipts, self.follow
+        me.control.receipts, engine.tell = self.receipts.source, self.follow
         self.staggered = StaggeredCompactions(me, engine.compacts, max_compacting)
         self.turn: ChatTurn | None = None
         """The turn that runs now."""
@@ -320,7 +320,7 @@ class AgentRuntime(Hooks):
         self.headroom.mode = facts.would_fit
         word = self._engine.joined(facts)
         self.staggered.restart()
-        self.receipts.joined()
+        self.receipts.source.joined()
         if self.was_joined:
             me.mcp.fail_closed_proposals({one.id for one in proposals_in(welcome.body)})
             me.start_soon(me.control.announce, word or status_word("rejoined"))
@@ -362,7 +362,7 @@ class AgentRuntime(Hooks):
             case events.ItemAdded():
                 await self.headroom.count_queued()  # a chat that entered the context no longer waits
             case events.PromptRead() | events.HistoryChanged():
-                self.receipts.changed(event.cause)
+                self.receipts.source.changed(event.cause)
             case events.ResultCut() if self.headroom.mode != "off":
                 word = status_word(WOULD_OVERFLOW, CUT.format(tool=event.tool, tokens=event.omitted_tokens))
                 self._me.start_soon(self._me.control.announce, word)
@@ -418,7 +418,7 @@ class AgentRuntime(Hooks):
                 reasoning=reasoning,
                 answering=answering,
                 max_age_seconds=self._max_age_seconds,
-                tell=self.receipts.tell,
+                tell=self.receipts.source.tell,
             )
             turn.answering.chats, turn.answering.let_in = lambda: self.inbox.answering, self._let_in
             before = turn.answering.spent
@@ -436,8 +436,8 @@ class AgentRuntime(Hooks):
                 self._budget_news()
             if is_done:
                 if turn.question.refusal is not None:
-                    await self.receipts.refused(MessageKey.of(chat.envelope), is_told=True)
-                self.receipts.changed(*await self.inbox.finish())
+                    await self.receipts.source.refused(MessageKey.of(chat.envelope), is_told=True)
+                self.receipts.source.changed(*await self.inbox.finish())
 
     async def _add_waiting(self, question: StoredChat) -> StoredChat:
         """Add waiting chats to a turn that begins, if too many wait. Returns the question."""
@@ -584,7 +584,7 @@ class AgentRuntime(Hooks):
             await self._me.messenger.refuse_chat(chat, refusal.problem, refusal.code, refusal.fit)
             is_told = True
         finally:
-            await self.receipts.refused(MessageKey.of(chat), is_told=is_told)
+            await self.receipts.source.refused(MessageKey.of(chat), is_told=is_told)
 
     async def _acknowledge(self, chat: Envelope) -> None:
         if self._me.may_send(kinds.CHAT_ACKNOWLEDGE) and not asks_for_receipts(chat):
@@ -596,7 +596,7 @@ class AgentRuntime(Hooks):
     async def _cancel(self, cancel: Envelope) -> None:
         """Remove the chats that wait and are cancelled, and those that are held from the report."""
         ended = await self.inbox.cancel(cancel, position=self._me.session.client.arrived.position)
-        self.receipts.changed(*ended)
+        self.receipts.source.changed(*ended)
         await self.headroom.count_queued()
         await self.headroom.show_held()
 

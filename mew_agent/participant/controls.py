@@ -49,7 +49,7 @@ from mew_agent.participant.dispatcher import Hooks
 from mew_agent.participant.events import Listeners, PeerLevelChanged
 from mew_agent.participant.messenger import Messenger, timestamp
 from mew_agent.participant.peers import Peer, PeerContext
-from mew_agent.participant.receipts import ReceiptSource
+from mew_agent.participant.receipts import ReceiptSource, ReportedReads
 
 logger = logging.getLogger("mew_agent.participant.controls")
 
@@ -157,7 +157,7 @@ class Control:
         self.conversation: Controllable = conversation
         self._announced: tuple[Status | None, str] = None, ""
         """The newest status that everyone was sent, and when."""
-        self.receipts = ReceiptSource(messenger)
+        self.receipts = ReceiptSource(messenger, ReportedReads(messenger.id))
         self._pauses = 0
         self._follows_reference = os.environ.get(COMPAT_VARIABLE) == "reference"
 

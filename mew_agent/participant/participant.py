@@ -298,7 +298,7 @@ class Participant(PeerControls, Subscriptions, Hooks):
         self.control = Control(
             self.messenger, self.listeners, hooks=self, conversation=conversation or self.external_context
         )
-        self.external_context.on_changed = lambda form: self.control.receipts.context_changed(form)
+        self.external_context.on_changed = lambda form: self.control.receipts.book.context_changed(form)
         self.hooks: Hooks = self
         self.mcp = McpClient(self.messenger, timeouts or Timeouts(), lambda: self.hooks.waits_changed())
         self.mcp_server = McpServer(self.messenger, offers or own)
@@ -436,7 +436,7 @@ class Participant(PeerControls, Subscriptions, Hooks):
         if self.control.conversation is not self.external_context or not self._reports_context:
             raise TypeError("report_context() is for participants that keep a conversation outside of this package")
         if read := tuple(read):
-            self.control.receipts.note_read(read, timestamp())
+            self.control.receipts.book.note_read(read, timestamp())
         if unknown is not None:
             self.external_context.forget_figures(unknown)
         elif read and tokens is None and usage is None:

@@ -5,8 +5,8 @@ which messages its model has read, and the tracking of our own messages. Does no
 `mew_agent.agent.receipts` for those of an agent.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Protocol
 from uuid import UUID, uuid5
 
 import anyio
@@ -34,44 +34,57 @@ TELL_SECONDS: Final = 1.0
 _NAMESPACE: Final = UUID("2b1d6f0e-8a3c-4d0f-9c55-7f0c3a6e9b41")
 
 
-class ReceiptSource:
-    """Answers for the messages that a participant received, and tells followers of changes.
+class ReceiptBook(Protocol):
+    """What is known of the messages that a participant received."""
 
-    Without followers nothing is sent, and nothing is looked up. This class knows the messages that the participant's
-    program reports as read.
-    """
+    changed: Callable[..., None] = staticmethod(lambda *_: None)
+    """Tells followers of changes; see `ReceiptSource`, which sets it."""
 
-    def __init__(self, messenger: Messenger) -> None:
-        self.messenger = messenger
-        self._follows = Follows()
-        self._causes: set[Cause] = set()
-        self._is_telling = False
-        self._is_behind = False
-        """Whether a follower may not know the newest change: it could not be sent, or an earlier process ended."""
+    async def receipt(self, key: MessageKey) -> ReadReceipt:
+        """Return the receipt of one message."""
+        ...
+
+    async def sender_of(self, message_id: str) -> str | None:
+        """Return the participant that sent the newest message with this id; None if there is none."""
+        return None
+
+    def note_read(self, ids: Iterable[str], at: str) -> None:
+        """Note that the program says that a prompt contained the messages with these ids."""
+        return
+
+    def context_changed(self, form: InContext) -> None:
+        """Note the form in which the context holds everything read so far: `unknown` after a compaction, or `gone`."""
+        return
+
+    async def keep(self, news: Follow) -> None:
+        """Store the news that a follower got, if there is a store."""
+        return
+
+
+class ReportedReads(ReceiptBook):
+    """The messages that a participant's program reports as read."""
+
+    def __init__(self, participant: str) -> None:
+        self._participant = participant
         self._read: BoundedDict[str, PromptCall] = BoundedDict(MAX_REPORTED)
         self._forms: dict[InContext, int] = {}
         """The newest report that a change of the context covers, by the form that it left."""
         self._reports = 0
 
-    # -- what was read -----------------------------------------------------------------------------------
-
     def note_read(self, ids: Iterable[str], at: str) -> None:
-        """Note that a prompt of our program contained the messages with these ids."""
         self._reports += 1
-        call = PromptCall(number=self._reports, id=f"{self.messenger.id}-{self._reports}", at=at)
+        call = PromptCall(number=self._reports, id=f"{self._participant}-{self._reports}", at=at)
         for name in ids:
             self._read.setdefault(name, call)
         self.changed("read")
 
     def context_changed(self, form: InContext) -> None:
-        """Note the form in which the context holds everything read so far: `unknown` after a compaction, or `gone`."""
         self._forms[form] = self._reports
         self.changed("context")
 
     async def receipt(self, key: MessageKey) -> ReadReceipt:
-        """Return the receipt of one message."""
         call = self._read.get(key.id)
-        known: dict[str, Any] = {"id": key.id, "participant": self.messenger.id, "sender": key.sender}
+        known: dict[str, Any] = {"id": key.id, "participant": self._participant, "sender": key.sender}
         if call is None:
             reason = "it has not reported that a prompt held it" if self._reports else "it keeps no receipts"
             return ReadReceipt(state="unknown", in_context="unknown", basis="agent_reported", reason=reason, **known)
@@ -81,11 +94,21 @@ class ReceiptSource:
                 form = later
         return ReadReceipt(state="in_prompt", in_context=form, basis="agent_reported", call=call, at=call.at, **known)
 
-    async def sender_of(self, message_id: str) -> str | None:
-        """Return the participant that sent the newest message with this id; None if there is none."""
-        return None
 
-    # -- questions and followers -------------------------------------------------------------------------
+class ReceiptSource:
+    """Answers for the messages in a participant's book, and tells followers of changes.
+
+    Without followers nothing is sent, and nothing is looked up.
+    """
+
+    def __init__(self, messenger: Messenger, book: ReceiptBook) -> None:
+        self._messenger, self.book = messenger, book
+        book.changed = self.changed
+        self.follows = Follows()
+        self._causes: set[Cause] = set()
+        self._is_telling = False
+        self.is_behind = False
+        """Whether a follower may not know the newest change: it could not be sent, or an earlier process ended."""
 
     async def of(self, request: RequestReceipts, asked_by: str) -> ReadReceipts:
         """Return the receipts of messages that `asked_by` sent, unless the request names another sender.
@@ -95,10 +118,10 @@ class ReceiptSource:
         found: list[ReadReceipt] = []
         for name in request.ids:
             key = MessageKey(request.sender or asked_by, name)
-            receipt = await self.receipt(key)
-            if receipt.state == "unknown" and request.sender is None and (other := await self.sender_of(name)):
+            receipt = await self.book.receipt(key)
+            if receipt.state == "unknown" and request.sender is None and (other := await self.book.sender_of(name)):
                 key = MessageKey(other, name)
-                receipt = await self.receipt(key)
+                receipt = await self.book.receipt(key)
             found.append(receipt)
             if request.follow:
                 await self.keep_told(key, asked_by, _told(receipt))
@@ -106,23 +129,24 @@ class ReceiptSource:
 
     def changed(self, *causes: Cause) -> None:
         """Tell followers of changes. Returns at once."""
-        if causes and self._follows.all:
+        if causes and self.follows.all:
             self._causes.update(causes)
             if not self._is_telling:
                 self._is_telling = True
-                self.messenger.session.start_soon(self._tell)
+                self._messenger.session.start_soon(self._tell)
 
     def joined(self) -> None:
         """Tell followers the news that they could not get before. Returns at once."""
-        if self._is_behind:
-            self._is_behind = False
+        if self.is_behind:
+            self.is_behind = False
             self.changed("join")
 
     async def keep_told(self, key: MessageKey, follower: str, told: str) -> Follow:
-        """Remember the news that a follower got, and return it."""
-        before = self._follows.get(key, follower)
+        """Remember the news that a follower got, also in the book, and return it."""
+        before = self.follows.get(key, follower)
         known = Follow(key, follower, told, 0 if before is None else before.times + 1)
-        self._follows.put(known)
+        self.follows.put(known)
+        await self.book.keep(known)
         return known
 
     async def _tell(self) -> None:
@@ -131,7 +155,7 @@ class ReceiptSource:
             while self._causes:
                 causes, self._causes = self._causes, set()
                 async with anyio.create_task_group() as tasks:
-                    for due in self._follows.due(causes):
+                    for due in self.follows.due(causes):
                         tasks.start_soon(self._tell_one, due)
         finally:
             self._is_telling = False
@@ -141,34 +165,34 @@ class ReceiptSource:
 
         The gateway drops what is told twice.
         """
-        if self._follows.all:
+        if self.follows.all:
             with anyio.move_on_after(TELL_SECONDS):
-                for one in self._follows.due({*keys}):
+                for one in self.follows.due({*keys}):
                     await self._tell_one(one)
 
     async def refused(self, key: MessageKey, *, is_told: bool) -> None:
         """Note whether a refusal reached the sender of a message. If it did not, the next join sends a receipt."""
-        if self._follows.get(key, key.sender) is None:
+        if self.follows.get(key, key.sender) is None:
             return
         if is_told:
             await self.keep_told(key, key.sender, "refused")
         else:
-            self._is_behind = True
+            self.is_behind = True
 
     async def _tell_one(self, follow: Follow) -> None:
         key, follower, told = follow.key, follow.follower, follow.told
-        receipt = await self.receipt(key)
+        receipt = await self.book.receipt(key)
         now = _told(receipt)
-        if now == told or self._follows.get(key, follower) is None:
+        if now == told or self.follows.get(key, follower) is None:
             return
         answer = Acknowledge(status=_status(receipt, told), receipt=receipt.model_copy(update={"history": ()}))
         about: dict[str, Any] = {"to": (follower,), "correlation_id": (key.id,)}
         try:
-            await self.messenger.send(kinds.CHAT_ACKNOWLEDGE, answer, id=_change_id(receipt, follow), **about)
+            await self._messenger.send(kinds.CHAT_ACKNOWLEDGE, answer, id=_change_id(receipt, follow), **about)
         except (GatewayError, NotPermitted) as error:
-            self.messenger.session.log_failure(error, f"receipt for '{follower}' not sent")
+            self._messenger.session.log_failure(error, f"receipt for '{follower}' not sent")
             if not isinstance(error, NotPermitted | NotAccepted):  # these would fail again
-                self._is_behind = True
+                self.is_behind = True
                 return
         await self.keep_told(key, follower, now)
 

@@ -253,7 +253,7 @@ EXCUSED: Final[Mapping[str, str]] = {
     "mew_agent.parts.questions.receipt._find": _OPERATOR,
     "mew_agent.agent.space_tools._within": _LIST,
     "mew_agent.agent.inbox.Inbox.senders_of": _WHOLE,
-    "mew_agent.participant.receipts.ReceiptSource.note_read": _LIST,
+    "mew_agent.participant.receipts.ReportedReads.note_read": _LIST,
     "mew_agent.participant.receipts.ReceiptSource.of": _LIST,
     "mew_agent.parts.acp.agent.AcpEngine._prompt_turn": _WHOLE,
     "mew_agent.parts.acp.server.AcpServer._show_compaction": _WHOLE,

@@ -20,6 +20,7 @@ from mew_agent.participant.dispatcher import Hooks
 from mew_agent.participant.events import ChatReceived
 from mew_agent.participant.messenger import timestamp
 from mew_agent.participant.participant import Participant
+from mew_agent.participant.receipts import ReceiptSource
 from mew_agent.parts.meter.calls import MeasuredCalls
 from mew_agent.parts.meter.facts import CallFacts
 from mew_agent.parts.meter.main_line import MainLine, MeteredCall
@@ -48,8 +49,8 @@ class Meter:
         self._window = window
         self._on_call = on_call
         self._line = MainLine()
-        self.receipts = RelayedReceipts(me.messenger)
-        me.control.receipts = self.receipts
+        self.receipts = RelayedReceipts(me.id)
+        me.control.receipts = ReceiptSource(me.messenger, self.receipts)
         me.use_hooks(_ChatHooks(me, self.receipts))
         self._changed = anyio.Event()
         me.external_context.refuses_with = NOT_OWNER

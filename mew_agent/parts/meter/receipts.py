@@ -13,8 +13,7 @@ from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.receipts import PromptCall, ReadReceipt, ReceiptEvent
 
 from mew_agent.context.receipts import MessageKey
-from mew_agent.participant.messenger import Messenger
-from mew_agent.participant.receipts import ReceiptSource
+from mew_agent.participant.receipts import ReceiptBook
 from mew_agent.parts.meter.main_line import MeteredCall
 from mew_agent.parts.meter.relayed_texts import NOTHING, Found, RelayedTexts, TrackedChat
 
@@ -39,11 +38,11 @@ class _Newest:
     problem: str | None = None
 
 
-class RelayedReceipts(ReceiptSource):
+class RelayedReceipts(ReceiptBook):
     """The receipts of chats that the prompts of a metered agent held."""
 
-    def __init__(self, messenger: Messenger) -> None:
-        super().__init__(messenger)
+    def __init__(self, participant: str) -> None:
+        self._participant = participant
         self.texts = RelayedTexts()
         self._held: BoundedDict[int, frozenset[int]] = BoundedDict(MAX_CALLS)
         """What the prompt of each of the newest calls held."""
@@ -55,7 +54,7 @@ class RelayedReceipts(ReceiptSource):
     def track(self, envelope: Envelope) -> None:
         """Look for a chat in later prompts, also one for another participant of the same agent."""
         text = envelope.body.get("text")
-        if envelope.kind == kinds.CHAT and envelope.sender != self.messenger.id and isinstance(text, str):
+        if envelope.kind == kinds.CHAT and envelope.sender != self._participant and isinstance(text, str):
             self.texts.add(MessageKey.of(envelope), text)
 
     def begun(self, call: MeteredCall, found: Found, newest: MeteredCall | None) -> None:
@@ -94,7 +93,7 @@ class RelayedReceipts(ReceiptSource):
 
     def _confirm(self, call: MeteredCall, held: frozenset[int]) -> None:
         at = call.measured_at or ""
-        read = PromptCall(number=call.number, id=f"{self.messenger.id}-{call.number}", at=at)
+        read = PromptCall(number=call.number, id=f"{self._participant}-{call.number}", at=at)
         for chat in self.texts.numbered(held):
             if chat.problem is None:
                 self._read_in.setdefault(chat.key, read)
@@ -102,13 +101,13 @@ class RelayedReceipts(ReceiptSource):
     # -- questions ---------------------------------------------------------------------------------------
 
     async def receipt(self, key: MessageKey) -> ReadReceipt:
-        """See `ReceiptSource`."""
+        """See `ReceiptBook`."""
         chat, call = self.texts.find(key), self._read_in.get(key)
         problem = NOT_TRACKED if chat is None else chat.problem
         holder = self._holder_of(chat)
         known: dict[str, Any] = {
             "id": key.id,
-            "participant": self.messenger.id,
+            "participant": self._participant,
             "sender": key.sender,
             "basis": "relayed_prompt",
         }
@@ -128,5 +127,5 @@ class RelayedReceipts(ReceiptSource):
         return newest if chat is not None and newest is not None and chat.number in newest.held else None
 
     async def sender_of(self, message_id: str) -> str | None:
-        """See `ReceiptSource`."""
+        """See `ReceiptBook`."""
         return next(self.texts.senders_of(message_id), None)

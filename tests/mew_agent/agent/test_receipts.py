@@ -119,7 +119,7 @@ async def test_a_message_is_never_unknown_while_its_end_is_stored(
 
         async def change_inbox(self, change: InboxChange) -> None:
             for one in change.receipts.endings:
-                self.seen.append(await s.agent.control.receipts.receipt(one.key))
+                self.seen.append(await s.agent.control.receipts.book.receipt(one.key))
             await super().change_inbox(change)
 
     store = WatchedStore(tmp_path / "coder.db")
@@ -271,11 +271,11 @@ async def test_a_refusal_that_a_cut_connection_lost_is_told_afterwards(
         with monkeypatch.context() as broken:
             broken.setattr("mew_agent.participant.messenger.Messenger.refuse_chat", lose)
             sent = await s.ada.send("chat", {"text": text(6_000), "receipts": True}, to="coder")
-            await until(lambda: s.agent._runtime.receipts._is_behind)
-        s.agent._runtime.receipts.joined()
+            await until(lambda: s.agent._runtime.receipts.source.is_behind)
+        s.agent._runtime.receipts.source.joined()
         told = await s.recorder.first("coder", "chat/acknowledge", about=sent, status="refused")
         assert told.body["receipt"]["state"] == "refused"
-        s.agent._runtime.receipts.changed("join")  # sends nothing more
+        s.agent._runtime.receipts.source.changed("join")  # sends nothing more
         await s.ask("Hello.")
         assert len(s.recorder.sent_by("coder", "chat/acknowledge", about=sent)) == 1
 
