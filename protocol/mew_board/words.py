@@ -109,7 +109,7 @@ def compaction_answer(done: CompactDone) -> str:
     """Format the answer to a compaction request with the size after it, for those that wait for no status."""
     if done.skipped or done.tokens_after is None:
         return compaction(done)
-    return f"{compaction(done)}; now {size_after(done.tokens_after, done.max_tokens, basis_after(done.basis))}"
+    return f"{compaction(done)}; now {size_after(done.tokens_after, figure(done.max_tokens), basis_after(done.basis))}"
 
 
 def basis_after(freed_basis: str | None) -> str:
@@ -117,12 +117,10 @@ def basis_after(freed_basis: str | None) -> str:
     return freed_basis if freed_basis in ("reported", "server_counted") else "projected"
 
 
-def size_after(tokens: int, max_tokens: int | None, known_by: str) -> str:
+def size_after(tokens: int, window: str, known_by: str) -> str:
     """Format the size of a context after a change: `~34,782 of 128,000 (projected; exact after its next call)`."""
-    is_exact = known_by in COUNTED
     how = basis_words(known_by) + ("; exact after its next call" if known_by == "projected" else "")
-    window = "" if max_tokens is None else f" of {max_tokens:,}"
-    return f"{figure(tokens, is_estimate=not is_exact)}{window} ({how})"
+    return f"{figure(tokens, is_estimate=known_by not in COUNTED)} of {window} ({how})"
 
 
 def undone(done: UndoDone) -> str:
@@ -133,7 +131,11 @@ def undone(done: UndoDone) -> str:
     if done.restored_messages is not None:
         messages = count_of(done.restored_messages, "message")
     back = "" if done.restored_tokens is None else f" and ~{done.restored_tokens:,} tokens"
-    now = "" if done.tokens_after is None else f"; now {size_after(done.tokens_after, done.max_tokens, 'projected')}"
+    now = (
+        ""
+        if done.tokens_after is None
+        else f"; now {size_after(done.tokens_after, figure(done.max_tokens), 'projected')}"
+    )
     return f"undid {'it' if done.number is None else done.number}; {messages}{back} are back{now}"
 
 

@@ -288,7 +288,7 @@ def _print_compaction(
 def _figures(status: Status) -> str:
     if status.tokens is None:
         return f"? of {words.window(status)} ({words.reason(status, terminal.now())})"
-    return words.size_after(status.tokens, status.max_tokens, words.basis(status))
+    return words.size_after(status.tokens, words.window(status), words.basis(status))
 
 
 def _json_of(answer: BaseModel) -> dict[str, Any]:

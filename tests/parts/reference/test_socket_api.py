@@ -81,7 +81,7 @@ async def test_commands_join_for_as_long_as_they_need(gateway: RunningGateway, f
     async with answering(gateway, "coder", reports):
         said = await mew("chat", "coder", "hello", *flags)
         assert said.out == "you said: hello\n", said.err
-        assert "coder: paused; 60 of ~100" in (await mew("pause", "coder", *flags)).out
+        assert "coder: paused; ~60 of ~100" in (await mew("pause", "coder", *flags)).out
         assert "coder: freed 40 tokens" in (await mew("compact", "coder", *flags)).out
         shown = await mew("status", *flags)
         assert "60 of ~100" in shown.out
