@@ -149,7 +149,7 @@ class ProposalMade(SpaceEvent):
 
     def __str__(self) -> str:
         """For people: `'coder' proposes to call 'count_words' on 'words' with {"text": "one two"}`."""
-        from mew_protocol.proposal_text import arguments_in_short  # few programs show proposals to people
+        from mew_board.proposal_text import arguments_in_short  # few programs show proposals to people
 
         targets = " and ".join(f"'{visible(peer)}'" for peer in self.peers) or "everyone"
         is_call = self.tool is not None

@@ -8,13 +8,13 @@ from io import StringIO
 from pathlib import PurePath
 from typing import Final
 
+from mew_board.proposal_text import argument_lines
 from mew_board.view import ParticipantView
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
 from mew_protocol.line_reader import LineReader
 from mew_protocol.patterns import BudgetExceeded, Steps, compile_text
 from mew_protocol.payloads.participant import Board, BoardEntry, Status
-from mew_protocol.proposal_text import argument_lines
 from mew_protocol.setting_problems import did_you_mean
 from mew_spaces.config.shared_storages import with_addresses
 from mew_spaces.gateway.events import in_words
@@ -162,7 +162,7 @@ def _addresses(text: str) -> None:
 
 
 EXAMPLES: Final[Mapping[str, Callable[[str], object]]] = {
-    "mew_protocol.proposal_text._record_lines": _proposed,
+    "mew_board.proposal_text._record_lines": _proposed,
     "mew_agent.cli.app.failures._one_line": _one_line,
     "mew_agent.cli.app.terminal._printable": lambda text: _printable(text, StringIO()),
     "mew_agent.parts.demo.story.split_text": lambda text: split_text(PurePath("a.md"), text),
@@ -321,9 +321,9 @@ EXCUSED: Final[Mapping[str, str]] = {
     "mew_agent.parts.templates.note-taker.agents.notes.Notes.save_note": _TEMPLATES,
     "mew_agent.tools.resources.Resource.from_function": _OPERATOR,
     "mew_agent.tools.resources.Resources.read": _PART,
-    "mew_protocol.changes: difflib": "compares at most 1,000 lines of a change, and 2,000 of a call",
-    "mew_protocol.changes: difflib.SequenceMatcher": "compares at most 1,000 lines of a change, and 2,000 of a call",
-    "mew_protocol.changes._groups": "compares at most 1,000 lines of a change, and 2,000 of a call",
+    "mew_board.text_changes: difflib": "compares at most 1,000 lines of a change, and 2,000 of a call",
+    "mew_board.text_changes: difflib.SequenceMatcher": "compares at most 1,000 lines of a change, and 2,000 of a call",
+    "mew_board.text_changes._groups": "compares at most 1,000 lines of a change, and 2,000 of a call",
     "mew_protocol.line_reader.LineReader.feed": _READER,
     "mew_protocol.patterns._GlobAutomaton.matches": _PART,
     "mew_protocol.patterns._RegexScan.__init__": "reads patterns, which have at most 1,000 characters",

@@ -1,6 +1,6 @@
 """[pure] Lays out attention items above the board: reason, age, and useful commands.
 
-Owns the lines and their colours. What needs a person is decided in `mew_protocol.attention`; only faults of programs
+Owns the lines and their colours. What needs a person is decided in `mew_board.attention`; only faults of programs
 are added here, since the gateway does not know why a program ended.
 """
 
@@ -9,8 +9,9 @@ from datetime import datetime
 from typing import Final
 
 from mew_board import words
+from mew_board.attention import aggregate, entry_items, sort_items
 from mew_board.view import SEVERITIES
-from mew_protocol.attention import AttentionItem, AttentionLevel, aggregate, entry_items, sort_items
+from mew_protocol.payloads.attention import AttentionItem, AttentionLevel
 from mew_protocol.payloads.participant import Board
 
 from mew_agent.cli.board.table import COLOURS, TerminalStyle, paint

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
 import httpx2
-from mew_protocol.attention import Attention, AttentionItem
 from mew_protocol.errors import CAPABILITY_VIOLATION
 from mew_protocol.ids import Position
+from mew_protocol.payloads.attention import Attention, AttentionItem
 from mew_protocol.payloads.figures import KEPT_SECONDS, ContextHistory
 from mew_protocol.payloads.mcp import UndecidedProposal, UndecidedProposals
 from mew_protocol.payloads.participant import Board

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from typing import Annotated, Any
 
 from mew_board.view import Grouping, ParticipantView
-from mew_protocol.attention import Attention, AttentionItem
 from mew_protocol.envelope import parse_time
+from mew_protocol.payloads.attention import Attention, AttentionItem
 from mew_protocol.payloads.participant import Board, BoardEntry
 
 from mew_agent.cli.app import terminal

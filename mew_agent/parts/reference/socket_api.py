@@ -13,9 +13,10 @@ from typing import Any, Final, NoReturn
 from uuid import uuid4
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
+from mew_board.attention import aggregate, attention
 from mew_protocol import kinds
-from mew_protocol.attention import AttentionItem, aggregate, attention
 from mew_protocol.envelope import Envelope, wire_timestamp
+from mew_protocol.payloads.attention import AttentionItem
 from mew_protocol.payloads.participant import Board
 
 from mew_agent.cli.board.live_board import apply_event

@@ -10,14 +10,15 @@ from typing import Any, Final
 
 import anyio
 from mew_board import receipt_words, words
+from mew_board.attention import aggregate, attention
+from mew_board.proposal_text import allowed_calls, ending
 from mew_protocol import kinds
-from mew_protocol.attention import AttentionAction, AttentionItem, aggregate, attention
 from mew_protocol.codec import StreamFrame
 from mew_protocol.envelope import Envelope
+from mew_protocol.payloads.attention import AttentionAction, AttentionItem
 from mew_protocol.payloads.figures import ParticipantFigures
 from mew_protocol.payloads.mcp import UndecidedProposal
 from mew_protocol.payloads.participant import Board, BoardEntry, PrefixPart, RequestStatus, Status
-from mew_protocol.proposal_text import allowed_calls, ending
 from mew_spaces.launch.run_file import read_run_file
 from pydantic import ValidationError
 

@@ -12,12 +12,12 @@ from typing import Final
 from mew_board import changes, words
 from mew_board.board_json import totals
 from mew_board.grouping import SEVERAL
+from mew_board.proposal_text import argument_lines, call_text
 from mew_board.view import ParticipantView, Tone
-from mew_protocol.attention import AttentionItem, AttentionLevel
 from mew_protocol.envelope import Envelope
+from mew_protocol.payloads.attention import AttentionItem, AttentionLevel
 from mew_protocol.payloads.figures import FigureSample, ParticipantFigures
 from mew_protocol.payloads.participant import BoardEntry, PrefixPart
-from mew_protocol.proposal_text import argument_lines, call_text
 
 from mew_agent.cli.board.table import TerminalStyle, gauge
 from mew_agent.parts.shared.composition_lines import composition_lines

@@ -7,11 +7,11 @@ import ipaddress
 import re
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
-from mew_protocol.attention import AttentionKind
 from mew_protocol.capability import MAX_PATTERNS, number_problem, patterns_problem
 from mew_protocol.codec import DEFAULT_MAX_BYTES, DEFAULT_MAX_DEPTH
 from mew_protocol.context_report import MAX_PIN_CHARS
 from mew_protocol.ids import MAX_ID_LENGTH, checked_id
+from mew_protocol.payloads.attention import AttentionKind
 from mew_protocol.payloads.fit import WouldFit
 from mew_protocol.setting_problems import matching
 from mew_settings.model_facts import ModelFacts

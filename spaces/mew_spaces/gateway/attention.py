@@ -1,7 +1,7 @@
 """Keeps the items of a space that need a person, the list of old figures, and the views of pages up to date.
 
 Decides when to look for items, dates each one, and bounds how long a participant may be away before it counts as
-disconnected. What counts, and the words, are in `mew_protocol.attention`. Items are computed again only for
+disconnected. What counts, and the words, are in `mew_board.attention`. Items are computed again only for
 participants that reported or came or went, so that thousands of participants cost little.
 """
 
@@ -14,21 +14,13 @@ from typing import Final, NamedTuple, Protocol, cast
 
 import anyio
 import anyio.lowlevel
-from mew_protocol.attention import (
-    Attention,
-    AttentionAction,
-    AttentionItem,
-    aggregate,
-    approval_item,
-    entry_items,
-    not_stored_item,
-    sort_items,
-)
+from mew_board.attention import aggregate, approval_item, entry_items, not_stored_item, sort_items
+from mew_board.text_changes import changes_in
 from mew_protocol.bounded_dict import BoundedDict
 from mew_protocol.capability import CapabilitySet
-from mew_protocol.changes import TextChange, changes_in
 from mew_protocol.envelope import Draft, wire_timestamp
 from mew_protocol.json_values import value_at
+from mew_protocol.payloads.attention import Attention, AttentionAction, AttentionItem, TextChange
 from mew_protocol.payloads.mcp import UndecidedProposal, arguments_of
 from mew_settings.plugins import load_table
 

@@ -23,10 +23,10 @@ from typing import NamedTuple
 import anyio
 from mew_board.answers import ANSWER_KINDS, said
 from mew_protocol import kinds
-from mew_protocol.attention import AttentionItem
 from mew_protocol.codec import StreamFrame
 from mew_protocol.envelope import Draft
 from mew_protocol.ids import ParticipantId, Position
+from mew_protocol.payloads.attention import AttentionItem
 from pydantic import ValidationError
 from pydantic_core import to_json
 from starlette.responses import StreamingResponse

@@ -16,14 +16,14 @@ from typing import Any, Final
 import anyio
 from anyio import to_thread
 from mew_board.board_json import ShownBoard, worded
+from mew_board.text_changes import changes_in
 from mew_listener.http import STREAMING, authenticate
 from mew_protocol import errors, kinds
-from mew_protocol.attention import Attention
-from mew_protocol.changes import changes_in
 from mew_protocol.codec import decode_envelope
 from mew_protocol.envelope import PROTOCOL, Draft
 from mew_protocol.errors import DecodeError
 from mew_protocol.ids import ParticipantId, Position
+from mew_protocol.payloads.attention import Attention
 from mew_protocol.payloads.figures import KEPT_SECONDS, ContextHistory
 from mew_protocol.payloads.fit import Fit, fit_in
 from mew_protocol.payloads.mcp import UndecidedProposals

@@ -4,7 +4,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from mew_protocol.attention import AttentionItem, entry_items
+from mew_board.attention import entry_items
+from mew_protocol.payloads.attention import AttentionItem
 from mew_protocol.payloads.participant import BoardEntry, Status
 
 from mew_agent.parts.acp.profiles import profiles

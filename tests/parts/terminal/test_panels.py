@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from mew_board.view import ParticipantView, views_of
-from mew_protocol.attention import AttentionItem
+from mew_protocol.payloads.attention import AttentionItem
 from mew_protocol.payloads.figures import ParticipantFigures
 from mew_protocol.payloads.participant import Board, BoardEntry
 

@@ -9,10 +9,11 @@ from unittest.mock import Mock, create_autospec
 import anyio
 import httpx2
 import pytest
-from mew_protocol.attention import UNREAD_SECONDS, AttentionItem, approval_item
+from mew_board.attention import UNREAD_SECONDS, approval_item
 from mew_protocol.capability import CapabilitySet
 from mew_protocol.codec import read_draft
 from mew_protocol.ids import ParticipantId
+from mew_protocol.payloads.attention import AttentionItem
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.attention import ABSENCE_GRACE, START_GRACE
 from mew_spaces.gateway.auth import TokenBook

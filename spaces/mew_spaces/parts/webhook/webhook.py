@@ -19,9 +19,9 @@ from typing import Any, Final
 import anyio
 import httpx2
 from anyio import to_thread
-from mew_protocol.attention import AttentionItem
 from mew_protocol.bounded_dict import BoundedDict
 from mew_protocol.envelope import unix_seconds, wire_timestamp
+from mew_protocol.payloads.attention import AttentionItem
 from mew_protocol.quoting import chat_line
 
 from mew_spaces.config.settings import AttentionOptions

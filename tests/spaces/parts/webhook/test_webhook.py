@@ -14,8 +14,9 @@ from typing import Any
 
 import anyio
 import pytest
-from mew_protocol.attention import AttentionItem, not_stored_item
+from mew_board.attention import not_stored_item
 from mew_protocol.envelope import wire_timestamp
+from mew_protocol.payloads.attention import AttentionItem
 from mew_spaces.config.loading import parse_space
 from mew_spaces.config.settings import AttentionOptions
 from mew_spaces.gateway.gateway import serve_gateway

@@ -4,8 +4,8 @@ import time
 from typing import Any
 
 import pytest
-from mew_protocol.changes import MOST_COMPARED, changes_in
-from mew_protocol.proposal_text import argument_lines
+from mew_board.proposal_text import argument_lines
+from mew_board.text_changes import MOST_COMPARED, changes_in
 
 FILE = [f"line {number}" for number in range(450)]
 

@@ -7,9 +7,9 @@ approval shows these rows. Python's difflib finds them; very many lines are show
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
-from typing import Any, Final, Literal
+from typing import Any, Final
 
-from mew_protocol.payloads.base import Payload
+from mew_protocol.payloads.attention import Row, TextChange
 
 PAIRS: Final = (
     ("old_string", "new_string"),
@@ -34,28 +34,6 @@ _CONTEXT: Final = 3
 
 _MOST_CHANGES: Final = 200
 """How many changes of a call are compared; the texts of others stand as they are."""
-
-Mark = Literal[" ", "-", "+", "@"]
-"""A line of both texts, of the one before, of the one after, or the place of the next lines."""
-
-Row = tuple[Mark, str]
-
-
-class TextChange(Payload):
-    """A change of a text: its lines in hunks. `keys` are the arguments with the text before and after.
-
-    Unchanged lines far from a change are in no row; a row `@` says which lines follow.
-    """
-
-    keys: tuple[str, str]
-    rows: tuple[Row, ...]
-    added: int
-    removed: int
-
-    @property
-    def title(self) -> str:
-        """The number of changed lines: `+4 -4`."""
-        return f"+{self.added:,} -{self.removed:,}"
 
 
 def changes_in(arguments: object) -> dict[str, TextChange]:

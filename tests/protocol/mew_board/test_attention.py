@@ -4,15 +4,8 @@ from datetime import UTC, datetime
 from typing import Any, get_args
 
 import pytest
-from mew_protocol.attention import (
-    AttentionItem,
-    AttentionKind,
-    aggregate,
-    attention,
-    entry_items,
-    not_stored_item,
-    sort_items,
-)
+from mew_board.attention import aggregate, attention, entry_items, not_stored_item, sort_items
+from mew_protocol.payloads.attention import AttentionItem, AttentionKind
 from mew_protocol.payloads.mcp import UndecidedProposal, digest_of
 from mew_protocol.payloads.participant import BoardEntry, StoredMessages
 

@@ -8,46 +8,19 @@ reads, and what a reader may send.
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from mew_protocol import kinds
-from mew_protocol.changes import TextChange
 from mew_protocol.context_report import AgentMode, ContextReport, Waiting
 from mew_protocol.envelope import unix_seconds, wire_timestamp
 from mew_protocol.json_values import value_at
-from mew_protocol.payloads.base import Payload
+from mew_protocol.payloads.attention import LEVELS, AttentionAction, AttentionItem, AttentionKind, AttentionLevel
 from mew_protocol.payloads.mcp import UndecidedProposal, approval_of, arguments_of
 from mew_protocol.payloads.participant import BoardEntry
-from mew_protocol.proposal_text import AlwaysAllow, always_allow, is_compaction, proposed
 from mew_protocol.quoting import mew_command
 from mew_protocol.status_word import NEEDS, StatusWord
 
-AttentionKind = Literal[
-    "approval",
-    "sign_in",
-    "model_unreachable",
-    "model_failed",
-    "program_ended",
-    "not_stored",
-    "turn_stopped",
-    "handler_failed",
-    "compaction_stalled",
-    "compaction_failed",
-    "loop",
-    "held",
-    "unread",
-    "tools_left_out",
-    "budget_spent",
-    "acts_unasked",
-    "disconnected",
-    "nearly_full",
-    "about_to_compact",
-]
-
-AttentionLevel = Literal["blocking", "warning", "notice"]
-"""`blocking`: work stands still until a person acts; `warning`: it soon may; `notice`: it goes on by itself."""
-
-LEVELS: Final[tuple[AttentionLevel, ...]] = ("blocking", "warning", "notice")
+from mew_board.proposal_text import AlwaysAllow, always_allow, is_compaction, proposed
 
 MOST_OF_A_KIND: Final = 3
 """More items of one kind become one item."""
@@ -68,50 +41,6 @@ _ABOUT_PEERS: Final[Mapping[str, tuple[AttentionKind, str]]] = {
 _ARGUMENT_CHARS: Final = 160
 _DETAIL_CHARS: Final = 300
 _NAMES: Final = 5
-
-
-class AttentionAction(Payload):
-    """A possible action on an item.
-
-    `command` does it in a terminal. `envelope` is what it sends: kind, `to`, payload, `correlation_id`; absent if only
-    a command does it. `capability` is the kind that the sender needs. `allowed` says whether the reader may send it;
-    absent if the reader is not known. `confirm` is what the reader has to be told, and to confirm, before it acts.
-    """
-
-    label: str
-    confirm: str | None = None
-    command: str | None = None
-    capability: str | None = None
-    envelope: dict[str, Any] | None = None
-    allowed: bool | None = None
-
-
-class AttentionItem(Payload):
-    """One thing that needs a person. `reason` is a sentence; `id` stays the same as long as the cause does.
-
-    Without `participant`, it is about the space, or it is a group of the items in `items`. `rejected_by` are the
-    participants that have rejected a proposal which others may still approve. `changes` are what a proposed call would
-    change in texts, by their place in its arguments.
-    """
-
-    id: str
-    kind: AttentionKind
-    level: AttentionLevel
-    participant: str | None = None
-    reason: str
-    since: str | None = None
-    actions: tuple[AttentionAction, ...] = ()
-    rejected_by: tuple[str, ...] = ()
-    changes: dict[str, TextChange] | None = None
-    items: tuple["AttentionItem", ...] = ()
-
-
-class Attention(Payload):
-    """`GET /spaces/{id}/attention`: items that need a person, the most urgent first."""
-
-    space: str
-    at: str
-    items: tuple[AttentionItem, ...] = ()
 
 
 def attention(
