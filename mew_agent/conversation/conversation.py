@@ -671,6 +671,7 @@ class Conversation:
         if self.compacting.is_running:
             await self.compacting.wait_until(lambda: not self.compacting.is_running)
             return True
+        self.compacting.is_held_up = False
         self.compacting.begin(action.trigger, action.reason)
         failure: Exception | None = None
         plan: CompactionPlan | NothingToDo | None = None

@@ -46,8 +46,8 @@ class CompactionRun:
         return status_word("compacting") if self.is_running else waiting
 
     def begin(self, trigger: str, reason: str | None = None) -> None:
-        """Record that a compaction runs."""
-        self.trigger, self.reason, self.step, self.is_held_up = trigger, reason, None, False
+        """Record that a compaction runs. One that is held up stays so: a request may have nothing to do."""
+        self.trigger, self.reason, self.step = trigger, reason, None
 
     def follow(self, step: CompactionStep) -> None:
         """Record a step that the program reported, and wake those who wait for it."""

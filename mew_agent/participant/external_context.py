@@ -359,7 +359,8 @@ class ExternalContext(Controllable):
 
     def _default_word(self) -> StatusWord:
         stalled = status_word("compaction_stalled" if self.is_stalled else "active")
-        return self.compacting.word or self.failing or waiting_status(self.waiting) or stalled
+        failing = None if self.compacting.is_running else self.failing
+        return failing or self.compacting.word or waiting_status(self.waiting) or stalled
 
     async def compact(self, request: Compact, asked_by: str | None = None, begun: News = no_news) -> CompactDone:
         assert self.on_compact is not None

@@ -162,6 +162,20 @@ async def test_an_agent_in_line_answers_and_compacts_when_it_must(tmp_path: Path
         await four.recorder.until(lambda: all(COMPACTED in four.recorder.words(name) for name in AGENTS))
 
 
+async def test_an_agent_in_line_stays_there_when_a_request_has_nothing_to_do(
+    tmp_path: Path, text: Callable[[int], str]
+) -> None:
+    async with crowd(tmp_path, max_compacting=1) as four:
+        await four.ada.send("participant/status", {"messages_in_context": 0, "status": COMPACTING})
+        await fill(four, text)
+        await four.recorder.until(lambda: all(WAITING in four.recorder.words(name) for name in AGENTS))
+        done = await four.ada.compact("a1", target_percent=100, timeout_seconds=60)
+        assert (done.skipped, done.reason) == (True, "already_below_target")
+        await four.recorder.until(lambda: four.recorder.words("a1")[-2:] == [COMPACTING, WAITING])
+        await four.ada.send("participant/status", {"messages_in_context": 0, "status": "active"})
+        await four.recorder.until(lambda: all(COMPACTED in four.recorder.words(name) for name in AGENTS))
+
+
 async def test_an_agent_compacts_before_a_task_that_would_not_fit(
     start_agent: StartAgent, text: Callable[[int], str]
 ) -> None:

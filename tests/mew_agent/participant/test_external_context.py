@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.participant import Compact, CompactDone, Forget
+from mew_protocol.status_word import status_word
 
 from mew_agent import Participant
 from mew_agent.errors import ControlRefused, InvalidReport, PeerError
@@ -70,6 +71,16 @@ def test_a_report_keeps_earlier_figures_despite_a_clock_change() -> None:
     assert status.context is not None
     assert (status.context.model, status.context.measured_at) == ("m", LATER)
     assert status.context.prompt_tokens is None  # of an earlier call
+
+
+def test_a_failure_is_shown_before_a_wait_to_compact_but_after_a_compaction() -> None:
+    context = ExternalContext()
+    context.compacting.is_held_up = True
+    assert context.status().status == "compaction_waiting"
+    context.failing = status_word("failed", "RuntimeError: the engine is gone")
+    assert context.status().status == "failed:RuntimeError: the engine is gone"
+    context.compacting.begin("requested")
+    assert context.status().status == "compacting"
 
 
 def test_a_figure_without_a_meaning_has_no_level() -> None:
