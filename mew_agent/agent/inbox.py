@@ -351,6 +351,8 @@ class Inbox:
         what = "answer" if refusal is not None else verdict()
         if refusal is None and (problem := self._limit_reached(chat.sender, what)) is not None:
             refusal = ChatRefusal(problem, "queue_full")
+        if refusal is None and what == "context":
+            return as_context  # whomever it is for, nothing is left to decide
         if refusal is None:
             return Admission(what, fit=fit, is_certain=is_for_us is True)
         # A chat that does not name us is no request, so no sender waits for a refusal.
@@ -690,6 +692,8 @@ class Inbox:
         """Make a chat the last one in this state. Forgets the oldest overheard chats beyond the limit."""
         self._chats.pop(chat.number, None)
         self._chats[chat.number] = chat = replace(chat, state=state)
+        if state == "overheard":
+            self._undecided.discard(chat.number)
         overheard, forgotten = Shares[int](), list[StoredChat]()
         for one in self.in_state("overheard"):
             overheard.add(one.number, one.envelope.sender, one.weight)
@@ -717,6 +721,7 @@ class Inbox:
             position = position if position.sequence > old.sequence else None
         receipts = ReceiptChange(endings=endings, follows=follows) if endings or follows else NO_RECEIPTS
         leaving = {chat.number: chat for chat in removed}
+        self._undecided.difference_update(leaving)
         self._leaving |= leaving
         try:
             place = None if position is None else str(position)

@@ -75,6 +75,26 @@ async def test_a_full_inbox_refuses_chats(start_conversation: StartConversation)
         assert len(box.in_state(*QUEUED)) == MAX_QUEUED_CHATS
 
 
+@pytest.mark.parametrize("to", [(), ("bob",)])
+async def test_a_chat_that_needs_no_reply_leaves_nothing_to_decide(to: tuple[str, ...]) -> None:
+    """It is context if it is for the agent, too; one to others is ignored, although it mentions the agent."""
+    box = Inbox("coder", AddressFilter(("coder",), "model"), MemoryStore())
+    said = chat("Thanks @coder" if to else "Done.", to=to)
+    assert box.decide(said, None if not to else True, lambda: "context") == Admission("ignored" if to else "context")
+
+
+async def test_the_inbox_forgets_which_chats_it_had_to_decide_about() -> None:
+    box = Inbox("coder", AddressFilter(("coder",), "model"), MemoryStore())
+    verdicts: tuple[Verdict, ...] = ("context", "hold", "answer")
+    for number in range(10 * len(verdicts)):
+        said = chat("Somebody?", to=(), name=str(number), sender="bob" if number % 2 else "ada")
+        await add(box, said, verdict=verdicts[number % len(verdicts)], is_busy=True)
+    assert len(box._undecided) == 20
+    await box.cancel(cancel(*(str(number) for number in range(30))))
+    await box.cancel(cancel(*(str(number) for number in range(30)), sender="bob"))
+    assert not box._undecided
+
+
 async def test_a_long_chat_counts_as_several_short_ones(start_conversation: StartConversation) -> None:
     async with start_conversation() as driver:
         box, long = inbox(driver), "x" * (10 * WEIGHT_BYTES)
