@@ -176,7 +176,7 @@ def runs() -> dict[frozenset[str], list[str]]:
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """A copy of the source tree and its tests."""
-    for place in (*PACKAGES, "tests", "docs"):
+    for place in (*PACKAGES, "tests", "docs", "deploy"):
         shutil.copytree(ROOT / place, tmp_path / place)
     for name in ("pyproject.toml", "README.md"):
         shutil.copy(ROOT / name, tmp_path / name)

@@ -19,6 +19,7 @@ participants:
 """
 
 
+@pytest.mark.part("acp")
 async def test_doctor_names_what_a_space_lacks_and_how_to_install_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -45,6 +46,7 @@ def put(folder: Path, name: str, lines: str) -> None:
     program.chmod(0o755)
 
 
+@pytest.mark.part("acp")
 async def test_doctor_finds_a_program_under_the_name_of_its_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -56,6 +58,7 @@ async def test_doctor_finds_a_program_under_the_name_of_its_package(
     assert (found["goose"]["version"], found["goose"]["needed_by"], outcome.code) == ("1.52.0", ["helper"], 0)
 
 
+@pytest.mark.part("acp")
 async def test_doctor_does_not_call_a_broken_program_present(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     (tmp_path / "space.yaml").write_text(SPACE.replace("{command: PROGRAM}", "opencode"))
@@ -77,6 +80,7 @@ async def test_doctor_names_the_library_whose_version_it_shows() -> None:
         assert found[extra] == f"{package} {importlib.metadata.version(package)}"
 
 
+@pytest.mark.part("acp")
 async def test_doctor_shows_modes_in_which_agents_do_not_ask(tmp_path: Path) -> None:
     agent = "{agent: claude, mode: MODE}"
     for mode, says in (("auto", "acts without asking"), ("default", "asks")):

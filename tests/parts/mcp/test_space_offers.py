@@ -328,6 +328,7 @@ async def test_cancelled_call_is_cancelled_at_the_peer(gateway: RunningGateway) 
                 await ended.wait()
 
 
+@pytest.mark.part("tokenizers")
 async def test_board_of_three_agents_takes_few_tokens(gateway: RunningGateway) -> None:
     report = {**REPORT, "policy": "mew", "compact_at_tokens": 117_965, "turns_to_compaction": 12}
     async with joined(gateway, "coder") as coder, joined(gateway, "tools") as tools, joined(gateway, "ada") as ada:

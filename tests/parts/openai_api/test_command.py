@@ -107,6 +107,7 @@ async def test_person_without_chat_capability_is_refused() -> None:
             )
 
 
+@pytest.mark.part("acp", "mcp", "meter")
 def test_agents_come_from_the_configuration() -> None:
     foreign = """
   codex: {acp: codex}
@@ -118,6 +119,7 @@ def test_agents_come_from_the_configuration() -> None:
 
 
 @pytest.mark.parametrize("program", ["coder", "files", "tool"])
+@pytest.mark.part("mcp")
 def test_acting_as_a_program_is_refused(program: str) -> None:
     with pytest.raises(
         ConfigError, match=rf"'{program}' is a program; acting as it would end its connection .*a person: ada"
@@ -126,6 +128,7 @@ def test_acting_as_a_program_is_refused(program: str) -> None:
 
 
 @pytest.mark.parametrize("command", [("serve", "openai"), ("serve", "a2a")])
+@pytest.mark.part("a2a")
 async def test_missing_space_says_how_to_start_one(command: tuple[str, ...]) -> None:
     outcome = await mew(*command)
     assert outcome.code == 2
@@ -133,6 +136,7 @@ async def test_missing_space_says_how_to_start_one(command: tuple[str, ...]) -> 
 
 
 @pytest.mark.parametrize("command", [("serve", "openai"), ("serve", "a2a")])
+@pytest.mark.part("mcp", "a2a")
 async def test_program_in_space_yaml_is_refused(tmp_path: Path, command: tuple[str, ...]) -> None:
     path = tmp_path / "space.yaml"
     path.write_text(SPACE)

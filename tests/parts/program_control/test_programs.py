@@ -22,6 +22,7 @@ participants:
 """
 
 
+@pytest.mark.part("mcp", "acp")
 def test_secrets_do_not_leave_in_logs(tmp_path: Path) -> None:
     (tmp_path / "tokens").mkdir()
     (tmp_path / "tokens" / "coder.token").write_text("tok-of-coder\n")
@@ -47,6 +48,7 @@ def test_secrets_do_not_leave_in_logs(tmp_path: Path) -> None:
         assert hide_secrets(line, ()) == hidden
 
 
+@pytest.mark.part("mcp", "acp")
 def test_no_secret_is_known_while_a_token_is_unreadable(tmp_path: Path) -> None:
     tokens = tmp_path / "tokens"
     tokens.mkdir()
@@ -55,6 +57,7 @@ def test_no_secret_is_known_while_a_token_is_unreadable(tmp_path: Path) -> None:
         known_secrets(tmp_path, parse_space(SPACE), {})
 
 
+@pytest.mark.part("mcp", "acp")
 async def test_a_log_is_withheld_while_tokens_cannot_be_read(tmp_path: Path) -> None:
     config = parse_space(SPACE)
     prepare_log_folder(log_folder(tmp_path), ["coder"])

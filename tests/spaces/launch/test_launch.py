@@ -116,6 +116,7 @@ def test_unset_variables_are_reported_with_their_place() -> None:
     ]
 
 
+@pytest.mark.part("meter")
 def test_a_meter_is_started_with_its_upstream_address_and_window() -> None:
     space = """
         space: {id: review}

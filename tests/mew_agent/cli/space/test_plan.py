@@ -155,7 +155,11 @@ def test_mistake_in_an_agent_section_names_the_participant(tmp_path: Path) -> No
         ("agent: {model: x, policy: nosuch}", ":4:31: participants.coder.agent: "),
         ("agent: {api_key_env: NO_KEY}", ":4:26: participants.coder.agent: "),
         ("command: no-such-program", ":4:14: participants.coder.command: "),
-        ("mcp_server: {command: no-such-program}", ":4:27: participants.coder.mcp_server.command: "),
+        pytest.param(
+            "mcp_server: {command: no-such-program}",
+            ":4:27: participants.coder.mcp_server.command: ",
+            marks=pytest.mark.part("mcp"),
+        ),
         ("command: 'true'\n    cwd: no-such-folder", ":5:10: participants.coder.cwd: "),
     ],
 )
@@ -183,7 +187,11 @@ PERSON = "space: {id: a}\nparticipants:\n  ada:"
         (f"{PERSON} {{env: {{A: b}}}}", "'participants.ada.env' has no effect without a program"),
         (f"{PERSON} {{auto_connect: true}}", "'participants.ada.auto_connect' has no effect without 'output_log' or"),
         (f"{PERSON} {{fifo: true}}", "'participants.ada.fifo' has no effect without 'auto_connect: true'"),
-        (f"{PERSON} {{acp: {{agent: codex, args: [x]}}}}", "'participants.ada.acp.args' has no effect without"),
+        pytest.param(
+            f"{PERSON} {{acp: {{agent: codex, args: [x]}}}}",
+            "'participants.ada.acp.args' has no effect without",
+            marks=pytest.mark.part("acp"),
+        ),
         (f"{PERSON} {{type: human}}", "'participants.ada.type' has no effect here"),
         (f"{PERSON} {{default_to: {{reasoning/start: [b]}}}}", "'participants.ada.default_to.reasoning/start' has no"),
         (
@@ -243,6 +251,7 @@ def test_star_that_crosses_folders_gives_a_notice(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.part("mcp")
 def test_bridge_is_one_of_the_programs(tmp_path: Path) -> None:
     bridge = f"  files: {{type: mcp-bridge, mcp_server: {{command: '{sys.executable}'}}, auto_start: true}}\n"
     plan = plan_of(tmp_path, SPACE + bridge)
@@ -260,6 +269,7 @@ def test_bridge_is_one_of_the_programs(tmp_path: Path) -> None:
         ("{command: mew, cwd: nowhere}", r"participants\.files\.mcp_server\.cwd: folder '.*nowhere' not found"),
     ],
 )
+@pytest.mark.part("mcp")
 def test_missing_mcp_server_is_named(tmp_path: Path, server: str, said: str) -> None:
     text = f"space: {{id: s}}\nparticipants:\n  files: {{mcp_server: {server}, auto_start: true}}\n"
     with pytest.raises(ConfigError, match=said):
@@ -269,6 +279,7 @@ def test_missing_mcp_server_is_named(tmp_path: Path, server: str, said: str) -> 
 @pytest.mark.parametrize(
     ("command", "problem"), [("no-such-agent", "not found on PATH"), ("/etc/passwd", "is not an executable file")]
 )
+@pytest.mark.part("acp")
 def test_missing_acp_program_is_named_with_its_place(tmp_path: Path, command: str, problem: str) -> None:
     text = f"space: {{id: s}}\nparticipants:\n  helper: {{acp: {{command: {command}}}, auto_start: true}}\n"
     said = rf"space\.yaml:3:17: participants\.helper\.acp: program '{command}' {problem}$"
@@ -276,6 +287,7 @@ def test_missing_acp_program_is_named_with_its_place(tmp_path: Path, command: st
         plan_of(tmp_path, text)
 
 
+@pytest.mark.part("mcp")
 def test_bridge_without_its_package_is_refused_before_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,8 +40,9 @@ def test_path_parameters_are_required_and_query_parameters_are_not(document: dic
         ("since", "query", False),
         ("before", "query", False),
         ("limit", "query", False),
+        ("view", "query", False),
     ]
-    assert parameters[-1]["schema"] == {"type": "integer", "minimum": 1, "maximum": 1000, "default": 100}
+    assert parameters[-2]["schema"] == {"type": "integer", "minimum": 1, "maximum": 1000, "default": 100}
 
 
 def test_only_three_operations_need_no_token(document: dict[str, Any]) -> None:
