@@ -4,6 +4,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from mew_agent.conversation.events import ConversationEvent, LevelChanged, StatusChanged
+
 StartAgent = Callable[..., Any]
 
 BOOK = "\n".join(f"page {n}: {n * 17} birds flew over {n * 3} houses" for n in range(3_000))
@@ -49,6 +51,25 @@ async def test_a_cut_result_can_be_recalled_in_parts(start_agent: StartAgent) ->
             assert heading.startswith(f"[{name}, characters {start:,} to ")
             assert BOOK[start:].startswith(text)
             assert len(text) > 200
+
+
+async def test_a_cut_result_that_changes_the_level_tells_handlers_before_the_status(start_agent: StartAgent) -> None:
+    full = {"figure": "next_prompt", "op": "ge", "fraction": "1/4"}
+    policy = {"name": "team", "based_on": "mew", "levels": [{"name": "tight", "severity": 2, "at": full}]}
+    script = [*calls(("read_book", "{}")), {"text": "Long."}]
+    async with start_agent(agent={"policy": policy}, tools=[read_book], script=script) as s:
+        told: list[tuple[str, str]] = []
+
+        async def note(event: ConversationEvent) -> None:
+            if isinstance(event, LevelChanged):
+                told.append((event.before, event.after))
+            elif isinstance(event, StatusChanged) and event.status.context is not None:
+                told.append((str(event.status.status).partition(":")[0], event.status.context.level or ""))
+
+        s.agent.conversation.events.subscribe(note)
+        await s.ask("Read.")
+        at = [status for status, _ in told].index("would_overflow")
+        assert told[at - 1 : at + 1] == [("healthy", "tight"), ("would_overflow", "tight")]
 
 
 async def test_a_digest_quotes_what_matters_in_a_cut_result(start_agent: StartAgent) -> None:
