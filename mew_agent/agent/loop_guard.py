@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from mew_protocol import kinds
-from mew_protocol.bounded_dict import FairDict
+from mew_protocol.bounded_dict import BoundedDict, FairDict
 from mew_protocol.context_report import Waiting
 from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import object_at, objects_at, text_at
@@ -25,6 +25,9 @@ from mew_agent.settings import LoopLimits
 
 MAX_CHATS: Final = 2_000
 """How many chats are remembered; an answer to an older one counts as the first of a thread."""
+
+MAX_PEERS: Final = 10_000
+"""How many peers are remembered, those heard from last."""
 
 MAX_OPEN_REASONINGS: Final = 8
 """How many reasonings without a conclusion are remembered of one agent."""
@@ -89,15 +92,12 @@ class LoopGuard:
     limits: LoopLimits
     stopped: dict[str, StoppedTalk] = field(default_factory=dict)
     """The peers that are not answered now."""
-    _agents: set[str] = field(default_factory=set)
+    _agents: BoundedDict[str, None] = field(default_factory=lambda: BoundedDict(MAX_PEERS))
     _chats: FairDict[str, _Chat] = field(default_factory=lambda: FairDict(MAX_CHATS, lambda _, chat: chat.sender))
     """By their ids, the newest of an id: some clients count theirs from 1 at every start."""
-    _reasonings: dict[str, dict[str, _Reasoning]] = field(default_factory=dict)
+    _reasonings: BoundedDict[str, dict[str, _Reasoning]] = field(default_factory=lambda: BoundedDict(MAX_PEERS))
     """The open reasonings of each agent, by their ids, oldest first."""
-    _answered_at: dict[str, deque[float]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self._agents.add(self.me)
+    _answered_at: BoundedDict[str, deque[float]] = field(default_factory=lambda: BoundedDict(MAX_PEERS))
 
     @property
     def waits(self) -> tuple[Waiting, ...]:
@@ -114,7 +114,7 @@ class LoopGuard:
 
     def is_agent(self, participant: str) -> bool:
         """Return whether a participant is known to be an agent."""
-        return participant in self._agents
+        return participant == self.me or participant in self._agents
 
     def observe(self, envelope: Envelope) -> None:
         """Learn from an envelope of any kind and sender, our own included."""
@@ -123,17 +123,19 @@ class LoopGuard:
             case kinds.CHAT:
                 self._remember(envelope)
             case kinds.PARTICIPANT_STATUS if isinstance(body.get("context"), Mapping):
-                self._agents.add(sender)
+                self._agents[sender] = None
             case kinds.CHAT_ACKNOWLEDGE if body.get("status") in _WORKING:
-                self._agents.add(sender)
+                self._agents[sender] = None
             case kinds.REASONING_START:
-                self._agents.add(sender)
+                self._agents[sender] = None
                 self._begin_reasoning(envelope)
             case kinds.REASONING_CONCLUSION:
                 self._end_reasoning(envelope)
             case kinds.SYSTEM_WELCOME:
                 on_board = objects_at(body, "board")
-                self._agents.update(str(one.get("id")) for one in on_board if object_at(one, "status", "context"))
+                for one in on_board:
+                    if object_at(one, "status", "context"):
+                        self._agents[str(one.get("id"))] = None
             case _:
                 pass
 
@@ -160,7 +162,7 @@ class LoopGuard:
 
         It has to be for this agent or for the peer. A reaction to our own chat counts only within the rate.
         """
-        if chat.sender in self._agents:
+        if self.is_agent(chat.sender):
             return ()
         if self._is_answer_to_us(chat) and self._is_rate_reached(chat.sender, at_seconds):
             return ()
@@ -180,7 +182,7 @@ class LoopGuard:
 
         `at_seconds` is the time by a monotonic clock; None for a chat of the past, which does not count for the rate.
         """
-        sender, is_agent = chat.sender, chat.sender in self._agents
+        sender, is_agent = chat.sender, self.is_agent(chat.sender)
         is_answer = self._is_answer_to_us(chat)
         if chat.body.get("needs_reply") is False:
             return "context"
@@ -195,12 +197,13 @@ class LoopGuard:
             self.stopped.setdefault(sender, StoppedTalk(reason, chat.ts, seen.origin))
             return "hold"
         if at_seconds is not None:
-            self._answered_at.setdefault(sender, deque()).append(at_seconds)
+            self._answered_at[sender] = answered = self._answered_at.get(sender, deque())
+            answered.append(at_seconds)
         return "answer"
 
     def _limit_reached(self, sender: str, seen: _Chat, at_seconds: float | None) -> str | None:
         """Return the limit that a chat has reached; None if it may be answered."""
-        if sender in self._agents and seen.hops >= self.limits.hops:
+        if self.is_agent(sender) and seen.hops >= self.limits.hops:
             return f"{seen.hops} messages between agents since a person spoke"
         if at_seconds is not None and self._is_rate_reached(sender, at_seconds):
             return f"{self.limits.exchanges_per_minute} exchanges within a minute"
@@ -212,8 +215,8 @@ class LoopGuard:
             self.stopped.setdefault(chat.sender, StoppedTalk("stopped before a restart", chat.ts))
 
     def _remember(self, chat: Envelope) -> None:
-        hops, origin = 0, chat.sender if chat.sender not in self._agents else None
-        if chat.sender in self._agents:
+        hops, origin = 0, chat.sender if not self.is_agent(chat.sender) else None
+        if self.is_agent(chat.sender):
             before = self._antecedent(chat)
             hops = 1 if before is None else before.hops + 1
             origin = None if before is None else before.origin
@@ -253,7 +256,7 @@ class LoopGuard:
         known = [self._chats[name] for name in chat.correlation_ids if name in self._chats]
         if known:
             return any(seen.sender == self.me for seen in known)
-        return bool(chat.correlation_ids) and chat.names(self.me) and chat.sender in self._agents
+        return bool(chat.correlation_ids) and chat.names(self.me) and self.is_agent(chat.sender)
 
     def _is_rate_reached(self, sender: str, at_seconds: float) -> bool:
         answered = self._answered_at.get(sender, deque())

@@ -227,3 +227,17 @@ def test_a_guard_does_not_keep_the_texts_of_chats() -> None:
     finally:
         tracemalloc.stop()
     assert kept < 1_000_000
+
+
+def test_of_many_peers_those_heard_from_last_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mew_agent.agent.loop_guard.MAX_PEERS", 3)
+    room, names = Room(), [f"peer{number}" for number in range(9)]
+    for name in names:
+        asked = room.chat(name, "one", text="Is it so?")
+        assert room.decide(asked) == "answer"
+        room.guard.observe(envelope(name, "reasoning/start", {}, f"r-{name}", correlation_id=(asked.id,)))
+        room.guard.observe(envelope("peer0", "participant/status", REPORT))
+        assert room.decide(room.chat("peer0", "one", about=room.chat("one").id, text="And now?")) == "answer"
+    assert [name for name in ("one", *names) if room.guard.is_agent(name)] == ["one", "peer0", "peer7", "peer8"]
+    for known in (room.guard._agents, room.guard._reasonings, room.guard._answered_at):
+        assert len(known) <= 3
