@@ -26,7 +26,7 @@ from mew_protocol.ids import GATEWAY, GATEWAY_IDS, Position
 from mew_protocol.payloads import read_payload
 from mew_protocol.payloads.base import Payload
 from mew_protocol.payloads.capability import Ended, EndedRights
-from mew_protocol.payloads.chat import Acknowledge, chat_refusal_in
+from mew_protocol.payloads.chat import REFUSED, Acknowledge, Chat, ChatFailure, chat_refusal_in
 from mew_protocol.payloads.fit import Fit
 from mew_protocol.payloads.participant import CompactDone, Status, refusal_in
 from mew_protocol.status_word import status_word
@@ -436,7 +436,7 @@ class Messenger:
     ) -> None:
         """Tell the sender of a chat that no answer follows, and why; `code` and `fit` as in `Acknowledge`.
 
-        `sending` are arguments of `send`.
+        Without the right to acknowledge, it is a chat, whose `failure` has the code. `sending` are arguments of `send`.
         """
         about: dict[str, Any] = {"to": (chat.sender,), "correlation_id": (chat.id,), **sending}
         if self.may_send(kinds.CHAT_ACKNOWLEDGE):
@@ -446,8 +446,8 @@ class Messenger:
                 **about,
             )
         elif self.may_send(kinds.CHAT):  # its sender must not wait for an answer
-            text = REFUSED_TEXT.format(problem=problem)
-            await self.send(kinds.CHAT, {"text": text, "needs_reply": False}, **about)
+            text, failure = REFUSED_TEXT.format(problem=problem), ChatFailure(code=code or REFUSED, problem=problem)
+            await self.send(kinds.CHAT, Chat(text=text, needs_reply=False, failure=failure), **about)
 
     async def answer_to(self, request: PendingRequest, timeout_seconds: float) -> Envelope:
         """Send a request and return its answer. Raises the errors of `sent_request` and of `reply_or_raise`."""

@@ -22,6 +22,7 @@ from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import object_at, value_at
 from mew_protocol.payloads.chat import (
     MAIN_SESSION,
+    REFUSAL_CODES,
     RESPONSE_FORMAT_UNSUPPORTED,
     SESSIONS_UNSUPPORTED,
     TurnReport,
@@ -56,11 +57,14 @@ class Exchange:
     context: PeerContext
     """The last status of the agent, or of its session; once the answer is there, the status at that time."""
     session: str | None = None
+    response_format: Mapping[str, Any] | None = None
+    second_sending: anyio.CancelScope | None = None
+    """Ends the sending of the question without a session, once one was refused."""
     turn: TurnReport | None = None
     """What the agent says of its answer; None from an agent without sessions."""
     reasoning_id: str | None = None
-    answer_id: str | None = None
-    """The id of the chat that answered."""
+    answer_ids: list[str] = field(default_factory=list)
+    """The ids of the chats that answered, or refused to."""
     is_queued: bool = False
     is_over: bool = False
     needs_cancel: bool = True
@@ -104,6 +108,11 @@ class Exchange:
     def has_own_session(self) -> bool:
         """Whether the question is asked in a session, and not in the agent's own conversation."""
         return self.session not in (None, MAIN_SESSION)
+
+    def leave_session(self, chat_id: str, context: PeerContext) -> None:
+        """Wait for the answer to `chat_id`, which asks in the agent's own conversation."""
+        self.chat_id, self.session, self.context = chat_id, None, context
+        self.__post_init__()
 
     def is_about(self, context: object) -> bool:
         """Return whether an envelope's `context` names the reasoning about this question."""
@@ -153,10 +162,10 @@ class Exchange:
         self.extend_deadline()
         self.add(self.answer.restart_agent())
 
-    def finish(self, text: str, answer_id: str | None = None, turn: TurnReport | None = None, at: str = "") -> None:
+    def finish(self, text: str, turn: TurnReport | None = None, at: str = "") -> None:
         """Record the agent's answer; `at` is when it was sent, as on the wire."""
         if not self.is_over:
-            self.answer_id, self.turn = answer_id, turn
+            self.turn = turn
             if turn is not None and turn.status is not None:
                 self.context = PeerContext.from_status(turn.status, at)
             self.is_over, self.needs_cancel = True, False
@@ -203,8 +212,8 @@ class AnswerRouter:
         self._cancel_reasoning, self._ask_again = cancel, ask_again
         self.exchanges: dict[str, Exchange] = {}
         """Open exchanges by the id of their question, oldest first."""
-        self.answer_ids: set[str | None] = set()
-        """The ids of chats that have answered open exchanges, so that their readers get them."""
+        self.answer_ids: set[str] = set()
+        """The ids of chats that have answered or refused open exchanges, so that their readers get them."""
         self.tool_users: set[str] = set()
         """Agents that have called a tool."""
         self._abandoned: BoundedDict[str, str] = BoundedDict(MAX_ABANDONED)
@@ -335,12 +344,7 @@ class AnswerRouter:
             if not envelope.refers_to(exchange.chat_id):
                 continue
             if (why := chat_refusal_in(envelope)) is not None:
-                code = envelope.body.get("code")
-                if code == SESSIONS_UNSUPPORTED and exchange.has_own_session:
-                    self._ask_again(exchange)
-                    continue
-                code = code if code in ("program_failed", WOULD_OVERFLOW, RESPONSE_FORMAT_UNSUPPORTED) else "agent_busy"
-                exchange.fail(code, f"'{exchange.agent}' refused the question: {why}")
+                self._refuse(exchange, envelope.body.get("code"), why)
             elif status == WOULD_OVERFLOW and _needs_choice(envelope):
                 exchange.fail(WOULD_OVERFLOW, TOO_LONG.format(agent=exchange.agent))
             elif status in ("queued", WOULD_OVERFLOW):
@@ -349,14 +353,26 @@ class AnswerRouter:
             else:
                 exchange.begin(None)
 
+    def _refuse(self, exchange: Exchange, code: object, why: str) -> None:
+        if code == SESSIONS_UNSUPPORTED and exchange.has_own_session:
+            self._ask_again(exchange)
+            return
+        code = code if code in ("program_failed", WOULD_OVERFLOW, RESPONSE_FORMAT_UNSUPPORTED) else "agent_busy"
+        exchange.fail(str(code), f"'{exchange.agent}' refused the question: {why}")
+
     def _receive_answer(self, chat: Envelope) -> None:
         text = chat.body.get("text")
         if not isinstance(text, str) or not (chat.correlation_ids or chat.names(self.me)):
             return
         for exchange in self._open_with(chat.sender):
             if chat.refers_to(exchange.chat_id) or not chat.correlation_ids:
-                exchange.finish(text, chat.id, _turn_in(chat), chat.ts)
+                exchange.answer_ids.append(chat.id)
                 self.answer_ids.add(chat.id)
+                failure = object_at(chat.body, "failure")
+                if str(failure.get("code")) in REFUSAL_CODES:
+                    self._refuse(exchange, failure["code"], str(failure.get("problem") or text))
+                else:
+                    exchange.finish(text, _turn_in(chat), chat.ts)
                 return
 
     # -- frames ------------------------------------------------------------------------------------------
@@ -441,8 +457,7 @@ class AgentAnswers:
     def __init__(self, messenger: Messenger) -> None:
         self._messenger = messenger
         cancel = partial(messenger.session.start_soon, self._cancel_reasoning)
-        again = partial(messenger.session.start_soon, self._ask_without_session)
-        self.router = AnswerRouter(messenger.id, messenger.peers, cancel, again)
+        self.router = AnswerRouter(messenger.id, messenger.peers, cancel, self._ask_without_session)
 
     def __len__(self) -> int:
         return len(self.router.exchanges)
@@ -474,33 +489,45 @@ class AgentAnswers:
         if not messenger.capabilities.allows(chat):
             raise NotPermitted(messenger.id, kinds.CHAT)
         context = peer.context.in_session(messenger.id, session)
-        exchange = Exchange(agent, chat.id, text, answer, inactivity_seconds, context, session)
+        exchange = Exchange(agent, chat.id, text, answer, inactivity_seconds, context, session, response_format)
         self.router.add(exchange)
         try:
             await messenger.send_envelope(chat, wait_seconds=SEND_SECONDS)
             exchange.extend_deadline()
             yield exchange
         finally:
+            if exchange.second_sending is not None:
+                exchange.second_sending.cancel()
             del self.router.exchanges[exchange.chat_id]
-            self.router.answer_ids.discard(exchange.answer_id)
+            self.router.answer_ids.difference_update(exchange.answer_ids)
             if exchange.needs_cancel:
                 with anyio.CancelScope(shield=True), anyio.move_on_after(CANCEL_SECONDS):
                     await self._cancel(exchange)
 
-    async def _ask_without_session(self, exchange: Exchange) -> None:
-        """Ask in the agent's own conversation."""
-        if self.router.exchanges.pop(exchange.chat_id, None) is None:
-            return  # its reader has left
-        messenger = self._messenger
-        chat = messenger.draft(kinds.CHAT, {"text": exchange.text}, to=(exchange.agent,))
-        exchange.chat_id, exchange.session = chat.id, None
-        exchange.context = messenger.peers.get(exchange.agent, Peer(exchange.agent)).context
-        self.router.exchanges[chat.id] = exchange
-        try:
-            await messenger.send_envelope(chat, wait_seconds=SEND_SECONDS)
-            exchange.extend_deadline()
-        except (GatewayError, NotPermitted) as error:
-            exchange.fail("connection_lost", str(error))
+    def _ask_without_session(self, exchange: Exchange) -> None:
+        """Ask in the agent's own conversation.
+
+        The old id is forgotten at once, so that the agent may refuse it again without effect.
+        """
+        payload: dict[str, Any] = {"text": exchange.text}
+        if exchange.response_format is not None:
+            payload["response_format"] = exchange.response_format
+        chat = self._messenger.draft(kinds.CHAT, payload, to=(exchange.agent,))
+        del self.router.exchanges[exchange.chat_id]
+        peer = self._messenger.peers.get(exchange.agent, Peer(exchange.agent))
+        exchange.leave_session(chat.id, peer.context)
+        self.router.add(exchange)
+        exchange.second_sending = anyio.CancelScope()
+        self._messenger.session.start_soon(self._send_again, exchange, chat, exchange.second_sending)
+
+    async def _send_again(self, exchange: Exchange, chat: Envelope, sending: anyio.CancelScope) -> None:
+        """Send the question unless its reader leaves first."""
+        with sending:
+            try:
+                await self._messenger.send_envelope(chat, wait_seconds=SEND_SECONDS)
+                exchange.extend_deadline()
+            except (GatewayError, NotPermitted) as error:
+                exchange.fail("connection_lost", str(error))
 
     def may_use_tools(self, agent: str) -> bool:
         """Return whether an agent has called a tool, or may send or propose a call."""

@@ -7,7 +7,7 @@ from pydantic import Field
 from mew_protocol import kinds
 from mew_protocol.envelope import Draft
 from mew_protocol.payloads.base import Payload
-from mew_protocol.payloads.fit import Delivery, Fit
+from mew_protocol.payloads.fit import WOULD_OVERFLOW, Delivery, Fit
 from mew_protocol.payloads.participant import Status
 from mew_protocol.payloads.receipts import ReadReceipt
 from mew_protocol.status_word import StatusWord
@@ -29,6 +29,15 @@ def client_of(session: object) -> str:
 SESSIONS_UNSUPPORTED: Final = "sessions_unsupported"
 RESPONSE_FORMAT_UNSUPPORTED: Final = "response_format_unsupported"
 """The codes of refusals by agents that cannot answer in a `session`, or in a `response_format`."""
+REFUSED: Final = "refused"
+"""The code of a refusal for another reason, in a chat."""
+REFUSAL_CODES: Final = frozenset(
+    {
+        *("queue_full", "budget_spent", "program_failed", WOULD_OVERFLOW),
+        *(SESSIONS_UNSUPPORTED, RESPONSE_FORMAT_UNSUPPORTED, REFUSED),
+    }
+)
+"""The codes of all refusals."""
 
 
 def chat_refusal_in(envelope: Draft) -> str | None:
@@ -72,8 +81,8 @@ class TurnReport(Payload):
 class ChatFailure(Payload):
     """Why a chat is not the answer that was asked for.
 
-    `code` is `failed`, `timeout`, `killed` (the program ended several times while it answered), `too_old` or
-    `refused`. `problem` says why, for people.
+    `code` is `failed`, `timeout`, `killed` (the program ended several times while it answered), `too_old`, `refused`,
+    or that of a refusal (see `Acknowledge`) by an agent that may not acknowledge. `problem` says why, for people.
     """
 
     code: str = Field(min_length=1)

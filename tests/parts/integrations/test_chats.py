@@ -8,8 +8,9 @@ import anyio
 import pytest
 
 from mew_agent import Participant
-from mew_agent.errors import ChatRefused
+from mew_agent.errors import ChatRefused, NoAnswer
 from mew_agent.model.usage import usage_from
+from mew_agent.participant.answers.builder import AnswerBuilder
 from mew_agent.parts.integrations import LibraryReply, answer_chats
 from mew_agent.settings import LoopLimits
 from tests.support.agents import EnvelopeRecorder
@@ -135,6 +136,35 @@ async def test_a_chat_that_asks_for_what_no_library_keeps_is_refused(joined: Joi
         assert "the agent's own program" in refused.body["status"]
         assert not engine.seen
         assert await said(ada, "one") == "you said one"
+
+
+async def test_a_session_refused_in_a_chat_is_asked_again_without(joined: Joined) -> None:
+    engine, mute = CountingEngine(), joined("mute")
+    answer_chats(mute, engine.ask, engine.read)
+    async with joined("ada") as ada, mute:
+        await until(lambda: "mute" in ada.peers)
+        async with ada.answers.open("mute", "one", AnswerBuilder(), session="s1") as exchange:
+            with anyio.fail_after(PATIENCE_SECONDS):
+                while await exchange.next_event() is not None:
+                    pass
+            assert exchange.answer.text == "you said one"
+            assert (exchange.session, exchange.failure, engine.seen) == (None, None, [0])
+            assert len(exchange.answer_ids) == 2
+        assert not ada.answers.router.answer_ids
+
+
+async def test_a_format_refused_in_a_chat_ends_the_question(joined: Joined) -> None:
+    engine, mute = CountingEngine(), joined("mute")
+    answer_chats(mute, engine.ask, engine.read)
+    async with joined("ada") as ada, mute:
+        await until(lambda: "mute" in ada.peers)
+        async with ada.answers.open("mute", "one", AnswerBuilder(), response_format={"type": "x"}) as exchange:
+            with (
+                anyio.fail_after(PATIENCE_SECONDS),
+                pytest.raises(NoAnswer, match="takes no response_format") as refused,
+            ):
+                await exchange.next_event()
+        assert (refused.value.code, engine.seen) == ("response_format_unsupported", [])
 
 
 async def test_a_library_keeps_to_limits_and_answers_after_a_restart(joined: Joined, tmp_path: Path) -> None:

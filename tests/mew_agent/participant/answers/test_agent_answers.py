@@ -9,9 +9,10 @@ from mew_spaces.gateway.gateway import RunningGateway
 
 from mew_agent.errors import NoAnswer, NotPermitted, PeerAbsent
 from mew_agent.participant.answers import agent_answers as exchange
-from mew_agent.participant.answers.builder import Answered, AnswerEvent, ToolCalled, Writing
+from mew_agent.participant.answers.builder import AnswerBuilder, Answered, AnswerEvent, ToolCalled, Writing
 from mew_agent.participant.events import ChatReceived
 from mew_agent.participant.participant import Participant
+from mew_agent.participant.peers import PeerChanges
 from tests.support.agents import EnvelopeRecorder, StartAgent
 from tests.support.faulty_link import faulty_link
 from tests.support.waiting import PATIENCE_SECONDS, until
@@ -100,6 +101,48 @@ async def test_each_missing_answer_raises_its_own_error(joined: Joined, monkeypa
             pytest.raises(NoAnswer, match="'bob' left the space before it answered"),
         ):
             await ada.ask_agent("bob", "Hello?")
+
+
+async def test_a_question_is_not_asked_again_once_its_reader_has_left(joined: Joined) -> None:
+    async with joined("ada") as ada, joined("bob") as bob:
+        arrived = EnvelopeRecorder(bob)
+        async with ada.answers.open("bob", "one", AnswerBuilder(), session="s1") as exchange:
+            first = await arrived.first("ada", "chat")
+            ada.messenger.pause()
+            await bob.messenger.send_envelope(refusal_of_session(bob, first))
+            await until(lambda: exchange.chat_id != first.id)
+        await arrived.first("ada", "chat/cancel")
+        ada.messenger.resume()
+        await ada.chat("Something else", to="bob")
+        await until(lambda: len(arrived.sent_by("ada", "chat")) > 1)
+        assert [one.body["text"] for one in arrived.sent_by("ada", "chat")] == ["one", "Something else"]
+
+
+async def test_a_session_that_is_refused_twice_is_left_once(joined: Joined) -> None:
+    async with joined("ada") as ada, joined("bob") as bob:
+        arrived = EnvelopeRecorder(bob)
+        form = {"type": "json_object"}
+        async with ada.answers.open("bob", "one", AnswerBuilder(), session="s1", response_format=form) as exchange:
+            first = await arrived.first("ada", "chat")
+            for _ in range(2):  # in one step: no task of ours runs between them
+                ada.answers.router.receive(refusal_of_session(bob, first), PeerChanges())
+            await until(lambda: len(arrived.sent_by("ada", "chat")) > 1)
+            again = arrived.sent_by("ada", "chat")[1]
+            await bob.chat("Yes.", to="ada", correlation_id=(again.id,))
+            with anyio.fail_after(PATIENCE_SECONDS):
+                while await exchange.next_event() is not None:
+                    pass
+            assert exchange.answer.text == "Yes."
+        await ada.chat("Something else", to="bob")
+        await until(lambda: arrived.sent_by("ada", "chat")[-1].body["text"] == "Something else")
+        _, asked, *others = arrived.sent_by("ada", "chat")
+        assert asked.body == {"text": "one", "response_format": form}
+        assert len(others) == 1
+
+
+def refusal_of_session(agent: Participant, chat: Envelope) -> Envelope:
+    payload = {"status": "refused:One conversation", "code": "sessions_unsupported"}
+    return agent.messenger.draft("chat/acknowledge", payload, to=(chat.sender,), correlation_id=(chat.id,))
 
 
 async def test_participant_without_the_chat_capability_cannot_ask(joined: Joined) -> None:
