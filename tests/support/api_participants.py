@@ -26,6 +26,9 @@ participants:
     command: mew
     capabilities: [{kind: chat}, {kind: "chat/*"}, {kind: "reasoning/*"}, {kind: "stream/*"},
                    {kind: participant/status}, {kind: participant/compact-done}, {kind: mcp/request}]
+  quiet:
+    command: mew
+    capabilities: [{kind: chat}, {kind: "chat/*"}, {kind: "reasoning/*"}]
   mute:
     command: mew
     capabilities: [{kind: chat}, {kind: participant/status}]

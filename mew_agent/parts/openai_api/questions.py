@@ -7,6 +7,7 @@ keep no sessions. Does not know HTTP; see `serving.chat_participant` for the exc
 import json
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
+from typing import Literal
 
 from mew_protocol.payloads.chat import MAIN_SESSION, RESPONSE_FORMAT_UNSUPPORTED
 
@@ -24,7 +25,8 @@ class Questions:
     """Reads requests for the agents that `participant` reaches."""
 
     participant: ChatParticipant
-    _without_sessions: set[str] = field(default_factory=set)
+    _without_sessions: dict[str, Literal["refuses", "ignores"]] = field(default_factory=dict)
+    """What agents did with the newest session or format that they were asked for, if they keep no sessions."""
 
     def agent(self, name: str) -> OfferedAgent:
         """Return one agent by name. Raises `AnswerFailed` (404)."""
@@ -37,14 +39,17 @@ class Questions:
     def question_for(self, request: ApiRequest, chosen: ChosenSession) -> AgentQuestion:
         """Return the question for a request. Raises `AnswerFailed` if the agent cannot answer as requested."""
         agent = self.agent(request.model)
-        if request.response_format is not None and agent.is_present and not self._has_sessions(agent):
+        # An agent that refuses sessions also refuses a format if it takes none.
+        takes_format = self._has_sessions(agent) or self._without_sessions.get(agent.name) == "refuses"
+        if request.response_format is not None and agent.is_present and not takes_format:
             raise _format_unsupported(f"'{agent.name}' does not support response_format")
         question = AgentQuestion(request.text, chosen.name, request.response_format, client=chosen.owner[1])
         ignored = ("earlier messages",) if request.earlier else ()
         if chosen.name == MAIN_SESSION:
             return replace(question, ignored=ignored)
         if not self._has_sessions(agent):
-            return replace(question, session=None, ignored=ignored, warnings=(_without_sessions(agent.name),))
+            # The session stays in the question: an agent that has it after all must not mix its clients.
+            return replace(question, ignored=ignored)
         sessions = (agent.context.report.sessions if agent.context.report else None) or ()
         if any((one.participant, one.session) == (self.participant.id, chosen.name) for one in sessions):
             return question
@@ -60,12 +65,13 @@ class Questions:
     ) -> ApiAnswer:
         """Return the answer in an exchange that ended. Raises `AnswerFailed` if it is not in the requested format."""
         turn, text, warnings = exchange.turn, exchange.answer.text, list(question.warnings)
-        if turn is None:
-            self._without_sessions.add(exchange.agent)
-            if question.session not in (None, MAIN_SESSION):
-                warnings.append(_without_sessions(exchange.agent))
+        if turn is not None:
+            self._without_sessions.pop(exchange.agent, None)
+        elif question.session not in (None, MAIN_SESSION):
+            self._without_sessions[exchange.agent] = "ignores" if exchange.has_own_session else "refuses"
+            warnings.append(f"'{exchange.agent}' keeps no sessions: all clients share one conversation with it")
         if question.response_format is not None:
-            _check_format(exchange, text)
+            _check_format(exchange, text, is_ignored=turn is None and exchange.session == question.session)
         if "tools" in request.ignored or "functions" in request.ignored:
             warnings.append("the client's tools were not offered; the agent calls the tools of its space")
         usage = exchange.usage.usage if turn is None else usage_of(turn.usage)
@@ -90,16 +96,12 @@ def unknown_model(model: str, known: list[str]) -> AnswerFailed:
     return AnswerFailed(HTTPStatus.NOT_FOUND, "model_not_found", problem, param="model")
 
 
-def _without_sessions(agent: str) -> str:
-    return f"'{agent}' keeps no sessions: all clients share one conversation with it"
-
-
-def _check_format(exchange: Exchange, text: str) -> None:
+def _check_format(exchange: Exchange, text: str, *, is_ignored: bool) -> None:
     """Raise `AnswerFailed` unless the answer is JSON, as every format other than text is."""
     turn = exchange.turn
-    if turn is None:
+    if is_ignored:
         raise _format_unsupported(f"'{exchange.agent}' does not support response_format")
-    if turn.problem is not None:
+    if turn is not None and turn.problem is not None:
         raise _format_unsupported(f"'{exchange.agent}' could not answer in this format: {turn.problem}")
     try:
         json.loads(text)

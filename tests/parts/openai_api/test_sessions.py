@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from openai import AsyncOpenAI, BadRequestError
+from openai import AsyncOpenAI, BadRequestError, RateLimitError
 
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.openai_api.request import ApiRequest
@@ -13,8 +13,9 @@ from mew_agent.parts.openai_api.sessions import ChosenSession, ClientSessions, w
 from mew_agent.parts.rehearsal import ScriptedReply, ScriptedToolCall
 from mew_agent.parts.shared.answers import MAX_TEXT_BYTES, AnswerFailed
 from tests.parts.openai_api.conftest import KEY, ChatApiDriver, StartChatApi, content
-from tests.support.agents import EnvelopeRecorder
+from tests.support.agents import EnvelopeRecorder, running_agent
 from tests.support.api_participants import knows
+from tests.support.waiting import until
 
 FIRST = [("user", "One"), ("assistant", "Two")]
 ADA = ""  # the name of her API key
@@ -242,7 +243,56 @@ async def test_an_agent_that_refuses_sessions_is_asked_without(chat: StartChatAp
     assert [(one.choices[0].message.content, one.mew["warnings"]) for one in answers] == [("Blue.", [warning])] * 2
 
 
-async def answer_plainly(agent: Participant, refuses: tuple[str, ...] = ()) -> None:
+async def test_an_agent_without_a_status_keeps_its_clients_apart(chat: StartChatApi) -> None:
+    options = {"configured": frozenset({"quiet"})}
+    async with (
+        chat(options=options) as built,
+        running_agent(built.driver.gateway, built.driver.server, None, None, 30.0, "quiet", ()),
+    ):
+        await until(lambda: "quiet" in built.participant.peers)
+        first = await built.ask("My word is swordfish.", model="quiet", user="ada")
+        second = await built.ask("What did others say?", model="quiet", user="bob")
+        assert "swordfish" not in sent(built)
+    assert first.mew["session"] != second.mew["session"]
+    assert "warnings" not in first.mew
+
+
+async def test_a_refusal_in_a_chat_is_an_error_and_leaves_the_clients_apart(chat: StartChatApi) -> None:
+    async with chat(name="mute", agent={"loop_limits": {"tokens_per_hour": 1}}) as built:
+        await built.ask("My word is swordfish.", model="mute", user="ada")
+        built.client = built.client.with_options(max_retries=0)
+        arrived = EnvelopeRecorder(built.driver.agent)
+        for user in ("bob", "ada"):
+            with pytest.raises(RateLimitError, match=r"refused the question: .* of 1 tokens per hour are spent"):
+                await built.ask("What did others say?", model="mute", user=user)
+        names = [one.body["session"] for one in arrived.sent_by("bob", "chat")]
+    assert [name.split("-")[0] for name in names] == ["bob", "ada"]
+
+
+async def test_one_answer_without_a_session_does_not_mix_the_clients(chat: StartChatApi, joined: Any) -> None:
+    async with chat(options={"configured": frozenset({"writer"})}) as built, joined("writer") as writer:
+        await answer_plainly(writer)
+        await knows(built.participant, "writer")
+        arrived = EnvelopeRecorder(writer)
+        for user in ("ada", "bob"):
+            await built.ask("What colour?", model="writer", user=user)
+        names = [one.body["session"] for one in arrived.sent_by("bob", "chat")]
+    assert [name.split("-")[0] for name in names] == ["ada", "bob"]
+
+
+async def test_a_format_outlives_a_refused_session(chat: StartChatApi, joined: Any) -> None:
+    async with chat(options={"configured": frozenset({"writer"})}) as built, joined("writer") as writer:
+        await answer_plainly(writer, refuses=("session",), text='{"colour": "blue"}')
+        await writer.report_context(500, window=20_000)
+        await knows(built.participant, "writer")
+        arrived = EnvelopeRecorder(writer)
+        answers = [await built.ask("What colour?", model="writer", response_format=SCHEMA) for _ in range(2)]
+        chats = [(("session" in one.body), one.body.get("response_format")) for one in arrived.sent_by("bob", "chat")]
+    assert chats == [(True, SCHEMA), (False, SCHEMA)] * 2
+    assert [one.choices[0].message.content for one in answers] == ['{"colour": "blue"}'] * 2
+
+
+async def answer_plainly(agent: Participant, refuses: tuple[str, ...] = (), text: str = "Blue.") -> None:
     """Answer every chat with a fixed text, and report a status without a context report."""
     EnvelopeRecorder(agent)
 
@@ -254,6 +304,6 @@ async def answer_plainly(agent: Participant, refuses: tuple[str, ...] = ()) -> N
                 refusal = {"status": "refused:It takes none", "code": code}
                 await agent.send("chat/acknowledge", refusal, to=chat.sender, correlation_id=(chat.id,))
                 return
-        await agent.chat("Blue.", to=chat.sender, correlation_id=(chat.id,))
+        await agent.chat(text, to=chat.sender, correlation_id=(chat.id,))
 
     await agent.send("participant/status", {"messages_in_context": 1, "max_tokens": 20_000, "status": "active"})
