@@ -4,7 +4,7 @@ Pages get them from the gateway, as `said` events before the envelopes, because 
 """
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from mew_protocol import kinds
 from mew_protocol.envelope import Draft
@@ -20,7 +20,7 @@ from mew_board.board_json import ShownPart, known_facts, short, shown_part
 from mew_board.composition import Share, prefix_name
 
 _MOST: Final = 200
-"""How many parts, changes and steps of an answer are shown."""
+"""How many parts, changes and steps of an answer are shown. Of a longer list, the rest is not even read."""
 
 
 class ShownChange(Payload):
@@ -82,14 +82,14 @@ def _recalled(envelope: Draft) -> ShownAnswer:
 
 
 def _listed(envelope: Draft) -> ShownAnswer:
-    found = CompactionHistory.model_validate(envelope.body)
+    found = CompactionHistory.model_validate(_cut(envelope.body, "entries", slice(-_MOST, None)))
     rows = [
         ShownChange(
             number=one.number,
             line=short(changes.line(one)),
             facts=known_facts(one),
         )
-        for one in found.entries[-_MOST:]
+        for one in found.entries
     ]
     return ShownAnswer(text=short(words.clean(found.error or "")), is_problem=bool(found.error), changes=tuple(rows))
 
@@ -102,7 +102,7 @@ def _acknowledged(envelope: Draft) -> ShownAnswer:
 
 
 def _received(envelope: Draft) -> ShownAnswer:
-    found = ReadReceipts.model_validate(envelope.body).receipts[:_MOST]
+    found = ReadReceipts.model_validate(_cut(envelope.body, "receipts", slice(_MOST))).receipts
     rows = [
         ShownReceipt(
             line=short(receipt_words.line(one)),
@@ -111,6 +111,12 @@ def _received(envelope: Draft) -> ShownAnswer:
         for one in (_of_sender(each, envelope) for each in found)
     ]
     return ShownAnswer(text="", receipts=tuple(rows))
+
+
+def _cut(body: Mapping[str, Any], name: str, rows: slice) -> Mapping[str, Any]:
+    """Return a body with only these rows of its list."""
+    found = body.get(name)
+    return {**body, name: found[rows]} if isinstance(found, list | tuple) else body
 
 
 def _of_sender(receipt: ReadReceipt, envelope: Draft) -> ReadReceipt:

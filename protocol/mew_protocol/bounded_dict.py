@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 
 K = TypeVar("K")
 V = TypeVar("V")
+T = TypeVar("T", str, bytes)
 
 
 class BoundedDict(OrderedDict[K, V]):
@@ -31,26 +32,29 @@ class BoundedDict(OrderedDict[K, V]):
             self.popitem(last=False)
 
 
-def cached_by_text(limit_chars: int) -> Callable[[Callable[[str], V]], Callable[[str], V]]:
-    """Cache the results of a function of one text, for texts of at most so many characters together.
+def cached_by_text(limit: int) -> Callable[[Callable[[T], V]], Callable[[T], V]]:
+    """Cache the results of a function of one text, for texts of at most so many characters (or bytes) together.
 
-    `functools.lru_cache` counts entries, and a text of others can have any length.
+    `functools.lru_cache` counts entries, and a text of others can have any length. A text that is longer than the limit
+    is not cached, and evicts no other.
     """
 
-    def decorate(function: Callable[[str], V]) -> Callable[[str], V]:
-        known: OrderedDict[str, V] = OrderedDict()
-        size_chars = 0
+    def decorate(function: Callable[[T], V]) -> Callable[[T], V]:
+        known: OrderedDict[T, V] = OrderedDict()
+        size = 0
 
         @wraps(function)
-        def call(text: str) -> V:
-            nonlocal size_chars
+        def call(text: T) -> V:
+            nonlocal size
+            if len(text) >= limit:
+                return function(text)
             if text in known:
                 known.move_to_end(text)
                 return known[text]
             result = known[text] = function(text)
-            size_chars += len(text) + 1
-            while size_chars > limit_chars:
-                size_chars -= len(known.popitem(last=False)[0]) + 1
+            size += len(text) + 1
+            while size > limit:
+                size -= len(known.popitem(last=False)[0]) + 1
             return result
 
         return call

@@ -180,7 +180,7 @@ EXAMPLES: Final[Mapping[str, Callable[[str], object]]] = {
     "mew_spaces.parts.jetstream.jetstream._sequences": lambda text: _sequences(text, before=9),
     "mew_spaces.parts.jetstream.jetstream._split": lambda text: list(_split(text.encode("utf-8", "replace"), 1_000)),
     "mew_spaces.launch.launch.substitute": lambda text: substitute(text, {"A": "b"}),
-    "mew_spaces.gateway.events.in_words": lambda text: in_words.__wrapped__(
+    "mew_spaces.gateway.events.in_words": lambda text: in_words(
         b'{"kind":"participant/compact-done","payload":{"status":"a","skipped":true,"reason":%s}}'
         % json.dumps(text).encode()
     ),

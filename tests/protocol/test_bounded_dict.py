@@ -94,3 +94,5 @@ def test_results_are_cached_for_texts_of_a_bounded_size() -> None:
     length("d" * 2_000)
     length("d" * 2_000)
     assert len(computed) == 6
+    length("b" * 400)  # a text that is too long evicts no other
+    assert len(computed) == 6

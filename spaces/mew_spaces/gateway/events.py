@@ -16,13 +16,14 @@ from collections import Counter, deque
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 
 import anyio
+import anyio.lowlevel
 from mew_board.answers import ANSWER_KINDS, said
 from mew_protocol import kinds
+from mew_protocol.bounded_dict import cached_by_text
 from mew_protocol.codec import StreamFrame
 from mew_protocol.envelope import Draft
 from mew_protocol.ids import ParticipantId, Position
@@ -43,6 +44,9 @@ _BATCH = 256
 PAGE_BYTES = 1024 * 1024
 """How many bytes of envelopes are written at once at most; a single one may be larger."""
 
+_WORDED_PAGE_BYTES = 256 * 1024
+"""The same if answers are put into words, which blocks the event loop. A single larger answer gets no words."""
+
 MAX_LAST = 2_000
 """How many envelopes a new reader may ask for."""
 
@@ -55,6 +59,9 @@ _SEARCHED = 20_000
 _SEARCH_STEP = 1_000
 
 _STATUS = f'"kind":"{kinds.PARTICIPANT_STATUS}"'.encode()
+_CACHED_BYTES = 2 * PAGE_BYTES
+"""How many bytes of answers are cached with their words: several pages follow one space."""
+
 _ANSWERS = tuple(f'"kind":"{kind}"'.encode() for kind in ANSWER_KINDS)
 
 
@@ -185,13 +192,15 @@ async def event_stream(
         place = history.position
         newest = newest_before(history, place.sequence + 1, last).entries
         while newest:
-            page = within_bytes(newest, PAGE_BYTES)
+            page = within_bytes(newest, page_bytes(with_words=reader.with_views))
             newest = newest[len(page) :]
             yield _envelopes(history, page, with_words=reader.with_views)
+            await anyio.lowlevel.checkpoint()  # writing does not wait while the connection accepts more
         yield await source.board(place)
     while not history.is_closed and reader.may_read:
         if written := await source.take():
             yield written
+            await anyio.lowlevel.checkpoint()
         elif await source.waits_in_vain(keep_alive_seconds):
             yield b": keep-alive\n\n"
 
@@ -225,7 +234,8 @@ class _EventSource:
     async def take(self) -> bytes:
         """Return the next events; empty if there is nothing to send now."""
         place, history = self._place, self._history
-        entries = history.since(place, limit=_BATCH, max_bytes=PAGE_BYTES) if place is not None else None
+        most = page_bytes(with_words=self._reader.with_views)
+        entries = history.since(place, limit=_BATCH, max_bytes=most) if place is not None else None
         if entries is None or place is None:
             return event("reset", b'{"reason":"history_gone"}') + await self.board(history.position)
         if entries:
@@ -284,6 +294,11 @@ def event(name: str, data: bytes, *, id: str | None = None) -> bytes:  # noqa: A
     return f"{head}event: {name}\ndata: ".encode() + data + b"\n\n"
 
 
+def page_bytes(*, with_words: bool) -> int:
+    """Return how many bytes of envelopes are written at once at most; a single one may be larger."""
+    return _WORDED_PAGE_BYTES if with_words else PAGE_BYTES
+
+
 class Earlier(NamedTuple):
     """Entries before a position, oldest first; the place where the search ended, and whether older ones may follow."""
 
@@ -321,12 +336,21 @@ def _envelopes(history: SpaceLog, entries: Sequence[Entry], *, with_words: bool)
     return b"".join(found)
 
 
-@lru_cache(maxsize=256)  # several pages follow one space
 def in_words(data: bytes) -> bytes:
-    """Return the JSON of an answer in words; empty for all other envelopes, most of which are not even parsed."""
+    """Return the JSON of an answer in words; empty for all other envelopes, most of which are not even parsed.
+
+    Also empty for an answer larger than `_WORDED_PAGE_BYTES`.
+    """
+    if len(data) > _WORDED_PAGE_BYTES:
+        return b""
     is_broadcast = _STATUS in data and b'"correlation_id"' not in data
     if is_broadcast or not any(kind in data for kind in _ANSWERS):
         return b""
+    return _answer_in_words(data)
+
+
+@cached_by_text(_CACHED_BYTES)
+def _answer_in_words(data: bytes) -> bytes:
     try:
         shown = said(Draft.model_validate_json(data))
     except ValidationError:

@@ -38,7 +38,7 @@ from starlette.types import Receive, Scope, Send
 
 from mew_spaces.gateway import http_bodies as bodies
 from mew_spaces.gateway import programs
-from mew_spaces.gateway.events import MAX_LAST, PAGE_BYTES, EventReader, EventResponse, in_words, newest_before
+from mew_spaces.gateway.events import MAX_LAST, EventReader, EventResponse, in_words, newest_before, page_bytes
 from mew_spaces.gateway.http_bodies import ApiError
 from mew_spaces.gateway.operations import Operation, Parameter
 from mew_spaces.gateway.registry import SpaceRegistry, client_of
@@ -303,11 +303,12 @@ class HttpApi:
             return _page_before(history, before, limit, with_words=with_words)
         since = call.text("since")
         wanted = history.start if since is None else Position.parse(since)
-        entries = history.since(wanted, limit=limit, max_bytes=PAGE_BYTES) if wanted is not None else None
+        most = page_bytes(with_words=with_words)
+        entries = history.since(wanted, limit=limit, max_bytes=most) if wanted is not None else None
         is_complete = entries is not None
         if entries is None or wanted is None:
             wanted = history.start
-            entries = history.since(wanted, limit=limit, max_bytes=PAGE_BYTES) or ()
+            entries = history.since(wanted, limit=limit, max_bytes=most) or ()
         position = Position(history.epoch, entries[-1].sequence) if entries else wanted
         has_more = position.sequence < history.position.sequence
         return _message_page(entries, position, is_complete=is_complete, has_more=has_more, with_words=with_words)
@@ -520,7 +521,7 @@ def _page_before(history: SpaceLog, before: str, limit: int, *, with_words: bool
     place = Position(end.epoch, end.sequence + 1) if before == "newest" else Position.parse(before)
     if place is None or place.epoch != history.epoch or place.sequence > end.sequence + 1:
         return _message_page((), history.start, is_complete=False, has_more=False, with_words=with_words)
-    earlier = newest_before(history, place.sequence, limit, max_bytes=PAGE_BYTES)
+    earlier = newest_before(history, place.sequence, limit, max_bytes=page_bytes(with_words=with_words))
     return _message_page(
         earlier.entries, earlier.place, is_complete=True, has_more=earlier.has_more, with_words=with_words
     )

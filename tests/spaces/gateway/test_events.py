@@ -1,6 +1,7 @@
 """Server-sent events of a space."""
 
 import json
+import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -10,8 +11,9 @@ from mew_protocol.codec import StreamFrame, read_draft
 from mew_protocol.ids import ParticipantId
 from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.core.events import ConnectionId, FrameArrives
+from mew_spaces.gateway import events
 from mew_spaces.gateway.auth import TokenBook
-from mew_spaces.gateway.events import PAGE_BYTES, EventReader, event, event_stream
+from mew_spaces.gateway.events import PAGE_BYTES, EventReader, event, event_stream, in_words
 from mew_spaces.gateway.service import SpaceService, history_bounds
 from mew_spaces.log.memory import Bounds, SpaceLog
 
@@ -208,6 +210,52 @@ async def test_large_envelopes_are_written_in_pieces_of_bounded_size(service: Sp
     chunks = event_stream(reader_of(service), "e-2")
     missed = [await anext(chunks) for _ in range(3)]
     assert [one.count(b"event: envelope") for one in missed] == [2, 2, 2]
+
+
+async def test_a_page_with_words_is_written_in_smaller_pieces(service: SpaceService) -> None:
+    for number in range(8):
+        chat(service, f"{number}" * 100_000)
+    token = service.tokens.token_of("ada") or ""
+    chunks = event_stream(EventReader(service, token, "", with_views=True), None, last=8)
+    sent = [await anext(chunks) for _ in range(5)]
+    assert [one.count(b"event: envelope") for one in sent] == [2, 2, 2, 2, 0]
+
+
+def answer_of(entries: list[dict[str, Any]]) -> bytes:
+    head = {"from": "coder", "to": ["ada"], "correlation_id": ["q"], "kind": "participant/history"}
+    return json.dumps({**head, "payload": {"entries": entries}}, separators=(",", ":")).encode()
+
+
+def change(number: int) -> dict[str, Any]:
+    return {"number": number, "at": "2026-11-29T05:00:00Z", "trigger": "threshold", "basis": "projected"}
+
+
+def test_words_of_an_answer_are_computed_once_for_all_readers(monkeypatch: pytest.MonkeyPatch) -> None:
+    computed: list[object] = []
+    monkeypatch.setattr(events, "said", lambda envelope: computed.append(envelope))
+    for _ in range(2):
+        for number in range(1_000):
+            in_words(answer_of([change(number), change(20_000)]))
+    assert len(computed) == 1_000
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b'{"kind":"chat","payload":{"text":"%s"}}' % (b"x" * 1_000), answer_of([change(1)] * 10_000)],
+    ids=["a chat", "a large answer"],
+)
+def test_envelopes_without_words_are_neither_read_nor_kept(data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    computed: list[object] = []
+    monkeypatch.setattr(events, "said", lambda envelope: computed.append(envelope))
+    references = sys.getrefcount(data)
+    assert in_words(data) == b""
+    assert sys.getrefcount(data) == references
+    assert not computed
+
+
+def test_only_the_newest_of_many_changes_are_read() -> None:
+    words = json.loads(in_words(answer_of([{"unreadable": True}] * 100 + [change(n) for n in range(200)])))
+    assert [one["number"] for one in words["changes"]] == list(range(200))
 
 
 def test_frames_that_wait_for_a_slow_reader_are_bounded(service: SpaceService) -> None:
