@@ -5,6 +5,7 @@ long ago that was. Figures are also there as numbers, for gauges and charts.
 """
 
 from collections.abc import Iterable
+from itertools import islice
 from typing import Any, Final
 
 from mew_protocol.context_report import LastCompaction, PinReport
@@ -13,7 +14,7 @@ from mew_protocol.payloads.figures import ContextHistory, RecordedCompaction
 
 from mew_board import changes, words
 from mew_board.composition import Share, composition
-from mew_board.grouping import GROUPINGS, grouped
+from mew_board.grouping import GROUPINGS, Size, about
 from mew_board.view import Grouping, ParticipantView, Role, Tone
 
 MOST_CHARS: Final = 400
@@ -299,13 +300,17 @@ def totals(views: Iterable[ParticipantView]) -> ShownTotals:
     return found.model_copy(update={"text": totals_text(found)})
 
 
-def shown_groups(views: Iterable[ParticipantView]) -> tuple[ShownGroup, ...]:
-    """Return the titles of the groups of a space, at most `_MOST_ROWS` of each kind."""
-    rows = sorted(views, key=lambda one: one.order)
+def shown_groups(lines: Iterable[ShownParticipant]) -> tuple[ShownGroup, ...]:
+    """Return the titles of the groups of a space, at most `_MOST_ROWS` of each kind. Computes no view again."""
+    groups: dict[Grouping, dict[str, list[Size]]] = {by: {} for by in GROUPINGS}
+    for line in sorted(lines, key=lambda one: one.order):
+        size = Size(line.tokens, line.max_tokens, line.basis in words.COUNTED)
+        for by in GROUPINGS:
+            groups[by].setdefault(line.groups[by], []).append(size)
     return tuple(
-        ShownGroup(by=by, name=short(one.name), about=one.about)
+        ShownGroup(by=by, name=name, about=about(sizes))
         for by in GROUPINGS
-        for one in grouped(rows, by)[:_MOST_ROWS]
+        for name, sizes in islice(groups[by].items(), _MOST_ROWS)
     )
 
 

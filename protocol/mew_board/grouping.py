@@ -3,9 +3,9 @@
 Writes the title of a group. Which group a participant belongs to, and the order of rows, is in its view.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, get_args
+from typing import Final, NamedTuple, get_args
 
 from mew_board import words
 from mew_board.view import Grouping, ParticipantView
@@ -14,6 +14,28 @@ GROUPINGS: Final[tuple[Grouping, ...]] = get_args(Grouping)
 
 SEVERAL: Final = 5
 """From this number of agents on, totals are shown."""
+
+
+class Size(NamedTuple):
+    """How full a context is; None is an unknown figure. `is_counted` says that `tokens` was reported or counted."""
+
+    tokens: int | None
+    max_tokens: int | None
+    is_counted: bool
+
+
+def about(sizes: Sequence[Size | None]) -> str:
+    """Say how many participants a group has, and how full their contexts of known size are together: `3, ~67% full`.
+
+    There is one size for each participant, None without a status.
+    """
+    used = room = 0
+    is_estimate = False
+    for one in sizes:
+        if one is not None and one.tokens is not None and one.max_tokens is not None:
+            used, room = used + one.tokens, room + one.max_tokens
+            is_estimate |= not one.is_counted
+    return f"{len(sizes):,}{f', {words.fill(used, room, is_estimate=is_estimate)} full' if room else ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,19 +47,17 @@ class Group:
 
     @property
     def about(self) -> str:
-        """The number of its participants, and how full the contexts of known size are together: `3, ~67% full`."""
-        sizes = [(one, one.status.tokens, one.status.max_tokens) for one in self.rows if one.status is not None]
-        known = [(one, tokens, size) for one, tokens, size in sizes if tokens is not None and size is not None]
-        if not known:
-            return f"{len(self.rows):,}"
-        used, room = sum(tokens for _, tokens, _ in known), sum(size for _, _, size in known)
-        is_estimate = not all(one.is_counted for one, _, _ in known)
-        return f"{len(self.rows):,}, {words.fill(used, room, is_estimate=is_estimate)} full"
+        """The number of its participants, and how full they are together; see `about`."""
+        return about([_size(one) for one in self.rows])
 
     @property
     def title(self) -> str:
         """Its name, and what there is to say about it."""
         return f"{self.name} ({self.about})"
+
+
+def _size(row: ParticipantView) -> Size | None:
+    return None if row.status is None else Size(row.status.tokens, row.status.max_tokens, row.is_counted)
 
 
 def grouped(rows: Iterable[ParticipantView], by: Grouping) -> list[Group]:

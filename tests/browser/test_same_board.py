@@ -63,6 +63,18 @@ async def test_page_shows_the_group_titles_of_the_terminal(
         assert {*options} == {"none", *GROUPINGS}
 
 
+async def test_groups_without_a_title_have_the_number_of_their_participants(sign_in_page: Page) -> None:
+    shown = await sign_in_page.evaluate(
+        """async () => {
+          const { groupLines } = await import("/dashboard/attention.js");
+          const lines = ["one", "two", "two"].map((model) => ({ groups: { model } }));
+          const titles = [{ by: "model", name: "one", about: "1, 40% full" }, { by: "role", name: "two", about: "9" }];
+          return groupLines(lines.slice(0, 2), "model", titles, lines).map(([title]) => `${title.name} ${title.about}`);
+        }"""
+    )
+    assert shown == ["one 1, 40% full", "two 2"]
+
+
 async def test_page_and_terminal_write_durations_alike(sign_in_page: Page) -> None:
     shown = await sign_in_page.evaluate(
         """async (all) => {

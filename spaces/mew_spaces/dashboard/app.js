@@ -458,7 +458,7 @@ class SpaceView {
     if (this._selected !== undefined && !this._board.lines.has(this._selected)) return this._select(undefined);
     const all = [...this._board.lines.values()];
     const lines = selectLines(all, byId("filter").value, byId("search").value);
-    this._list.show(groupLines(lines, byId("group").value, this._board.groups), this._selected, this._session.participant);
+    this._list.show(groupLines(lines, byId("group").value, this._board.groups, all), this._selected, this._session.participant);
     const hidden = all.length - lines.length;
     setTextOrHide(byId("no-participants"), lines.length ? "" : hidden ? "Nothing matches the filter." : "No participants yet.");
     setText(byId("glance"), this._board.totals.text ?? "");

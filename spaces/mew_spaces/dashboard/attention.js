@@ -3,7 +3,7 @@
 // changed, and a filter acts while the user types.
 
 import WORDS from "./words.json" with { type: "json" };
-import { plain } from "./text.js";
+import { grouped, plain } from "./text.js";
 
 const URGENT = ["blocking", "warning", "notice"];
 
@@ -24,11 +24,16 @@ export function selectLines(lines, filter, search) {
   return found.sort((a, b) => (a.order < b.order ? -1 : 1));
 }
 
-/** The lines in groups [{name, about}, lines], by the titles of the view. One without a name if there are none. */
-export function groupLines(lines, by, titles) {
+/**
+ * The lines in groups [{name, about}, lines], by the titles of the view. One without a name if there are none. The view has
+ * titles for a bounded number of groups: the others have the number of their participants, of `all` lines.
+ */
+export function groupLines(lines, by, titles, all = lines) {
   if (by === "none" || !Object.hasOwn(GROUPS, by)) return [[{ name: "" }, lines]];
   const groups = Map.groupBy(lines, (line) => line.groups[by]);
-  return [...groups].map(([name, own]) => [titles.find((one) => one.by === by && one.name === name) ?? { name, about: "" }, own]);
+  const known = new Map(titles.filter((one) => one.by === by).map((one) => [one.name, one]));
+  const whole = Map.groupBy(all, (line) => line.groups[by]);
+  return [...groups].map(([name, own]) => [known.get(name) ?? { name, about: grouped(whole.get(name).length) }, own]);
 }
 
 /** A queue item's title: what needs the person. */

@@ -114,8 +114,9 @@ class BoardViews:
         """Return the changes after a number; without one, everything."""
         number = None if number is not None and number < self._forgotten else number
         if self._sums is None or self._sums[0] != self.number:
-            views = [one.view for one in self._lines.values()]
-            self._sums = self.number, totals(views), shown_groups(views)
+            lines = self._lines.values()
+            groups = shown_groups(one.shown for one in lines)
+            self._sums = self.number, totals(one.view for one in lines), groups
         _, sums, groups = self._sums
         first = -1 if number is None else number
         changed = (one.shown for one in self._lines.values() if one.number > first)

@@ -5,7 +5,8 @@ from typing import Any, get_args
 
 import pytest
 from mew_board import words
-from mew_board.board_json import MOST_CHARS, shown, totals
+from mew_board.board_json import MOST_CHARS, shown, shown_groups, totals
+from mew_board.grouping import GROUPINGS, grouped
 from mew_board.view import TONES, ParticipantView, Tone, items_of
 from mew_protocol.context_report import Basis, LimitBasis, PartName, UnknownReason
 from mew_protocol.payloads.attention import AttentionItem, AttentionKind
@@ -159,6 +160,25 @@ def test_totals_count_what_is_known_and_what_waits() -> None:
     )
     assert totals(views[1:2]).text == "1 agent · ? tokens in use · 1 unknown · 1 blocked until you act"
     assert totals(views[3:]).text == "No agent has reported a context yet."
+
+
+def test_a_group_of_one_is_as_full_as_its_row() -> None:
+    for tokens, fill in ((765, "77%"), (764, "76%"), (5, "1%")):
+        row = view(tokens=tokens, max_tokens=1_000)
+        (group,) = grouped([row], "model")
+        assert (row.share, group.about) == (fill, f"1, {fill} full")
+
+
+def test_pages_and_terminals_have_the_same_groups_with_the_same_titles() -> None:
+    rows = [
+        view(name="a", tokens=410, max_tokens=1_000),
+        view(name="b", tokens=723, max_tokens=1_000, context={"basis": "projected", "model": "one"}),
+        view(name="c", tokens=None, context={**UNKNOWN, "model": "one"}, connected=False),
+        ParticipantView(BoardEntry(id="ada", connected=True), NOW, is_person=True),
+    ]
+    titles = {(one.by, one.name, one.about) for one in shown_groups(map(shown, rows))}
+    assert titles == {(by, one.name, one.about) for by in GROUPINGS for one in grouped(rows, by)}
+    assert ("model", "one", "2, ~72% full") in titles
 
 
 def test_items_of_a_group_belong_to_their_participants() -> None:

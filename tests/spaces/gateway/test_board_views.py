@@ -5,6 +5,7 @@ from typing import Any
 import anyio
 import httpx2
 import pytest
+from mew_board.view import ParticipantView
 from mew_protocol.codec import read_draft
 from mew_protocol.ids import ParticipantId
 from mew_spaces.config.loading import SpaceConfig, parse_space
@@ -66,6 +67,20 @@ async def test_an_unchanged_view_is_not_sent_again(service: SpaceService) -> Non
     number = service.attention.views.number
     await service.attention.refresh_views()
     assert service.attention.views.number == number
+
+
+async def test_a_change_computes_no_other_view_again(service: SpaceService, monkeypatch: pytest.MonkeyPatch) -> None:
+    report(service, "agent-000", 100)
+    await service.attention.refresh_views()
+    computed: list[ParticipantView] = []
+    for name in ("order", "groups", "percent"):
+        read = getattr(ParticipantView, name).fget
+        watched = property(lambda view, read=read: (computed.append(view), read(view))[1])
+        monkeypatch.setattr(ParticipantView, name, watched)
+    report(service, "agent-001", 950)
+    await service.attention.refresh_views()
+    assert [one.about for one in service.attention.views.since(None, service.now()).groups if one.by == "role"]
+    assert {one.name for one in computed} == {"agent-001"}
 
 
 async def test_a_reader_that_reconnects_gets_all_views(service: SpaceService) -> None:
