@@ -31,6 +31,7 @@ from mew_spaces.core.effects import (
 )
 from mew_spaces.core.events import ConnectionId
 from mew_spaces.core.space import SpaceCore
+from mew_spaces.core.state import ReportedStatus
 from mew_spaces.gateway.audit import AuditLog
 from mew_spaces.gateway.delivery import DeliverySessions, numbered
 from mew_spaces.gateway.membership_store import ROSTER_TABLES, MembershipStore
@@ -174,6 +175,9 @@ class EffectPerformer:
                 if not ROSTER_TABLES.isdisjoint(change.table for change in changes):
                     self.store.write_roster(changes)
                 self.sessions.frames.follow(changes, self.log.staged_through)
+                for change in changes:
+                    if isinstance(change.value, ReportedStatus):
+                        self.figures.waiting[change.key] = change.value
             case AddToken(participant, token):
                 self.store.add_token(participant, token)
             case RevokeTokens(participant):

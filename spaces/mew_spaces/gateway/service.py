@@ -151,7 +151,7 @@ class SpaceService:
             self.log, self._fanout, self._notify_session, self.space.state.streams, self.now
         )
         self.figures = figures or FigureStore()
-        self.figures.statuses = lambda: self.space.state.statuses
+        self.figures.waiting.update(self.space.state.statuses)
         self._audit = audit
         self.performer = EffectPerformer(
             self.space, self.log, self._fanout, self.sessions, self.store, audit, self.now, self.figures

@@ -2,8 +2,8 @@
 
 Every kept row is a status that was sent, never an average. Statuses of the last hour are kept as they came, at most one
 a second for each participant. Of older ones, the last and the fullest of each minute stay, after a day those of each
-hour, for 90 days. Summaries of compactions are kept if their agents show them to a participant. The statuses are read
-from the state of the space by `write`, in a thread; the methods that observe only remember what it stores then.
+hour, for 90 days. Summaries of compactions are kept if their agents show them to a participant. What is observed only
+waits; a thread stores it every second.
 """
 
 import logging
@@ -12,6 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
+from itertools import islice
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final
@@ -89,7 +90,7 @@ _COMPACTION_COLUMNS = tuple(RecordedCompaction.model_fields)
 
 
 class FigureStore:
-    """The figures of one space. `write` and `read` block and may run in any thread; `run` writes regularly."""
+    """The figures of one space. `write` and `read` block; `read` may run in any thread, and `run` writes regularly."""
 
     def __init__(self, path: Path | None = None, *, clock: Callable[[], float] = time.time) -> None:
         """`path` is opened or created when it is first needed, readable by its owner alone.
@@ -98,10 +99,13 @@ class FigureStore:
         """
         self._clock = clock
         self._lock = Lock()
-        self.statuses: Callable[[], Mapping[str, ReportedStatus]] = dict
-        """Returns the newest status of each participant."""
-        self._read: dict[str, ReportedStatus] = {}
-        """The statuses that the last `write` found."""
+        self.waiting: dict[str, ReportedStatus] = {}
+        """The newest status of each participant that has reported since it was last stored, longest waiting first.
+
+        Set it in the thread of the event loop. A status also waits if its participant was removed meanwhile.
+        """
+        self._batch: list[tuple[str, ReportedStatus]] = []
+        """What is being stored."""
         self._answers: dict[str, tuple[str, Mapping[str, Any]]] = {}
         self._summaries: dict[tuple[str, str], str] = {}
         self._last: dict[str, tuple[float, tuple[Any, ...]]] = {}
@@ -131,12 +135,7 @@ class FigureStore:
     @property
     def has_news(self) -> bool:
         """Whether there is something to write."""
-        return bool(self._summaries or self._unread())
-
-    def _unread(self) -> list[tuple[str, ReportedStatus]]:
-        """Return the statuses that came since the last `write`."""
-        statuses = dict(self.statuses()).items()
-        return [(name, one) for name, one in statuses if (read := self._read.get(name)) is not one and read != one]
+        return bool(self._summaries or self.waiting or self._batch)
 
     def observe_answer(self, participant: str, asker: str, answer: Mapping[str, Any]) -> None:
         """Remember the answer to a `participant/compact`: it names the asker."""
@@ -157,43 +156,56 @@ class FigureStore:
             while True:
                 await anyio.sleep(WRITE_SECONDS)
                 if self.has_news:
+                    self._take()
                     # A thread cannot be cancelled, and `close` below must not run while it writes.
                     with anyio.CancelScope(shield=True), survived("the storing of figures", log):
-                        await to_thread.run_sync(self.write)
+                        await to_thread.run_sync(self._write)
         finally:
             self.close()
 
     def write(self) -> None:
-        """Store observed figures, and thin out old ones now and then. Blocks."""
+        """Store observed figures, and thin out old ones now and then. Blocks; call it where `waiting` is set."""
+        self._take()
+        self._write()
+
+    def _take(self) -> None:
+        """Take the statuses that waited longest. One that is replaced keeps its place, so each gets its turn."""
+        names = list(islice(self.waiting, MAX_BATCH - len(self._batch)))
+        self._batch += [(name, self.waiting.pop(name)) for name in names]
+
+    def _write(self) -> None:
         with self._lock:
-            database = self._database
-            batch = self._unread()[:MAX_BATCH]
-            rows: list[tuple[Any, ...]] = []
-            compactions: list[tuple[Any, ...]] = []
-            for participant, reported in batch:
-                self._read[participant], at = reported, reported.received_at.timestamp()
-                try:
-                    status = Status.model_validate(reported.status)
-                except ValidationError:
-                    continue
-                figures = _figures(status)
-                if at <= self._stored_until.get(participant, 0.0):
-                    continue
-                known = self._last.get(participant)
-                if known is None or known[1] != figures or at - known[0] >= REPEAT_SECONDS:
-                    self._last[participant] = (at, figures)
-                    rows.append((participant, at, *figures))
-                compactions += self._compactions(participant, status, at)
             try:
-                self._store(database, rows, compactions)
+                self._store(self._database, *self._rows())
                 self._is_failing = False
             except (sqlite3.Error, OverflowError, UnicodeError) as error:
                 if not self._is_failing:
                     log.warning("figures not stored: %s", error)
                 self._is_failing = True
-                for participant, _ in batch:  # its next status is stored even if it says the same
+                for participant, _ in self._batch:  # its next status is stored even if it says the same
                     self._last.pop(participant, None)
                     self._seen.pop(participant, None)
+            finally:
+                self._batch = []
+
+    def _rows(self) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+        """Return what is new in the statuses of the batch, as rows of samples and of compactions."""
+        rows: list[tuple[Any, ...]] = []
+        compactions: list[tuple[Any, ...]] = []
+        for participant, reported in self._batch:
+            at = reported.received_at.timestamp()
+            try:
+                status = Status.model_validate(reported.status)
+            except ValidationError:
+                continue
+            if at <= self._stored_until.get(participant, 0.0):
+                continue
+            figures, known = _figures(status), self._last.get(participant)
+            if known is None or known[1] != figures or at - known[0] >= REPEAT_SECONDS:
+                self._last[participant] = (at, figures)
+                rows.append((participant, at, *figures))
+            compactions += self._compactions(participant, status, at)
+        return rows, compactions
 
     def _compactions(self, participant: str, status: Status, at: float) -> Iterable[tuple[Any, ...]]:
         """Yield the compaction that a status reports, if it is new."""
@@ -246,9 +258,7 @@ class FigureStore:
             )
 
     def _prune(self, database: sqlite3.Connection, now: float) -> None:
-        # Forget participants that are removed, and those that are silent: some never return.
-        reported = self.statuses()
-        self._read = {name: read for name, read in self._read.items() if name in reported}
+        # Forget participants that are silent: some never return.
         self._last = {name: known for name, known in self._last.items() if now - known[0] < RAW_SECONDS}
         self._seen = {name: at for name, at in self._seen.items() if name in self._last}
         self._answers = {name: answer for name, answer in list(self._answers.items()) if name in self._last}

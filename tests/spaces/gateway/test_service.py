@@ -266,6 +266,15 @@ def test_invitations_and_removals_survive_a_restart(config: SpaceConfig, tmp_pat
     assert SpaceService(config, TokenBook.load(config, tmp_path, environ={}), state=tmp_path).tokens.identify(again)
 
 
+def test_the_last_figure_of_a_removed_participant_is_stored(config: SpaceConfig) -> None:
+    service = SpaceService(config, TokenBook.generate(config))
+    assert said(service, CODER, "participant/status", tokens=900, messages_in_context=1).accepted is not None
+    said(service, ADA, "space/kick", participant_id="coder")
+    service.figures.write()
+    (kept,) = service.figures.read("demo", seconds=3_600, limit=10).participants
+    assert (kept.id, [one.tokens for one in kept.samples]) == ("coder", [900])
+
+
 def test_a_removal_also_closes_superseded_sockets(service: SpaceService) -> None:
     _, older = joined(service, CODER)
     _, newer = joined(service, CODER)

@@ -29,11 +29,9 @@ class Clocked:
     def __init__(self, path: Path | None = None) -> None:
         self.now = START
         self.store = FigureStore(path, clock=lambda: self.now)
-        self.statuses: dict[str, ReportedStatus] = {}
-        self.store.statuses = lambda: self.statuses
 
     def receive(self, participant: str, body: dict[str, Any], at: float) -> None:
-        self.statuses[participant] = ReportedStatus(
+        self.store.waiting[participant] = ReportedStatus(
             status=body, envelope_id="", received_at=datetime.fromtimestamp(at, UTC)
         )
 
@@ -138,6 +136,21 @@ def test_a_flood_of_participants_and_reports_stays_bounded(monkeypatch: pytest.M
     found = store.read("demo", seconds=3_600, limit=10_000)
     assert sum(len(one.samples) for one in found.participants) == 1_000
     assert store.read("demo", seconds=3_600, limit=10).more
+
+
+def test_each_participant_gets_its_turn_when_more_report_than_one_write_stores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figures, "MAX_BATCH", 2)
+    clocked = Clocked()
+    for second in range(6):
+        for name in ("ada", "bob", "coder"):
+            clocked.receive(name, status(second), START + second)
+        clocked.store.write()
+    found = clocked.store.read("demo", seconds=3_600, limit=100).participants
+    assert {one.id: len(one.samples) for one in found} == {
+        "ada": 6,
+        "bob": 3,
+        "coder": 3,
+    }  # each waits for one write at most
 
 
 def test_compactions_of_one_participant_do_not_push_out_those_of_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -235,6 +235,7 @@ class SharedStorage:
         space.epoch = record.epoch
         self.log.begin_at(Position(record.epoch, space.sequence))
         host.sessions.frames = RelayedFrames(space.state.streams)
+        host.figures.waiting.update(space.state.statuses)
         for name in (*space.state.removed, *space.tokens):
             host.tokens.remove(name)
         for participant, token in space.tokens.items():
