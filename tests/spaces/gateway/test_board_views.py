@@ -1,5 +1,6 @@
 """The views of the board that pages follow: whole at first, then what changed."""
 
+from collections.abc import Callable
 from typing import Any
 
 import anyio
@@ -73,10 +74,16 @@ async def test_a_change_computes_no_other_view_again(service: SpaceService, monk
     report(service, "agent-000", 100)
     await service.attention.refresh_views()
     computed: list[ParticipantView] = []
+
+    def watched(read: Callable[[ParticipantView], object]) -> property:
+        def reading(view: ParticipantView) -> object:
+            computed.append(view)
+            return read(view)
+
+        return property(reading)
+
     for name in ("order", "groups", "percent"):
-        read = getattr(ParticipantView, name).fget
-        watched = property(lambda view, read=read: (computed.append(view), read(view))[1])
-        monkeypatch.setattr(ParticipantView, name, watched)
+        monkeypatch.setattr(ParticipantView, name, watched(getattr(ParticipantView, name).fget))
     report(service, "agent-001", 950)
     await service.attention.refresh_views()
     assert [one.about for one in service.attention.views.since(None, service.now()).groups if one.by == "role"]
