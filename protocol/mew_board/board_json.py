@@ -14,7 +14,7 @@ from mew_protocol.payloads.figures import ContextHistory, RecordedCompaction
 
 from mew_board import changes, words
 from mew_board.composition import Share, composition
-from mew_board.grouping import GROUPINGS, Size, about
+from mew_board.grouping import GROUPINGS, GroupSize, about
 from mew_board.view import Grouping, ParticipantView, Role, Tone
 
 MOST_CHARS: Final = 400
@@ -302,9 +302,9 @@ def totals(views: Iterable[ParticipantView]) -> ShownTotals:
 
 def shown_groups(lines: Iterable[ShownParticipant]) -> tuple[ShownGroup, ...]:
     """Return the titles of the groups of a space, at most `_MOST_ROWS` of each kind. Computes no view again."""
-    groups: dict[Grouping, dict[str, list[Size]]] = {by: {} for by in GROUPINGS}
+    groups: dict[Grouping, dict[str, list[GroupSize]]] = {by: {} for by in GROUPINGS}
     for line in sorted(lines, key=lambda one: one.order):
-        size = Size(line.tokens, line.max_tokens, line.basis in words.COUNTED)
+        size = GroupSize(line.tokens, line.max_tokens, line.basis in words.COUNTED)
         for by in GROUPINGS:
             groups[by].setdefault(line.groups[by], []).append(size)
     return tuple(

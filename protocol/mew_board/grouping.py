@@ -16,7 +16,7 @@ SEVERAL: Final = 5
 """From this number of agents on, totals are shown."""
 
 
-class Size(NamedTuple):
+class GroupSize(NamedTuple):
     """How full a context is; None is an unknown figure. `is_counted` says that `tokens` was reported or counted."""
 
     tokens: int | None
@@ -24,7 +24,7 @@ class Size(NamedTuple):
     is_counted: bool
 
 
-def about(sizes: Sequence[Size | None]) -> str:
+def about(sizes: Sequence[GroupSize | None]) -> str:
     """Say how many participants a group has, and how full their contexts of known size are together: `3, ~67% full`.
 
     There is one size for each participant, None without a status.
@@ -56,8 +56,8 @@ class Group:
         return f"{self.name} ({self.about})"
 
 
-def _size(row: ParticipantView) -> Size | None:
-    return None if row.status is None else Size(row.status.tokens, row.status.max_tokens, row.is_counted)
+def _size(row: ParticipantView) -> GroupSize | None:
+    return None if row.status is None else GroupSize(row.status.tokens, row.status.max_tokens, row.is_counted)
 
 
 def grouped(rows: Iterable[ParticipantView], by: Grouping) -> list[Group]:
