@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import anyio
 from anyio import to_thread
-from mew_board.board_json import ShownBoard, worded
+from mew_board.board_json import ShownBoard
 from mew_board.text_changes import changes_in
 from mew_listener.http import STREAMING, authenticate
 from mew_protocol import errors, kinds
@@ -333,8 +333,10 @@ class HttpApi:
         """Read what participants reported over time, and their compactions."""
         participant = call.text("participant")
         participant = participant and (call.space.space.membership.resolve(participant) or participant)
-        found = await call.space.figures_of(call.number("seconds"), call.number("limit"), participant)
-        return worded(found) if call.number("view") == 1 else found
+        with_words = call.number("view") == 1
+        return await call.space.figures_of(
+            call.number("seconds"), call.number("limit"), participant, with_words=with_words
+        )
 
     @serves(
         "GET",

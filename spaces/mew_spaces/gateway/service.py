@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import anyio
 from anyio import to_thread
+from mew_board.board_json import worded
 from mew_listener.log_budget import survived
 from mew_protocol import errors, kinds
 from mew_protocol.codec import decode_envelope
@@ -386,11 +387,16 @@ class SpaceService:
         """Return the last status of every participant, with its age."""
         return self.space.read_board(now=self.now())
 
-    async def figures_of(self, seconds: int, limit: int, participant: str | None) -> ContextHistory:
-        """Return the stored reports of participants in the last `seconds`."""
-        return await to_thread.run_sync(
-            lambda: self.figures.read(self.space.id, seconds=seconds, limit=limit, participant=participant)
-        )
+    async def figures_of(
+        self, seconds: int, limit: int, participant: str | None, *, with_words: bool = False
+    ) -> ContextHistory:
+        """Return the stored reports of participants in the last `seconds`; compactions also in words for pages."""
+
+        def read() -> ContextHistory:
+            found = self.figures.read(self.space.id, seconds=seconds, limit=limit, participant=participant)
+            return worded(found) if with_words else found
+
+        return await to_thread.run_sync(read)  # thousands of compactions would block the event loop
 
     @property
     def connections(self) -> int:

@@ -5,10 +5,13 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from threading import get_ident
 from typing import Any
 
 import pytest
+from mew_board import changes
 from mew_protocol.codec import StreamFrame, read_draft
+from mew_protocol.envelope import wire_timestamp
 from mew_protocol.ids import ParticipantId, Position
 from mew_spaces.config.loading import SpaceConfig, parse_space
 from mew_spaces.core.events import ConnectionId, FrameArrives
@@ -395,3 +398,26 @@ def test_old_envelopes_leave_a_history_in_memory(clock: Clock) -> None:
         service.receive(None, ADA, read_draft({"kind": "chat", "payload": {"text": text}}))
         clock.now += timedelta(seconds=90)
     assert [json.loads(entry.data)["payload"] for entry in service.log.last(10)] == [{"text": "new"}]
+
+
+async def test_recorded_compactions_are_put_into_words_in_a_thread(
+    config: SpaceConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = SpaceService(config, TokenBook.generate(config))
+    last = {"at": wire_timestamp(service.now()), "trigger": "threshold", "basis": "projected"}
+    context = {"basis": "reported", "level": "healthy", "severity": 0, "last_compaction": last}
+    said(service, CODER, "participant/status", tokens=900, messages_in_context=1, context=context)
+    service.figures.write()
+    threads: list[int] = []
+
+    def line(_: changes.Change) -> str:
+        threads.append(get_ident())
+        return "in words"
+
+    monkeypatch.setattr(changes, "line", line)
+    (plain,) = (await service.figures_of(3_600, 10, None)).participants
+    assert (plain.compactions[0].line, threads) == (None, [])
+    (shown,) = (await service.figures_of(3_600, 10, None, with_words=True)).participants
+    assert shown.compactions[0].line == "in words"
+    assert len(threads) == 1
+    assert get_ident() not in threads
