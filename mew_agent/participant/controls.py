@@ -157,7 +157,7 @@ class Control:
         self.conversation: Controllable = conversation
         self._announced: tuple[Status | None, str] = None, ""
         """The newest status that everyone was sent, and when."""
-        self.receipts = ReceiptSource(messenger, ReportedReads(messenger.id))
+        self.receipts = ReceiptSource(messenger, ReportedReads(messenger))
         self._pauses = 0
         self._follows_reference = os.environ.get(COMPAT_VARIABLE) == "reference"
 

@@ -64,8 +64,8 @@ class ReceiptBook(Protocol):
 class ReportedReads(ReceiptBook):
     """The messages that a participant's program reports as read."""
 
-    def __init__(self, participant: str) -> None:
-        self._participant = participant
+    def __init__(self, messenger: Messenger) -> None:
+        self._messenger = messenger
         self._read: BoundedDict[str, PromptCall] = BoundedDict(MAX_REPORTED)
         self._forms: dict[InContext, int] = {}
         """The newest report that a change of the context covers, by the form that it left."""
@@ -73,7 +73,7 @@ class ReportedReads(ReceiptBook):
 
     def note_read(self, ids: Iterable[str], at: str) -> None:
         self._reports += 1
-        call = PromptCall(number=self._reports, id=f"{self._participant}-{self._reports}", at=at)
+        call = PromptCall(number=self._reports, id=f"{self._messenger.id}-{self._reports}", at=at)
         for name in ids:
             self._read.setdefault(name, call)
         self.changed("read")
@@ -84,7 +84,7 @@ class ReportedReads(ReceiptBook):
 
     async def receipt(self, key: MessageKey) -> ReadReceipt:
         call = self._read.get(key.id)
-        known: dict[str, Any] = {"id": key.id, "participant": self._participant, "sender": key.sender}
+        known: dict[str, Any] = {"id": key.id, "participant": self._messenger.id, "sender": key.sender}
         if call is None:
             reason = "it has not reported that a prompt held it" if self._reports else "it keeps no receipts"
             return ReadReceipt(state="unknown", in_context="unknown", basis="agent_reported", reason=reason, **known)

@@ -40,7 +40,8 @@ def running_space(folder: Path, **more: Any) -> Path:
 
 
 def token_in(api: Any) -> str:
-    return str(api._token)
+    token: str = api.token
+    return token
 
 
 def test_options_alone_identify_a_participant() -> None:
