@@ -11,6 +11,8 @@ from typing import Annotated, Any, Final, Union, get_args, get_origin
 from pydantic import AfterValidator, BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from mew_protocol.late_type import LateType
+
 MAX_SHOWN: Final = 60
 """Longer values are not repeated."""
 
@@ -133,7 +135,8 @@ def known_keys(model: type[BaseModel], place: Iterable[int | str]) -> list[str]:
 def _model_in(kind: Any) -> Any:
     """Strip `Annotated` and return the branch of an optional that has keys."""
     while get_origin(kind) in (Annotated, Union, UnionType):
-        kind = next(one for one in get_args(kind) if one is not type(None))
+        late = next((one for one in get_args(kind) if isinstance(one, LateType)), None)
+        kind = next(one for one in get_args(kind) if one is not type(None)) if late is None else late.type
     return kind
 
 

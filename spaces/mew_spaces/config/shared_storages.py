@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Union
+from typing import Annotated, Any, ClassVar, Final, Union
 
+from mew_protocol.late_type import LateType
 from mew_settings.plugins import load_table
 from mew_settings.values import SettingsModel
 from pydantic import BeforeValidator
@@ -69,9 +70,10 @@ def _refuse(_: object) -> None:
     raise ValueError(_NONE_INSTALLED)
 
 
-if TYPE_CHECKING:
-    BackplaneSettings = SettingsModel
-else:
-    _settings = tuple(one.settings for one in shared_storages().values())
-    BackplaneSettings = Union[_settings] if _settings else Annotated[None, BeforeValidator(_refuse)]  # noqa: UP007
-    """The type of `backplane` in space.yaml."""
+def _settings() -> Any:
+    found = tuple(one.settings for one in shared_storages().values())
+    return Union[found] if found else Annotated[None, BeforeValidator(_refuse)]  # noqa: UP007
+
+
+BackplaneSettings = Annotated[SettingsModel, LateType(_settings)]
+"""The type of `backplane` in space.yaml. The module of a storage may import this one, and that of the settings."""
