@@ -76,5 +76,5 @@ async def test_figures_and_compactions_survive_a_restart_of_the_gateway(
     assert figures == (done.tokens_before, done.tokens_after, done.freed_tokens, done.basis)
     assert done.cost is not None
     assert compaction.spent_tokens == (done.cost.prompt_tokens or 0) + (done.cost.completion_tokens or 0)
-    assert f"compaction, requested by ada: {done.tokens_before:,} -> {done.tokens_after:,} tokens" in shown.out
+    assert f"compaction, requested by ada, {done.tokens_before:,} -> {done.tokens_after:,}, freed" in shown.out
     assert json.loads(as_json.out)[0] == coder.model_dump(mode="json", exclude_unset=True)
