@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import yaml
+from mew_protocol.late_type import LateType
 from mew_spaces.config.settings import SpaceConfig
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
@@ -98,7 +99,7 @@ def _inner(annotation: Any) -> tuple[type[BaseModel] | None, str]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation, ""
     if origin is Annotated:
-        return _inner(inside[0])
+        return _inner(_found(inside))
     if origin in (Union, types.UnionType):
         return next((found for one in inside if (found := _inner(one))[0] is not None), (None, ""))
     if origin is dict:
@@ -106,6 +107,11 @@ def _inner(annotation: Any) -> tuple[type[BaseModel] | None, str]:
     if origin in (tuple, list):
         return _inner(inside[0])[0], "[]"
     return None, ""
+
+
+def _found(annotated: tuple[Any, ...]) -> Any:
+    """The annotated type, or the one that is found at its first use."""
+    return next((one.type for one in annotated if isinstance(one, LateType)), annotated[0])
 
 
 def _type_words(annotation: Any, field: FieldInfo | None = None) -> str:
@@ -136,7 +142,7 @@ def _plain_type(annotation: Any) -> str:
     if annotation in _NAMES:
         return _NAMES[annotation]
     if origin is Annotated:
-        return _plain_type(inside[0])
+        return _plain_type(_found(inside))
     if origin is Literal:
         return ", ".join(f"`{one}`" for one in inside)
     if origin in (Union, types.UnionType):
