@@ -206,7 +206,11 @@ class FaultMember(Participant):
             with suppress(MewAgentError):
                 connection = self.session.client.joins
                 opening = await self.ask(
-                    kinds.STREAM_REQUEST, {}, to="gateway", answer=kinds.STREAM_OPEN, timeout_seconds=10
+                    kinds.STREAM_REQUEST,
+                    {"direction": "upload"},
+                    to="gateway",
+                    answer=kinds.STREAM_OPEN,
+                    timeout_seconds=10,
                 )
                 stream = str(opening.body["stream_id"])
                 with suppress(MewAgentError):

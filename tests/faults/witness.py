@@ -148,8 +148,11 @@ class FrameWitness:
             self.missed[member][stream] += missed
 
     def violations(self) -> list[str]:
-        """Frames that came twice or out of order, were missed without a word, or reported although they came."""
-        found = []
+        """Frames that came twice or out of order, were missed without a word, or reported although they came.
+
+        A run in which nobody could write a frame has shown nothing of them.
+        """
+        found = [] if self.sent else ["no member could write a frame"]
         for member, streams in self.received.items():
             for stream, numbers in streams.items():
                 told, holes = self.missed[member][stream], numbers[-1] + 1 - len(numbers)

@@ -20,6 +20,8 @@ EMBEDDED: Final = "embedded-nats"
 _FORMS: Final = f"nats://host:port, tls://host:port, several of them with commas between, or {EMBEDDED}"
 _ADDRESS: Final = re.compile(r"(?:nats|tls)://(?:\[[0-9A-Fa-f:.]+\]|[^\s/@,:\[\]]+)(?::(\d{1,5}))?")
 
+MOST_SERVERS: Final = 64
+
 FileName = Annotated[str, Field(min_length=1)]
 
 
@@ -38,14 +40,21 @@ def _checked_server(text: str) -> str:
 
 def _as_servers(value: object) -> object:
     """Read several addresses in one text."""
-    return [one.strip() for one in value.split(",")] if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    found = value.split(",", MOST_SERVERS)
+    if len(found) > MOST_SERVERS:
+        raise ValueError(f"must be at most {MOST_SERVERS} addresses")
+    return [one.strip() for one in found]
 
 
 class JetStreamOptions(SettingsModel):
     """NATS servers that connect several gateways of one space. File names are relative to the folder of the space."""
 
     servers: Annotated[
-        tuple[Annotated[str, AfterValidator(_checked_server)], ...], BeforeValidator(_as_servers), Field(min_length=1)
+        tuple[Annotated[str, AfterValidator(_checked_server)], ...],
+        BeforeValidator(_as_servers),
+        Field(min_length=1),
     ]
     credentials: FileName | None = None
     token_file: FileName | None = None
