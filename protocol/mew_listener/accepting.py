@@ -1,7 +1,7 @@
 """Accepts the connections of a listening socket without using up the file descriptors of the process.
 
-When descriptors become few, whoever holds most of the connections that may be closed loses the oldest one
-(`make_room`). A new connection is refused only if there is none. Does not know protocols.
+When few descriptors are left, the client with most closable connections loses the oldest one (`make_room`). A new
+connection is refused only if there is none. Does not know protocols.
 """
 
 import asyncio

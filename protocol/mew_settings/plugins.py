@@ -1,7 +1,7 @@
 """Find the entries that installed packages add to a table: commands, participant types, models, policies.
 
 A table is a group of entry points, such as `mew_agent.commands`. This project's own entries are in its pyproject.toml,
-those of other packages in theirs. Finds and loads entry points. Each table's owner says what they are.
+those of other packages in theirs. Finds and loads entry points. The owner of each table describes its entries.
 """
 
 import logging

@@ -110,7 +110,7 @@ EXCEPTIONS = {
         "_server_info",
     },
 }
-"""Uses for which a library has no documented way. The module says what fails otherwise, with the figure."""
+"""Private names without a documented alternative. The module that uses one explains what fails without it."""
 
 
 @pytest.fixture(scope="module")

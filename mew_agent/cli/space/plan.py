@@ -1,7 +1,7 @@
 """The plan of `mew up`: everything that is checked and chosen before a program is started.
 
-Collects what a space needs to run: its file, address, tokens, and each agent's settings. `start_checks` says what is
-wrong with it. A plan is made once; a space in the background gets it as JSON. Starts nothing and prints nothing.
+Collects the file, the address, the tokens and each agent's settings that a space needs to run. `start_checks` finds
+mistakes in them. A plan is made once; a space in the background gets it as JSON. Starts nothing and prints nothing.
 """
 
 import contextlib

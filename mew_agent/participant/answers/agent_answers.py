@@ -79,7 +79,11 @@ class Exchange:
     _changed: anyio.Event = field(default_factory=anyio.Event)
 
     def __post_init__(self) -> None:
-        self.usage, self._notes = CallUsage(self.context), ContextNotes(self.context)
+        self._begin_at(self.context)
+
+    def _begin_at(self, context: PeerContext) -> None:
+        """Compare later figures with those of this context."""
+        self.context, self.usage, self._notes = context, CallUsage(context), ContextNotes(context)
         self.extend_deadline()
 
     async def next_event(self) -> "AnswerEvent | None":
@@ -111,8 +115,8 @@ class Exchange:
 
     def leave_session(self, chat_id: str, context: PeerContext) -> None:
         """Wait for the answer to `chat_id`, which asks in the agent's own conversation."""
-        self.chat_id, self.session, self.context = chat_id, None, context
-        self.__post_init__()
+        self.chat_id, self.session = chat_id, None
+        self._begin_at(context)
 
     def is_about(self, context: object) -> bool:
         """Return whether an envelope's `context` names the reasoning about this question."""
