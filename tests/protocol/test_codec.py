@@ -14,6 +14,7 @@ from mew_protocol.codec import (
     decode_complete,
     decode_envelope,
     encode_frame,
+    kind_in,
     read_draft,
 )
 from mew_protocol.envelope import Draft, Envelope
@@ -156,6 +157,20 @@ def test_a_complete_envelope_encodes_to_the_same_json(
     }
     draft = decode_envelope(json.dumps(value))
     assert json.loads(Envelope.complete(draft, id="x", ts="y", sender="z").encode()) == value
+
+
+@given(
+    kind=st.sampled_from(["chat", "participant/status"]),
+    ids=st.lists(st.sampled_from(['"kind":"chat"', "a", '\\"kind":"']), min_size=1),
+    value=json_values,
+)
+def test_the_kind_is_found_without_parsing(kind: str, ids: list[str], value: object) -> None:
+    name = "".join(ids)
+    other = {"kind": "mcp/request", "value": value}
+    headers = {"from": name, "id": name, "context": name, "correlation_id": ids}
+    for form in (json.dumps, lambda one: json.dumps(one, separators=(",", ":"))):
+        draft = decode_envelope(form({**other, "payload": other, **headers, "kind": kind}))
+        assert kind_in(draft.encode()) == kind.encode()
 
 
 def nested(levels: int) -> str:

@@ -20,6 +20,7 @@ from typing import Any
 
 import anyio
 from mew_protocol import kinds
+from mew_protocol.codec import kind_in
 from mew_protocol.envelope import Envelope
 from mew_protocol.ids import GATEWAY, Position
 from mew_protocol.join import DeliveryRequest
@@ -40,8 +41,7 @@ REPLAY_BUFFER_BYTES = 256 * 1024
 REMEMBERED_CLOSED_STREAMS = 1_000
 """How many closed streams have their frames counted, for sessions that come back later."""
 
-_PRESENCE = b'"kind":"system/presence"'
-"""No payload that the gateway composes contains this text."""
+_PRESENCE = kinds.SYSTEM_PRESENCE.encode()
 
 
 @dataclass(slots=True)
@@ -239,7 +239,7 @@ class DeliverySessions:
         """Write entries until the buffer is full enough. Returns the number of the last one written."""
         now = self._clock().timestamp()
         for entry in entries:
-            if without_presence and entry.sender == GATEWAY and _PRESENCE in entry.data:
+            if without_presence and entry.sender == GATEWAY and kind_in(entry.data) == _PRESENCE:
                 continue  # the welcome says who is here
             channel.write(frame_json(numbered(entry.data, entry.sequence, now - entry.at)))
             if not channel.is_open or channel.waiting_bytes > REPLAY_BUFFER_BYTES:

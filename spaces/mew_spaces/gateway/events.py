@@ -24,7 +24,7 @@ import anyio.lowlevel
 from mew_board.answers import ANSWER_KINDS, said
 from mew_protocol import kinds
 from mew_protocol.bounded_dict import cached_by_text
-from mew_protocol.codec import StreamFrame
+from mew_protocol.codec import StreamFrame, kind_in
 from mew_protocol.envelope import Draft
 from mew_protocol.ids import ParticipantId, Position
 from mew_protocol.payloads.attention import AttentionItem
@@ -58,11 +58,11 @@ _SEARCHED = 20_000
 
 _SEARCH_STEP = 1_000
 
-_STATUS = f'"kind":"{kinds.PARTICIPANT_STATUS}"'.encode()
+_STATUS = kinds.PARTICIPANT_STATUS.encode()
 _CACHED_BYTES = 2 * PAGE_BYTES
 """How many bytes of answers are cached with their words: several pages follow one space."""
 
-_ANSWERS = tuple(f'"kind":"{kind}"'.encode() for kind in ANSWER_KINDS)
+_ANSWERS = frozenset(kind.encode() for kind in ANSWER_KINDS)
 
 
 @dataclass(eq=False, slots=True)
@@ -319,7 +319,7 @@ def newest_before(history: SpaceLog, sequence: int, count: int, *, max_bytes: fl
         first = max(start, oldest - 1 - _SEARCH_STEP)
         entries = history.since(Position(history.epoch, first), limit=oldest - 1 - first) or ()
         entries = [entry for entry in entries if entry.sequence < oldest]
-        found = [entry for entry in entries if _STATUS not in entry.data] + found
+        found = [entry for entry in entries if kind_in(entry.data) != _STATUS] + found
         oldest, searched = first + 1, searched + _SEARCH_STEP
     shown = within_bytes(islice(reversed(found), count), max_bytes)[::-1]
     if len(shown) < len(found):
@@ -343,8 +343,8 @@ def in_words(data: bytes) -> bytes:
     """
     if len(data) > _WORDED_PAGE_BYTES:
         return b""
-    is_broadcast = _STATUS in data and b'"correlation_id"' not in data
-    if is_broadcast or not any(kind in data for kind in _ANSWERS):
+    kind = kind_in(data)
+    if kind not in _ANSWERS or (kind == _STATUS and b'"correlation_id"' not in data):
         return b""
     return _answer_in_words(data)
 

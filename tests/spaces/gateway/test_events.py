@@ -169,6 +169,13 @@ async def test_a_new_reader_may_ask_for_the_newest_envelopes_without_statuses(se
     assert (board["event"], board["id"]) == ("board", "e-10")
 
 
+async def test_a_chat_that_names_another_kind_in_its_payload_is_a_chat(service: SpaceService) -> None:
+    payload = {"text": "hello", "kind": "participant/status"}
+    service.receive(None, ADA, read_draft({"kind": "chat", "payload": payload}))
+    reader = Reader(event_stream(reader_of(service), None, last=1))
+    assert (await reader.next())["data"]["payload"] == payload
+
+
 async def test_a_reader_may_follow_stream_frames_that_are_for_it(service: SpaceService) -> None:
     readers = {}
     for name in ("ada", "bob"):
