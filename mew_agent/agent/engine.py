@@ -217,10 +217,6 @@ class Engine(ABC):
     tell: Callable[[ConversationEvent], Awaitable[None]]
     """Tells the agent of an event of a context. The runtime sets it."""
 
-    async def announce(self, word: StatusWord) -> None:
-        """Announce the current status with this word, after a change of level, if there is one."""
-        await self.me.control.announce(word)
-
     def refusal(self, chat: Envelope) -> ChatRefusal | None:
         """Return why this engine cannot answer a chat in the way that its sender asks for; None if it can."""
         if chat.body.get("response_format") is not None:

@@ -231,8 +231,8 @@ class Inbox:
         self._turns: BoundedDict[tuple[str, ...], int] = BoundedDict(2 * MAX_ALL_CHATS)
         """When each sender and client was answered last, by a growing number: they take turns."""
         self._turn = 0
-        self._restored: set[int] = set()
-        self._next_number = 0
+        self._next_number = self._first_live = 0
+        """The numbers of the next chat, and of the first one that was sent since this process joined."""
         self._stored_position: Position | None = None
         self.skips_past = False
         """Whether what was sent in the past is from before the first join, which an earlier process did not survive."""
@@ -273,9 +273,8 @@ class Inbox:
         # Those begun come first: the history ends in the middle of one.
         chats = sorted(found, key=lambda chat: (chat.state == "queued", chat.number))
         self._chats = {chat.number: chat for chat in chats}
-        self._restored = set(self._chats)
         self._undecided = set(self._chats)
-        self._next_number = max(self._restored, default=-1) + 1
+        self._next_number = self._first_live = max(self._chats, default=-1) + 1
         self._stored_position = None if stored.position is None else Position.parse(stored.position)
         if stored.position == JOINING:
             self.skips_past = True
@@ -324,7 +323,7 @@ class Inbox:
 
         The clock of its sender plays no part.
         """
-        if chat.number not in self._restored or chat.state == "answered":
+        if chat.number >= self._first_live or chat.state == "answered":
             return False
         return chat.sent_at is not None and time.time() - chat.sent_at > max_age_seconds
 
@@ -423,8 +422,8 @@ class Inbox:
         place, weight = None if position is None else str(position), weight_of(len(chat.encode()))
         stored = StoredChat(self._next_number, chat, position=place, sent_at=time.time() - age_seconds, weight=weight)
         self._next_number += 1
-        if is_past:
-            self._restored.add(stored.number)
+        if is_past:  # what was sent before this process joined arrives first
+            self._first_live = self._next_number
         return stored
 
     async def cancel(self, cancel: Envelope, *, position: Position | None = None) -> tuple[MessageKey, ...]:
@@ -577,7 +576,6 @@ class Inbox:
             return ()
         ended, joined = self.current, self.joined
         self.current, self.joined = None, ()
-        self._restored.difference_update(one.number for one in (ended, *joined))
         rest = to_answer_next(ended, joined)
         over = [one for one in (ended, *joined) if one not in rest]
         endings = [_ended(one.envelope, "cancelled") for one in over]

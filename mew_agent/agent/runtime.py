@@ -365,7 +365,7 @@ class AgentRuntime(Hooks):
                 self.receipts.source.changed(event.cause)
             case events.ResultCut() if self.headroom.mode != "off":
                 word = status_word(WOULD_OVERFLOW, CUT.format(tool=event.tool, tokens=event.omitted_tokens))
-                self._me.start_soon(self._engine.announce, word)
+                self._me.start_soon(self._me.control.announce, word)
             case events.ReplyNotice() | events.ResultCut():
                 pass
             case _:

@@ -24,7 +24,7 @@ from mew_protocol.payloads.chat import MAIN_SESSION, SESSION_NAME, client_of
 from mew_protocol.payloads.fit import DELIVERIES, Fit
 from mew_protocol.payloads.participant import Status
 from mew_protocol.payloads.system import SpaceFacts
-from mew_protocol.status_word import StatusWord, status_word
+from mew_protocol.status_word import status_word
 from mew_settings.private_files import replace_private_file
 
 from mew_agent.agent.compaction_approval import CompactionApproval
@@ -228,10 +228,6 @@ class ConversationEngine(Engine):
         asked = question.envelope
         session = await self.session_for(asked.sender, asked.body.get("session"))
         return ConversationAnswer(self.me, self._config, session, question, reasoning, self.discover_window_again)
-
-    async def announce(self, word: StatusWord) -> None:
-        """Emit the status of the agent's own conversation."""
-        await self.main.conversation.emit_status(word)
 
     def refusal(self, chat: Envelope) -> None:
         """Return None: it keeps sessions, and its model gets the format."""

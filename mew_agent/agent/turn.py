@@ -140,9 +140,9 @@ class ConversationAnswer(Answering):
         self.conversation.calls.interrupt_summary()  # of a compaction that follows the answer
 
     async def add_remark(self, remark: Envelope, removed: InboxChange) -> bool:
-        text = str(remark.body["text"])
-        state = self.conversation.state
-        await state.add_user_message(text, sender=remark.sender, envelope_id=remark.id, inbox=removed)
+        text, state = str(remark.body["text"]), self.conversation.state
+        async with self.conversation.calls.lock:  # not during a compaction
+            await state.add_user_message(text, sender=remark.sender, envelope_id=remark.id, inbox=removed)
         return self._session.key == MAIN  # the inbox is in the store of this session
 
     async def finish(self, *, is_idle: bool) -> None:

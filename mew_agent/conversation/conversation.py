@@ -337,7 +337,11 @@ class Conversation:
         return await anyio.to_thread.run_sync(lambda: prefix_parts(texts, tokens, calibration, count))
 
     async def emit_status(self, word: StatusWord | None = None) -> None:
-        """Emit a change of level, if there is one, then the current status with this word or its default."""
+        """Emit the current status with this word or its default."""
+        await self.events.emit(events.StatusChanged(await self.status_to_announce(word), word))
+
+    async def status_to_announce(self, word: StatusWord | None = None) -> Status:
+        """See `Controllable.status_to_announce`."""
         status, before = self.status(word), self._level
         report = status.context
         if report is not None and report.level != before:
@@ -345,7 +349,7 @@ class Conversation:
             severity = None if report.severity == "unknown" else report.severity
             figures = severity, status.tokens, status.max_tokens, report.basis
             await self.events.emit(events.LevelChanged(before, report.level, *figures))
-        await self.events.emit(events.StatusChanged(status, word))
+        return status
 
     # -- controls (see `Controllable`) -------------------------------------------------------------------
 
@@ -463,9 +467,7 @@ class Conversation:
         `prepare` adds the question unless it is in context; it runs again where no control can come between it and the
         request. Raises a `ModelError`, after which the context is as before, `PolicyStopped`, or `CallInterrupted`.
         """
-        if self.state.pending_prompts:
-            await self.state.enter_pending_prompts()
-        await prepare()
+        await self._enter(prepare)
         await self.calls.count_if_close()
         is_repeated = False
         while True:
@@ -506,6 +508,12 @@ class Conversation:
         """Set the window that the server reported; levels follow at once."""
         if self.state.change_window(window):
             await self._after_call(AWAITING_USER)
+
+    async def _enter(self, prepare: Prepare) -> None:
+        """Add what the next request needs. Not during a compaction: the server counts the history that it changes."""
+        async with self.calls.lock:
+            await self.state.enter_pending_prompts()
+            await prepare()
 
     async def _can_be_repeated(self, error: ModelError) -> bool:
         """Return whether the refused request may now succeed: without tools, or after a compaction."""
@@ -548,8 +556,7 @@ class Conversation:
             raise PolicyStopped(self.tracker.policy.name, await report_stop(pending.stop, self.state))
         if self.state.planned_clear is not None:
             await self.apply_pending()
-            await self.state.enter_pending_prompts()
-            await prepare()
+            await self._enter(prepare)
         elif pending.compact is not None and not fit.may_never_fit(self.state):  # else its model decides, for nothing
             may_wait = pending.compact.trigger != "would_overflow"
             await self._compact(pending.compact, may_wait=may_wait, revision=pending.revision)

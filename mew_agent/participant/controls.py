@@ -103,6 +103,10 @@ class Controllable(Protocol):
         """Return the current status; `word` replaces the default status word."""
         ...
 
+    async def status_to_announce(self, word: StatusWord | None = None) -> Status:
+        """Return the current status, as `status` does, after telling handlers of a new level."""
+        return self.status(word)
+
     compacting: CompactionRun
     """The compaction that runs."""
 
@@ -265,11 +269,16 @@ class Control:
         self, word: StatusWord | None = None, correlation_id: tuple[str, ...] = (), to: tuple[str, ...] = ()
     ) -> None:
         """Send the current status, to everyone unless `to` names participants. Never raises."""
-        await self.send(self.status(word), word, correlation_id, to)
+        status = await self.conversation.status_to_announce(word or self._default_word)
+        await self.send(status, word, correlation_id, to)
 
     def status(self, word: StatusWord | None = None) -> Status:
         """Return the current status. While paused its default word is "paused"."""
-        return self.conversation.status(word or (status_word("paused") if self._messenger.is_paused else None))
+        return self.conversation.status(word or self._default_word)
+
+    @property
+    def _default_word(self) -> StatusWord | None:
+        return status_word("paused") if self._messenger.is_paused else None
 
     async def send(
         self, status: Status, word: StatusWord | None, correlation_id: tuple[str, ...] = (), to: tuple[str, ...] = ()

@@ -14,6 +14,7 @@ from mew_agent.model.interface import ModelRequest, Window
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.parts.rehearsal.tokenizer import TOKENS_PER_MESSAGE, encode
 from tests.support.conversation_driver import StartConversation, asked_tokens, fill, ignore
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 @pytest.mark.parametrize(("total", "compacts"), [(7372, False), (7373, True)])
@@ -349,6 +350,41 @@ async def test_a_second_request_while_one_runs_is_skipped(
             tasks.start_soon(compact)
         assert sorted(done.reason or "" for done in answers) == ["", "compaction_in_progress"]
         assert driver.conversation.tracker.compactions == 1
+
+
+class PatientCounter(OpenAIModel):
+    """A model whose server begins the count of a long prompt, and ends it when it may."""
+
+    is_counting = anyio.Event()
+    may_end = anyio.Event()
+
+    async def count_prompt(self, request: ModelRequest) -> int | None:
+        if len(request.messages) > 2 and not self.may_end.is_set():
+            self.is_counting.set()
+            await self.may_end.wait()
+        return await super().count_prompt(request)
+
+
+async def test_a_chat_that_begins_during_a_compaction_leaves_it_its_count(
+    start_conversation: StartConversation, text: Callable[[int], str]
+) -> None:
+    PatientCounter.is_counting, PatientCounter.may_end = anyio.Event(), anyio.Event()
+    async with start_conversation(model_class=PatientCounter, count_seconds=PATIENCE_SECONDS) as driver:
+        for _ in range(4):
+            await driver.turn(text(150))
+        answers: list[CompactDone] = []
+
+        async def compact() -> None:
+            answers.append(await driver.conversation.compact(Compact()))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(compact)
+            await PatientCounter.is_counting.wait()
+            tasks.start_soon(driver.turn, "And now?")
+            await anyio.wait_all_tasks_blocked()
+            PatientCounter.may_end.set()
+        assert [done.basis for done in answers] == ["server_counted"]
+        assert driver.conversation.history.items[-2].content == "And now?"
 
 
 async def test_a_requested_compaction_cancels_a_due_one(
