@@ -17,6 +17,7 @@ from mew_agent.errors import CertificateRejected, ConfigError, GatewayError, Mew
 from mew_agent.gateway_address import CA_VARIABLE, cause_of, http_url, is_loopback, trust
 from mew_agent.participant.participant import Participant
 from tests.support.certificates import Certified, certified
+from tests.support.waiting import PATIENCE_SECONDS
 
 CONFIG = parse_space("space: {id: demo}\nparticipants: {ada: {capabilities: [{kind: '*'}]}}")
 
@@ -62,7 +63,8 @@ async def tls_gateway(tls: Certified) -> AsyncIterator[RunningGateway]:
 
 
 async def join(gateway: RunningGateway, url: str) -> None:
-    async with Participant(url, space="demo", id="ada", token=gateway.token_of("ada")) as me:
+    token = gateway.token_of("ada")
+    async with Participant(url, space="demo", id="ada", token=token, first_connect_seconds=3_600.0) as me:
         assert me.is_joined
 
 
@@ -97,8 +99,8 @@ async def test_participant_trusts_the_file_it_is_given(tmp_path: Path) -> None:
 
 
 async def rejection(reach: Reach, gateway: RunningGateway, url: str) -> str:
-    """The error of a client, which comes at once and not when its time to connect has passed."""
-    with anyio.fail_after(9), pytest.raises(MewAgentError) as raised:
+    """The error of a client, which does not come only when its time to connect has passed."""
+    with anyio.fail_after(PATIENCE_SECONDS), pytest.raises(MewAgentError) as raised:
         await reach(gateway, url)
     assert type(raised.value) is CertificateRejected
     return str(raised.value)
@@ -127,7 +129,10 @@ async def test_rejected_certificate_is_reported_with_its_cause_and_advice(
 @CLIENTS
 async def test_https_to_a_gateway_without_tls_is_reported_as_that(reach: Reach) -> None:
     async with serve_gateway(CONFIG) as gateway:
-        with anyio.fail_after(9), pytest.raises(NotConnected, match="this port serves no TLS; try ws://"):
+        with (
+            anyio.fail_after(PATIENCE_SECONDS),
+            pytest.raises(NotConnected, match="this port serves no TLS; try ws://"),
+        ):
             await reach(gateway, gateway.url.replace("http:", "https:"))
 
 

@@ -1,7 +1,7 @@
 """How much of each removed message a summary still holds."""
 
+from collections.abc import Callable
 from dataclasses import replace
-from time import perf_counter
 
 import pytest
 
@@ -9,6 +9,7 @@ from mew_agent.compaction.completion import completed_summary
 from mew_agent.compaction.extract import extract
 from mew_agent.compaction.traces import traces
 from mew_agent.context.history import Fact, Item, ItemRole, Summary
+from tests.support.operations import growth
 
 
 def item(content: str, seq: int = 0, role: ItemRole = "user") -> Item:
@@ -81,10 +82,15 @@ def test_each_fact_of_an_extract_quotes_its_message() -> None:
     assert quoted == {f"env-{one.seq}" for one in said if one.content in summary.text} >= kept
 
 
-def test_twenty_thousand_messages_are_traced_in_seconds() -> None:
+def test_the_calls_grow_with_the_number_of_messages() -> None:
     summary = Summary("\n".join(f"- ada: Never restart host-{number} without asking." for number in range(200)))
-    items = [item(f"Never restart host-{seq} without asking. It is slow today.", seq) for seq in range(20_000)]
-    started = perf_counter()
-    found = traces(items, summary)
-    assert perf_counter() - started < 5
-    assert list(found.values()).count("quoted") == 200
+
+    def traced(count: int) -> Callable[[], None]:
+        items = [item(f"Never restart host-{seq} without asking. It is slow today.", seq) for seq in range(count)]
+
+        def run() -> None:
+            assert list(traces(items, summary).values()).count("quoted") == 200
+
+        return run
+
+    assert growth(traced, 500) < 5

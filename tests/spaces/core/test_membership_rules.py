@@ -1,7 +1,6 @@
 """Grants, invitations, removals, pauses, shutdowns and proposals, as members see them."""
 
 import json
-import time
 from typing import Any
 
 import pytest
@@ -9,6 +8,7 @@ from mew_protocol import errors
 from mew_protocol.capability import BASELINE
 from mew_spaces.config.loading import SpaceConfig, parse_space
 
+from tests.support.operations import calls
 from tests.support.space_driver import SpaceDriver
 
 SPACE = """
@@ -144,7 +144,7 @@ def test_a_granted_capability_can_be_passed_on(driver: SpaceDriver) -> None:
     assert grant(driver, {"kind": "space/kick"}, by=3, to="bob").accepted is None
 
 
-def test_no_grant_or_revocation_takes_long() -> None:
+def test_no_grant_or_revocation_makes_many_calls() -> None:
     hostile = [{"kind": f"a*b{number}*c", "payload": {"x": f"*q*{number}*"}} for number in range(250)]
     held = json.dumps([{"kind": "capability/*"}, {"kind": "space/*"}, *hostile])
     driver = SpaceDriver(
@@ -161,13 +161,11 @@ def test_no_grant_or_revocation_takes_long() -> None:
         ("space/invite", {"participant_id": "eve", "initial_capabilities": hostile}),
         ("capability/revoke", {"recipient": "bob", "capabilities": others}),
     ):
-        spent = []
-        for _ in range(3):
-            begun = time.process_time()
-            refused = driver.send_envelope(1, "ada", kind, payload).refused
-            spent.append(time.process_time() - begun)
-            assert refused is not None
-        assert min(spent) < 0.1  # some 4 milliseconds on an idle machine
+
+        def send(kind: str = kind, payload: dict[str, Any] = payload) -> None:
+            assert driver.send_envelope(1, "ada", kind, payload).refused is not None
+
+        assert calls(send) < 100_000
 
 
 def test_check_grants_false_allows_any_grant(config: SpaceConfig) -> None:

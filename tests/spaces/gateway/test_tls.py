@@ -2,7 +2,6 @@
 
 import socket
 import ssl
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -21,6 +20,7 @@ from pydantic import ValidationError
 from tests.support.certificates import Certified, certified
 from tests.support.gateway_client import joined
 from tests.support.raw_socket import raw_socket, read_until_closed
+from tests.support.waiting import PATIENCE_SECONDS
 
 SPACE = """
 space: {id: demo}
@@ -87,18 +87,16 @@ def sent(gateway: RunningGateway, data: bytes, count: int) -> Iterator[list[sock
 
 
 @pytest.mark.parametrize("data", [b"", HELLO, b"GET / HTTP/1.1\r\n\r\n"], ids=["silent", "half", "no-tls"])
-async def test_a_handshake_that_does_not_end_is_ended(data: bytes, tls: Certified, config: SpaceConfig) -> None:
-    def attack(gateway: RunningGateway) -> float:
-        begin = time.monotonic()
+async def test_a_handshake_that_does_not_end_is_ended(
+    data: bytes, tls: Certified, config: SpaceConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def attack(gateway: RunningGateway) -> None:
         with sent(gateway, data, 1) as (connection,):
             read_until_closed(connection)
-        return time.monotonic() - begin
 
+    monkeypatch.setattr("mew_listener.options.HEADER_SECONDS", 3_600.0)  # what holds is the option of the space
     async with serve_gateway(config, tls=tls.files) as gateway:
-        durations = [await to_thread.run_sync(attack, gateway)]
-        while durations[-1] > 9 and len(durations) < 3:  # the machine is busy, or the default of 10 seconds holds
-            durations.append(await to_thread.run_sync(attack, gateway))
-    assert min(durations) < 9
+        await to_thread.run_sync(attack, gateway)
 
 
 async def test_a_client_that_is_silent_after_the_handshake_is_refused(tls: Certified, config: SpaceConfig) -> None:
@@ -112,8 +110,8 @@ async def test_a_client_that_is_silent_after_the_handshake_is_refused(tls: Certi
 
 
 def patient(config: SpaceConfig) -> SpaceConfig:
-    """The same, but with a minute for the handshake."""
-    return config.model_copy(update={"limits": config.limits.model_copy(update={"header_timeout_seconds": 60.0})})
+    """The same, but with an hour for the handshake."""
+    return config.model_copy(update={"limits": config.limits.model_copy(update={"header_timeout_seconds": 3_600.0})})
 
 
 async def test_unfinished_handshakes_count_as_unjoined(tls: Certified, config: SpaceConfig) -> None:
@@ -122,14 +120,14 @@ async def test_unfinished_handshakes_count_as_unjoined(tls: Certified, config: S
             read_until_closed(unfinished[0])
 
     async with serve_gateway(patient(config), tls=tls.files) as gateway:
-        with anyio.fail_after(50):  # less than an unfinished handshake may take here
+        with anyio.fail_after(PATIENCE_SECONDS):  # less than an unfinished handshake may take here
             await to_thread.run_sync(attack, gateway)
             async with joined(gateway, "ada", ssl=client_context(tls)):
                 pass
 
 
 async def test_gateway_stops_while_handshakes_are_open(tls: Certified, config: SpaceConfig) -> None:
-    with ExitStack() as stack, anyio.fail_after(50):
+    with ExitStack() as stack, anyio.fail_after(PATIENCE_SECONDS):
         async with serve_gateway(patient(config), tls=tls.files) as gateway:
             connections = await to_thread.run_sync(stack.enter_context, sent(gateway, HELLO, 5))
             async with joined(gateway, "ada", ssl=client_context(tls)):
