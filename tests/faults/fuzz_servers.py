@@ -4,6 +4,7 @@ Owns their start and their requests. Does not know what is sent to them otherwis
 """
 
 import json
+import os
 import resource
 import ssl
 from collections.abc import Sequence
@@ -250,10 +251,11 @@ class FuzzedSpace:
 async def run_command(folder: Path, space: FuzzedSpace, *words: str) -> tuple[float, int, str]:
     """Run a command as the witness. Returns its seconds of CPU, its exit code, and what it printed."""
     command = [PYTHON, "-m", "mew_agent", *words, "--gateway", space.gateway.url, "--space", SPACE_ID]
-    command += ["--participant", "witness", "--token", token_of("witness")]
+    command += ["--participant", "witness"]
+    environment = {**os.environ, "MEW_TOKEN": token_of("witness")}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)  # of those that have ended: one command runs at a time
     with anyio.fail_after(PATIENCE_SECONDS):
-        done = await anyio.run_process(command, cwd=folder, check=False)
+        done = await anyio.run_process(command, cwd=folder, env=environment, check=False)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return seconds, done.returncode, (done.stdout + done.stderr).decode(errors="replace")

@@ -98,7 +98,7 @@ async def test_a_killed_process_brings_every_agent_back_with_its_history(folder:
     for name in SHARING:
         assert after[name]["status"]["messages_in_context"] == before[name]["status"]["messages_in_context"] > 0
         assert after[name]["status"]["context"]["reason"] == "restarted"
-        assert f"{name}-berry" in await folder.mew("sessions", "show", name)
+        assert f"{name}-berry" in await folder.mew("sessions", name)
         assert await folder.mew("chat", name, "And again.")
     assert not folder.run.exits
 

@@ -122,7 +122,7 @@ async def test_background_space_with_tls_is_started_used_and_stopped(
     assert "already running" in await folder.mew("up", "--port", "0", code=2)
     elsewhere = Folder(tmp_path / "elsewhere", SPACE)
     token = (folder.path / ".mew" / "tokens" / "ada.token").read_text().split()[0]
-    as_ada = ("--gateway", run.ws, "--space", "review", "--participant", "ada", "--token", token)
+    as_ada = ("--gateway", run.ws, "--space", "review", "--participant", "ada", f"MEW_TOKEN={token}")
     assert "is not trusted" in await elsewhere.mew("status", *as_ada, code=1)
 
     assert await folder.mew_process("down") == "review: stopped\n"

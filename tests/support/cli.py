@@ -60,17 +60,33 @@ class Output:
         return buffer.getvalue().decode()
 
 
+TOKEN_VARIABLE = "MEW_TOKEN"
+
+
 async def mew(*arguments: str, output: Output | None = None) -> Outcome:
-    """Run a command in a thread, so that the event loop can run the gateway."""
+    """Run a command in a thread, so that the event loop can run the gateway. `MEW_TOKEN=...` is set as in a shell."""
     kept = output or Output.empty()
+    token = token_in(arguments)
+    words = [one for one in arguments if not one.startswith(f"{TOKEN_VARIABLE}=")]
 
     def call() -> int:
         with redirect_stdout(kept.out), redirect_stderr(kept.err):
-            return run(arguments)
+            return run(words)
 
-    with anyio.fail_after(PATIENCE_SECONDS):
-        code = await anyio.to_thread.run_sync(call)
+    os.environ.update(token)
+
+    try:
+        with anyio.fail_after(PATIENCE_SECONDS):
+            code = await anyio.to_thread.run_sync(call)
+    finally:
+        for name in token:
+            os.environ.pop(name, None)
     return Outcome(code, kept.text(kept.out), kept.text(kept.err))
+
+
+def token_in(arguments: Sequence[str]) -> dict[str, str]:
+    """The variable that `seat` sets."""
+    return dict(one.split("=", 1) for one in arguments if one.startswith(f"{TOKEN_VARIABLE}="))
 
 
 def mew_in(folder: Path, *arguments: str, environment: Mapping[str, str]) -> Outcome:
@@ -109,11 +125,9 @@ def replace_environment(values: Mapping[str, str]) -> None:
 
 
 def seat(gateway: RunningGateway, participant: str = "ada", *, token: str | None = None) -> tuple[str, ...]:
-    """The flags by which a command acts as a participant."""
-    return (
-        *("--gateway", gateway.ws_url, "--space", gateway.config.space.id),
-        *("--participant", participant, "--token", token or gateway.token_of(participant)),
-    )
+    """The flags by which a command acts as a participant, and its token for the environment."""
+    flags = ("--gateway", gateway.ws_url, "--space", gateway.config.space.id, "--participant", participant)
+    return (*flags, f"{TOKEN_VARIABLE}={token or gateway.token_of(participant)}")
 
 
 Answer = Callable[[Client, Message], Awaitable[None]]

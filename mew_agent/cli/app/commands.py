@@ -84,7 +84,6 @@ _CORE: Final[Sections] = {
         "space up": OtherName("up"),
         "space down": OtherName("down"),
         "space status": OtherName("status"),
-        "gateway drain": OtherName("down --drain"),
         # What users of docker, gh and others type.
         "add": OtherName("agent add"),
         "agent list": OtherName("status"),
@@ -113,7 +112,7 @@ _CORE: Final[Sections] = {
 def _merged(all_sections: Iterable[Sections]) -> Sections:
     """Return all commands by section. Of two with the same name, the first counts.
 
-    A group gets the commands of all, and the first summary and default that is given.
+    A group gets the commands of all, and the first summary that is given.
     """
     merged: dict[str, dict[str, Entry]] = {}
     for sections in all_sections:
@@ -125,7 +124,6 @@ def _merged(all_sections: Iterable[Sections]) -> Sections:
                     section[name] = replace(
                         known,
                         summary=known.summary or entry.summary,
-                        default=known.default or entry.default,
                         commands={**entry.commands, **known.commands},
                     )
                 elif known is None:

@@ -56,23 +56,20 @@ def rare_command(summary: str, implementation: str, **settings: bool) -> Command
 
 @dataclass(frozen=True, slots=True)
 class GroupEntry:
-    """A group in a list: its summary and its own commands. `default` runs if only options are given."""
+    """A group in a list: its summary and its own commands."""
 
     summary: str
     commands: Mapping[str, CommandEntry]
     is_everyday: bool = True
-    default: str | None = None
 
     def load(self, name: str) -> Any:
         """Make the group; its commands stay unloaded."""
-        group = make_group(name, {"Commands": self.commands}, show_help_if_alone, help=self.summary)
-        group.default = self.default
-        return group
+        return make_group(name, {"Commands": self.commands}, show_help_if_alone, help=self.summary)
 
 
 @dataclass(frozen=True, slots=True)
 class OtherName:
-    """Another name of a command: an older one, or that of another program.
+    """Another name of a command: that of the TypeScript CLI, or of another program.
 
     `target` is what to type instead; with arguments after it, `with_argument` if that is given. `options` are those of
     the other name that the command calls differently; one without a name there is an argument.
@@ -211,7 +208,6 @@ class LazyGroup(_Page, TyperGroup):
     """A group that imports a command when it is used."""
 
     sections: Sections
-    default: str | None = None
     tables: Mapping[str, list[tuple[str, str]]] = {}
     """Further tables below the commands, by title."""
 
@@ -247,13 +243,6 @@ class LazyGroup(_Page, TyperGroup):
         if cmd_name not in self.commands and cmd_name in self.entries:
             self.commands[cmd_name] = self.entries[cmd_name].load(cmd_name)
         return self.commands.get(cmd_name)
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the arguments; options without a command are for the default command."""
-        if self.default in self.entries and (not args or args[0] not in (*self.entries, "-h", "--help")):
-            args = [self.default, *args]
-            say_other_name(ctx.command_path, f"{ctx.command_path} {self.default}")
-        return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Find the typed command by its name or another one, or suggest a name."""

@@ -60,9 +60,8 @@ def common_options(parameters: Iterable[Any]) -> list[str]:
     return [name for name, text in known.items() if any(name in one.opts and one.help == text for one in parameters)]
 
 
-def _common(usage: str, *, also: str = "", **settings: Any) -> Any:
-    *names, last = usage.split()
-    return option(" ".join((*names, also, last)) if also else usage, COMMON_OPTIONS[usage], **settings)
+def _common(usage: str, **settings: Any) -> Any:
+    return option(usage, COMMON_OPTIONS[usage], **settings)
 
 
 def option(usage: str, text: str = "", **settings: Any) -> Any:
@@ -78,7 +77,7 @@ def option(usage: str, text: str = "", **settings: Any) -> Any:
 
 
 def former(usage: str, use: str = "") -> Any:
-    """Return a hidden option of older releases, or of the TypeScript CLI. `use` is what to type instead, if anything.
+    """Return a hidden option of the TypeScript CLI. `use` is what to type instead, if anything.
 
     A person reads that, but not the log of a script.
     """
@@ -187,10 +186,7 @@ DEFAULT_PORT: Final = 8080
 class ConnectionOptions:
     """The participant to act as, and its space, as given on the command line. None means: look elsewhere."""
 
-    participant: Annotated[
-        str | None, _common("--participant ID", also="--participant-id", autocompletion=complete_participants)
-    ] = None
-    token: Annotated[str | None, former("--token, -t TOKEN", "MEW_TOKEN")] = None
+    participant: Annotated[str | None, _common("--participant ID", autocompletion=complete_participants)] = None
     gateway: GatewayOption = None
     space: SpaceOption = None
     folder: FolderOption = None
@@ -198,7 +194,7 @@ class ConnectionOptions:
 
 @dataclass(frozen=True, slots=True)
 class ProgramConnection(ConnectionOptions):
-    """The same for a program in the foreground, with more names for the participant, as in the TypeScript CLI."""
+    """The same for a program in the foreground, with the names that the TypeScript CLI has for these options."""
 
     participant: Annotated[
         str | None, participant_option("Participant to act as (default: MEW_PARTICIPANT_ID, then the space's person).")

@@ -74,14 +74,6 @@ def read_text(file: Path | None, where: str) -> str:
     return text
 
 
-def write_text(file: Path, text: str, where: str) -> None:
-    """Write a file. Raises `ConfigError` naming the option `where`."""
-    try:
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(where, f"{file} cannot be written: {error.strerror or error}") from None
-
-
 def print_line(text: str) -> None:
     """Print a line of outcome."""
     ProgressLine.step_aside()

@@ -30,7 +30,7 @@ from mew_agent.cli.app.locate import (
     space_config_path,
     which_person,
 )
-from mew_agent.cli.app.options import ConnectionOptions
+from mew_agent.cli.app.options import ConnectionOptions, ProgramConnection
 from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.errors import ConfigError, NotConnected
 from mew_agent.gateway_address import websocket_url
@@ -76,7 +76,8 @@ def find_identity(
     chosen = connection.participant or os.environ.get("MEW_PARTICIPANT_ID") or participant or place.person
     if chosen is None:
         raise ConfigError("--participant", which_person(configuration_at(place.run_path)))
-    known = connection.token or _stored_token(chosen, place.run_path) or token
+    given = connection.token if isinstance(connection, ProgramConnection) else None
+    known = given or _stored_token(chosen, place.run_path) or token
     if known is None:
         raise _no_token(chosen, space, place.run_path)
     return Identity(place.gateway, space, chosen, known, place.run_path)

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from mew_agent.cli.app.groups import CommandEntry, GroupEntry, OtherName, Sections
+from mew_agent.cli.app.groups import CommandEntry, GroupEntry, Sections
 
 COMMANDS: Final[Sections] = {
     "Participants": {
@@ -16,5 +16,4 @@ COMMANDS: Final[Sections] = {
             },
         )
     },
-    "Other names": {"a2a serve": OtherName("serve a2a")},
 }

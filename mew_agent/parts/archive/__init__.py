@@ -19,8 +19,6 @@ COMMANDS: Final[Sections] = {
         ),
     },
     "Other names": {
-        "context undo": OtherName("undo"),
-        "context recall": OtherName("recall"),
         "inspect": OtherName("context show"),
     },
 }

@@ -150,7 +150,7 @@ async def serve_space_tools(me: Participant, who: Identity) -> AsyncIterator[dic
     from mew_agent.parts.mcp.space_offers import make_server
 
     token = secrets.token_urlsafe()
-    connection = ConnectionOptions(who.participant, who.token, who.gateway, who.space)
+    connection = ProgramConnection(who.participant, who.gateway, who.space, token=who.token)
     async with serving_http(make_server(connection, me), 0, token) as url:
         headers = [{"name": "Authorization", "value": f"Bearer {token}"}]
         yield {"type": "http", "name": "mew", "url": url, "headers": headers}

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from mew_agent.cli.app.groups import CommandEntry, GroupEntry, OtherName, Sections
+from mew_agent.cli.app.groups import CommandEntry, GroupEntry, Sections
 
 COMMANDS: Final[Sections] = {
     "Participants": {
@@ -15,5 +15,4 @@ COMMANDS: Final[Sections] = {
             is_everyday=False,
         ),
     },
-    "Other names": {"mcp serve": OtherName("serve mcp")},
 }

@@ -26,7 +26,7 @@ from mew_agent.program import run_until_signal
 T = TypeVar("T")
 
 _COLUMNS = "{:<16}  {:>10}  {:>10}  {:>7}  {:>7}  {:>9}  {}"
-Form = Literal["jsonl", "json", "markdown", "text"]
+Form = Literal["jsonl", "markdown", "text"]
 
 
 @with_option_groups
@@ -35,8 +35,7 @@ def sessions(
         str | None, participant_argument("Print the conversation of this agent (default: list all).", "AGENT")
     ] = None,
     *,
-    output: Annotated[Path | None, option("--output, -o FILE", "File to write (default: standard output).")] = None,
-    form: Annotated[Form, option("--format FORMAT", "Write jsonl, json, markdown or text.")] = "jsonl",
+    form: Annotated[Form, option("--format FORMAT", "Write jsonl, markdown or text.")] = "jsonl",
     last: Annotated[int | None, option("--last, -n N", "Write only the newest N items (default: all).", min=1)] = None,
     days: Annotated[
         float | None, option("--prune-days N", "Remove what is older than N days instead.", min=0.0)
@@ -61,11 +60,7 @@ def sessions(
     elif agent is None:
         _list(space_dir, as_json=as_json)
     else:
-        lines = _lines(agent, _file(agent, space_dir), last, "list" if as_json else form)
-        if output is None:
-            terminal.print_lines(lines)
-        else:
-            terminal.write_text(output, "".join(f"{line}\n" for line in lines), "--output")
+        terminal.print_lines(_lines(agent, _file(agent, space_dir), last, "list" if as_json else form))
 
 
 def _list(space_dir: Path | None, *, as_json: bool) -> None:
@@ -95,8 +90,6 @@ def _lines(agent: str, file: Path, last: int | None, form: Form | Literal["list"
             return [_text_line(item) for item in items]
         case "markdown":
             return list(_markdown(agent, items))
-        case "json":
-            return [terminal.json_line({"agent": agent, "items": [asdict(item) for item in items]})]
         case "jsonl":
             return [terminal.json_line(asdict(item)) for item in items]
         case _:

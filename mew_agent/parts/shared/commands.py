@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from mew_agent.cli.app.groups import CommandEntry, GroupEntry, OtherName, Sections
+from mew_agent.cli.app.groups import CommandEntry, GroupEntry, Sections
 
 COMMANDS: Final[Sections] = {
     "Participants": {
@@ -14,8 +14,6 @@ COMMANDS: Final[Sections] = {
                     "mew_agent.parts.shared.serve_model:serve",
                 )
             },
-            default="openai",
         )
     },
-    "Other names": {"model serve": OtherName("serve model")},
 }

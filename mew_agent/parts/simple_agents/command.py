@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.groups import AgentProgram
-from mew_agent.cli.app.options import ConnectionOptions
+from mew_agent.cli.app.options import ProgramConnection
 from mew_agent.cli.remote.session import find_identity
 from mew_agent.config.agent_config import file_source
 from mew_agent.errors import ConfigError, unknown_name
@@ -27,7 +27,7 @@ from mew_agent.tracing import enable_by_environment
 
 def run(program: AgentProgram) -> None:
     """Run a participant until it is shut down."""
-    connection = ConnectionOptions(program.id, program.token, program.gateway, program.space)
+    connection = ProgramConnection(program.id, program.gateway, program.space, token=program.token)
     who = find_identity(connection, participant=f"{program.type}-agent", token="")
     terminal.configure_logging(program.log_level)
     enable_by_environment()

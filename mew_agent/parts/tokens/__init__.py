@@ -5,7 +5,7 @@ from typing import Final
 from mew_agent.cli.app.groups import OtherName, Sections, rare_command
 
 _ARGUMENT: Final = dict.fromkeys(("--participant", "--participant-id", "--id", "-p", "-i"), "")
-"""The participant was an option of the commands that are now `mew token`."""
+"""In the TypeScript CLI, the participant is an option."""
 
 COMMANDS: Final[Sections] = {
     "Participants": {
@@ -16,8 +16,5 @@ COMMANDS: Final[Sections] = {
     },
     "Other names": {
         "token create": OtherName("token", options=_ARGUMENT),
-        "token list": OtherName("token"),
-        "token revoke": OtherName("token --revoke", options=_ARGUMENT),
-        "token rotate": OtherName("token --replace", options=_ARGUMENT),
     },
 }

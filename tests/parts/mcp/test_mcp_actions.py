@@ -6,7 +6,7 @@ import anyio
 import pytest
 from mew_spaces.gateway.gateway import RunningGateway
 
-from mew_agent.cli.app.options import ConnectionOptions
+from mew_agent.cli.app.options import ProgramConnection
 from mew_agent.cli.remote.request import NoSuchParticipant, ParticipantOffline
 from mew_agent.cli.remote.session import Identity
 from mew_agent.errors import BadAnswer, ConfigError, NotConnected, NotPermitted, PeerTimeout
@@ -21,7 +21,7 @@ gateway, quiet_environment = command_space.gateway, command_space.quiet_environm
 
 
 def offers_of(gateway: RunningGateway, name: str = "ada") -> SpaceOffers:
-    connection = ConnectionOptions(name, gateway.token_of(name), gateway.ws_url, gateway.config.space.id)
+    connection = ProgramConnection(name, gateway.ws_url, gateway.config.space.id, token=gateway.token_of(name))
     return SpaceOffers(connection, SpaceLink(connection))
 
 
@@ -193,6 +193,6 @@ class _Refused(SpaceLink):
 
 async def test_a_gateway_that_is_away_for_a_night_does_not_end_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mcp_tools, "CHECK_SECONDS", 0.0)
-    link = _Refused(ConnectionOptions("ada", "token", "ws://127.0.0.1:1", "demo"))
+    link = _Refused(ProgramConnection("ada", "ws://127.0.0.1:1", "demo", token="token"))
     with pytest.raises(EOFError):
         await link.run()

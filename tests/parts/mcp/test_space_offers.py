@@ -18,7 +18,7 @@ from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 from pydantic import BaseModel
 
-from mew_agent.cli.app.options import ConnectionOptions
+from mew_agent.cli.app.options import ConnectionOptions, ProgramConnection
 from mew_agent.participant.events import ProposalMade
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.mcp.server import guarded, serving_http
@@ -49,7 +49,7 @@ Mode = Literal["legacy", "auto"]
 
 
 def flags(gateway: RunningGateway, name: str = "ada") -> ConnectionOptions:
-    return ConnectionOptions(name, gateway.token_of(name), gateway.ws_url, gateway.config.space.id)
+    return ProgramConnection(name, gateway.ws_url, gateway.config.space.id, token=gateway.token_of(name))
 
 
 async def repeats(client: Member, request: Message) -> None:

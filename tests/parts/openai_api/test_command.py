@@ -141,6 +141,6 @@ async def test_program_in_space_yaml_is_refused(tmp_path: Path, command: tuple[s
     path = tmp_path / "space.yaml"
     path.write_text(SPACE)
     running_space(tmp_path, config=str(path))
-    outcome = await mew(*command, "--participant", "coder", "--token", "t")
+    outcome = await mew(*command, "--participant", "coder", "MEW_TOKEN=t")
     assert outcome.code == 2
     assert "'coder' is a program" in outcome.err

@@ -25,7 +25,7 @@ NOT_FOUND = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n"
 async def flags(gateway: RunningGateway) -> AsyncIterator[tuple[str, ...]]:
     """The options to act as ada on the stand-in."""
     async with stand_in(gateway) as url:
-        yield ("--gateway", url, "--space", "review", "--participant", "ada", "--token", gateway.token_of("ada"))
+        yield ("--gateway", url, "--space", "review", "--participant", "ada", f"MEW_TOKEN={gateway.token_of('ada')}")
 
 
 @asynccontextmanager

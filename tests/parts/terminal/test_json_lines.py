@@ -16,7 +16,7 @@ from mew_spaces.gateway.gateway import RunningGateway
 from mew_agent.errors import GatewayError, Unauthorized
 from mew_agent.participant.client import Client, Credentials
 from mew_agent.parts.terminal.json_lines import _line_of, exchange_lines
-from tests.support.cli import mew, seat
+from tests.support.cli import mew
 from tests.support.gateway_client import joined
 from tests.support.waiting import PATIENCE_SECONDS, until
 from tests.support.warm_start import MEW
@@ -95,11 +95,9 @@ async def test_missing_options_are_reported_before_connecting() -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals differ there")
 async def test_client_process_uses_files_and_ends_on_quit(gateway: RunningGateway, tmp_path: Path) -> None:
-    flags = dict(zip(seat(gateway)[::2], seat(gateway)[1::2], strict=True))
-    flags["--participant-id"] = flags.pop("--participant")
-    command = [*MEW, "client", "connect"]
-    command += [part for pair in flags.items() for part in pair]
     output = tmp_path / "out.jsonl"
+    command = [*MEW, "client", "connect", "--gateway", gateway.ws_url, "--space", gateway.config.space.id]
+    command += ["--participant-id", "ada", "--token", gateway.token_of("ada")]
     command += ["--output-file", str(output)]
     async with joined(gateway, "guest") as guest, await anyio.open_process(command, stderr=None) as process:
         assert process.stdin is not None

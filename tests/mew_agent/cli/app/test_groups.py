@@ -108,7 +108,7 @@ async def test_misplaced_command_names_its_place(typed: str, meant: str) -> None
         ("ps", "status"),
         ("stop", "down"),
         ("stop coder", "shutdown coder"),
-        pytest.param("context undo coder", "undo coder", marks=pytest.mark.part("archive")),
+        pytest.param("attach coder", "connect coder", marks=pytest.mark.part("terminal")),
     ],
 )
 async def test_other_name_runs_the_command_and_says_it(typed: str, command: str) -> None:
@@ -125,12 +125,12 @@ class _Screen(io.TextIOWrapper):
 
 
 async def test_former_option_works_and_a_person_reads_what_replaces_it() -> None:
-    typed = ("status", "-t", "secret", "--gateway", "ws://127.0.0.1:1", "--space", "s", "--participant", "p")
+    typed = ("init", "--template", "no-such")
     out, err = (_Screen(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
     shown, logged = await mew(*typed, output=Output(out, err)), await mew(*typed)
-    assert shown.err.startswith("mew: `--token` is `MEW_TOKEN` here\n")
-    assert "MEW_TOKEN" not in logged.err
-    assert "127.0.0.1:1" in logged.err  # it got as far as the gateway
+    assert shown.err.startswith("mew: `--template` is `mew init TEMPLATE` here\n")
+    assert "mew init TEMPLATE" not in logged.err
+    assert "no-such" in logged.err  # it was read
     refused = (await mew("compact", "coder", "--timeout", "x")).err
     assert refused.startswith("mew: Invalid value for '--timeout': must be a number, not 'x' (")
 

@@ -221,7 +221,7 @@ async def test_chat_with_an_mcp_server_does_not_wait_for_an_answer(tmp_path: Pat
     path.write_text("space: {id: review}\nparticipants:\n  ada: {role: person}\n  files: {mcp_server: {command: x}}\n")
     async with serve_gateway(load_space(path)) as gateway, joined(gateway, "files") as files:
         running_space(tmp_path, gateway=gateway.url, ws=gateway.ws_url, config=str(path))
-        outcome = await mew("chat", "files", "hello", "--token", gateway.token_of("ada"))
+        outcome = await mew("chat", "files", "hello", seat(gateway)[-1])
         assert (await files.until("chat"))["payload"]["text"] == "hello"
     said = "'files' offers tools and does not answer chats; `mew tools files` lists them"
     assert (outcome.code, outcome.out, outcome.err) == (4, "", f"mew: {said}\n")

@@ -64,7 +64,8 @@ async def test_an_interrupted_compact_showed_progress_and_says_that_the_agent_go
 
     screen, terminal = pty.openpty()
     shown = b""
-    command = [*MEW, "compact", "coder", *seat(gateway)]
+    *flags, token = seat(gateway)
+    command = ["env", token, *MEW, "compact", "coder", *flags]
     environment = {**os.environ, "TERM": "xterm"}
     with anyio.fail_after(PATIENCE_SECONDS):
         async with (
@@ -93,7 +94,8 @@ async def test_an_interrupted_chat_cancels_the_question(gateway: RunningGateway)
         about.append(message)
         (cancelled if message["kind"] == "chat/cancel" else asked).set()
 
-    command = [*MEW, "chat", "coder", "How high is the tide?", *seat(gateway)]
+    *flags, token = seat(gateway)
+    command = ["env", token, *MEW, "chat", "coder", "How high is the tide?", *flags]
     with anyio.fail_after(PATIENCE_SECONDS):
         async with answering(gateway, "coder", listens), await anyio.open_process(command) as process:
             await asked.wait()

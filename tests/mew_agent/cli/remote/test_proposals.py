@@ -190,9 +190,10 @@ async def test_only_open_proposal_is_shown_whole_and_approved(waiting: Waiting, 
     assert "open" in again.err
 
 
-async def test_tab_completes_ids_and_proposers(waiting: Waiting) -> None:
-    keys = ("gateway", "space", "participant", "token")
-    options = dict(zip(keys, seat(waiting.gateway)[1::2], strict=True))
+async def test_tab_completes_ids_and_proposers(waiting: Waiting, monkeypatch: pytest.MonkeyPatch) -> None:
+    *flags, token = seat(waiting.gateway)
+    options = dict(zip(("gateway", "space", "participant"), flags[1::2], strict=True))
+    monkeypatch.setenv(*token.split("="))
     context = command_line().make_context("mew", ["version"], resilient_parsing=True)
     context.params = options
     with anyio.fail_after(PATIENCE_SECONDS):

@@ -10,11 +10,11 @@ from mew_spaces.launch.processes import started_mark
 from mew_spaces.launch.run_file import RunFile, end_run, read_run_file, run_file_path, write_run_file
 
 from mew_agent.cli.app.locate import find_run
-from mew_agent.cli.app.options import ConnectionOptions
+from mew_agent.cli.app.options import ConnectionOptions, ProgramConnection
 from mew_agent.cli.remote.session import find_gateway, find_identity
 from mew_agent.errors import ConfigError, NotConnected
 
-ALL = ConnectionOptions(participant="bob", token="t-bob", gateway="ws://host:1", space="other")
+ALL = ProgramConnection(participant="bob", token="t-bob", gateway="ws://host:1", space="other")
 
 
 def running_space(folder: Path, **more: Any) -> Path:

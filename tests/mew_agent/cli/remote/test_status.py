@@ -83,7 +83,7 @@ async def test_rows_are_grouped_by_model(gateway: RunningGateway) -> None:
 async def test_killed_supervisor_gives_a_warning(gateway: RunningGateway, tmp_path: Path) -> None:
     pids = {"supervisor": 2**22 + 7, "gateway": os.getpid()}
     running_space(tmp_path, gateway=gateway.url, ws=gateway.ws_url, pids=pids)
-    outcome = await mew("status", "--token", gateway.token_of("ada"))
+    outcome = await mew("status", seat(gateway)[-1])
     assert outcome.err.startswith("mew: `mew up` of this space was killed")
     assert outcome.out.startswith("review · ")
 
@@ -152,7 +152,7 @@ async def test_watch_as_json_prints_every_entry_when_the_space_needs_a_person() 
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        options = ("--gateway", url, "--space", "s", "--participant", "ada", "--token", "t")
+        options = ("--gateway", url, "--space", "s", "--participant", "ada", "MEW_TOKEN=t")
         outcome = await mew("status", "--watch", "--json", *options)
     entries = [json.loads(line) for line in outcome.out.splitlines()]
     assert [[one["id"] for one in entry["attention"]] for entry in entries] == [[], ["not_stored"]]
@@ -173,7 +173,7 @@ async def test_unknown_space_is_named(gateway: RunningGateway) -> None:
 
 
 async def test_unreachable_gateway_is_named() -> None:
-    flags = ("--gateway", "ws://127.0.0.1:1", "--space", "s", "--participant", "p", "--token", "t")
+    flags = ("--gateway", "ws://127.0.0.1:1", "--space", "s", "--participant", "p", "MEW_TOKEN=t")
     outcome = await mew("status", *flags)
     assert outcome.err == "mew: not connected to the gateway at http://127.0.0.1:1 (connection refused)\n"
     assert outcome.code == 4
