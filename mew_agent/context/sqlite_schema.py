@@ -1,6 +1,6 @@
-"""The form of a session file: tables, versions, rescue of a damaged file, and pruning.
+"""The form of a session file: tables, rescue of a damaged file, and pruning.
 
-Owns the migrations from every earlier version. Does not know what the rows mean beyond that; see `sqlite_store`.
+Does not know what the rows mean; see `sqlite_store`.
 """
 
 import os
@@ -16,10 +16,8 @@ from mew_agent.context.sqlite_archive import ARCHIVE_TABLES, drop_index
 from mew_agent.context.sqlite_receipts import RECEIPT_TABLES, prune_receipts
 from mew_agent.context.store import StoreDamaged, StoreLimits, StoreUnusable
 
-SCHEMA_VERSION: Final = 5
-"""Version 2 added the inbox to version 1, the version of files that name none; version 3 added the archive, version 4
-the receipts, version 5 how often a follower was told. Creating what is missing is the whole migration, so each file
-gets it when it is opened."""
+SCHEMA_VERSION: Final = 1
+"""Changes with the tables, and with what their rows contain."""
 
 _TABLES: Final = f"""{ARCHIVE_TABLES}
 CREATE TABLE IF NOT EXISTS items (
@@ -103,13 +101,9 @@ def _create(path: Path) -> None:
     new.touch(mode=0o600, exist_ok=False)
     with closing(sqlite3.connect(new)) as connection:
         connection.executescript(_TABLES)
-        _write_version(connection)
+        connection.execute("INSERT INTO state VALUES ('schema', ?)", (str(SCHEMA_VERSION),))
+        connection.commit()
     new.replace(path)
-
-
-def _write_version(connection: sqlite3.Connection) -> None:
-    with connection:
-        connection.execute("INSERT OR REPLACE INTO state VALUES ('schema', ?)", (str(SCHEMA_VERSION),))
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
@@ -120,17 +114,15 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     if not names:
         raise StoreDamaged(path, "it has no tables")
     row = connection.execute("SELECT value FROM state WHERE key = 'schema'").fetchone()
-    version = int(row[0]) if row is not None and row[0].isdigit() else 1
-    if version > SCHEMA_VERSION:
-        raise StoreUnusable(path, f"its version is {version}, expected {SCHEMA_VERSION} at most; update mew-agent")
-    connection.executescript(_TABLES)
-    if "times" not in _columns(connection, "follows"):
-        connection.execute("ALTER TABLE follows ADD COLUMN times INTEGER NOT NULL DEFAULT 0")
+    if row is None:
+        raise StoreDamaged(path, "it has no version")
+    if row != (str(SCHEMA_VERSION),):
+        raise StoreUnusable(
+            path, f"its version is {row[0]}, expected {SCHEMA_VERSION}; use the mew-agent that wrote it"
+        )
     (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":
         raise StoreDamaged(path, str(verdict))
-    if version < SCHEMA_VERSION:
-        _write_version(connection)
 
 
 def set_aside(path: Path, now: datetime) -> tuple[Path, dict[str, int]]:

@@ -59,7 +59,7 @@ def _figure_at(status: Status, known: ReportedStatus | None, at: datetime) -> da
         value_at(known.status, *path) == figure
         for path, figure in ((("tokens",), status.tokens), (("context", "measured_at"), status.context.measured_at))
     )
-    return (known.figure_at or known.received_at) if same else at
+    return known.figure_at if same else at
 
 
 JOIN_GRACE: Final = timedelta(seconds=2)
@@ -325,7 +325,7 @@ class StatusBoard:
         )
         further = waiting
         if status.tokens is not None:
-            further["figure_at"] = wire_timestamp(received.figure_at or received.received_at)
+            further["figure_at"] = wire_timestamp(received.figure_at)
         if outdated := self.outdated.get(participant):
             further["outdated"] = outdated
         elif connected and (seconds := self._seconds_to_compaction(participant, status, now)) is not None:

@@ -5,7 +5,6 @@ derives the same ids and tokens. Owns the form of batches as bytes. Does not kno
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, NewType
 
@@ -16,11 +15,8 @@ from pydantic_core import from_json, to_json
 
 ConnectionId = NewType("ConnectionId", int)
 
-RULES_VERSION = 9
+RULES_VERSION = 1
 """Changes with the form of the events, and with whatever the core makes of them."""
-
-EARLIER_RULES = frozenset({4, 5, 6, 7, 8})
-"""Versions whose events have the same form. The state of the space is brought on from them at an upgrade."""
 
 SEED_BYTES = 16
 
@@ -164,14 +160,12 @@ def encode_batch(header: BatchHeader, events: Iterable[bytes]) -> bytes:
     return b"".join((line, b"\n", *events))
 
 
-def decode_batch(
-    data: bytes, rules: AbstractSet[int] = frozenset({RULES_VERSION})
-) -> tuple[BatchHeader, list[SpaceEvent]]:
-    """Return the header and the events of a batch. Raises `ValueError` if other `rules`, or no gateway, wrote it."""
+def decode_batch(data: bytes) -> tuple[BatchHeader, list[SpaceEvent]]:
+    """Return the header and the events of a batch. Raises `ValueError` if other rules, or no gateway, wrote it."""
     head, _, rest = data.partition(b"\n")
     try:
         version, gateway, number, at, seed = from_json(head)
-        if not all(map(_is_field, (version, gateway, number, at), ("number",) * 4)) or version not in rules:
+        if not all(map(_is_field, (version, gateway, number, at), ("number",) * 4)) or version != RULES_VERSION:
             raise ValueError("a batch of other rules")
         header = BatchHeader(gateway, number, EPOCH + at * _MICROSECOND, bytes.fromhex(seed))
         return header, list(_decode_events(rest))

@@ -277,7 +277,7 @@ class Proposals:
         name, one = known[0]
         is_changed = request.body.get("proposal_changed") is True
         asked = digest if is_changed else digest_of(request.body, one.proposer, request.addressees)
-        if one.digest is not None and not one.digest == digest == asked:
+        if not one.digest == digest == asked:
             text = f"what was shown to you, or what you ask for, is not the proposal '{name}'; list the proposals again"
             return errors.PROPOSAL_DIFFERS, text
         return None

@@ -10,11 +10,11 @@ Does not know why a change was made, who is connected, or where the state is sto
 
 from copy import copy
 from datetime import datetime
-from typing import Annotated, Any, Final, Literal, NamedTuple, get_args
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 from mew_protocol.ids import ParticipantId
 from mew_protocol.payloads.mcp import GATEWAY_KEYS
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from pydantic_core import to_json
 
 
@@ -67,18 +67,18 @@ class KnownProposal(_Record):
     """A proposal, undecided or decided: the proposed call, its proposer and its peers. Empty `peers` mean any.
 
     A decided proposal is remembered, because answers to it may still come, and because its id must not get another
-    meaning. `digest` is that of what was proposed; None only for one that an earlier version stored. `short_id` is the
-    beginning of its id with which no earlier id began. `envelope` is the proposal as it was sent, while it is
-    undecided; one that is too large is kept without its parameters, which `truncated` says. `decided_by` is the
-    participant that fulfilled, answered or withdrew it, or rejected it as the last that could have fulfilled it; None
-    if it only ended, as its proposer left. `rejected_by` are the participants that rejected it so far.
+    meaning. `digest` is that of what was proposed. `short_id` is the beginning of its id with which no earlier id
+    began. `envelope` is the proposal as it was sent, while it is undecided; one that is too large is kept without its
+    parameters, which `truncated` says. `decided_by` is the participant that fulfilled, answered or withdrew it, or
+    rejected it as the last that could have fulfilled it; None if it only ended, as its proposer left. `rejected_by` are
+    the participants that rejected it so far.
     """
 
     proposer: str
     peers: tuple[str, ...] = ()
     method: str
     tool: str | None = None
-    digest: str | None = None
+    digest: str
     short_id: str | None = None
     envelope: dict[str, Any] | None = None
     truncated: bool = False
@@ -98,11 +98,6 @@ class KnownProposal(_Record):
         known = {key: value for key, value in optional.items() if value is not None}
         sent = {key: value for key, value in (self.envelope or {}).items() if key not in GATEWAY_KEYS}
         return {**sent, "age_seconds": round(age, 3), **known}
-
-
-def _newest(value: object) -> object:
-    """Read the proposals of one id that an earlier version stored: the newest of them counts."""
-    return value[-1] if isinstance(value, list | tuple) and value else value
 
 
 class Stream(_Record):
@@ -135,13 +130,13 @@ class Stream(_Record):
 class ReportedStatus(_Record):
     """The last status of a participant, as it was sent, and when.
 
-    `figure_at` is when a status first had this size, measured at this time; None if an earlier version stored it.
+    `figure_at` is when a status first had this size, measured at this time.
     """
 
     status: dict[str, Any]
     envelope_id: str
     received_at: datetime
-    figure_at: datetime | None = None
+    figure_at: datetime
 
 
 Table = Literal["invited", "removed", "grants", "pauses", "shut_down", "proposals", "streams", "statuses"]
@@ -196,7 +191,7 @@ class SpaceState(BaseModel):
     grants: dict[str, tuple[CapabilityGrant, ...]] = Field(default_factory=dict)
     pauses: dict[str, ActivePause] = Field(default_factory=dict)
     shut_down: set[str] = Field(default_factory=set)
-    proposals: dict[str, Annotated[KnownProposal, BeforeValidator(_newest)]] = Field(default_factory=dict)
+    proposals: dict[str, KnownProposal] = Field(default_factory=dict)
     streams: dict[str, Stream] = Field(default_factory=dict)
     statuses: dict[str, ReportedStatus] = Field(default_factory=dict)
     streams_opened: int = 0

@@ -1,7 +1,6 @@
 """One contract for both stores: what is stored and loaded, and errors for unusable files."""
 
 import json
-import shutil
 import sqlite3
 import stat
 from collections.abc import AsyncIterator
@@ -19,9 +18,8 @@ from mew_protocol.envelope import Envelope
 from mew_agent.context.history import History, Item, Summary
 from mew_agent.context.persisted_state import CallRecord, PersistedState, SavedContext
 from mew_agent.context.policy import PolicyState
-from mew_agent.context.receipts import Follow, MessageKey, ReceiptChange
 from mew_agent.context.reminders import Reminder
-from mew_agent.context.sqlite_schema import set_aside
+from mew_agent.context.sqlite_schema import open_session_file, set_aside
 from mew_agent.context.sqlite_store import PRUNE_EVERY, MemoryStore, SqliteStore
 from mew_agent.context.store import (
     InboxChange,
@@ -278,7 +276,14 @@ async def test_a_refused_change_leaves_the_session_as_it_was(tmp_path: Path) -> 
     assert loaded == Session(tuple(kept), None, 0, 2, 0)
 
 
+BROKEN_STATES = {"broken state": "{", "state without its keys": "{}", "state of another shape": "[]"}
+
+
 def damaged(path: Path, kind: str) -> None:
+    if kind in BROKEN_STATES:
+        with closing(open_session_file(path)) as db, db:
+            db.execute("INSERT INTO state VALUES ('session', ?)", (BROKEN_STATES[kind],))
+        return
     if kind == "not a database":
         path.write_bytes(b"this is a text, and long enough to be one " * 10)
         return
@@ -297,12 +302,6 @@ def damaged(path: Path, kind: str) -> None:
             db.execute("DROP TABLE state" if kind == "no tables" else "ALTER TABLE state RENAME TO bookmarks")
         elif kind == "a later version":
             db.execute("INSERT INTO state VALUES ('schema', '99')")
-        elif kind == "broken state":
-            db.execute("INSERT INTO state VALUES ('session', '{')")
-        elif kind == "state without its keys":
-            db.execute("INSERT INTO state VALUES ('session', '{}')")
-        else:
-            db.execute("INSERT INTO state VALUES ('session', '[]')")
     db.close()
 
 
@@ -341,6 +340,7 @@ async def test_a_file_of_another_format_stays_untouched(tmp_path: Path) -> None:
         ("zeros", "not a database"),
         ("empty", "it is empty"),
         ("no tables", "it has no tables"),
+        ("no version", "it has no version"),
         ("broken state", "content is invalid"),
         ("state without its keys", "content is invalid"),
         ("state of another shape", "content is invalid"),
@@ -402,44 +402,6 @@ async def test_what_a_damaged_file_still_holds_is_saved(tmp_path: Path, caplog: 
     assert loaded.next_seq == 400
     assert await store.load_inbox() == StoredInbox((chat(1),), "e-1")
     assert f"{len(loaded.items)} items" in caplog.text
-    await store.aclose()
-
-
-async def test_a_file_of_version_1_is_migrated(tmp_path: Path) -> None:
-    path = tmp_path / "session.db"
-    store = SqliteStore(path)
-    await store.keep(Session(next_seq=1), SessionChange(added=items("One.")))
-    await store.aclose()
-    with closing(sqlite3.connect(path)) as db, db:
-        db.execute("DROP TABLE inbox")
-        db.execute("UPDATE state SET value = '1' WHERE key = 'schema'")
-    store = SqliteStore(path)
-    loaded = await store.load()
-    assert loaded is not None
-    assert [item.content for item in loaded.items] == ["One."]
-    await store.change_inbox(InboxChange((chat(1),)))
-    await store.aclose()
-    with closing(sqlite3.connect(path)) as db:
-        assert db.execute("SELECT value FROM state WHERE key = 'schema'").fetchone() == ("5",)
-
-
-async def test_the_followers_in_a_file_of_version_4_stay(tmp_path: Path) -> None:
-    path, damaged = tmp_path / "session.db", tmp_path / "damaged.db"
-    store = SqliteStore(path)
-    follow = Follow(MessageKey("ada", "q1"), "ada", "answered whole")
-    await store.change_inbox(InboxChange(receipts=ReceiptChange(follows=(follow,))))
-    await store.aclose()
-    with closing(sqlite3.connect(path)) as db, db:
-        db.execute("ALTER TABLE follows DROP COLUMN times")
-        db.execute("UPDATE state SET value = '4' WHERE key = 'schema'")
-    shutil.copy(path, damaged)
-    store = SqliteStore(path)
-    assert await store.follows() == [follow]
-    await store.aclose()
-    aside, saved = set_aside(damaged, datetime(2026, 1, 1, tzinfo=UTC))
-    assert (aside.exists(), saved["follows"]) == (True, 1)
-    store = SqliteStore(damaged)
-    assert await store.follows() == [follow]
     await store.aclose()
 
 

@@ -24,7 +24,7 @@ CHANGES: list[Change] = [
     Change("grants", "eve", (CapabilityGrant(names=frozenset({"g"}), granter="ada", patterns=({"kind": "x"},)),)),
     Change("pauses", "eve", ActivePause(until=datetime(2026, 1, 1, tzinfo=UTC), reason="loud")),
     Change("shut_down", "coder", True),
-    Change("proposals", "p1", KnownProposal(proposer="coder", peers=("files",), method="tools/list")),
+    Change("proposals", "p1", KnownProposal(proposer="coder", peers=("files",), method="tools/list", digest="d")),
     Change("streams", "stream-3", STREAM),
 ]
 
@@ -80,9 +80,3 @@ def test_a_stream_description_contains_the_metadata_of_its_request() -> None:
         "created": "now",
         "n": [1],
     }
-
-
-def test_proposals_that_an_earlier_version_stored_are_read() -> None:
-    older = {"proposer": "coder", "peers": ["files"], "method": "tools/list"}
-    state = SpaceState.model_validate({"proposals": {"p1": [{**older, "proposer": "eve"}, older]}})
-    assert state.proposals == {"p1": KnownProposal(proposer="coder", peers=("files",), method="tools/list")}

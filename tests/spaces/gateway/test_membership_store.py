@@ -140,7 +140,8 @@ def stored_log() -> SpaceLog:
 
 
 def status(payload: dict[str, Any]) -> ReportedStatus:
-    return ReportedStatus(status=payload, envelope_id="1", received_at=datetime.now(UTC))
+    now = datetime.now(UTC)
+    return ReportedStatus(status=payload, envelope_id="1", received_at=now, figure_at=now)
 
 
 def test_a_stored_status_that_is_unreadable_is_left_out(

@@ -31,9 +31,8 @@ class Clocked:
         self.store = FigureStore(path, clock=lambda: self.now)
 
     def receive(self, participant: str, body: dict[str, Any], at: float) -> None:
-        self.store.waiting[participant] = ReportedStatus(
-            status=body, envelope_id="", received_at=datetime.fromtimestamp(at, UTC)
-        )
+        when = datetime.fromtimestamp(at, UTC)
+        self.store.waiting[participant] = ReportedStatus(status=body, envelope_id="", received_at=when, figure_at=when)
 
     def report(self, at: float, tokens: int | None, **report: Any) -> None:
         self.now = at

@@ -23,7 +23,7 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from mew_spaces.config.settings import SpaceConfig
-from mew_spaces.core.events import EARLIER_RULES, RULES_VERSION
+from mew_spaces.core.events import RULES_VERSION
 from mew_spaces.core.space import ReplicaSnapshot
 from mew_spaces.core.state import SpaceState
 from mew_spaces.errors import SpacesError
@@ -132,15 +132,7 @@ class ReplicaStore:
     def differing(self, record: SpaceRecord) -> list[str]:
         """Return the sections of the configuration that differ from a record."""
         mine, theirs = shared_config(self._config), record.config
-        rules = [] if record.rules == RULES_VERSION else ["version"]
-        return rules + sorted(name for name in mine.keys() | theirs.keys() if mine.get(name) != theirs.get(name))
-
-    def readable_rules(self, record: SpaceRecord) -> frozenset[int]:
-        """Return the versions of the rules in the batches after the newest snapshot. Raises `SpacesError`."""
-        if record.rules not in EARLIER_RULES | {RULES_VERSION}:
-            problem = f"the backplane of this space holds batches of the rules {record.rules}"
-            raise SpacesError(f"{problem}; this gateway knows {RULES_VERSION}; use the version that wrote them")
-        return frozenset({record.rules, RULES_VERSION})
+        return sorted(name for name in mine.keys() | theirs.keys() if mine.get(name) != theirs.get(name))
 
     async def change_space(self, record: SpaceRecord, snapshot: ReplicaSnapshot) -> None:
         """Make our configuration that of the space. The batches before were decided by another one, so nothing is kept
@@ -153,17 +145,18 @@ class ReplicaStore:
         if saved is None or _read_record(saved.value) != record:
             raise SpacesError("another gateway changed the configuration of this space at the same time; start again")
         await self._save_snapshot(snapshot, kept=1)
-        mine = record.model_copy(update={"rules": RULES_VERSION, "config": shared_config(self._config)})
+        mine = record.model_copy(update={"config": shared_config(self._config)})
         try:
             await self._backplane.save(_SPACE_KEY, to_json(mine), expected=saved.revision)
         except Conflict as error:
             raise SpacesError(f"another gateway changed this space at the same time ({error}); start again") from None
 
     async def _check_alone(self, record: SpaceRecord) -> None:
-        """Raise `SpacesError` if gateways run with another configuration than ours."""
+        """Raise `SpacesError` if gateways run with another configuration than ours, or have written other batches."""
+        if record.rules != RULES_VERSION:
+            problem = f"the backplane of this space holds batches of the rules {record.rules}"
+            raise SpacesError(f"{problem}; this gateway knows {RULES_VERSION}; use the version that wrote them")
         differing = self.differing(record)
-        if "version" in differing and record.rules > RULES_VERSION:
-            raise SpacesError("a newer version of mew served this space; use that version")
         if differing and await self._has_gateways():
             raise SpacesError(
                 f"other gateways serve this space with another configuration ({', '.join(differing)}); use the same "

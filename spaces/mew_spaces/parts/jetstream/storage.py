@@ -20,7 +20,6 @@ from mew_protocol.ids import ParticipantId, Position
 from mew_spaces.core.admission import content_digest
 from mew_spaces.core.effects import Relay
 from mew_spaces.core.events import (
-    RULES_VERSION,
     FrameArrives,
     GatewayIsGone,
     SpaceEvent,
@@ -75,8 +74,6 @@ class SharedStorage:
         )
         self._frames = FrameRelay(backplane, self._deliver_frame)
         self._leases = GatewayLeases(backplane, unseen_seconds=options.unseen_seconds)
-        self._rules = frozenset({RULES_VERSION})
-        """The versions of the rules of applied batches: others than our own only at an upgrade."""
         self._is_running = self._is_stopping = self._has_begun = False
         self._is_copying = True
         """True until a batch was not written: after a gap, the file must not continue."""
@@ -205,7 +202,6 @@ class SharedStorage:
                     self._host.store.forget_former(self._host.config)
                     self._host.space.membership.reset()
                     await self._stored.change_space(record, self._space.snapshot())
-                    self._rules = frozenset({RULES_VERSION})
                 if not is_started:
                     is_started = True
                     self._host.started_position = self.log.position
@@ -230,7 +226,6 @@ class SharedStorage:
         snapshot = await self._stored.load_snapshot(record.epoch, newest=bool(self._stored.differing(record)))
         for participant in space.tokens:
             host.tokens.remove(participant)
-        self._rules = self._stored.readable_rules(record)
         space.restore(snapshot)
         space.epoch = record.epoch
         self.log.begin_at(Position(record.epoch, space.sequence))
@@ -272,9 +267,7 @@ class SharedStorage:
         submissions = [] if own is None else own.submissions
         try:
             header, events = (
-                decode_batch(batch.data, self._rules)
-                if own is None
-                else (own.header, [one.event for one in submissions])
+                decode_batch(batch.data) if own is None else (own.header, [one.event for one in submissions])
             )
         except ValueError as problem:
             # Every gateway skips it, so the state stays the same everywhere.
