@@ -11,8 +11,8 @@ from typing import Annotated, Any, Final, Literal
 
 from mew_protocol.context_report import MAX_PIN_CHARS, MAX_PINS
 from mew_protocol.json_values import as_list
-from mew_protocol.setting_problems import matching
 from mew_settings.plugins import entry_points
+from mew_settings.setting_problems import matching
 from mew_settings.values import Count, Number, Positive, Seconds, SparseSettings, bare_off_as_text, text_as
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 

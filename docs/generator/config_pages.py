@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import yaml
-from mew_protocol.late_type import LateType
+from mew_settings.values import LateType
 from mew_spaces.config.settings import SpaceConfig
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo

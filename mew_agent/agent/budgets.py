@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import anyio.to_thread
-from mew_protocol.bounded_dict import BoundedDict
+from mew_listener.bounded_dict import BoundedDict
 from mew_protocol.context_report import SenderSpending, Waiting
 from mew_settings.private_files import replace_private_file
 

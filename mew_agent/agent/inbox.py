@@ -19,7 +19,7 @@ from typing import Final, Literal
 from uuid import UUID, uuid5
 
 import anyio
-from mew_protocol.bounded_dict import BoundedDict, Shares, weight_of
+from mew_listener.bounded_dict import BoundedDict, Shares, weight_of
 from mew_protocol.envelope import Envelope
 from mew_protocol.ids import Position
 from mew_protocol.json_values import text_at

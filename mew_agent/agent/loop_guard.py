@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from mew_listener.bounded_dict import BoundedDict, FairDict
 from mew_protocol import kinds
-from mew_protocol.bounded_dict import BoundedDict, FairDict
 from mew_protocol.context_report import Waiting
 from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import object_at, objects_at, text_at

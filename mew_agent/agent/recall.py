@@ -13,7 +13,6 @@ from uuid import uuid4
 
 import anyio.to_thread
 from mew_protocol.payloads.compactions import MAX_RECALLED, Recall
-from mew_protocol.quoting import in_tag
 
 from mew_agent.compaction.extract import extract
 from mew_agent.compaction.ranking import by_worth
@@ -22,6 +21,7 @@ from mew_agent.context.store import ChatForm
 from mew_agent.conversation.archive import ContextArchive
 from mew_agent.conversation.context_state import ContextState
 from mew_agent.model.interface import ToolSpec
+from mew_agent.prompt_tags import in_tag
 from mew_agent.tools.bounds import beginning
 from mew_agent.tools.functions import ToolCallFailed
 from mew_agent.tools.sources import FunctionTools

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import anyio
 import anyio.to_thread
-from mew_protocol.bounded_dict import Shares
+from mew_listener.bounded_dict import Shares
 from mew_protocol.context_report import ContextReport, SessionContext
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.chat import MAIN_SESSION, SESSION_NAME, client_of

@@ -15,12 +15,12 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 import anyio
+from mew_board.quoting import one_line
 from mew_protocol import kinds
 from mew_protocol.context_report import ContextReport, old_figure, span
 from mew_protocol.envelope import unix_seconds
 from mew_protocol.json_values import well_formed
 from mew_protocol.payloads.participant import CompactDone, Status, basis_words
-from mew_protocol.quoting import one_line
 
 from mew_agent.context.window import DEFAULT_WINDOW_TOKENS
 from mew_agent.errors import MewAgentError, PeerAbsent

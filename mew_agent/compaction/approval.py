@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from mew_protocol.context_report import MAX_PIN_CHARS
-from mew_protocol.setting_problems import first_problem
 from mew_protocol.status_word import StatusWord, status_word
+from mew_settings.setting_problems import first_problem
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mew_agent.compaction.planner import STUB_TOKENS, CompactionPlan, Prices

@@ -7,11 +7,10 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from mew_protocol.quoting import in_tag, without_tags
-
 from mew_agent.context.history import Item, Summary
 from mew_agent.errors import MewAgentError
 from mew_agent.model.interface import Message
+from mew_agent.prompt_tags import in_tag, without_tags
 
 SECTIONS = (
     "Goal and request",

@@ -14,8 +14,8 @@ from types import MappingProxyType
 from typing import Annotated, Any, Final
 
 from mew_protocol.ids import checked_id
-from mew_protocol.setting_problems import expectation, known_keys, unreadable
 from mew_settings.model_facts import ModelFacts, ModelPrice
+from mew_settings.setting_problems import expectation, known_keys, unreadable
 from mew_settings.yaml_text import YamlProblem, YamlText
 from pydantic import AfterValidator, Field, SecretStr, ValidationError
 

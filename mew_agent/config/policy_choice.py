@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from mew_protocol.setting_problems import did_you_mean, problem_at
 from mew_settings.plugins import load_table
+from mew_settings.setting_problems import did_you_mean, problem_at
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mew_protocol.bounded_dict import cached_by_text
+from mew_listener.bounded_dict import cached_by_text
 from mew_protocol.context_report import (
     ContextReport,
     Injection,

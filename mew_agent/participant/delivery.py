@@ -14,7 +14,7 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 import anyio
-from mew_protocol.bounded_dict import BoundedDict
+from mew_listener.bounded_dict import BoundedDict
 from mew_protocol.codec import StreamFrame
 from mew_protocol.envelope import Envelope
 from mew_protocol.ids import GATEWAY, GATEWAY_IDS, Position

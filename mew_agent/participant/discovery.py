@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import anyio
+from mew_listener.bounded_dict import BoundedDict, FairDict
 from mew_protocol import kinds
-from mew_protocol.bounded_dict import BoundedDict, FairDict
 from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import text_at, value_at
 

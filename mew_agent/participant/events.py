@@ -13,12 +13,12 @@ from typing import Any, Literal, TypeVar
 
 import anyio
 from anyio.abc import TaskStatus
+from mew_board.visible import visible
+from mew_listener.bounded_dict import FairDict, weight_of
 from mew_protocol import kinds
-from mew_protocol.bounded_dict import FairDict, weight_of
 from mew_protocol.envelope import Envelope
 from mew_protocol.ids import GATEWAY
 from mew_protocol.payloads.mcp import CallSubject, approval_of, arguments_of, fulfils, proposals_in
-from mew_protocol.visible import visible
 
 from mew_agent.errors import ConfigError
 from mew_agent.participant.gaps import HistoryGap, SpaceEvent, StreamGap

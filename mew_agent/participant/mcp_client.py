@@ -14,8 +14,8 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import anyio
+from mew_listener.bounded_dict import BoundedDict
 from mew_protocol import kinds
-from mew_protocol.bounded_dict import BoundedDict
 from mew_protocol.capability import CapabilitySet
 from mew_protocol.context_report import Waiting
 from mew_protocol.envelope import Envelope

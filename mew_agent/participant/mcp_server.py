@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import anyio
 import anyio.lowlevel
+from mew_listener.bounded_dict import BoundedDict
 from mew_protocol import kinds
-from mew_protocol.bounded_dict import BoundedDict
 from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import value_at, well_formed
 from mew_protocol.payloads.mcp import CallSubject, Request

@@ -17,8 +17,8 @@ from uuid import uuid4
 
 import anyio
 import anyio.abc
+from mew_listener.bounded_dict import BoundedDict
 from mew_protocol import kinds
-from mew_protocol.bounded_dict import BoundedDict
 from mew_protocol.capability import CapabilitySet
 from mew_protocol.envelope import Draft, Envelope, wire_timestamp
 from mew_protocol.errors import PayloadError

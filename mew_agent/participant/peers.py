@@ -9,8 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
+from mew_listener.bounded_dict import BoundedDict, cached_by_text
 from mew_protocol import kinds
-from mew_protocol.bounded_dict import BoundedDict, cached_by_text
 from mew_protocol.capability import CapabilitySet
 from mew_protocol.context_report import Basis, ContextReport, Outdated, outdated_by, reports_only_when_asked
 from mew_protocol.envelope import Draft, Envelope

@@ -10,8 +10,8 @@ from typing import Any, Final, Protocol
 from uuid import UUID, uuid5
 
 import anyio
+from mew_listener.bounded_dict import BoundedDict
 from mew_protocol import kinds
-from mew_protocol.bounded_dict import BoundedDict
 from mew_protocol.envelope import Envelope
 from mew_protocol.ids import Position
 from mew_protocol.payloads.chat import Acknowledge, chat_refusal_in

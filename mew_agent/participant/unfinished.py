@@ -6,8 +6,8 @@ Follows the envelopes of a space to know them. Sends nothing.
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from mew_listener.bounded_dict import BoundedDict, FairDict
 from mew_protocol import kinds
-from mew_protocol.bounded_dict import BoundedDict, FairDict
 from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import value_at
 from mew_protocol.payloads.chat import chat_refusal_in

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, is_typeddict
 
 import anyio.lowlevel
 import anyio.to_thread
-from mew_protocol.setting_problems import first_problem
+from mew_settings.setting_problems import first_problem
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue

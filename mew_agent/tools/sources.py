@@ -9,7 +9,7 @@ from functools import cache, partial
 from typing import Final, NamedTuple, Protocol
 
 import anyio
-from mew_protocol.bounded_dict import FairDict
+from mew_listener.bounded_dict import FairDict
 from mew_protocol.envelope import Envelope
 
 from mew_agent import tracing

@@ -17,10 +17,10 @@ from mew_protocol.json_values import value_at
 from mew_protocol.payloads.attention import LEVELS, AttentionAction, AttentionItem, AttentionKind, AttentionLevel
 from mew_protocol.payloads.mcp import UndecidedProposal, approval_of, arguments_of
 from mew_protocol.payloads.participant import BoardEntry
-from mew_protocol.quoting import mew_command
 from mew_protocol.status_word import NEEDS, StatusWord
 
 from mew_board.proposal_text import AlwaysAllow, always_allow, is_compaction, proposed
+from mew_board.quoting import mew_command
 
 MOST_OF_A_KIND: Final = 3
 """More items of one kind become one item."""

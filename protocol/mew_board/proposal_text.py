@@ -11,14 +11,14 @@ from typing import Any, Final, NamedTuple
 
 from mew_protocol import kinds
 from mew_protocol.capability import OWN_CALLS_ONLY, may_approve
-from mew_protocol.containment import is_literal
 from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import object_at, value_at
+from mew_protocol.patterns import is_literal
 from mew_protocol.payloads.attention import TextChange
 from mew_protocol.payloads.mcp import COMPACT_CONTEXT, CallSubject, arguments_of
-from mew_protocol.visible import shortened, visible
 
 from mew_board.text_changes import changes_in
+from mew_board.visible import shortened, visible
 
 ALL_SHOWN: Final = "`mew proposals` shows all"
 """Where a person sees what a short text leaves out."""

@@ -36,14 +36,14 @@ from mew_protocol.payloads.participant import (
     basis_words,
 )
 from mew_protocol.payloads.participant import report_of as report_of
-from mew_protocol.quoting import clean as clean
-from mew_protocol.quoting import one_line as one_line
 from mew_protocol.shared_words import COUNTED as COUNTED
 from mew_protocol.shared_words import REASONS, SKIPPED, WINDOW_SOURCES
 from mew_protocol.status_word import StatusWord
-from mew_protocol.visible import shortened, visible
 
 from mew_board.proposal_text import ALL_SHOWN
+from mew_board.quoting import clean as clean
+from mew_board.quoting import one_line as one_line
+from mew_board.visible import shortened, visible
 
 AGE_MARK: Final = "\x1f"
 """Stands before and after a time that the reader shows as its age. `clean` removes it from texts of others."""

@@ -1,4 +1,4 @@
-"""The guarded listener of every server: connections, their limits, and survival of floods.
+"""The guarded listener of every server: connections, limits that senders share, and survival of floods.
 
 Imports nothing of the other packages, so that all of them can use it.
 """

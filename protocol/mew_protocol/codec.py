@@ -13,8 +13,7 @@ from pydantic_core import from_json
 
 from mew_protocol import errors
 from mew_protocol.envelope import ACCEPTED_PROTOCOLS, PROTOCOL, Draft, Envelope, compiled, is_complete
-from mew_protocol.errors import DecodeError
-from mew_protocol.setting_problems import problem_at
+from mew_protocol.errors import DecodeError, first_problem
 
 DEFAULT_MAX_BYTES = 16 * 1024 * 1024
 DEFAULT_MAX_DEPTH = 100
@@ -200,9 +199,8 @@ def read_draft(value: object) -> Draft:
         model = Envelope if is_complete(value) else Draft
         draft = model.model_validate(value, by_alias=True, by_name=False)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"] if isinstance(part, str) and part != "dict[str,any]")
-        raise DecodeError(errors.INVALID_ENVELOPE, problem_at(where, first), errors.VALIDATION_ERROR) from None
+        problem = ": ".join(first_problem(error))
+        raise DecodeError(errors.INVALID_ENVELOPE, problem, errors.VALIDATION_ERROR) from None
     protocol = draft.protocol
     if protocol != PROTOCOL and protocol and protocol not in ACCEPTED_PROTOCOLS:
         raise DecodeError(

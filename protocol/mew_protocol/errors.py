@@ -11,6 +11,8 @@ the TypeScript gateway, so that its clients understand this one. `CLOSE_...` are
 from dataclasses import dataclass
 from typing import Final
 
+from pydantic import ValidationError
+
 VALIDATION_ERROR: Final = "VALIDATION_ERROR"
 PROCESSING_ERROR: Final = "PROCESSING_ERROR"
 
@@ -72,6 +74,13 @@ class DecodeError(ProtocolError):
 
     def __str__(self) -> str:
         return f"{self.error}: {self.detail}"
+
+
+def first_problem(error: ValidationError) -> tuple[str, str]:
+    """Return the place of the first mistake, as a dotted path of keys, and the problem with the value there."""
+    first = error.errors(include_url=False)[0]
+    place = ".".join(str(step) for step in first["loc"] if step != "dict[str,any]")
+    return place, first["msg"].removeprefix("Value error, ")
 
 
 @dataclass(eq=False)

@@ -61,6 +61,11 @@ def has_wildcard(pattern: str) -> bool:
     return "*" in pattern or "?" in pattern
 
 
+def is_literal(text: str) -> bool:
+    """Return True if a text of a pattern matches only itself."""
+    return not (text.startswith("!") or has_wildcard(text) or (len(text) > 2 and text[0] == "/" == text[-1]))
+
+
 def compile_text(pattern: str, *, in_kind: bool = False) -> TextTest:
     """Compile a text pattern. Raises `Undecidable` if the pattern is invalid or unsafe.
 

@@ -1,8 +1,20 @@
 """[pure] The types of values in settings files, and the base of the models that declare their keys."""
 
+from collections.abc import Callable
+from functools import cached_property
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    TypeAdapter,
+    ValidationInfo,
+    model_validator,
+)
+from pydantic_core import CoreSchema, core_schema
 
 
 def _refuse_boolean(value: object) -> object:
@@ -46,6 +58,31 @@ class SparseSettings(SettingsModel):
     @classmethod
     def _without_empty_keys(cls, given: object) -> object:
         return {key: value for key, value in given.items() if value is not None} if isinstance(given, dict) else given
+
+
+class LateType:
+    """Annotates a field: its values are those of the type that `find` returns at the first use.
+
+    The type may be from a table of plug-ins: their modules may themselves import the settings that use the table.
+    """
+
+    def __init__(self, find: Callable[[], Any]) -> None:
+        self._find = find
+
+    @cached_property
+    def type(self) -> Any:
+        """The type that was found."""
+        return self._find()
+
+    @cached_property
+    def _adapter(self) -> TypeAdapter[Any]:
+        return TypeAdapter(self.type)
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        def read(value: object, info: ValidationInfo) -> Any:
+            return self._adapter.validate_python(value, context=info.context)
+
+        return core_schema.with_info_plain_validator_function(read)
 
 
 Text = Annotated[str, BeforeValidator(_as_text)]

@@ -6,8 +6,8 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
+from mew_board.visible import visible
 from mew_protocol import kinds
-from mew_protocol.visible import visible
 from playwright.async_api import Locator, Page, expect
 
 from tests.browser.conftest import Join, OpenDashboard, Tab

@@ -12,10 +12,10 @@ from mew_board.proposal_text import argument_lines
 from mew_board.view import ParticipantView
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
-from mew_protocol.line_reader import LineReader
 from mew_protocol.patterns import BudgetExceeded, Steps, compile_text
 from mew_protocol.payloads.participant import Board, BoardEntry, Status
-from mew_protocol.setting_problems import did_you_mean
+from mew_settings.line_reader import LineReader
+from mew_settings.setting_problems import did_you_mean
 from mew_spaces.config.shared_storages import with_addresses
 from mew_spaces.gateway.events import in_words
 from mew_spaces.launch.launch import substitute
@@ -79,7 +79,7 @@ _NAMESPACE: Final = ()
 PATTERNS: Final[Mapping[str, Iterable[str]]] = {
     "mew_protocol.patterns._compile_plain_glob": _NAMESPACE,  # its steps are counted: tests/protocol/test_patterns.py
     "mew_protocol.patterns._compile_regex": _NAMESPACE,  # likewise
-    "mew_protocol.setting_problems.matching.check": (r"[A-Za-z_][A-Za-z0-9_]*", r"https?://\S+"),
+    "mew_settings.setting_problems.matching.check": (r"[A-Za-z_][A-Za-z0-9_]*", r"https?://\S+"),
     "mew_agent.agent.inbox.AddressFilter.__init__": (r"(?<!\w)@?(?:ada|a\-da|coder)(?!\w)",),
     "mew_agent.cli.app.failures.report_error": _NAMESPACE,
     "mew_agent.compaction.language": _NAMESPACE,
@@ -237,7 +237,7 @@ _INSTALLER: Final = "reads what pip prints, line by line"
 _ONE_READ: Final = "gets the bytes of one read, which are bounded"
 
 EXCUSED: Final[Mapping[str, str]] = {
-    "mew_protocol.visible._word": _PART,
+    "mew_board.visible._word": _PART,
     "mew_agent.participant.delivery.Delivery._decide": _WHOLE,
     "mew_agent.compaction.checks._Text.__init__": _PART,
     "mew_agent.compaction.summary.with_true_citations": _PART,
@@ -324,16 +324,16 @@ EXCUSED: Final[Mapping[str, str]] = {
     "mew_board.text_changes: difflib": "compares at most 1,000 lines of a change, and 2,000 of a call",
     "mew_board.text_changes: difflib.SequenceMatcher": "compares at most 1,000 lines of a change, and 2,000 of a call",
     "mew_board.text_changes._groups": "compares at most 1,000 lines of a change, and 2,000 of a call",
-    "mew_protocol.line_reader.LineReader.feed": _READER,
+    "mew_settings.line_reader.LineReader.feed": _READER,
     "mew_protocol.patterns._GlobAutomaton.matches": _PART,
     "mew_protocol.patterns._RegexScan.__init__": "reads patterns, which have at most 1,000 characters",
     "mew_protocol.patterns._RegexScan._character_class": "reads patterns, which have at most 1,000 characters",
     "mew_protocol.patterns._compile_plain_glob.test": _PART,
     "mew_protocol.patterns._compile_prefix.test": _PART,
     "mew_protocol.patterns._compile_regex.test": _PART,
-    "mew_protocol.setting_problems.matching.check": "uses patterns that are measured",
-    "mew_protocol.setting_problems: difflib": _PART,
-    "mew_protocol.setting_problems: difflib.get_close_matches": _PART,
+    "mew_settings.setting_problems.matching.check": "uses patterns that are measured",
+    "mew_settings.setting_problems: difflib": _PART,
+    "mew_settings.setting_problems: difflib.get_close_matches": _PART,
     "mew_settings.plugins._entries": "reads the metadata of installed packages",
     "mew_settings.plugins.load_table": "reads the metadata of installed packages",
     "mew_settings.plugins._metadata_in": "reads the metadata of installed packages",
@@ -434,7 +434,7 @@ READERS: Final[Mapping[str, Callable[[list[str]], None]]] = {
 """What reads texts in pieces."""
 
 BUFFERS: Final[Mapping[str, str]] = {
-    "mew_protocol.line_reader._rest": "lines",
+    "mew_settings.line_reader._rest": "lines",
     "mew_agent.participant.answers.builder._held": "answer of an agent",
     "mew_agent.participant.answers.builder._content_end": "answer of an agent",
     "mew_agent.tokens.projection._open_text": "size of a reply",

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from mew_protocol import kinds
 from mew_protocol.capability import patterns_problem, unknown_kinds
-from mew_protocol.setting_problems import did_you_mean, first_problem
+from mew_settings.setting_problems import did_you_mean, first_problem
 from pydantic import ValidationError
 
 from mew_agent.cli.app import terminal

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
-from mew_protocol.setting_problems import did_you_mean, expectation
+from mew_settings.setting_problems import did_you_mean, expectation
 from mew_spaces.errors import PortInUse, SpaceConfigError, SpacesError, TokenError
 from pydantic import ValidationError
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlsplit
 
-from mew_protocol.setting_problems import did_you_mean
+from mew_settings.setting_problems import did_you_mean
 from mew_spaces.gateway import auth
 from mew_spaces.launch.processes import is_running
 from mew_spaces.launch.run_file import LastRun, RunFile, find_run_file, read_last_run, read_run_file, run_file_path

@@ -15,11 +15,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TextIO
 
+from mew_board.quoting import clean, indented
 from mew_board.words import clip
 from mew_listener.log_budget import LogBudget
-from mew_protocol.quoting import clean, indented
-from mew_protocol.setting_problems import unreadable
 from mew_settings.plugins import load_table
+from mew_settings.setting_problems import unreadable
 
 from mew_agent.cli.app.quiet import QUIET
 from mew_agent.cli.board.table import TerminalStyle

@@ -19,7 +19,7 @@ from typing import IO, Final, TextIO
 import anyio
 from anyio.abc import TaskGroup
 from mew_listener import descriptors
-from mew_protocol.line_reader import LineReader
+from mew_settings.line_reader import LineReader
 from mew_spaces.launch.host_messages import HostNote, HostOrder
 from mew_spaces.launch.program_logs import open_log
 

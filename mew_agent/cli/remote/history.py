@@ -12,9 +12,9 @@ from fnmatch import fnmatchcase
 from typing import Annotated, Any, Final
 
 from mew_board import words
+from mew_board.quoting import indented, markdown_block, markdown_line
 from mew_protocol import kinds
 from mew_protocol.ids import Position
-from mew_protocol.quoting import indented, markdown_block, markdown_line
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.capabilities import warn_of_unknown_kinds

@@ -14,6 +14,8 @@ from typing import Annotated, Any, Final
 import typer
 from mew_board import words
 from mew_board.proposal_text import allowed_calls, argument_lines, ending, further_params, is_compaction, proposed
+from mew_board.quoting import mew_command
+from mew_board.visible import visible
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import object_at, value_at
@@ -25,8 +27,6 @@ from mew_protocol.payloads.mcp import (
     approval_of,
     arguments_of,
 )
-from mew_protocol.quoting import mew_command
-from mew_protocol.visible import visible
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode

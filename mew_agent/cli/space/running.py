@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Final
 
 from mew_board import words
-from mew_protocol.line_reader import LineReader
+from mew_settings.line_reader import LineReader
 from mew_spaces.gateway.auth import state_dir
 from mew_spaces.launch.processes import is_running
 from mew_spaces.launch.program_logs import log_folder

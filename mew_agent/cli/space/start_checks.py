@@ -14,8 +14,8 @@ from mew_protocol import kinds
 from mew_protocol.capability import CapabilitySet, stars_across_folders
 from mew_protocol.envelope import Draft
 from mew_protocol.ids import GATEWAY_IDS
-from mew_protocol.setting_problems import did_you_mean
 from mew_settings.participant_types import Place, participant_types
+from mew_settings.setting_problems import did_you_mean
 from mew_spaces.config.loading import ParticipantConfig, SpaceConfig, place_in
 from mew_spaces.launch.launch import Launch, Program, start_check, uses_fifos
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Final
 
 from mew_protocol.ids import MAX_ID_LENGTH, id_problem
-from mew_protocol.setting_problems import first_problem, unreadable
 from mew_settings.plugins import load_table
+from mew_settings.setting_problems import first_problem, unreadable
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mew_agent.cli.app.locate import SPACE_FILE

@@ -14,8 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
+from mew_listener.bounded_dict import BoundedDict
 from mew_protocol import kinds
-from mew_protocol.bounded_dict import BoundedDict
 from mew_protocol.capability import CapabilitySet
 from mew_protocol.codec import StreamFrame
 from mew_protocol.envelope import Envelope

@@ -11,7 +11,7 @@ call are therefore held back: enough to tell "Let me look." from an answer, few 
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from mew_protocol.quoting import markdown_line
+from mew_board.quoting import markdown_line
 
 from mew_agent.participant.peers import PeerContext
 

@@ -6,8 +6,8 @@ import stat
 from contextlib import AsyncExitStack
 from typing import Annotated, Final
 
-from mew_protocol.setting_problems import first_problem
 from mew_settings.plugins import load_table
+from mew_settings.setting_problems import first_problem
 from pydantic import ValidationError
 
 from mew_agent.cli.app import terminal

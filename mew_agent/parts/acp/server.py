@@ -16,9 +16,9 @@ from acp.connection import Connection
 from acp.exceptions import RequestError
 from acp.stdio import stdio_streams
 from mew_board.proposal_text import argument_lines, call_text, further_params
+from mew_board.quoting import markdown_block, markdown_line
 from mew_protocol.json_values import object_at, objects_at, value_at
 from mew_protocol.payloads.mcp import arguments_of
-from mew_protocol.quoting import markdown_block, markdown_line
 
 from mew_agent._version import __version__
 from mew_agent.errors import MewAgentError

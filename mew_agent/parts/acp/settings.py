@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Annotated, Final, Literal, Self
 
 import anyio.to_thread
-from mew_protocol.setting_problems import matching
 from mew_settings.environment import inherited
 from mew_settings.private_files import replace_private_file
+from mew_settings.setting_problems import matching
 from mew_settings.values import Seconds, SettingsModel, Text, text_as
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 

@@ -10,13 +10,13 @@ from typing import Any, Final
 import anyio
 from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import text_at, value_at
-from mew_protocol.quoting import spoken
 
 from mew_agent.agent.engine import Answering
 from mew_agent.context.store import InboxChange, StoredChat
 from mew_agent.errors import MewAgentError
 from mew_agent.participant.streams import Reasoning
 from mew_agent.parts.acp.figures import spent_tokens
+from mew_agent.prompt_tags import spoken
 
 MAX_ARGUMENT_CHARS: Final = 4_000
 

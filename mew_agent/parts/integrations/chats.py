@@ -12,7 +12,6 @@ import anyio
 from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import text_at
 from mew_protocol.payloads.participant import Compact, CompactDone
-from mew_protocol.quoting import spoken
 
 from mew_agent.agent.engine import Answering, Engine
 from mew_agent.agent.inbox import AddressFilter, AnswerBroadcasts
@@ -24,6 +23,7 @@ from mew_agent.errors import InvalidReport
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.streams import Reasoning
 from mew_agent.parts.integrations.results import LibraryReply
+from mew_agent.prompt_tags import spoken
 from mew_agent.settings import LoopLimits
 
 Ask = Callable[[str, Sequence[Any]], Awaitable[Any]]

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 import anyio
-from mew_protocol.setting_problems import first_problem
+from mew_settings.setting_problems import first_problem
 from pydantic import ValidationError
 
 from mew_agent.cli.app import terminal

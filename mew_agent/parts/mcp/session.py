@@ -23,7 +23,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION
 from mew_protocol.codec import DEFAULT_MAX_BYTES
-from mew_protocol.setting_problems import first_problem
+from mew_settings.setting_problems import first_problem
 from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
 

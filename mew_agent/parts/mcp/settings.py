@@ -6,8 +6,8 @@ Used by `mcp_server` and `bridge_config` of a space.yaml, and by the program tha
 from collections.abc import Mapping
 from typing import Annotated, Final, Self
 
-from mew_protocol.setting_problems import matching
 from mew_settings.environment import inherited
+from mew_settings.setting_problems import matching
 from mew_settings.values import SettingsModel, Text
 from pydantic import Field, model_validator
 

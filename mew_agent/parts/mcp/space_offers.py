@@ -17,12 +17,12 @@ from urllib.parse import quote
 
 import anyio
 from mew_board import words
+from mew_board.quoting import indented
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import value_at
 from mew_protocol.payloads.chat import Chat
 from mew_protocol.payloads.participant import Board, BoardEntry, Compact, CompactDone
-from mew_protocol.quoting import indented
 from pydantic import Field
 
 from mew_agent.agent.space_tools import PeerTools, context_words

@@ -17,7 +17,7 @@ Does not know HTTP or the space.
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
-from mew_protocol.bounded_dict import BoundedDict
+from mew_listener.bounded_dict import BoundedDict
 
 from mew_agent.model.usage import Usage
 from mew_agent.parts.meter.facts import CallFacts

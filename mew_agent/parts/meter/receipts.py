@@ -7,8 +7,8 @@ conversation. Everything else is unknown, with the reason.
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from mew_listener.bounded_dict import BoundedDict
 from mew_protocol import kinds
-from mew_protocol.bounded_dict import BoundedDict
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.receipts import PromptCall, ReadReceipt, ReceiptEvent
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mew_protocol.bounded_dict import BoundedDict, Shares
+from mew_listener.bounded_dict import BoundedDict, Shares
 
 from mew_agent.context.receipts import MessageKey
 

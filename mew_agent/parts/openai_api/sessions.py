@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Final, Literal
 
-from mew_protocol.bounded_dict import FairDict
+from mew_listener.bounded_dict import FairDict
 from mew_protocol.payloads.chat import MAIN_SESSION
 
 from mew_agent.parts.openai_api.request import ApiRequest

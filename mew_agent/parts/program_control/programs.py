@@ -15,8 +15,8 @@ from typing import Final
 
 import anyio
 import anyio.to_thread
-from mew_protocol.setting_problems import unreadable
 from mew_settings.participant_types import participant_types
+from mew_settings.setting_problems import unreadable
 from mew_spaces.config.loading import ParticipantConfig, SpaceConfig, load_space
 from mew_spaces.errors import SpacesError
 from mew_spaces.gateway.auth import space_folder

@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from mew_protocol.bounded_dict import cached_by_text
+from mew_listener.bounded_dict import cached_by_text
 from mew_protocol.json_values import objects_at
 
 # A sentence ends at a punctuation mark followed by a space, at a CJK mark, and at a line break.

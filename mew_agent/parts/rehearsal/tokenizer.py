@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from mew_protocol.bounded_dict import cached_by_text
+from mew_listener.bounded_dict import cached_by_text
 from mew_protocol.json_values import object_at
 
 from mew_agent.parts.rehearsal.text import CACHED_CHARS, message_text

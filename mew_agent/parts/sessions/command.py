@@ -10,8 +10,8 @@ from typing import Annotated, Literal, TypeVar, assert_never
 
 import anyio
 from mew_board import words
-from mew_protocol.quoting import clean, indented, markdown_block, markdown_line
-from mew_protocol.setting_problems import did_you_mean
+from mew_board.quoting import clean, indented, markdown_block, markdown_line
+from mew_settings.setting_problems import did_you_mean
 from mew_spaces.gateway.auth import state_dir
 
 from mew_agent.cli.app import terminal

@@ -18,7 +18,7 @@ import anyio
 import psutil
 from anyio.abc import ByteReceiveStream, Process
 from mew_listener.log_budget import UNBOUNDED
-from mew_protocol.line_reader import LineReader
+from mew_settings.line_reader import LineReader
 
 from mew_agent.errors import MewAgentError
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream
-from mew_protocol.setting_problems import problem_at
+from mew_settings.setting_problems import problem_at
 from pydantic import ValidationError
 
 from mew_agent.cli.app import terminal

@@ -12,9 +12,9 @@ from mew_board import words
 from mew_board.grouping import GROUPINGS, grouped
 from mew_board.proposal_text import argument_lines, call_text
 from mew_board.view import Grouping, ParticipantView, views_of
+from mew_board.visible import visible
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.attention import AttentionAction, AttentionItem
-from mew_protocol.visible import visible
 from textual import on, work
 from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType

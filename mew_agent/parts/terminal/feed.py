@@ -10,8 +10,8 @@ from typing import Any, Final, Literal
 
 from mew_board import words
 from mew_board.receipt_words import mark
+from mew_listener.bounded_dict import FairDict, weight_of
 from mew_protocol import kinds
-from mew_protocol.bounded_dict import FairDict, weight_of
 from mew_protocol.codec import StreamFrame
 from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import object_at

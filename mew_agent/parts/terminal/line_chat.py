@@ -10,9 +10,9 @@ from typing import Final
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream
 from mew_board import words
+from mew_board.quoting import indented
 from mew_protocol.envelope import Envelope
 from mew_protocol.kinds import SYSTEM_WELCOME
-from mew_protocol.quoting import indented
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.remote.session import Identity

@@ -12,15 +12,15 @@ from typing import Any, Final
 from mew_board import words
 from mew_board.answers import said
 from mew_board.proposal_text import argument_lines
+from mew_board.visible import visible
+from mew_listener.bounded_dict import FairDict, weight_of
 from mew_protocol import kinds
-from mew_protocol.bounded_dict import FairDict, weight_of
 from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import objects_at, value_at
 from mew_protocol.payloads.chat import chat_refusal_in
 from mew_protocol.payloads.mcp import CallSubject, approval_of, fulfils, proposals_in
 from mew_protocol.payloads.participant import Status
 from mew_protocol.status_word import StatusWord
-from mew_protocol.visible import visible
 from pydantic import ValidationError
 
 from mew_agent.errors import listed

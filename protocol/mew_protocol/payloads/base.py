@@ -5,8 +5,7 @@ from typing import Final, TypeVar, Unpack
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from mew_protocol.envelope import Draft
-from mew_protocol.errors import PayloadError
-from mew_protocol.setting_problems import expectation
+from mew_protocol.errors import PayloadError, first_problem
 
 PAYLOADS: Final[dict[str, type["Payload"]]] = {}
 """The model of each kind; complete once `mew_protocol.payloads.all_kinds` is imported."""
@@ -33,6 +32,5 @@ def read_payload(draft: Draft, model: type[P]) -> P:
     try:
         return model.model_validate(draft.payload or {})
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        field = ".".join(["payload", *(str(part) for part in first["loc"])])
-        raise PayloadError(draft.kind or "", field, expectation(first)) from None
+        place, problem = first_problem(error)
+        raise PayloadError(draft.kind or "", f"payload.{place}" if place else "payload", problem) from None

@@ -10,7 +10,7 @@ from typing import Final
 from unicodedata import name as name_of
 from unicodedata import normalize
 
-from mew_protocol.visible import is_invisible
+from mew_board.visible import is_invisible
 
 _SMALL_CAPITAL: Final = "LATIN LETTER SMALL CAPITAL "
 """UTS 39 does not list most of these letters. Ids that differ in case alone look alike, and so do they."""

@@ -13,10 +13,10 @@ from mew_protocol.context_report import MAX_PIN_CHARS
 from mew_protocol.ids import MAX_ID_LENGTH, checked_id
 from mew_protocol.payloads.attention import AttentionKind
 from mew_protocol.payloads.fit import WouldFit
-from mew_protocol.setting_problems import matching
 from mew_settings.model_facts import ModelFacts
 from mew_settings.participant_types import ParticipantType, participant_types
 from mew_settings.roles import ROLE_PATTERNS, Role
+from mew_settings.setting_problems import matching
 from mew_settings.values import SettingsModel, Text, bare_off_as_text
 from pydantic import AfterValidator, BeforeValidator, Field, create_model, model_validator
 

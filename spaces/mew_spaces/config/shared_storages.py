@@ -11,9 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Union
 
-from mew_protocol.late_type import LateType
 from mew_settings.plugins import load_table
-from mew_settings.values import SettingsModel
+from mew_settings.values import LateType, SettingsModel
 from pydantic import BeforeValidator
 
 GROUP: Final = "mew_spaces.storages"

@@ -5,8 +5,8 @@ whether it says the same as another one with its id.
 from collections.abc import Callable
 from hashlib import blake2b
 
+from mew_listener.bounded_dict import BoundedDict
 from mew_protocol import errors, kinds
-from mew_protocol.bounded_dict import BoundedDict
 from mew_protocol.envelope import Draft
 from mew_protocol.payloads.system import SystemError as ErrorPayload
 from pydantic_core import to_json

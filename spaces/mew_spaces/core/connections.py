@@ -8,8 +8,8 @@ log file) stands outside this rule: it neither supersedes nor is superseded.
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 
+from mew_listener.bounded_dict import BoundedDict
 from mew_protocol import errors, kinds
-from mew_protocol.bounded_dict import BoundedDict
 from mew_protocol.envelope import Draft, Envelope
 from mew_protocol.ids import GATEWAY, ParticipantId
 from mew_protocol.payloads.capability import EndedRights

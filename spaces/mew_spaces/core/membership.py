@@ -21,7 +21,6 @@ from mew_protocol.capability import (
     is_same_value,
     normalise,
 )
-from mew_protocol.containment import COMPARISON_STEPS, covers
 from mew_protocol.envelope import Draft
 from mew_protocol.ids import ParticipantId
 from mew_protocol.patterns import Steps
@@ -30,6 +29,7 @@ from mew_protocol.payloads.participant import Pause
 from pydantic_core import to_json
 
 from mew_spaces.config.settings import SpaceConfig
+from mew_spaces.core.containment import COMPARISON_STEPS, covers
 from mew_spaces.core.events import ConnectionId
 from mew_spaces.core.proposals import Proposals
 from mew_spaces.core.provenance import Rights, Rules, downstream, sources

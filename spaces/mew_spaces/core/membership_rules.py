@@ -11,7 +11,6 @@ from typing import Any
 
 from mew_protocol import errors, kinds
 from mew_protocol.capability import has_kind, patterns_problem
-from mew_protocol.containment import covers
 from mew_protocol.envelope import Envelope, wire_timestamp
 from mew_protocol.errors import PayloadError
 from mew_protocol.ids import ParticipantId, invited_id_problem
@@ -27,6 +26,7 @@ from mew_protocol.payloads.system import SystemError as ErrorPayload
 from mew_spaces.config.lookalikes import alike, imitates_ascii
 from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.connections import ConnectionRules
+from mew_spaces.core.containment import covers
 from mew_spaces.core.effects import (
     AddToken,
     AuditNote,

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
+from mew_listener.bounded_dict import Shares
 from mew_protocol import errors, kinds
-from mew_protocol.bounded_dict import Shares
 from mew_protocol.capability import CapabilitySet
 from mew_protocol.envelope import Draft, Envelope
 from mew_protocol.payloads.mcp import KEPT_SHORT, MAX_NAME_CHARS, CallSubject, digest_of

@@ -13,10 +13,10 @@ from hashlib import blake2b
 from typing import Any
 
 from mew_protocol.capability import CapabilityPattern, normalise
-from mew_protocol.containment import covering
 from mew_protocol.patterns import BudgetExceeded, Steps
 from mew_protocol.payloads.capability import EndedRights
 
+from mew_spaces.core.containment import covering
 from mew_spaces.core.state import CapabilityGrant, Change, GrantStatus, Invitation, SpaceState
 
 

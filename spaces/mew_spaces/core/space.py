@@ -17,8 +17,8 @@ from copy import copy
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from mew_listener.bounded_dict import FairDict
 from mew_protocol import errors, kinds
-from mew_protocol.bounded_dict import FairDict
 from mew_protocol.codec import decode_complete, decode_envelope
 from mew_protocol.context_report import Outdated
 from mew_protocol.envelope import Draft, Envelope, wire_timestamp

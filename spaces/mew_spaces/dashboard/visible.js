@@ -1,5 +1,5 @@
 // Text of others as a person can check it: what cannot be seen, or looks like something else, is marked. Nothing is
-// left out. The terminal does the same with `mew_protocol.visible`.
+// left out. The terminal does the same with `mew_board.visible`.
 
 import { make, paragraphs } from "./dom.js";
 

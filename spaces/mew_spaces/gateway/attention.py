@@ -16,7 +16,7 @@ import anyio
 import anyio.lowlevel
 from mew_board.attention import aggregate, approval_item, entry_items, not_stored_item, sort_items
 from mew_board.text_changes import changes_in
-from mew_protocol.bounded_dict import BoundedDict
+from mew_listener.bounded_dict import BoundedDict
 from mew_protocol.capability import CapabilitySet
 from mew_protocol.envelope import Draft, wire_timestamp
 from mew_protocol.json_values import value_at

@@ -22,8 +22,8 @@ from typing import NamedTuple
 import anyio
 import anyio.lowlevel
 from mew_board.answers import ANSWER_KINDS, said
+from mew_listener.bounded_dict import cached_by_text
 from mew_protocol import kinds
-from mew_protocol.bounded_dict import cached_by_text
 from mew_protocol.codec import StreamFrame, kind_in
 from mew_protocol.envelope import Draft
 from mew_protocol.ids import ParticipantId, Position

@@ -28,8 +28,8 @@ from mew_protocol.payloads.figures import KEPT_SECONDS, ContextHistory
 from mew_protocol.payloads.fit import Fit, fit_in
 from mew_protocol.payloads.mcp import UndecidedProposals
 from mew_protocol.payloads.participant import Board
-from mew_protocol.setting_problems import first_problem
 from mew_settings.plugins import load_table
+from mew_settings.setting_problems import first_problem
 from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse

@@ -9,15 +9,15 @@ import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from mew_protocol.containment import covers
 from mew_protocol.ids import ParticipantId
 from mew_protocol.patterns import BudgetExceeded
 from mew_protocol.payloads.participant import Status
-from mew_protocol.setting_problems import first_problem
 from mew_settings.private_files import ReservedFile, replace_private_file
+from mew_settings.setting_problems import first_problem
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mew_spaces.config.settings import SpaceConfig
+from mew_spaces.core.containment import covers
 from mew_spaces.core.membership import Membership
 from mew_spaces.core.state import Change, Invitation, ReportedStatus, SpaceState, Stream
 from mew_spaces.errors import SpacesError, TokenError

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 import anyio
 from anyio.abc import Process, TaskGroup, TaskStatus
-from mew_protocol.line_reader import LineReader
+from mew_settings.line_reader import LineReader
 from pydantic import ValidationError
 
 from mew_spaces.launch.host_messages import HostNote, HostOrder

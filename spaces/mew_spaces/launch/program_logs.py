@@ -17,7 +17,7 @@ import anyio
 import anyio.to_thread
 from anyio.abc import ByteReceiveStream
 from mew_listener.log_budget import survived
-from mew_protocol.line_reader import LineReader
+from mew_settings.line_reader import LineReader
 from mew_settings.private_files import make_private_folder
 
 from mew_spaces.errors import SpacesError

@@ -5,7 +5,7 @@ from typing import Any
 
 import anyio
 import pytest
-from mew_protocol.bounded_dict import WEIGHT_BYTES
+from mew_listener.bounded_dict import WEIGHT_BYTES
 from mew_protocol.envelope import Envelope
 from mew_protocol.ids import Position
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from mew_protocol.containment import covers
 from mew_spaces.config.loading import SpaceConfig, parse_space
+from mew_spaces.core.containment import covers
 from mew_spaces.core.space import SpaceCore
 from mew_spaces.core.state import CapabilityGrant, Invitation, SpaceState
 

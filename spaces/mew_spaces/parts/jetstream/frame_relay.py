@@ -13,7 +13,7 @@ from contextlib import aclosing
 from typing import Annotated, Final, NamedTuple
 
 import anyio
-from mew_protocol.bounded_dict import BoundedDict
+from mew_listener.bounded_dict import BoundedDict
 from mew_protocol.codec import StreamFrame
 from pydantic import Field, TypeAdapter
 from pydantic_core import to_json

@@ -8,7 +8,7 @@ reads the missed renewals first and comes to the same result as the others.
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from mew_protocol.bounded_dict import BoundedDict
+from mew_listener.bounded_dict import BoundedDict
 
 MAX_LEASES: Final = 10_000
 """How many leases are remembered; with more, the one that was taken first is forgotten."""

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
-from mew_protocol.setting_problems import expectation, matching
+from mew_settings.setting_problems import expectation, matching
 from mew_settings.values import SettingsModel, text_as
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 

@@ -7,6 +7,7 @@ further requests wait, and those that find too many before them are dropped with
 import json
 import logging
 import math
+import re
 import ssl
 import time
 from collections import deque
@@ -19,14 +20,18 @@ from typing import Any, Final
 import anyio
 import httpx2
 from anyio import to_thread
-from mew_protocol.bounded_dict import BoundedDict
+from mew_board.quoting import one_line
+from mew_listener.bounded_dict import BoundedDict
 from mew_protocol.envelope import unix_seconds, wire_timestamp
 from mew_protocol.payloads.attention import AttentionItem
-from mew_protocol.quoting import chat_line
 
 from mew_spaces.config.settings import AttentionOptions
 
 log = logging.getLogger("mew_spaces")
+
+_CHAT_MARKUP: Final = str.maketrans(dict(zip("<>&@`*~|[]#\\", "‹›＆＠´∗∼¦［］＃＼", strict=True)))
+_CHAT_EMPHASIS: Final = re.compile(r"_(?![^\W_])|(?<![^\W_])_")
+_CHAT_LINK: Final = re.compile(r":(?=//)|:(?=\w+:)|(?<=www)\.", re.IGNORECASE)
 
 TIMEOUT_SECONDS: Final = 10.0
 """How long one request may take."""
@@ -161,3 +166,13 @@ def _as_json(item: AttentionItem) -> dict[str, Any]:
     """Return an item without the envelopes of its actions, which may be long, and without the items of a group."""
     actions = [one.model_dump(mode="json", include={"label", "command"}, exclude_unset=True) for one in item.actions]
     return {**item.model_dump(mode="json", exclude_unset=True, exclude={"actions", "items"}), "actions": actions}
+
+
+def chat_line(text: str) -> str:
+    """Return a text as one line for Slack, Discord, Teams and similar services, without mentions, links or mark-up.
+
+    These services agree on no way to escape. Each character that one of them reads as mark-up becomes one that looks
+    like it: `<!channel>` becomes `‹!channel›`.
+    """
+    plain = _CHAT_EMPHASIS.sub("＿", one_line(text).translate(_CHAT_MARKUP))
+    return _CHAT_LINK.sub(lambda found: "：" if found[0] == ":" else "․", plain)

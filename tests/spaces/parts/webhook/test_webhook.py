@@ -3,6 +3,7 @@
 import json
 import logging
 import queue
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -14,14 +15,17 @@ from typing import Any
 
 import anyio
 import pytest
+from hypothesis import given
 from mew_board.attention import not_stored_item
+from mew_board.quoting import one_line
 from mew_protocol.envelope import wire_timestamp
 from mew_protocol.payloads.attention import AttentionItem
 from mew_spaces.config.loading import parse_space
 from mew_spaces.config.settings import AttentionOptions
 from mew_spaces.gateway.gateway import serve_gateway
-from mew_spaces.parts.webhook.webhook import MAX_QUEUED, AttentionWebhook
+from mew_spaces.parts.webhook.webhook import MAX_QUEUED, AttentionWebhook, chat_line
 
+from tests.protocol.mew_board.test_quoting import TEXTS
 from tests.support.gateway_client import joined
 from tests.support.waiting import PATIENCE_SECONDS, until
 
@@ -213,3 +217,19 @@ async def test_a_receiver_that_is_gone_delays_nothing(caplog: pytest.LogCaptureF
         await until(lambda: "webhook not posted" in caplog.text)
         tasks.cancel_scope.cancel()
     assert "secret-path" not in caplog.text
+
+
+@given(TEXTS)
+def test_a_line_for_chat_services_contains_no_mark_up(text: str) -> None:
+    shown = chat_line(text)
+    assert len(shown) == len(one_line(text))
+    assert not set(shown) & set("<>&@`*~|[]#\\\n\r")
+    assert "://" not in shown
+    assert "www." not in shown.lower()
+    assert re.search(r":\w+:", shown) is None
+    assert re.search(r"(?<![^\W_])_|_(?![^\W_])", shown) is None
+
+
+def test_plain_words_are_shown_as_they_are_in_chat_services() -> None:
+    plain = 'coder waits for approval of read_file on files: {"path": "a/b-c.txt", "n": 5}'
+    assert chat_line(plain) == plain

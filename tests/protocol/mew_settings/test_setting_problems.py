@@ -3,7 +3,7 @@
 from typing import Any, Literal
 
 import pytest
-from mew_protocol.setting_problems import did_you_mean, expectation, first_problem, unreadable
+from mew_settings.setting_problems import did_you_mean, expectation, first_problem, unreadable
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mew_agent.settings import AgentSettings

@@ -2,7 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from mew_protocol.line_reader import LineReader
+from mew_settings.line_reader import LineReader
 
 
 @given(st.lists(st.binary(max_size=6) | st.sampled_from([b"\n", b"a\n", b"\n\n"])))

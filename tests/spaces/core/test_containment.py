@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mew_protocol.capability import CapabilitySet
-from mew_protocol.containment import covers
 from mew_protocol.envelope import Draft
+from mew_spaces.core.containment import covers
 
 R = "mcp/request"
 

@@ -1,6 +1,6 @@
 """Collections of the newest entries, of one owner and of several."""
 
-from mew_protocol.bounded_dict import WEIGHT_BYTES, BoundedDict, FairDict, Shares, cached_by_text, weight_of
+from mew_listener.bounded_dict import WEIGHT_BYTES, BoundedDict, FairDict, Shares, cached_by_text, weight_of
 
 
 def test_the_entry_set_longest_ago_is_forgotten() -> None:

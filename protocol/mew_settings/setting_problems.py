@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Union, get_args, get_origin
 from pydantic import AfterValidator, BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from mew_protocol.late_type import LateType
+from mew_settings.values import LateType
 
 MAX_SHOWN: Final = 60
 """Longer values are not repeated."""

@@ -3,7 +3,7 @@
 from functools import partial
 
 import pytest
-from mew_protocol.visible import shortened, visible
+from mew_board.visible import shortened, visible
 
 from tests.support.operations import growth
 

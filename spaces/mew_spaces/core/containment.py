@@ -9,7 +9,15 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from mew_protocol.capability import CapabilityPattern, as_texts, compile_value, has_kind, is_same_value, may_approve
-from mew_protocol.patterns import BudgetExceeded, Steps, Undecidable, compile_text, has_wildcard, is_everything
+from mew_protocol.patterns import (
+    BudgetExceeded,
+    Steps,
+    Undecidable,
+    compile_text,
+    has_wildcard,
+    is_everything,
+    is_literal,
+)
 
 COMPARISON_STEPS: Final = 80_000
 """Budget for all patterns of one grant, invitation or revocation: at most some 4 milliseconds."""
@@ -133,11 +141,6 @@ def _text_within(wanted: str, held: str, steps: Steps, *, in_kind: bool = False)
         return False
     steps.spend(_compilation_steps(held))
     return compile_text(held, in_kind=in_kind)(wanted, steps)
-
-
-def is_literal(text: str) -> bool:
-    """Return True if a text of a pattern matches only itself."""
-    return not (text.startswith("!") or has_wildcard(text) or (len(text) > 2 and text[0] == "/" == text[-1]))
 
 
 def _is_plain(key: str) -> bool:
