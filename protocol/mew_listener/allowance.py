@@ -5,8 +5,9 @@ client spends the time that its data took, and a time for its bytes. Who has spe
 nothing and loses nothing. Does not know sockets or clocks.
 """
 
-from collections import OrderedDict
 from typing import Final
+
+from mew_listener.bounded_dict import BoundedDict
 
 SHARE: Final = 0.8
 """The part of the time that all who spend more than their part get together; the rest is for others."""
@@ -29,7 +30,7 @@ class Allowances:
     """The allowances of all clients of a server."""
 
     def __init__(self) -> None:
-        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._left: BoundedDict[str, tuple[float, float]] = BoundedDict(MAX_CLIENTS)
         """How many seconds each client has left, and when that was."""
         self._greedy: dict[str, float] = {}
         """When each client had to wait last."""
@@ -40,9 +41,6 @@ class Allowances:
         rate = SHARE / max(1, len(self._greedy))
         left = min(BURST_SECONDS, left + (now - at) * rate) - seconds - size_bytes / BYTES_A_SECOND
         self._left[client] = left, now
-        self._left.move_to_end(client)
-        if len(self._left) > MAX_CLIENTS:
-            self._left.popitem(last=False)
         if left > 0 and not self._greedy:
             return 0.0
         return self._wait(client, left, now)

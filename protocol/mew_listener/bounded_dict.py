@@ -115,6 +115,22 @@ class Shares(Generic[K]):
         if not self._keys[owner]:
             del self._keys[owner], self._weights[owner]
 
+    def reweigh(self, key: K, weight: int) -> None:
+        """Change the weight of a key that is known; it keeps its place."""
+        owner, before = self._owners[key]
+        self._owners[key] = owner, weight
+        self._keys[owner][key] = weight
+        self._weights[owner] += weight - before
+        self.weight += weight - before
+
+    def heaviest(self) -> Hashable | None:
+        """Return the owner with the greatest weight; None without keys."""
+        return max(self._weights, key=lambda owner: self._weights[owner], default=None)
+
+    def weight_of(self, owner: Hashable) -> int:
+        """Return the weight of the keys of an owner."""
+        return self._weights.get(owner, 0)
+
     def clear(self) -> None:
         """Remove all keys."""
         self._owners.clear()

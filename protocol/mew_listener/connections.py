@@ -6,34 +6,21 @@ from typing import Any
 
 from mew_listener.allowance import Allowances
 from mew_listener.proxies import Headers, TrustedProxies
-from mew_listener.unjoined import UnjoinedConnections, UnjoinedPeer
+from mew_listener.unjoined import UnjoinedConnections, UnjoinedLimits, UnjoinedPeer
 
 
 class ServerConnections:
     """The open connections of one server, with what all of them share."""
 
-    def __init__(
-        self,
-        *,
-        connections: int,
-        per_address: int,
-        total_bytes: int,
-        proxies: TrustedProxies,
-        allowances: Allowances,
-    ) -> None:
-        """The three limits are those of `UnjoinedConnections`. `allowances` are of the clients that have joined."""
+    def __init__(self, limits: UnjoinedLimits, proxies: TrustedProxies, allowances: Allowances) -> None:
+        """`allowances` are of the clients that have joined."""
         self.loop = asyncio.get_running_loop()
         self.open: set[Any] = set()
         self.requests: set[asyncio.Task[None]] = set()
         """The running application, once for each request."""
         self.allowances = allowances
-        self.unjoined = UnjoinedConnections(connections=connections, per_address=per_address, total_bytes=total_bytes)
-        self.unfinished = UnjoinedConnections(
-            connections=connections,
-            per_address=per_address,
-            total_bytes=total_bytes,
-            excess="too many requests are unfinished",
-        )
+        self.unjoined = UnjoinedConnections(limits)
+        self.unfinished = UnjoinedConnections(limits, excess="too many requests are unfinished")
         """Requests of authenticated clients whose bodies are still arriving, by client."""
         self._proxies = proxies
 
@@ -49,10 +36,11 @@ class ServerConnections:
         """Count a connection as a stranger's."""
         self.unjoined.enter(connection, address, is_shared=self._proxies.trusts(address))
 
-    def remove(self, connection: UnjoinedPeer, address: str) -> None:
+    def remove(self, connection: UnjoinedPeer) -> None:
         """Remove a connection, which is closed or was handed over."""
         self.open.discard(connection)
-        self.unjoined.leave(connection, address)
+        self.unjoined.leave(connection)
+        self.unfinished.leave(connection)
 
     def make_room(self) -> bool:
         """Close the oldest connection of the stranger, or of the client with unfinished requests, that costs most.

@@ -85,8 +85,6 @@ class HttpConnection(asyncio.Protocol):
         self.client: tuple[str, int] | None = None
         self.address = ""
         """The address that the connection counts for: the client's behind a trusted proxy."""
-        self._unfinished_for: str | None = None
-        """The authenticated client whose request is still arriving."""
         self.scheme = "http"
         self._h11 = h11.Connection(h11.SERVER, MAX_HEADER_BYTES)
         self._exchange: HttpExchange | None = None
@@ -142,8 +140,7 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel_deadline()
-        self.connections.remove(self, self.address)
-        self._count_unfinished_for(None)
+        self.connections.remove(self)
         self.writable.set()
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
@@ -216,7 +213,7 @@ class HttpConnection(asyncio.Protocol):
             self._check_size(self._exchange.body_bytes)
 
     def _end_body(self) -> None:
-        self._count_unfinished_for(None)
+        self.connections.unfinished.leave(self)
         if self._exchange is not None:
             self._exchange.end_body()
         elif self._h11.our_state is h11.DONE:  # the rest of a request that is answered already
@@ -276,7 +273,7 @@ class HttpConnection(asyncio.Protocol):
         )
         query = event.target.partition(b"?")[2].decode("ascii")
         request = WebSocketRequest(query, StarletteHeaders(raw=list(headers)), self.address)
-        self.connections.unjoined.leave(self, self.address)
+        self.connections.unjoined.leave(self)
         self.transport.set_protocol(connection)
         if not raw.isascii() or not connection.shake_hands(raw, request):  # older versions of websockets log the first
             self.transport.set_protocol(self)
@@ -349,28 +346,21 @@ class HttpConnection(asyncio.Protocol):
         held += self._header_bytes
         if exchange is not None and not exchange.has(AUTHENTICATED):
             held += exchange.held_bytes + self.transport.get_write_buffer_size()
-        self.connections.unjoined.hold(self, self.address, held)
-        if exchange is not None and self._unfinished_for is not None:
-            self.connections.unfinished.hold(self, self._unfinished_for, exchange.held_bytes)
+        self.connections.unjoined.hold(self, held)
+        if exchange is not None:
+            self.connections.unfinished.hold(self, exchange.held_bytes)
 
     def _note_client(self, client: str) -> None:
         """Count the connection for an authenticated client, and no longer as a stranger's, until the body has ended."""
         if self._exchange is not None and self._exchange.more_body:
-            self.connections.unjoined.leave(self, self.address)
-            self._count_unfinished_for(client)
-            self._hold()
-
-    def _count_unfinished_for(self, client: str | None) -> None:
-        if self._unfinished_for is not None:
-            self.connections.unfinished.leave(self, self._unfinished_for)
-        self._unfinished_for = client
-        if client is not None:
+            self.connections.unjoined.leave(self)
             self.connections.unfinished.enter(self, client)
+            self._hold()
 
     def _count_for(self, address: str) -> None:
         """Count the connection for the client that a proxy names."""
         if address != self.address:
-            self.connections.unjoined.leave(self, self.address)
+            self.connections.unjoined.leave(self)
             self.address = address
             self.connections.count(self, address)
 

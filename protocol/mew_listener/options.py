@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from mew_listener.allowance import Allowances
 from mew_listener.proxies import TrustedProxies
 from mew_listener.request_guard import DescribeError, describe_error
+from mew_listener.unjoined import UnjoinedLimits
 from mew_listener.websocket import WebSocketOptions
 
 STOP_SECONDS = 5.0
@@ -22,11 +23,7 @@ REQUEST_SECONDS = 120.0
 class ListenerOptions:
     """Options of one server. Times are in seconds."""
 
-    connections: int = 1024
-    """Connections of strangers in all. A further one replaces the oldest of the address that has most."""
-    connections_per_address: int = 512
-    total_bytes: int = 256 * 1024 * 1024
-    """What strangers may make the server hold together."""
+    unjoined: UnjoinedLimits = field(default_factory=UnjoinedLimits)
     body_bytes: int | None = field(default_factory=lambda: BODY_BYTES)
     """The largest body of a request. None for an application that passes bodies on, such as a relay."""
     copied_bytes: int = 0

@@ -35,13 +35,7 @@ class Server:
     def __init__(self, guard: RequestGuard, options: ListenerOptions) -> None:
         """`guard` contains the application."""
         self._guard, self._options = guard, options
-        self.connections = ServerConnections(
-            connections=options.connections,
-            per_address=options.connections_per_address,
-            total_bytes=options.total_bytes,
-            proxies=options.proxies,
-            allowances=options.allowances,
-        )
+        self.connections = ServerConnections(options.unjoined, options.proxies, options.allowances)
         self._acceptor: Acceptor | None = None
 
     @asynccontextmanager

@@ -78,7 +78,7 @@ class TlsHandshake(asyncio.Protocol):
     async def _shake_hands(self) -> None:
         transport, hello = self.transport, bytes(self._arrived)
         self._arrived.clear()
-        self._connections.unjoined.hold(self, self._address, TLS_BYTES)
+        self._connections.unjoined.hold(self, TLS_BYTES)
         starting = self._loop.create_task(
             self._loop.start_tls(transport, self, self._context, server_side=True, ssl_shutdown_timeout=CLOSE_SECONDS)
         )
@@ -105,7 +105,7 @@ class TlsHandshake(asyncio.Protocol):
     def _forget(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
-        self._connections.remove(self, self._address)
+        self._connections.remove(self)
 
 
 def _feed(protocol: asyncio.BaseProtocol, data: bytes) -> None:

@@ -6,7 +6,11 @@ sockets; a connection is closed through its `evict`.
 """
 
 import logging
+from collections.abc import Hashable
+from dataclasses import dataclass
 from typing import Protocol
+
+from mew_listener.bounded_dict import Shares
 
 CONNECTION_BYTES = 24 * 1024
 """What a connection costs before it has sent anything; measured with `python -m benchmarks.idle`."""
@@ -24,6 +28,15 @@ class UnjoinedPeer(Protocol):
         """Close the connection at once. Returns False if its client has authenticated: then it stays."""
 
 
+@dataclass(frozen=True, slots=True)
+class UnjoinedLimits:
+    """What strangers may make a server hold. A further connection replaces the oldest of the address that has most."""
+
+    connections: int = 1024
+    per_address: int = 512
+    total_bytes: int = 256 * 1024 * 1024
+
+
 class UnjoinedConnections:
     """All connections of a gateway that have not joined, by address, oldest first.
 
@@ -32,81 +45,52 @@ class UnjoinedConnections:
     The unfinished requests of authenticated clients are bounded in the same way, by client in place of address.
     """
 
-    def __init__(
-        self,
-        *,
-        connections: int,
-        per_address: int,
-        total_bytes: int,
-        excess: str = "too many connections have not joined",
-    ) -> None:
-        """`total_bytes` bounds the memory of all of them together. `excess` says in the log why one is closed."""
-        self._excess = excess
-        self._max_connections = min(connections, max(1, total_bytes // CONNECTION_BYTES))
-        self._max_per_address = per_address
-        self._max_bytes = total_bytes
-        self._held: dict[str, dict[UnjoinedPeer, int]] = {}
-        self._cost: dict[str, int] = {}
-        self._count = 0
-        self._bytes = 0
+    def __init__(self, limits: UnjoinedLimits, excess: str = "too many connections have not joined") -> None:
+        """`excess` says in the log why one is closed."""
+        self._limits, self._excess = limits, excess
+        self._max_connections = min(limits.connections, max(1, limits.total_bytes // CONNECTION_BYTES))
+        self._peers: Shares[UnjoinedPeer] = Shares()
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._peers)
 
     @property
     def highest_cost(self) -> int:
         """The bytes that the costliest address, or client, holds."""
-        return max(self._cost.values(), default=0)
+        return self._peers.weight_of(self._peers.heaviest())
 
     def enter(self, peer: UnjoinedPeer, address: str, *, is_shared: bool = False) -> None:
         """Count a new connection. `is_shared`: the address is a proxy's, so many clients may come from it."""
-        if peer in self._held.get(address, ()):
+        if peer in self._peers:
             return
-        if len(self._held.get(address, ())) >= self._max_per_address and not is_shared:
-            self._evict(address, f"the limit for one address is {self._max_per_address}")
-        if self._count >= self._max_connections:
+        if self._peers.count(address) >= self._limits.per_address and not is_shared:
+            self._evict(address, f"the limit for one address is {self._limits.per_address}")
+        if len(self._peers) >= self._max_connections:
             self.evict_one()
-        self._held.setdefault(address, {})[peer] = CONNECTION_BYTES
-        self._count += 1
-        self._add(address, CONNECTION_BYTES)
+        self._peers.add(peer, address, CONNECTION_BYTES)
 
-    def hold(self, peer: UnjoinedPeer, address: str, size: int) -> None:
-        """Set the number of bytes that a connection holds, without its own cost."""
-        held = self._held.get(address, {})
-        if peer in held:
-            self._add(address, CONNECTION_BYTES + size - held[peer])
-            held[peer] = CONNECTION_BYTES + size
-            while self._bytes > self._max_bytes and self.evict_one():
+    def hold(self, peer: UnjoinedPeer, size: int) -> None:
+        """Set the number of bytes that a connection holds, without its own cost. It may not be counted any more."""
+        if peer in self._peers:
+            self._peers.reweigh(peer, CONNECTION_BYTES + size)
+            while self._peers.weight > self._limits.total_bytes and self.evict_one():
                 pass
 
-    def leave(self, peer: UnjoinedPeer, address: str) -> None:
+    def leave(self, peer: UnjoinedPeer) -> None:
         """Stop counting a connection: it joined or is closed."""
-        held = self._held.get(address)
-        if held is None or peer not in held:
-            return
-        size = held.pop(peer)
-        self._count -= 1
-        self._add(address, -size)
-        if not held:
-            del self._held[address], self._cost[address]
-
-    def _add(self, address: str, size: int) -> None:
-        self._bytes += size
-        self._cost[address] = self._cost.get(address, 0) + size
+        self._peers.discard(peer)
 
     def evict_one(self) -> bool:
         """Close the oldest connection of the address that costs most. Returns False if there is no connection."""
-        while self._cost:
-            address = max(self._cost, key=lambda one: self._cost[one])
+        while (address := self._peers.heaviest()) is not None:
             if self._evict(address, self._excess):
                 return True
         return False
 
-    def _evict(self, address: str, cause: str) -> bool:
+    def _evict(self, address: Hashable, cause: str) -> bool:
         """Close the oldest connection of an address that has not authenticated."""
-        while self._held.get(address):
-            peer = next(iter(self._held[address]))
-            self.leave(peer, address)
+        while (peer := self._peers.oldest(address)) is not None:
+            self.leave(peer)
             if peer.evict():
                 log.warning("%s: oldest connection closed, %s", address, cause)
                 return True

@@ -179,7 +179,7 @@ class WebSocketConnection(asyncio.Protocol):
     def admit(self, client: str) -> None:
         """Lift the limits of a stranger: this client has joined. All its connections share its part of the time."""
         self._client = client
-        self._connections.unjoined.leave(self, self.address)
+        self._connections.unjoined.leave(self)
 
     def close_with(self, code: int, reason: str) -> None:
         """Close from our side: the application is notified at once, the peer has `CLOSE_TIMEOUT_SECONDS` to answer."""
@@ -216,7 +216,7 @@ class WebSocketConnection(asyncio.Protocol):
         self._end()
         if self._abortion is not None:
             self._abortion.cancel()
-        self._connections.remove(self, self.address)
+        self._connections.remove(self)
         self._protocol.receive_eof()  # ends the parser, which refers to itself
         self.channel = None
 
@@ -462,7 +462,7 @@ class WebSocketConnection(asyncio.Protocol):
     def _hold(self) -> None:
         """Count the bytes that a stranger makes the server hold."""
         size = self._unjoined_bytes + self.transport.get_write_buffer_size() + (TLS_BYTES if self._is_secure else 0)
-        self._connections.unjoined.hold(self, self.address, size)
+        self._connections.unjoined.hold(self, size)
 
 
 def _find_socket(transport: asyncio.Transport) -> int | None:

@@ -20,6 +20,7 @@ from mew_spaces.config.shared_storages import with_addresses
 from mew_spaces.gateway.events import in_words
 from mew_spaces.launch.launch import substitute
 from mew_spaces.parts.jetstream.jetstream import _sequences, _split
+from mew_spaces.parts.webhook.webhook import chat_line
 
 from mew_agent.agent.inbox import AddressFilter
 from mew_agent.agent.loop_guard import asks_something
@@ -180,6 +181,7 @@ EXAMPLES: Final[Mapping[str, Callable[[str], object]]] = {
     "mew_spaces.parts.jetstream.jetstream._sequences": lambda text: _sequences(text, before=9),
     "mew_spaces.parts.jetstream.jetstream._split": lambda text: list(_split(text.encode("utf-8", "replace"), 1_000)),
     "mew_spaces.launch.launch.substitute": lambda text: substitute(text, {"A": "b"}),
+    "mew_spaces.parts.webhook.webhook.chat_line": chat_line,
     "mew_spaces.gateway.events.in_words": lambda text: in_words(
         b'{"kind":"participant/compact-done","payload":{"status":"a","skipped":true,"reason":%s}}'
         % json.dumps(text).encode()

@@ -16,6 +16,7 @@ from mew_listener.address import in_url
 from mew_listener.options import ListenerOptions
 from mew_listener.proxies import TrustedProxies
 from mew_listener.server import bound_socket as bound_listener
+from mew_listener.unjoined import UnjoinedLimits
 from mew_listener.websocket import WebSocketConnection, WebSocketOptions, WebSocketRequest
 from mew_protocol.join import JOIN_BY_FRAME, JOIN_HEADER
 
@@ -43,9 +44,9 @@ def listener_options(
     """Return how the listener serves these spaces. The HTTP API bounds bodies itself: each of its routes differs."""
     limits = registry.default.config.limits
     return ListenerOptions(
-        connections=limits.unjoined_connections,
-        connections_per_address=limits.unjoined_connections_per_address,
-        total_bytes=UNJOINED_TOTAL_BYTES,
+        unjoined=UnjoinedLimits(
+            limits.unjoined_connections, limits.unjoined_connections_per_address, UNJOINED_TOTAL_BYTES
+        ),
         body_bytes=None,
         header_seconds=limits.header_timeout_seconds,
         request_seconds=REQUEST_SECONDS,

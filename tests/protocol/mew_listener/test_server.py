@@ -6,6 +6,7 @@ import pytest
 from mew_listener.http import authenticate
 from mew_listener.options import ListenerOptions
 from mew_listener.server import bound_socket, serving
+from mew_listener.unjoined import UnjoinedLimits
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
@@ -35,7 +36,9 @@ async def test_taken_port_is_reported_before_anything_is_served() -> None:
 
 async def test_unfinished_bodies_that_are_copied_count_as_memory_of_strangers() -> None:
     size = 100_000
-    options = ListenerOptions(is_open=True, body_bytes=None, copied_bytes=size, total_bytes=3 * size)
+    options = ListenerOptions(
+        is_open=True, body_bytes=None, copied_bytes=size, unjoined=UnjoinedLimits(total_bytes=3 * size)
+    )
 
     async def copy(scope: Scope, receive: Receive, send: Send) -> None:
         await Request(scope, receive).body()
@@ -56,7 +59,7 @@ async def test_unfinished_bodies_that_are_copied_count_as_memory_of_strangers() 
 
 
 async def test_a_client_with_many_unfinished_requests_loses_its_own_first() -> None:
-    options = ListenerOptions(connections=4)
+    options = ListenerOptions(unjoined=UnjoinedLimits(connections=4))
 
     async def echo(scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
