@@ -223,13 +223,7 @@ class LocalStorage:
         self._is_busy = True
         try:
             while (batch := self._begin_batch()) is not None:
-                try:
-                    if batch is not NOTHING:
-                        self.log.write(batch)
-                except NotStored as error:
-                    self._end_batch(batch, error)
-                else:
-                    self._end_batch(batch)
+                self._end_batch(batch, self._write(batch))
         finally:
             self._is_busy = False
         self._host.settle()
@@ -244,13 +238,8 @@ class LocalStorage:
             # A thread cannot be cancelled: the batch will be in the log, so its members have to get it.
             with anyio.CancelScope(shield=True):
                 while (batch := self._begin_batch()) is not None:
-                    try:
-                        if batch is not NOTHING:
-                            await to_thread.run_sync(self.log.write, batch)
-                    except NotStored as error:
-                        self._end_batch(batch, error)
-                    else:
-                        self._end_batch(batch)
+                    problem = None if batch is NOTHING else await to_thread.run_sync(self._write, batch)
+                    self._end_batch(batch, problem)
                     self._host.settle()
                     await _keep_up_once(self.log)
         await anyio.sleep_forever()  # what is submitted from now on is stored by `_finish`
@@ -303,7 +292,16 @@ class LocalStorage:
             return False
         return True
 
-    def _end_batch(self, batch: Batch, error: NotStored | None = None) -> None:
+    def _write(self, batch: Batch) -> NotStored | None:
+        """Store a batch. Returns the error if that fails."""
+        try:
+            if batch is not NOTHING:
+                self.log.write(batch)
+        except NotStored as error:
+            return error
+        return None
+
+    def _end_batch(self, batch: Batch, error: NotStored | None) -> None:
         """Make the events of a stored batch true, and have them performed. After an `error`, only its facts hold."""
         if error is not None:
             if self.is_storing:
