@@ -2,9 +2,9 @@
 
 `synced` makes each batch a transaction and waits for the disk, which survives a power failure. `flushed` hands each
 batch to the operating system, which survives a killed gateway: a write to a tail file (`TailFile`) takes a tenth of a
-transaction, and `upkeep` moves many batches at once from there into the database. The next start reads these files up
-to the first incomplete record. Reading goes through a `SpaceLog` that holds what the bounds allow, so the files are
-read once.
+transaction, and never waits for the disk. A transaction does so after each checkpoint, when SQLite reuses its WAL file.
+`upkeep` moves many batches at once from there into the database. The next start reads these files up to the first
+incomplete record. Reading goes through a `SpaceLog` that holds what the bounds allow, so the files are read once.
 """
 
 import logging
