@@ -68,7 +68,7 @@ if TYPE_CHECKING:  # `X as X` makes a name public for type checkers
     from mew_agent.context.policy.actions import Suggestion as Suggestion
     from mew_agent.context.sqlite_store import MemoryStore as MemoryStore
     from mew_agent.context.sqlite_store import SqliteStore as SqliteStore
-    from mew_agent.context.store import Store as Store
+    from mew_agent.context.sqlite_store import Store as Store
     from mew_agent.context.store import StoreLimits as StoreLimits
     from mew_agent.context.window import Compression as Compression
     from mew_agent.context.window import Occupancy as Occupancy
@@ -209,8 +209,8 @@ _NAMES_OF = {
         "ContextCleared ContextCompacted ContextEvent LevelChanged RedlineApproached RedlineCrossed SavingSuggested"
     ),
     "mew_agent.conversation.context_view": "ContextView UsagePoint",
-    "mew_agent.context.sqlite_store": "MemoryStore SqliteStore",
-    "mew_agent.context.store": "Store StoreLimits",
+    "mew_agent.context.sqlite_store": "MemoryStore SqliteStore Store",
+    "mew_agent.context.store": "StoreLimits",
     "mew_agent.context.policy.actions": "Suggestion",
     "mew_agent.tokens.tokenizers": "TextCounter",
     "mew_agent.settings": "CompactionSettings LoopLimits Summariser",

@@ -18,8 +18,7 @@ from mew_agent.config.agent_config import (
     load_agent_config,
     refuse_misspelled_variables,
 )
-from mew_agent.context.sqlite_store import MemoryStore
-from mew_agent.context.store import Store
+from mew_agent.context.sqlite_store import MemoryStore, Store
 from mew_agent.conversation.context_view import ContextView
 from mew_agent.conversation.events import ContextEvent, ConversationEvent
 from mew_agent.conversation.model_calls import CALL_BOUND_SECONDS

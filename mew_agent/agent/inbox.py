@@ -40,7 +40,8 @@ from mew_agent.agent.shared_turn import (
     to_answer_next,
 )
 from mew_agent.context.receipts import NO_RECEIPTS, Ending, Follow, MessageEnding, MessageKey, ReceiptChange
-from mew_agent.context.store import ChatForm, ChatRefusal, ChatState, InboxChange, Store, StoredChat, StoreUnusable
+from mew_agent.context.sqlite_store import Store
+from mew_agent.context.store import ChatForm, ChatRefusal, ChatState, InboxChange, StoredChat, StoreUnusable
 from mew_agent.conversation.model_calls import ModelCalls
 from mew_agent.model.interface import Message, ModelRequest, ToolSpec
 from mew_agent.participant.messenger import timestamp

@@ -21,7 +21,8 @@ from mew_protocol.payloads.receipts import (
 
 from mew_agent.agent.inbox import Inbox, asks_for_receipts
 from mew_agent.context.receipts import Follow, MessageKey, MessageRecord, ReceiptChange
-from mew_agent.context.store import InboxChange, Store, StoredChat, StoreUnusable
+from mew_agent.context.sqlite_store import Store
+from mew_agent.context.store import InboxChange, StoredChat, StoreUnusable
 from mew_agent.conversation.receipts import NOT_HELD, Holding, ReadRecord
 from mew_agent.participant.messenger import Messenger, timestamp
 from mew_agent.participant.receipts import ReceiptBook, ReceiptSource

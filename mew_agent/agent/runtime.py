@@ -35,7 +35,8 @@ from mew_agent.agent.receipts import AgentReceipts
 from mew_agent.agent.shared_turn import SharedAnswer, replies
 from mew_agent.agent.staggering import StaggeredCompactions
 from mew_agent.context.receipts import MessageKey
-from mew_agent.context.store import ChatRefusal, InboxChange, Store, StoredChat
+from mew_agent.context.sqlite_store import Store
+from mew_agent.context.store import ChatRefusal, InboxChange, StoredChat
 from mew_agent.conversation import events
 from mew_agent.conversation.texts import GAVE_UP, TOO_OLD
 from mew_agent.errors import GatewayError, NotConfirmed, NotConnected, NotPermitted, problem_of

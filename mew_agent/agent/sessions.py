@@ -37,8 +37,8 @@ from mew_agent.config.policy_choice import server_refusal
 from mew_agent.context.history import History
 from mew_agent.context.policy import compact_at_tokens
 from mew_agent.context.receipts import MessageKey
-from mew_agent.context.sqlite_store import MemoryStore, SqliteStore
-from mew_agent.context.store import Store, StoredChat, StoreLimits, StoreUnusable
+from mew_agent.context.sqlite_store import MemoryStore, SqliteStore, Store
+from mew_agent.context.store import StoredChat, StoreLimits, StoreUnusable
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import resolve_window
 from mew_agent.conversation.conversation import Conversation

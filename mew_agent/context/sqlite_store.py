@@ -1,11 +1,13 @@
 """A session in an SQLite database, in a file or in memory: the transactions, and how values are written.
 
+A compaction only changes the view: an evicted item stays in the store, with the revision at which it left.
 `sqlite_schema` decides the form of the tables; what is stored is defined in `store`.
 """
 
 import json
 import logging
 import sqlite3
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -30,7 +32,6 @@ from mew_agent.context.store import (
     InboxChange,
     Session,
     SessionChange,
-    Store,
     StoreDamaged,
     StoredChat,
     StoredInbox,
@@ -63,8 +64,8 @@ class SessionOverview:
     newest_at: str | None
 
 
-class SqliteStore(Store):
-    """A session in an SQLite file, created if missing. Calls run in a worker thread, one at a time.
+class Store(ABC):
+    """Stores one agent's session. Each method is one transaction in a worker thread, one at a time.
 
     Every method raises `StoreUnusable` if the file is not a session, of a later version, damaged or locked.
     """
@@ -78,7 +79,7 @@ class SqliteStore(Store):
         self._one_at_a_time = anyio.CapacityLimiter(1)
 
     async def load(self) -> Session | None:
-        """See `Store.load`. Sets a damaged file aside, and loads its readable rows."""
+        """Load the session; None if it is new. Sets a damaged file aside, and loads its readable rows."""
         session = await self._load_or_rescue()
         if self._limits is not None:
             await self.prune(self._limits)
@@ -99,6 +100,11 @@ class SqliteStore(Store):
         return await self._run(lambda db: prune(db, limits, datetime.now(UTC)))
 
     async def keep(self, session: Session, change: SessionChange = NO_CHANGE) -> int | None:
+        """Store a change and the whole state. Returns the number that its compaction gets, if it has one.
+
+        Does not read `session.items`; items are stored one by one as they change.
+        """
+
         def write(db: sqlite3.Connection) -> int | None:
             number = None
             if change.compaction is not None:
@@ -136,22 +142,28 @@ class SqliteStore(Store):
         return number
 
     async def load_inbox(self) -> StoredInbox:
+        """Load the inbox; empty if the session is new."""
         return await self._run(_load_inbox)
 
     async def change_inbox(self, change: InboxChange) -> None:
+        """Store a change of the inbox alone."""
         await self._run(lambda db: _change_inbox(db, change), is_change=True)
 
     async def recall(self, item_id: str) -> Item | None:
+        """Return an item by id as it was when it was added, even if it has left the context; None if it is unknown."""
         rows = await self._rows("SELECT original FROM items WHERE id = ? ORDER BY seq DESC LIMIT 1", item_id)
         return item_from(rows[0][0]) if rows else None
 
     async def compactions(self) -> list[CompactionEntry]:
+        """Return all archived compactions, oldest first; those with lower numbers were deleted."""
         return await self._run(sqlite_archive.entries)
 
     async def archived(self, number: int) -> ArchivedCompaction | None:
+        """Return a compaction with the items still stored, as they were in context; None if it is unknown."""
         return await self._run(lambda db: sqlite_archive.archived(db, number))
 
     async def search(self, words: str, limit: int) -> list[Item]:
+        """Return items that left the context or became notes, and contain these words, the best match first."""
         try:
             return await self._search(words, limit)
         except StoreUnusable as error:
@@ -168,18 +180,23 @@ class SqliteStore(Store):
         return [item_from(text) for found in rows for (text,) in found]
 
     async def message(self, key: MessageKey) -> MessageRecord:
+        """Return all that is kept of a message for its receipt."""
         return await self._run(lambda db: sqlite_receipts.record_of(db, key))
 
     async def senders_of(self, message_id: str) -> list[str]:
+        """Return the participants that sent a message with this id, the newest first."""
         return await self._run(lambda db: sqlite_receipts.senders_of(db, message_id))
 
     async def follows(self) -> list[Follow]:
+        """Return the followers of receipts, the newest thousand."""
         return await self._run(sqlite_receipts.follows)
 
     async def prompts_read(self) -> int:
+        """Return the number of the newest prompt of a history that another program keeps."""
         return int((await self._rows("SELECT coalesce(max(call), 0) FROM prompts WHERE seq IS NULL"))[0][0])
 
     async def life_of(self, seq: int) -> ItemLife | None:
+        """Return an item as it was added, with the changes since it first left; None if it is not stored any more."""
         return await self._run(lambda db: sqlite_archive.life_of(db, seq))
 
     async def items(self, newest: int | None = None, on_read: Callable[[int, int], None] | None = None) -> list[Item]:
@@ -218,12 +235,14 @@ class SqliteStore(Store):
         return await self._run(count)
 
     async def calls(self, newest: int | None = None) -> list[CallRecord]:
+        """Return all calls, or the `newest` ones, oldest first."""
         rows = await self._rows(
             "SELECT record FROM calls ORDER BY number DESC LIMIT ?", -1 if newest is None else newest
         )
         return [_CALL.validate_python(json.loads(row[0])) for row in reversed(rows)]
 
     async def aclose(self) -> None:
+        """Close the store; everything stored stays."""
         if self._connection is not None:
             connection, self._connection = self._connection, None
             await anyio.to_thread.run_sync(connection.close, limiter=self._one_at_a_time)
@@ -236,7 +255,7 @@ class SqliteStore(Store):
 
         def transaction() -> T:
             try:
-                connection = self._open()
+                connection = self._connection = self._connection or self._connect()
                 with connection:
                     return work(connection)
             except (OSError, sqlite3.OperationalError, sqlite3.IntegrityError) as error:
@@ -250,10 +269,8 @@ class SqliteStore(Store):
             done = await anyio.to_thread.run_sync(transaction, limiter=self._one_at_a_time)
         return done  # noqa: RET504 - to mypy, a scope may swallow what is raised in it
 
-    def _open(self) -> sqlite3.Connection:
-        if self._connection is None:
-            self._connection = open_session_file(self._path)
-        return self._connection
+    @abstractmethod
+    def _connect(self) -> sqlite3.Connection: ...
 
     def _rescue(self, damage: StoreDamaged) -> None:
         """Set the damaged file aside and continue with its readable rows."""
@@ -271,17 +288,23 @@ class SqliteStore(Store):
         )
 
 
-class MemoryStore(SqliteStore):
+class SqliteStore(Store):
+    """A session in an SQLite file, created if missing."""
+
+    def _connect(self) -> sqlite3.Connection:
+        return open_session_file(self._path)
+
+
+class MemoryStore(Store):
     """A session in memory, which ends with the process. `limits` bound the items that have left the context."""
 
     def __init__(self, limits: StoreLimits | None = None) -> None:
         super().__init__(Path(":memory:"), limits)
 
-    def _open(self) -> sqlite3.Connection:
-        if self._connection is None:
-            self._connection = open_session_in_memory()
-            finalize(self, self._connection.close)  # it ends with the store, which nobody has to close
-        return self._connection
+    def _connect(self) -> sqlite3.Connection:
+        connection = open_session_in_memory()
+        finalize(self, connection.close)  # it ends with the store, which nobody has to close
+        return connection
 
 
 def _load(db: sqlite3.Connection) -> Session | None:

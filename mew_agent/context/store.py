@@ -1,23 +1,21 @@
 """The contents of a session's store: the history with removed items, model calls, the inbox, and the state.
 
-A compaction only changes the view: an evicted item stays in the store, with the revision at which it left. Owns the
-contract; `sqlite_store` implements it. Does not know the conversation.
+Does not know the conversation, or how `sqlite_store` stores these.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 from mew_protocol.envelope import Envelope, wire_time
-from mew_protocol.payloads.compactions import CompactionEntry
 from mew_protocol.payloads.fit import Fit
 
-from mew_agent.context.archive import ArchivedCompaction, ItemLife
+from mew_agent.context.archive import ArchivedCompaction
 from mew_agent.context.history import Item, Summary
 from mew_agent.context.persisted_state import CallRecord, PersistedState, SavedContext
-from mew_agent.context.receipts import NO_RECEIPTS, Follow, MessageKey, MessageRecord, ReceiptChange
+from mew_agent.context.receipts import NO_RECEIPTS, ReceiptChange
 from mew_agent.errors import MewAgentError
 
 ChatState = Literal["queued", "answering", "answered", "cancelled", "overheard", "held", "no_room"]
@@ -150,55 +148,3 @@ class StoredInbox:
 
     chats: tuple[StoredChat, ...] = ()
     position: str | None = None
-
-
-class Store(Protocol):
-    """Stores one agent's session. Each method is one transaction; a cancelled task completes its change."""
-
-    async def load(self) -> Session | None:
-        """Load the session; None if it is new."""
-
-    async def keep(self, session: Session, change: SessionChange = NO_CHANGE) -> int | None:
-        """Store a change and the whole state. Returns the number that its compaction gets, if it has one.
-
-        Does not read `session.items`; items are stored one by one as they change.
-        """
-
-    async def load_inbox(self) -> StoredInbox:
-        """Load the inbox; empty if the session is new."""
-
-    async def change_inbox(self, change: InboxChange) -> None:
-        """Store a change of the inbox alone."""
-
-    async def recall(self, item_id: str) -> Item | None:
-        """Return an item by id as it was when it was added, even if it has left the context; None if it is unknown."""
-
-    async def compactions(self) -> list[CompactionEntry]:
-        """Return all archived compactions, oldest first; those with lower numbers were deleted."""
-
-    async def archived(self, number: int) -> ArchivedCompaction | None:
-        """Return a compaction with the items still stored, as they were in context; None if it is unknown."""
-
-    async def search(self, words: str, limit: int) -> list[Item]:
-        """Return items that left the context or became notes, and contain these words, the best match first."""
-
-    async def message(self, key: MessageKey) -> MessageRecord:
-        """Return all that is kept of a message for its receipt."""
-
-    async def senders_of(self, message_id: str) -> list[str]:
-        """Return the participants that sent a message with this id, the newest first."""
-
-    async def follows(self) -> list[Follow]:
-        """Return the followers of receipts, the newest thousand."""
-
-    async def prompts_read(self) -> int:
-        """Return the number of the newest prompt of a history that another program keeps."""
-
-    async def life_of(self, seq: int) -> ItemLife | None:
-        """Return an item as it was added, with the changes since it first left; None if it is not stored any more."""
-
-    async def calls(self, newest: int | None = None) -> list[CallRecord]:
-        """Return all calls, or the `newest` ones, oldest first."""
-
-    async def aclose(self) -> None:
-        """Close the store; everything stored stays."""

@@ -26,7 +26,8 @@ from mew_agent.context.policy import CompactionMethod
 from mew_agent.context.receipts import NO_RECEIPTS, MessageKey, Prompted, ReceiptChange
 from mew_agent.context.reminders import Reminders
 from mew_agent.context.spending import SummarySpending, with_call
-from mew_agent.context.store import NO_CHANGE, UNCHANGED, InboxChange, Session, SessionChange, Store
+from mew_agent.context.sqlite_store import Store
+from mew_agent.context.store import NO_CHANGE, UNCHANGED, InboxChange, Session, SessionChange
 from mew_agent.context.tracker import Tracker
 from mew_agent.conversation import texts
 from mew_agent.conversation.events import ConversationEvents, HistoryChanged, ItemAdded, ResultCut

@@ -21,7 +21,7 @@ from mew_agent.context.policy import CompactAction, GenerationFlags, withheld_at
 from mew_agent.context.policy import actions as acts
 from mew_agent.context.policy.threshold import Fraction
 from mew_agent.context.preamble import prefix_parts
-from mew_agent.context.store import Store
+from mew_agent.context.sqlite_store import Store
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import Compression, learn_from_overflow
 from mew_agent.conversation import compactions, events, fit, texts

@@ -16,7 +16,7 @@ from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
 from mew_agent.agent.agent import Agent
 from mew_agent.config.agent_config import AgentConfig
-from mew_agent.context.store import Store
+from mew_agent.context.sqlite_store import Store
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.rehearsal import RecordedRequest, RehearsalServer, serve_rehearsal
 from tests.support.conversation_driver import StartConversation

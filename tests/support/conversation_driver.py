@@ -10,8 +10,7 @@ from mew_protocol.payloads.participant import Status
 
 from mew_agent.context.history import History
 from mew_agent.context.policy import MEW, Policy
-from mew_agent.context.sqlite_store import MemoryStore
-from mew_agent.context.store import Store
+from mew_agent.context.sqlite_store import MemoryStore, Store
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import resolve_window
 from mew_agent.conversation.conversation import Conversation

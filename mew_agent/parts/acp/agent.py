@@ -23,8 +23,8 @@ from mew_agent.agent.engine import Engine
 from mew_agent.agent.inbox import AddressFilter
 from mew_agent.agent.runtime import AgentRuntime
 from mew_agent.context.receipts import MessageKey
-from mew_agent.context.sqlite_store import MemoryStore, SqliteStore
-from mew_agent.context.store import Store, StoredChat
+from mew_agent.context.sqlite_store import MemoryStore, SqliteStore, Store
+from mew_agent.context.store import StoredChat
 from mew_agent.errors import GatewayError, MewAgentError, NotPermitted, PeerError, first_cause
 from mew_agent.participant.external_context import STALLED_STATUS
 from mew_agent.participant.messenger import timestamp

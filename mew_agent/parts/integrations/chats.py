@@ -16,8 +16,8 @@ from mew_protocol.payloads.participant import Compact, CompactDone
 from mew_agent.agent.engine import Answering, Engine
 from mew_agent.agent.inbox import AddressFilter, AnswerBroadcasts
 from mew_agent.agent.runtime import AgentRuntime
-from mew_agent.context.sqlite_store import MemoryStore, SqliteStore
-from mew_agent.context.store import ChatRefusal, InboxChange, Store, StoredChat
+from mew_agent.context.sqlite_store import MemoryStore, SqliteStore, Store
+from mew_agent.context.store import ChatRefusal, InboxChange, StoredChat
 from mew_agent.conversation.texts import EMPTY_ANSWER
 from mew_agent.errors import InvalidReport
 from mew_agent.participant.participant import Participant

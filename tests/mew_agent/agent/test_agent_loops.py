@@ -14,8 +14,7 @@ from mew_spaces.gateway.gateway import RunningGateway
 
 from mew_agent.agent.agent import Agent
 from mew_agent.config.agent_config import AgentConfig
-from mew_agent.context.sqlite_store import SqliteStore
-from mew_agent.context.store import Store
+from mew_agent.context.sqlite_store import SqliteStore, Store
 from mew_agent.participant.events import ChatReceived
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.rehearsal import RehearsalOptions, RehearsalServer, serve_rehearsal

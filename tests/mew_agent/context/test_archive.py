@@ -18,8 +18,8 @@ from mew_agent.context.archive import (
     returning_items,
 )
 from mew_agent.context.history import History, Item, Summary
-from mew_agent.context.sqlite_store import MemoryStore, SqliteStore
-from mew_agent.context.store import Session, SessionChange, Store, StoreLimits
+from mew_agent.context.sqlite_store import MemoryStore, SqliteStore, Store
+from mew_agent.context.store import Session, SessionChange, StoreLimits
 from mew_agent.model.interface import ToolCall
 
 OpenStore = Callable[[StoreLimits | None], Store]

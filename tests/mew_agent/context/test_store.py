@@ -20,12 +20,11 @@ from mew_agent.context.persisted_state import CallRecord, PersistedState, SavedC
 from mew_agent.context.policy import PolicyState
 from mew_agent.context.reminders import Reminder
 from mew_agent.context.sqlite_schema import open_session_file, set_aside
-from mew_agent.context.sqlite_store import PRUNE_EVERY, MemoryStore, SqliteStore
+from mew_agent.context.sqlite_store import PRUNE_EVERY, MemoryStore, SqliteStore, Store
 from mew_agent.context.store import (
     InboxChange,
     Session,
     SessionChange,
-    Store,
     StoredChat,
     StoredInbox,
     StoreLimits,

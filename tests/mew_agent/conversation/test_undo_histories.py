@@ -18,8 +18,7 @@ from mew_agent.context.history import History, Item, Summary
 from mew_agent.context.persisted_state import CallRecord
 from mew_agent.context.policy import MEW
 from mew_agent.context.receipts import Prompted
-from mew_agent.context.sqlite_store import MemoryStore, SqliteStore
-from mew_agent.context.store import Store
+from mew_agent.context.sqlite_store import MemoryStore, SqliteStore, Store
 from mew_agent.context.tracker import Tracker
 from mew_agent.conversation.archive import ContextArchive
 from mew_agent.conversation.context_state import ContextState
