@@ -4,7 +4,7 @@ Owns the table of named policies, how policies and their settings are read, the 
 a policy allows, and the wording of errors in policy files. Opens no file.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -29,11 +29,19 @@ EXTRA_KEYS = ("based_on", "settings")
 TABLE = "mew_agent.policies"
 """Entry points of this group name a `Policy`: `setting_names` are its settings, and `configured` applies them."""
 
+WRITTEN = "mew_agent.written_policies"
+"""Entry points of this group name the class of policies that people write: a `Policy` with rules of every kind."""
+
 
 @cache
 def presets() -> Mapping[str, Policy]:
     """Return all policies that have a name: `mew`, and those of the table."""
     return {MEW.name: MEW, **load_table(TABLE)}
+
+
+def written_policy() -> type[Policy]:
+    """Return the class that reads a policy from its keys."""
+    return next(iter(load_table(WRITTEN).values()), Policy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +67,7 @@ def policy_from(given: Mapping[str, Any], where: str, place: Callable[[str], str
     if str(values.get("name")) in presets():
         raise ConfigError(place("name"), f"'{values['name']}' is the name of a preset; choose another one")
     try:
-        policy = Policy.model_validate(values)
+        policy = written_policy().model_validate(values)
     except ValidationError as error:
         key, problem = policy_problem(error.errors(include_url=False))
     else:
@@ -142,11 +150,17 @@ def policy_problem(errors: Sequence[ErrorDetails]) -> tuple[str | None, str]:
     if detail["type"] != "extra_forbidden":
         return top, problem_at(_key_path(detail["loc"]), detail)
     *outer, key = detail["loc"]
-    parts = [model for model in PolicyPart.__subclasses__() if model is not Policy]
-    inner = {name for model in parts for name in model.model_fields}
+    inner = {name for model in _kinds_of(PolicyPart) if not issubclass(model, Policy) for name in model.model_fields}
     known = inner if outer else (*Policy.model_fields, *EXTRA_KEYS)
     inside = f" in {_key_path(outer)}" if outer else ""
     return top, f"unknown key '{key}'{inside}{did_you_mean(str(key), known)}"
+
+
+def _kinds_of(part: type[PolicyPart]) -> Iterator[type[PolicyPart]]:
+    """Yield all classes that extend this one."""
+    for kind in part.__subclasses__():
+        yield kind
+        yield from _kinds_of(kind)
 
 
 def _key_path(loc: Sequence[int | str]) -> str:

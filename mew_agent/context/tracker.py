@@ -110,12 +110,13 @@ class Tracker:
     usable_tokens: int = field(init=False)
     """The window without room for an answer."""
 
-    _savings: SavingSuggestions = field(init=False)
+    _savings: SavingSuggestions | None = field(init=False)
     _recorded_summary: Summary | None = None
     _prefix: object = None
 
     def __post_init__(self) -> None:
-        self._savings = SavingSuggestions(self.policy)
+        counter = self.policy.message_counter()
+        self._savings = None if counter is None else SavingSuggestions(counter)
         self.window_changed(self.window)
 
     def describe_prefix(self, system_prompt: str, tools_text: str) -> None:
@@ -398,7 +399,7 @@ class Tracker:
 
         During a reply or before a tool result enters, `used_tokens` is the projected size of the context then.
         """
-        if self._savings.has_rules and phase in ("after_call", "message_added", "task_end"):
+        if self._savings is not None and phase in ("after_call", "message_added", "task_end"):
             window_tokens = self.limit_tokens or self.window.max_tokens
             self.suggestions = self._savings.refresh(self.history, self.ledger, window_tokens)
         snapshot = self.snapshot(at_seconds)

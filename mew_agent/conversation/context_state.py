@@ -240,7 +240,7 @@ class ContextState:
     def _limits_of(self, sizes: Mapping[str, Size]) -> Mapping[str, int]:
         """Return how many tokens each of these tool results may have in the context, by call id."""
         # Where the policy itself makes room for tool results, they enter whole.
-        makes_room = "tool_result" in self.tracker.policy.rule_index.interventions
+        makes_room = "tool_result" in self.tracker.policy.interventions
         if not sizes or (makes_room and self.result_bound.max_tokens is None):
             return {}
         calibration = self.tracker.ledger.calibration

@@ -78,8 +78,7 @@ class ReplyWatch:
         self._projection = StreamProjection(
             self._prompt_tokens, self._limit_tokens, tracker.ledger.calibration, state.sizes.count
         )
-        marks = tracker.policy.rule_index.marks(self._limit_tokens).interventions.get("stream", ())
-        self._acts_at_tokens = min((at for _, at, _ in marks if at), default=None)
+        self._acts_at_tokens = tracker.policy.acts_at_tokens("stream", self._limit_tokens)
         self._pieces: list[str] = []
         self._counts_left = MAX_COUNTS
 
@@ -244,7 +243,7 @@ async def make_room_for_results(
 ) -> None:
     """Ask the policy about each result in turn and compact where it decides so. Raises `PolicyStopped`."""
     tracker, policy = state.tracker, state.tracker.policy
-    if "tool_result" not in policy.phases and "tool_result" not in policy.rule_index.interventions:
+    if "tool_result" not in policy.phases and "tool_result" not in policy.interventions:
         return
     earlier_tokens = 0
     for call in calls:
@@ -442,7 +441,7 @@ class Conversation:
     def end_turn(self) -> None:
         """End the turn, answered or not."""
         self.state.answering_turn = None
-        looks_ahead = "task_end" in self.tracker.policy.rule_index.interventions
+        looks_ahead = "task_end" in self.tracker.policy.interventions
         self._is_task_over, self._is_maintenance = looks_ahead and not self._is_maintenance, False
 
     async def remove_turn(self, turn: int) -> None:
@@ -534,7 +533,7 @@ class Conversation:
         policy = self.tracker.policy
         async with self.calls.lock:
             await prepare()
-            if "stream" in policy.phases or "stream" in policy.rule_index.interventions:
+            if "stream" in policy.phases or "stream" in policy.interventions:
                 listener = ReplyWatch(listener, self.state, self.calls.count_text, self._during_reply).receive
             reply = await self.calls.main(listener)
         self._calls_in_turn += 1
@@ -661,7 +660,7 @@ class Conversation:
         if not self.compacting.is_running:
             self._decided = None, 0
         # People wait in the middle of a reply only if a policy stops replies.
-        is_shown = "stream" in self.tracker.policy.rule_index.interventions
+        is_shown = "stream" in self.tracker.policy.interventions
         if is_shown:
             await self.events.emit(events.ReplyNotice("compacting", texts.COMPACTING))
         revision = self.history.revision if revision is None else revision

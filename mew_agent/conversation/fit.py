@@ -28,7 +28,7 @@ def fit_of_text(tracker: Tracker, size: Size) -> Fit:
     )
     if fit.fits is not False or fit.max_tokens is None:
         return fit
-    rules = tracker.policy.rule_index.interventions.get("pre_request", ())
+    rules = tracker.policy.interventions.get("pre_request", ())
     can_compact = not tracker.is_stalled and any(isinstance(rule, CompactRule) for rule in rules)
     kept_tokens = _kept_tokens(tracker, fit.max_tokens) + (fit.reserve_tokens or 0)
     after = kept_tokens + fit.tokens + calibration.spread(size.units)

@@ -39,9 +39,5 @@ PROMPTING = Policy(
         r.Level(name="caution", severity=1, at=Condition(figure="used", op="gt", tokens=100_000)),
         r.Level(name="critical", severity=3, at=mark("used", "gt", "9/10")),
     ),
-    rules=(
-        r.InjectRule(level="caution", repeat=r.Cadence(generations=10)),
-        r.InjectRule(level="critical", repeat=r.Countdown(steps=5)),
-    ),
 )
-"""Prompts the model at two levels."""
+"""Has two levels, at which other policies prompt the model."""

@@ -1,10 +1,15 @@
-"""[pure] Actions that a policy can decide on, and their JSON form for `mew context simulate`."""
+"""[pure] Actions that a policy can decide on."""
 
-import re
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Literal
 
-from mew_agent.context.policy.definition import CompactionMethod, Impact, Moment
+CompactionMethod = Literal["staged", "summarise", "drop_oldest"]
+"""`staged`: clear old tool outputs, then summarise. `summarise`: only summarise. `drop_oldest`: drop old turns."""
+
+Moment = Literal["at_once", "task_end"]
+"""When to compact: before the next request, or when the answer is complete, as long as the next request fits."""
+
+Impact = Literal["low", "medium", "high"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,24 +118,3 @@ Notice = NearLimitAction | StateChangedAction | ApproachingRedlineAction | Redli
 Prompt = RemindAction | UnremindAction | InjectAction
 Intervention = CompactAction | ClearAction | RestartAction | AbortAction | ErrorAction
 Action = Notice | Prompt | Intervention
-
-
-def action_json(action: Action) -> dict[str, Any]:
-    """Return the action as a JSON object: its `type` and the fields that a log shows."""
-    name = type(action).__name__.removesuffix("Action")
-    shown: dict[str, Any] = {"type": re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()}
-    match action:
-        case CompactAction():
-            shown["target_tokens"] = action.target_tokens
-            shown |= {} if action.reason is None else {"reason": action.reason}
-        case InjectAction(remaining=int()):
-            shown["remaining"] = action.remaining
-        case ErrorAction():
-            shown["message"] = action.reason
-        case StateChangedAction():
-            shown |= {"from": action.before, "to": action.after}
-        case SuggestAction(suggestion):
-            shown |= {"text": suggestion.text, "impact": suggestion.impact, "tokens_saved": suggestion.tokens_saved}
-        case _:
-            pass
-    return shown

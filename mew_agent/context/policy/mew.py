@@ -60,6 +60,6 @@ def compacting_early(policy: Policy) -> Policy:
 
     Raises `ValueError` if the policy does not compact after calls.
     """
-    if not policy.rule_index.compact_at:
+    if not any(isinstance(rule, r.CompactRule) for rule in policy.interventions.get("after_call", ())):
         raise ValueError(f"the policy '{policy.name}' does not compact after calls")
     return policy.model_copy(update={"rules": (*policy.rules, _EARLY)})

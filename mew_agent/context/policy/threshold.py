@@ -149,19 +149,6 @@ class Condition(PolicyPart):
         return self.fraction.ceil_of(limit_tokens) if self.op == "ge" else self.fraction.floor_of(limit_tokens) + 1
 
 
-def begins_above(condition: Condition, other: Condition) -> bool:
-    """Return whether `condition` begins to hold at a higher count than `other`; True if they cannot be compared."""
-    if condition.figure != other.figure:
-        return True
-    if condition.fraction is not None and other.fraction is not None:
-        if condition.fraction.is_above(other.fraction):
-            return True
-        return not other.fraction.is_above(condition.fraction) and (condition.op, other.op) == ("gt", "ge")
-    if condition.tokens is not None and other.tokens is not None:
-        return condition.tokens + (condition.op == "gt") > other.tokens + (other.op == "gt")
-    return True
-
-
 def mark(figure: Figure, op: Operator, fraction: str) -> Condition:
     """Return the condition that compares a figure with a fraction of the window, such as `9/10`."""
     return Condition(figure=figure, op=op, fraction=fraction)

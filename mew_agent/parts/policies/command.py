@@ -20,7 +20,7 @@ from mew_agent.context.policy.threshold import whole_count
 from mew_agent.context.window import DEFAULT_WINDOW_TOKENS
 from mew_agent.errors import ConfigError
 from mew_agent.parts.policies.log_steps import BadStep, read_step
-from mew_agent.parts.policies.simulation import Simulation, StepOutcome
+from mew_agent.parts.policies.simulation import Simulation, StepOutcome, action_json
 
 _FIGURES = "{:>6}  {:<10}  {:<9}  {:>10}  {:>10}  {:>5}"
 _HEAD = _FIGURES.format("STEP", "LEVEL", "BASIS", "USED", "OF", "FULL")
@@ -143,7 +143,7 @@ def _words(action: Action) -> str:
             left = "" if action.remaining is None else f" ({action.remaining} left)"
             return f"inject {action.level} prompt{left}"
         case policies.ClearAction() | policies.AbortAction():
-            return f"{policies.action_json(action)['type']} ({action.reason})"
+            return f"{action_json(action)['type']} ({action.reason})"
         case policies.RestartAction():
             return f"restart ({action.attempt} of {action.most})"
         case policies.ErrorAction():
@@ -154,4 +154,4 @@ def _words(action: Action) -> str:
             suggestion = action.suggestion
             return f"suggest: {suggestion.text} (saves {suggestion.tokens_saved:,}, {suggestion.impact} impact)"
         case _:
-            return str(policies.action_json(action)["type"]).replace("_", " ")
+            return str(action_json(action)["type"]).replace("_", " ")

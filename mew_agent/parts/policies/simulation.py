@@ -3,6 +3,7 @@
 Actions do not change later steps: only a step of the log compacts or clears. Opens no file, prints nothing.
 """
 
+import re
 from dataclasses import dataclass, replace
 from typing import Any, assert_never
 
@@ -11,10 +12,10 @@ from mew_protocol.context_report import Basis, UnknownReason
 from mew_agent.context import policy as policies
 from mew_agent.context.measures import kept_reply_tokens
 from mew_agent.context.policy import Action, ContextSnapshot, Decision, Phase, Policy, PolicyState
-from mew_agent.context.suggestions import CountedConversation
 from mew_agent.model.interface import Role
 from mew_agent.model.usage import Usage, normalise
 from mew_agent.parts.policies.log_steps import Step
+from mew_agent.parts.policies.suggestions import CountedConversation
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,28 @@ class StepOutcome:
         known = {name: tokens for name, tokens in figures.items() if tokens is not None}
         freed = {} if self.freed is None else {"freed_tokens": self.freed[0], "freed_messages": self.freed[1]}
         shown = {"step": self.step, "level": self.level, "basis": self.basis, **known, **freed}
-        return {**shown, "actions": [policies.action_json(action) for action in self.actions]}
+        return {**shown, "actions": [action_json(action) for action in self.actions]}
+
+
+def action_json(action: Action) -> dict[str, Any]:
+    """Return the action as a JSON object: its `type` and the fields that a log shows."""
+    name = type(action).__name__.removesuffix("Action")
+    shown: dict[str, Any] = {"type": re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()}
+    match action:
+        case policies.CompactAction():
+            shown["target_tokens"] = action.target_tokens
+            shown |= {} if action.reason is None else {"reason": action.reason}
+        case policies.InjectAction(remaining=int()):
+            shown["remaining"] = action.remaining
+        case policies.ErrorAction():
+            shown["message"] = action.reason
+        case policies.StateChangedAction():
+            shown |= {"from": action.before, "to": action.after}
+        case policies.SuggestAction(suggestion):
+            shown |= {"text": suggestion.text, "impact": suggestion.impact, "tokens_saved": suggestion.tokens_saved}
+        case _:
+            pass
+    return shown
 
 
 class Simulation:
@@ -48,7 +70,7 @@ class Simulation:
         self.policy, self.state = policy, PolicyState()
         self._now = ContextSnapshot(None, "unknown", limit_tokens, "no_call_yet", at_seconds=None)
         self._steps = self._calls = self._spent_since_clear = 0
-        self._conversation = CountedConversation(policy)
+        self._conversation = policy.message_counter() or CountedConversation(())
         self._messages: list[tuple[int, Role | None]] = []
         self._freed: tuple[int, int] | None = None
         self._decided: tuple[policies.CompactAction, int] | None = None

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from mew_agent.config.policy_choice import policy_problem
-from mew_agent.context.policy import Policy
+from mew_agent.parts.policies.written import WrittenPolicy
 
 USED = {"figure": "used", "op": "ge", "fraction": "9/10"}
 COMPACT = {"action": "compact", "phase": "after_call", "when": [USED], "trigger": "t", "target": "1/2"}
@@ -16,7 +16,7 @@ PROMPT = {"action": "inject", "level": "full"}
 
 def reported(**values: Any) -> tuple[str | None, str]:
     with pytest.raises(ValidationError) as refused:
-        Policy.model_validate({"name": "x", **values})
+        WrittenPolicy.model_validate({"name": "x", **values})
     return policy_problem(refused.value.errors(include_url=False))
 
 

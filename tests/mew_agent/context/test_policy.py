@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mew_protocol.context_report import answer_reserve_tokens
-from pydantic import ValidationError
 
 from mew_agent.context.policy import (
     MEW,
@@ -24,7 +23,7 @@ from mew_agent.context.policy import (
     is_stalled,
     level_of,
 )
-from mew_agent.context.policy.definition import CompactRule, Level, NearLimitRule
+from mew_agent.context.policy.definition import CompactRule, Level
 from mew_agent.context.policy.threshold import Condition, Fraction
 from tests.support.policies import COUNTING
 
@@ -318,79 +317,6 @@ def compacting(**changes: Any) -> CompactRule:
         "target": part(50),
     }
     return CompactRule(**{**values, **changes})
-
-
-REFUSED: dict[str, tuple[Any, str]] = {
-    "two levels of one name": (
-        lambda: Policy(name="p", levels=(level("a", 1, used("ge", part(50))), level("a", 2, used("ge", part(90))))),
-        "different names",
-    ),
-    "a level named as the healthy one": (
-        lambda: Policy(name="p", levels=(level("healthy", 1, used("ge", part(50))),)),
-        "different names",
-    ),
-    "a milder level after a severe one": (
-        lambda: Policy(name="p", levels=(level("a", 2, used("ge", part(50))), level("b", 1, used("ge", part(90))))),
-        "mild to severe",
-    ),
-    "a level that another one hides": (
-        lambda: Policy(name="p", levels=(level("a", 1, used("ge", part(90))), level("b", 2, used("ge", part(80))))),
-        "'a' can never be true",
-    ),
-    "two levels at one place": (
-        lambda: Policy(name="p", levels=(level("a", 1, used("gt", part(90))), level("b", 2, used("ge", part(90))))),
-        "'a' can never be true",
-    ),
-    "two levels at one number": (
-        lambda: Policy(
-            name="p",
-            levels=(
-                level("a", 1, Condition(figure="used", op="gt", tokens=9)),
-                level("b", 2, Condition(figure="used", op="ge", tokens=10)),
-            ),
-        ),
-        "'a' can never be true",
-    ),
-    "a target above the window": (lambda: Policy(name="p", rules=(compacting(target=part(101)),)), "whole window"),
-    "a target above the ceiling": (lambda: Policy(name="p", rules=(compacting(target=part(71)),)), "ceiling"),
-    "a target at its own threshold": (
-        lambda: Policy(name="p", rules=(compacting(when=(used("ge", part(50)),)),)),
-        "compact again",
-    ),
-    "a rule that always holds": (lambda: compacting(when=()), "at least 1"),
-    "a warning that always holds": (lambda: NearLimitRule(when=(), rearm_below=part(75)), "at least 1"),
-    "a rule for missing usage that looks at usage": (
-        lambda: Policy(name="p", rules=(compacting(known="unavailable"),)),
-        "without usage",
-    ),
-    "armed again above where it is announced": (
-        lambda: Policy(name="p", rules=(NearLimitRule(when=(used("ge", part(90)),), rearm_below=part(91)),)),
-        "`rearm_below` is above",
-    ),
-    "a negative cooldown": (
-        lambda: NearLimitRule(when=(used("ge", part(90)),), rearm_below=part(75), cooldown_seconds=-1),
-        "greater than or equal to 0",
-    ),
-    "a sum of all calls compared with the window": (
-        lambda: Policy(name="p", measure="cumulative", rules=(compacting(),)),
-        "cumulative",
-    ),
-    "a level of the sum of all calls compared with the window": (
-        lambda: Policy(name="p", measure="cumulative", levels=(level("a", 1, used("ge", part(90))),)),
-        "cumulative",
-    ),
-    "two bounds": (lambda: Condition(figure="used", op="ge", tokens=1, fraction=part(1)), "exactly one"),
-    "no bound": (lambda: Condition(figure="used", op="ge"), "exactly one"),
-    "a fraction of nothing": (lambda: Fraction(numerator=1, denominator=0), "greater than 0"),
-    "no tries at all": (lambda: Policy(name="p", max_stalls=0), "greater than or equal to 1"),
-    "an unknown key": (lambda: Policy.model_validate({"name": "p", "leveles": ()}), "leveles"),
-}
-
-
-@pytest.mark.parametrize(("make", "why"), REFUSED.values(), ids=REFUSED.keys())
-def test_a_policy_that_contradicts_itself_is_refused_when_it_is_made(make: Any, why: str) -> None:
-    with pytest.raises(ValidationError, match=why):
-        make()
 
 
 def test_levels_that_share_a_place_by_their_operator_are_two_levels() -> None:

@@ -7,7 +7,7 @@ import pytest
 from mew_protocol.payloads.compactions import RequestHistory
 from mew_protocol.payloads.participant import Compact, CompactDone, Forget
 
-from mew_agent.context.policy import MEW, Policy
+from mew_agent.context.policy import MEW
 from mew_agent.context.policy.threshold import Fraction
 from mew_agent.conversation.conversation import Conversation
 from mew_agent.model.interface import ModelRequest, Window
@@ -159,11 +159,8 @@ async def test_an_oversized_summary_is_cut_or_refused(
         assert all(r.prompt_tokens < 2048 for r in driver.server.requests)
 
 
-IMPATIENT = Policy.model_validate(
-    MEW.model_dump()
-    | {"name": "impatient"}
-    | {"rules": [rule.model_dump(exclude={"cooldown_seconds"}) for rule in MEW.rules]}
-)
+_WITHOUT_COOLDOWN = tuple(rule.model_copy(update={"cooldown_seconds": 0.0}) for rule in MEW.rules)
+IMPATIENT = MEW.model_copy(update={"name": "impatient", "rules": _WITHOUT_COOLDOWN})
 """The policy `mew` without a cooldown."""
 
 

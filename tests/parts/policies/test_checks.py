@@ -1,12 +1,12 @@
-"""Contradictions that are refused when a policy is created. More are in test_policy.py."""
+"""Contradictions that are refused when a policy is created. More are in test_contradictions.py."""
 
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from mew_agent.context.policy import Policy
 from mew_agent.parts.policies.presets import DOMINDS_V3, LMSTUDIO
+from mew_agent.parts.policies.written import WrittenPolicy
 
 USED = {"figure": "used", "op": "ge", "fraction": "9/10"}
 COMPACT = {"action": "compact", "phase": "after_call", "when": [USED], "trigger": "t", "target": "1/2"}
@@ -83,20 +83,20 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize(("values", "why"), REFUSED.values(), ids=REFUSED.keys())
 def test_a_contradiction_is_refused(values: dict[str, Any], why: str) -> None:
     with pytest.raises(ValidationError, match=why):
-        Policy.model_validate({"name": "p", **values})
+        WrittenPolicy.model_validate({"name": "p", **values})
 
 
 @pytest.mark.parametrize("values", [{"levels": [LEVEL], "rules": [COMPACT, inject("full")]}, {"rules": [COMPACT]}])
 def test_the_valid_parts_of_the_refused_policies_are_accepted(values: dict[str, Any]) -> None:
-    assert Policy.model_validate({"name": "p", **values}).name == "p"
+    assert WrittenPolicy.model_validate({"name": "p", **values}).name == "p"
 
 
 def test_a_summary_rule_needs_a_summariser_or_a_fallback() -> None:
     values = LMSTUDIO.model_dump(exclude={"name", "fallback", "summariser"})
     for given in ({"summariser": "same"}, {"fallback": "drop_oldest"}):
-        assert Policy.model_validate({**values, "name": "p", **given}).name == "p"
+        assert WrittenPolicy.model_validate({**values, "name": "p", **given}).name == "p"
     with pytest.raises(ValidationError, match="neither"):
-        Policy.model_validate({**values, "name": "p"})
+        WrittenPolicy.model_validate({**values, "name": "p"})
 
 
 def test_settings_may_make_a_level_unreachable_but_a_file_may_not() -> None:
@@ -104,4 +104,4 @@ def test_settings_may_make_a_level_unreachable_but_a_file_may_not() -> None:
     configured = DOMINDS_V3.configured(settings)
     assert [level.at.tokens for level in configured.levels] == [150_000, 120_000]
     with pytest.raises(ValidationError, match="'caution' can never be true"):
-        Policy.model_validate(configured.model_dump())
+        WrittenPolicy.model_validate(configured.model_dump())

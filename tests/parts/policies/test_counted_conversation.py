@@ -2,16 +2,17 @@
 
 import pytest
 
-from mew_agent.context.policy import MEW, Policy
-from mew_agent.context.suggestions import CountedConversation
-from mew_agent.parts.policies.presets import TACHIKOMA
+from mew_agent.context.policy import MEW
+from mew_agent.context.policy.definition import MessageCounter
+from mew_agent.parts.policies.presets import MEW_REFERENCE, TACHIKOMA
 
 ROLES = {"S": "system", "U": "user", "A": "assistant", "T": "tool"}
 
 
-def conversation(text: str, policy: Policy = TACHIKOMA) -> CountedConversation:
+def conversation(text: str) -> MessageCounter:
     """`U300 A400` is a user message of 300 tokens, then an answer of 400."""
-    made = CountedConversation(policy)
+    made = TACHIKOMA.message_counter()
+    assert made is not None
     for word in text.split():
         made.add(int(word[1:]), ROLES[word[0]])  # type: ignore[arg-type]
     return made
@@ -36,5 +37,5 @@ def test_suggestions_keep_their_order_and_end_with_a_clear() -> None:
     assert made.suggestions(1000) == ()
 
 
-def test_a_policy_without_such_rules_suggests_nothing() -> None:
-    assert conversation(" ".join(["U10"] * 20 + ["A900"]), MEW).suggestions(1000) == ()
+def test_a_policy_without_such_rules_counts_no_messages() -> None:
+    assert MEW.message_counter() is MEW_REFERENCE.message_counter() is None

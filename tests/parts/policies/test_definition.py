@@ -4,8 +4,8 @@ import pytest
 
 from mew_agent.config.policy_choice import presets
 from mew_agent.context.policy import MEW
-from mew_agent.context.policy.definition import Cadence, InjectRule
 from mew_agent.parts.policies.presets import DOMINDS_V1, DOMINDS_V3, LMSTUDIO, TACHIKOMA
+from mew_agent.parts.policies.rules import Cadence, InjectRule
 
 
 def test_a_policy_lists_the_settings_it_accepts() -> None:

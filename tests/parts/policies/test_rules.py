@@ -6,11 +6,12 @@ from hypothesis import strategies as st
 
 from mew_agent.config.policy_choice import presets
 from mew_agent.context.policy import MEW, ContextSnapshot, Policy
-from mew_agent.context.policy.definition import Cadence, InjectRule, conditions_of
+from mew_agent.parts.policies.presets import LMSTUDIO
+from mew_agent.parts.policies.rules import Cadence, InjectRule
 
 
 def test_conditions_of_returns_every_condition_of_a_rule() -> None:
-    reported = {name: sum(len(conditions_of(rule)) for rule in policy.rules) for name, policy in presets().items()}
+    reported = {name: sum(len(rule.conditions()) for rule in policy.rules) for name, policy in presets().items()}
     assert reported == {
         "mew": 5,
         "mew-reference": 2,
@@ -38,21 +39,23 @@ def test_prompts_belong_to_ended_calls() -> None:
 @pytest.mark.parametrize("policy", presets().values(), ids=presets().keys())
 @given(limit_tokens=st.integers(1, 10**7))
 def test_below_its_mark_no_rule_can_hold_and_no_level_begins(policy: Policy, limit_tokens: int) -> None:
-    marks = policy.rule_index.marks(limit_tokens)
-    for level, mark in marks.levels:
+    for level, mark in policy.marks(limit_tokens).levels:
         if mark is not None:
             assert level.at.holds(mark, limit_tokens)
             assert not level.at.holds(mark - 1, limit_tokens)
-    for rules in marks.interventions.values():
-        for rule, least_used, least_next in rules:
-            used = [condition for condition in rule.when if condition.figure == "used"]
-            assert all(condition.holds(least_used, limit_tokens) for condition in used)
-            assert not used or not all(condition.holds(least_used - 1, limit_tokens) for condition in used)
-            of_next = tuple(one for one in rule.when if one.figure in ("next_prompt", "next_prompt_and_reserve"))
-            below = ContextSnapshot(None, "unknown", limit_tokens, next_prompt_tokens=least_next - 1)
-            assert not least_next or not below.meets(of_next, policy.reserve)
+    for phase, rules in policy.interventions.items():
+        least = policy.acts_at_tokens(phase, limit_tokens)
+        for rule in rules if least is not None else ():
+            used = tuple(condition for condition in rule.when if condition.figure == "used")
+            below = ContextSnapshot((least or 0) - 1, "reported", limit_tokens)
+            assert not used or not below.meets(used, policy.reserve)
+
+
+def test_a_rule_acts_from_its_highest_mark_on() -> None:
+    assert LMSTUDIO.acts_at_tokens("stream", 1_000) == 900
+    assert LMSTUDIO.acts_at_tokens("stream", None) is LMSTUDIO.acts_at_tokens("pre_request", 1_000) is None
 
 
 def test_marks_follow_the_window() -> None:
-    found = [MEW.rule_index.marks(limit).compact_at_tokens for limit in (1000, 2000, None, 1000)]
+    found = [MEW.marks(limit).compact_at_tokens for limit in (1000, 2000, None, 1000)]
     assert found == [900, 1800, None, 900]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from mew_agent.context.policy.threshold import Condition, Fraction, Reserve, begins_above, whole_count
+from mew_agent.context.policy.threshold import Condition, Fraction, Reserve, whole_count
 
 FRACTION = TypeAdapter(Fraction)
 
@@ -98,11 +98,3 @@ def test_a_condition_on_a_setting_holds_once_set() -> None:
     assert not condition.holds(10**9, 1)
     assert condition.first_tokens(1) is None
     assert condition.configured({"mark": 5}).holds(5, 1)
-
-
-def test_conditions_that_cannot_be_compared_are_accepted_in_any_order() -> None:
-    tokens, fraction = Condition(figure="used", op="ge", tokens=5), Condition(figure="used", op="ge", fraction=part(5))
-    assert begins_above(tokens, fraction)
-    assert begins_above(fraction, tokens)
-    assert begins_above(tokens, tokens.model_copy(update={"figure": "next_prompt"}))
-    assert not begins_above(tokens, tokens)

@@ -20,8 +20,8 @@ from mew_agent.context.policy import (
     SuggestAction,
     Suggestion,
     UnremindAction,
-    action_json,
 )
+from mew_agent.parts.policies.simulation import action_json
 
 FORMS: list[tuple[Action, dict[str, Any]]] = [
     (RemindAction("context_health"), {"type": "remind"}),
