@@ -49,7 +49,9 @@ def _apply_rules(
     if level != before and level != _UNKNOWN and phase in policy.phases:
         state = replace(state, level=level)
     deciding = Deciding(policy, state, snapshot, phase, flags, level, before)
-    for rules in policy.acting[phase]:
+    used, next_prompt = policy.marks(snapshot.limit_tokens).rests_below[phase]
+    rests = (snapshot.used_tokens or 0) < used and (snapshot.next_prompt_tokens or 0) < next_prompt
+    for rules in () if rests and state.armed else policy.acting[phase]:
         rules[0].decide(rules, deciding)
     state = deciding.state
     # Only a call proves that a compaction helped: the size after a cut is a projection.

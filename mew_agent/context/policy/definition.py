@@ -7,7 +7,8 @@ extending `Rule`, and policies that are read from files by extending `Policy`.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from itertools import groupby
+from itertools import chain, groupby
+from math import inf
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, get_args
 
 from mew_protocol.context_report import Basis, Measure
@@ -16,7 +17,7 @@ from pydantic import Field, SerializeAsAny
 from mew_agent.context.policy import actions as acts
 from mew_agent.context.policy.actions import Action, CompactionMethod, Moment, Suggestion
 from mew_agent.context.policy.snapshot import ContextSnapshot, GenerationFlags, PolicyState, has_passed
-from mew_agent.context.policy.threshold import Condition, Fraction, PolicyPart, Reserve, Settings, whole_count
+from mew_agent.context.policy.threshold import Condition, Figure, Fraction, PolicyPart, Reserve, Settings, whole_count
 from mew_agent.model.interface import Role
 
 Phase = Literal["pre_request", "tool_result", "stream", "after_call", "message_added", "task_end"]
@@ -236,6 +237,8 @@ class Marks(NamedTuple):
 
     levels: tuple[tuple[Level, int | None], ...]
     compact_at_tokens: int | None  # where it compacts after a call
+    # Of each phase: the measured size and the next prompt below both of which no rule acts, as most calls are.
+    rests_below: Mapping[Phase, tuple[float, float]]
 
 
 class MessageCounter(Protocol):
@@ -304,12 +307,26 @@ class Policy(PolicyPart):
             (level, level.at.first_tokens(limit_tokens) if level.at.figure == "used" else None) for level in self.levels
         )
         compacting = [rule for rule in self.interventions.get("after_call", ()) if isinstance(rule, CompactRule)]
-        found = (first_tokens(rule.when, limit_tokens) for rule in compacting)
-        return Marks(levels, min((one for ones in found for one in ones), default=None))
+        compact_at = [one for rule in compacting for one in first_tokens(rule.when, "used", limit_tokens)]
+        rests_below = {phase: self._rests_below(phase, limit_tokens) for phase in self.acting}
+        return Marks(levels, min(compact_at, default=None), rests_below)
+
+    def _rests_below(self, phase: Phase, limit_tokens: int | None) -> tuple[float, float]:
+        # A reserve is largest for an empty prompt.
+        reserve, scale = (0, 1) if limit_tokens is None else self.reserve.added_to(0, limit_tokens)
+        used, next_prompt = [inf], [inf]
+        for rule in chain.from_iterable(self.acting[phase]):
+            when = rule.when if isinstance(rule, PhaseRule) else ()
+            of_next = first_tokens(when, "next_prompt", limit_tokens)
+            with_reserve = first_tokens(when, "next_prompt_and_reserve", limit_tokens)
+            of_next += [tokens + -reserve // scale for tokens in with_reserve]
+            of_used = first_tokens(when, "used", limit_tokens)
+            (used if of_used else next_prompt).append(max(of_used or of_next, default=0))
+        return min(used), min(next_prompt)
 
     def acts_at_tokens(self, phase: Phase, limit_tokens: int | None) -> int | None:
         """Return the smallest measured size at which an intervention of this phase can apply; None if none has one."""
-        firsts = (first_tokens(rule.when, limit_tokens) for rule in self.interventions.get(phase, ()))
+        firsts = (first_tokens(rule.when, "used", limit_tokens) for rule in self.interventions.get(phase, ()))
         return min((max(ones) for ones in firsts if ones), default=None)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
@@ -396,9 +413,9 @@ def _place(rule: Rule) -> int:
     return rule.place
 
 
-def first_tokens(conditions: Iterable[Condition], limit_tokens: int | None) -> list[int]:
-    """Return where the conditions on the measured figure begin to hold, where that is known."""
-    found = [condition.first_tokens(limit_tokens) for condition in conditions if condition.figure == "used"]
+def first_tokens(conditions: Iterable[Condition], figure: Figure, limit_tokens: int | None) -> list[int]:
+    """Return where the conditions on a figure begin to hold, where that is known."""
+    found = [condition.first_tokens(limit_tokens) for condition in conditions if condition.figure == figure]
     return [tokens for tokens in found if tokens is not None]
 
 

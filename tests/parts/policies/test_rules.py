@@ -1,11 +1,15 @@
 """The conditions and thresholds of rules."""
 
+from itertools import chain
+from math import inf
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mew_agent.config.policy_choice import presets
-from mew_agent.context.policy import MEW, ContextSnapshot, Policy
+from mew_agent.context.policy import MEW, NO_FLAGS, ContextSnapshot, Phase, Policy, PolicyState, decide
+from mew_agent.context.policy.definition import Deciding, PhaseRule
 from mew_agent.parts.policies.presets import LMSTUDIO
 from mew_agent.parts.policies.rules import Cadence, InjectRule
 
@@ -43,12 +47,22 @@ def test_below_its_mark_no_rule_can_hold_and_no_level_begins(policy: Policy, lim
         if mark is not None:
             assert level.at.holds(mark, limit_tokens)
             assert not level.at.holds(mark - 1, limit_tokens)
-    for phase, rules in policy.interventions.items():
-        least = policy.acts_at_tokens(phase, limit_tokens)
-        for rule in rules if least is not None else ():
-            used = tuple(condition for condition in rule.when if condition.figure == "used")
-            below = ContextSnapshot((least or 0) - 1, "reported", limit_tokens)
-            assert not used or not below.meets(used, policy.reserve)
+    for phase, (used, next_prompt) in policy.marks(limit_tokens).rests_below.items():
+        sizes = [0 if size == inf else max(0, int(size) - 1) for size in (used, next_prompt)]
+        below = ContextSnapshot(sizes[0], "reported", limit_tokens, next_prompt_tokens=sizes[1])
+        rules = [one for one in chain.from_iterable(policy.acting[phase]) if isinstance(one, PhaseRule)]
+        for rule in rules if min(used, next_prompt) > 0 else ():
+            assert not below.meets(rule.when, policy.reserve)
+
+
+@pytest.mark.parametrize("phase", ["after_call", "pre_request"])
+@given(used=st.integers(0, 1_200), next_prompt=st.integers(0, 1_200))
+def test_a_phase_that_rests_decides_as_one_whose_rules_are_asked(phase: Phase, used: int, next_prompt: int) -> None:
+    snapshot = ContextSnapshot(used, "reported", 1_000, next_prompt_tokens=next_prompt)
+    asked = Deciding(MEW, PolicyState(), snapshot, phase, NO_FLAGS, "healthy", None)
+    for rules in MEW.acting[phase]:
+        rules[0].decide(rules, asked)
+    assert decide(MEW, PolicyState(), snapshot, phase).actions == tuple(asked.actions)
 
 
 def test_a_rule_acts_from_its_highest_mark_on() -> None:
