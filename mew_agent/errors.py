@@ -170,13 +170,17 @@ class PolicyStopped(MewAgentError):
 
 
 @dataclass(eq=False, repr=False)
-class PinRefused(MewAgentError):
-    """A text cannot be pinned or unpinned; `problem` names the field, the mistake and the expected value."""
+class ControlImpossible(MewAgentError):
+    """A participant cannot carry out a control; `problem` is what it answers."""
 
     problem: str
 
     def __str__(self) -> str:
         return self.problem
+
+
+class PinRefused(ControlImpossible):
+    """A text cannot be pinned or unpinned; `problem` names the field, the mistake and the expected value."""
 
 
 class PeerError(MewAgentError):

@@ -24,8 +24,8 @@ from mew_agent.context.receipts import MessageKey
 from mew_agent.context.store import ChatRefusal, InboxChange, StoredChat
 from mew_agent.conversation.events import ConversationEvent
 from mew_agent.conversation.receipts import NOT_HELD, Holding, ReadRecord
-from mew_agent.participant.compaction_run import CompactionRun
-from mew_agent.participant.external_context import GROWTH_PERCENT, STALLED_STATUS, Figures
+from mew_agent.participant.compaction_driver import CompactionDriver
+from mew_agent.participant.external_context import GROWTH_PERCENT, Figures
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.streams import Reasoning
 from mew_agent.tokens.projection import Calibration
@@ -36,8 +36,8 @@ class CompactsItself(Protocol):
     """Compacts without a request; calls `may_compact` first."""
 
     may_compact: Callable[[], Awaitable[bool]]
-    compacting: CompactionRun
-    """The compaction that runs, or is held up by other agents."""
+    compacting: CompactionDriver
+    """Runs the compactions."""
 
     @property
     def has_pending_compaction(self) -> bool:
@@ -92,10 +92,8 @@ class ExternalCompactions:
             known = self._full_figures()
             if known is None:
                 return
-            done = await self._me.control.compact(Compact(reason=f"{self._percent} % of its window"))
+            done = await self._me.external_context.compact(Compact(reason=f"{self._percent} % of its window"))
             self._full_at = known.tokens if done.skipped else 0
-            if not done.skipped and self._me.external_context.is_stalled:
-                await self._me.control.announce(STALLED_STATUS)
 
 
 class Surroundings(Protocol):

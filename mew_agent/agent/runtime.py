@@ -358,7 +358,7 @@ class AgentRuntime(Hooks):
         """Follow an event of the engine. Statuses go to everyone, events of the context to handlers of the program."""
         match event:
             case events.StatusChanged():
-                await self._me.control.send(event.status, event.word)
+                await self._me.control.send(event.status, event.word, event.about)
                 self.headroom.release_soon()
             case events.ItemAdded():
                 await self.headroom.count_queued()  # a chat that entered the context no longer waits

@@ -25,7 +25,7 @@ from mew_protocol.payloads.participant import CompactDone, Status, basis_words
 from mew_agent.context.window import DEFAULT_WINDOW_TOKENS
 from mew_agent.errors import MewAgentError, PeerAbsent
 from mew_agent.model.interface import ToolCall, ToolSpec
-from mew_agent.participant.controls import NOTHING_TO_DO
+from mew_agent.participant.compaction_driver import NOTHING_TO_DO
 from mew_agent.participant.mcp_client import PeerCall
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.peers import Peer, PeerContext

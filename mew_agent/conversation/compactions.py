@@ -171,12 +171,12 @@ async def run_compaction(
 
 async def run_compaction_or_drop(
     plan: CompactionPlan, action: CompactAction, state: ContextState, calls: ModelCalls, origin: Origin
-) -> None:
+) -> CompactionResult:
     """Carry out a plan. If no summary is available and the policy allows it, drop the oldest turns without one."""
     spending = SummarySpending(calls.summary_price)
     drops = state.tracker.policy.fallback == "drop_oldest" and action.method != "drop_oldest"
     try:
-        await run_compaction(
+        return await run_compaction(
             plan, action.trigger, state, calls, may_extract=not drops, spending=spending, origin=origin
         )
     except (ModelError, RejectedSummary) as error:
@@ -187,7 +187,7 @@ async def run_compaction_or_drop(
         dropping = state.plan_compaction(action.target_tokens, "drop_oldest", is_refused=is_refused)
         if not isinstance(dropping, CompactionPlan):
             raise
-        await run_compaction(dropping, action.trigger, state, calls, spending=spending, origin=origin)
+        return await run_compaction(dropping, action.trigger, state, calls, spending=spending, origin=origin)
 
 
 def compacted_answer(result: CompactionResult, tracker: Tracker) -> CompactDone:

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal, assert_never
 
 import anyio.to_thread
@@ -16,8 +17,8 @@ from mew_protocol.status_word import StatusWord, status_word
 
 from mew_agent.compaction.approval import CompactionDecision
 from mew_agent.compaction.planner import CompactionPlan, NothingToDo
-from mew_agent.context.archive import Origin
-from mew_agent.context.policy import CompactAction, GenerationFlags, withheld_at
+from mew_agent.context.archive import ITSELF, Origin
+from mew_agent.context.policy import CompactAction, CompactionMethod, GenerationFlags, withheld_at
 from mew_agent.context.policy import actions as acts
 from mew_agent.context.policy.threshold import Fraction
 from mew_agent.context.preamble import prefix_parts
@@ -40,9 +41,15 @@ from mew_agent.conversation.model_calls import CallInterrupted, ConversationOpti
 from mew_agent.conversation.receipts import ContextReceipts
 from mew_agent.errors import MewAgentError, ModelError, PolicyStopped, ToolsUnsupported
 from mew_agent.model.interface import Model, ModelEvent, ModelReply, ReasoningDelta, TextDelta, ToolCall, Window
-from mew_agent.participant.compaction_run import CompactionRun, News, no_news
+from mew_agent.participant.compaction_driver import (
+    IN_PROGRESS,
+    NOT_NEEDED,
+    Begun,
+    CompactionDriver,
+    Requester,
+    no_news,
+)
 from mew_agent.participant.controls import waiting_status
-from mew_agent.participant.external_context import STALLED_STATUS
 from mew_agent.participant.messenger import timestamp
 from mew_agent.tokens.projection import StreamProjection
 from mew_agent.tokens.sizes import Sizes
@@ -302,7 +309,11 @@ class Conversation:
         self.may_compact: Callable[[], Awaitable[bool]] = _always
         """Whether a compaction that can wait may begin now; asked between two tasks."""
         self._keep_newest_items = options.keep_newest_items
-        self.compacting = CompactionRun()
+        self.compacting = CompactionDriver(
+            self.emit_status,
+            is_stalled=lambda: tracker.is_stalled,
+            skipped=partial(compactions.skipped_answer, tracker=tracker),
+        )
         self.pins = self.state.pins
         self._decided: tuple[CompactAction | None, int] = None, 0
         self._calls_in_turn = 0
@@ -335,9 +346,9 @@ class Conversation:
         tokens, calibration = ledger.parts.prefix + ledger.prefix_growth_tokens, ledger.calibration
         return await anyio.to_thread.run_sync(lambda: prefix_parts(texts, tokens, calibration, count))
 
-    async def emit_status(self, word: StatusWord | None = None) -> None:
-        """Emit the current status with this word or its default."""
-        await self.events.emit(events.StatusChanged(await self.status_to_announce(word), word))
+    async def emit_status(self, word: StatusWord | None = None, about: tuple[str, ...] = ()) -> None:
+        """Emit the current status with this word or its default; it refers to these envelopes."""
+        await self.events.emit(events.StatusChanged(await self.status_to_announce(word), word, about))
 
     async def status_to_announce(self, word: StatusWord | None = None) -> Status:
         """See `Controllable.status_to_announce`."""
@@ -352,55 +363,52 @@ class Conversation:
 
     # -- controls (see `Controllable`) -------------------------------------------------------------------
 
-    def refusal(self, control: wire.Control) -> str | None:
-        """Return why a control is refused; always None."""
-        return None
+    @property
+    def pinned(self) -> tuple[wire.PinnedText, ...]:
+        """See `Controllable.pinned`."""
+        return self.pins.texts
 
-    async def compact(self, request: wire.Compact, asked_by: str | None = None, begun: News = no_news) -> CompactDone:
-        """Compact on request, after the approval it needs and the running call. The answer contains failures.
-
-        For `begun` see `Controllable`.
-        """
-        decision = None
+    async def compact(self, request: wire.Compact, requester: Requester | None = None) -> CompactDone:
+        """Compact on request, after the approval it needs and the running call. The answer contains failures."""
+        sender, decision = None if requester is None else requester.id, None
         if not self.compacting.is_running:
-            decision = await compactions.ask_about_request(self.gate, request, asked_by, self.state)
-        if decision is not None and not decision.allows:
-            return compactions.skipped_answer(decision.sentence, self.tracker)
-        if self.compacting.is_running:
-            return compactions.skipped_answer("compaction_in_progress", self.tracker)
-        self.compacting.begin("requested", request.reason)
-        try:
-            await begun()
-            async with self.calls.between_calls():
-                target_tokens = request.target_in(self.tracker.window.max_tokens)
-                method = self.tracker.policy.requested_method
-                plan = compactions.plan_as_decided(decision, self.state, target_tokens, method)
-                if isinstance(plan, NothingToDo):
-                    return compactions.skipped_answer(plan.reason, self.tracker)
-                origin = Origin(asked_by, request.reason, None if decision is None else decision.sentence)
-                result = await compactions.run_compaction(plan, "requested", self.state, self.calls, origin=origin)
-                self.compaction_error = None
-        except compactions.COMPACTION_FAILURES as error:
-            return compactions.skipped_answer(str(error), self.tracker)
-        finally:
-            self.compacting.end()
-        return compactions.compacted_answer(result, self.tracker)
+            decision = await compactions.ask_about_request(self.gate, request, sender, self.state)
+        origin = Origin(sender, request.reason, None if decision is None else decision.sentence)
+        target_tokens = request.target_in(self.tracker.window.max_tokens)
+        work = partial(self._compact_to, target_tokens, self.tracker.policy.requested_method, decision, origin)
+        return await self.compacting.run("requested", request.reason, work, requester)
 
     async def compress_to(self, part: Fraction) -> Compression:
         """Drop the oldest turns until at most this part of the window is used, or only the newest turn remains."""
         self._decided = None, 0
-        target_tokens = part.floor_of(self.tracker.window.max_tokens)
-        ledger = self.tracker.ledger
-        async with self.calls.between_calls():
-            before = ledger.projected_tokens
-            plan = self.state.plan_compaction(target_tokens, "drop_oldest")
-            removed = 0
-            if isinstance(plan, CompactionPlan):
-                removed = len((await compactions.run_compaction(plan, "requested", self.state, self.calls)).evicted)
-                self.compaction_error = None
-        if removed:
-            await self.emit_status(status_word("compacted"))
-        return Compression(before, ledger.projected_tokens, target_tokens, removed)
+        before, target_tokens = self.tracker.ledger.projected_tokens, part.floor_of(self.tracker.window.max_tokens)
+        work = partial(self._compact_to, target_tokens, "drop_oldest", None, ITSELF)
+        while (done := await self.compacting.run("requested", None, work)).reason == IN_PROGRESS:
+            await self.compacting.wait_until_idle()
+        return Compression(before, self.tracker.ledger.projected_tokens, target_tokens, done.freed_messages or 0)
+
+    async def _compact_to(
+        self,
+        target_tokens: int | None,
+        method: CompactionMethod,
+        decision: CompactionDecision | None,
+        origin: Origin,
+        begun: Begun,
+    ) -> CompactDone:
+        """Compact as requested, to this size. Returns the answer."""
+        if decision is not None and not decision.allows:
+            return self.compacting.skipped(decision.sentence)
+        await begun()
+        try:
+            async with self.calls.between_calls():
+                plan = compactions.plan_as_decided(decision, self.state, target_tokens, method)
+                if isinstance(plan, NothingToDo):
+                    return self.compacting.skipped(plan.reason)
+                result = await compactions.run_compaction(plan, "requested", self.state, self.calls, origin=origin)
+        except compactions.COMPACTION_FAILURES as error:
+            return self.compacting.skipped(str(error))
+        self.compaction_error = None
+        return compactions.compacted_answer(result, self.tracker)
 
     @property
     def _pending_compaction(self) -> CompactAction | None:
@@ -413,14 +421,16 @@ class Conversation:
         """Whether a compaction that the policy decided on has not run yet."""
         return self._pending_compaction is not None
 
-    async def forget(self, request: wire.Forget, asked_by: str | None = None) -> int:
+    async def forget(self, request: wire.Forget, asked_by: str | None = None, begun: Begun = no_news) -> int:
         """Remove entries from one end, never half of a call or the turn being answered. Returns how many."""
+        await begun()
         async with self.calls.between_calls():
             origin, count = Origin(asked_by), self.calls.count_cut
             return await self.state.forget(request.direction, request.entries, origin, count)
 
-    async def clear(self, asked_by: str | None = None, reason: str | None = None) -> None:
+    async def clear(self, asked_by: str | None = None, reason: str | None = None, begun: Begun = no_news) -> None:
         """Remove everything but reminders. A question being answered enters again before the next call."""
+        await begun()
         async with self.calls.between_calls(stops_summary=True):
             await self._clear(None, Origin(asked_by, reason))
 
@@ -657,14 +667,11 @@ class Conversation:
         self, action: CompactAction, decision: CompactionDecision | None, revision: int | None = None
     ) -> bool:
         """Compact as the policy and, if one was asked, a participant decided. Returns whether anything left."""
-        if not self.compacting.is_running:
-            self._decided = None, 0
         # People wait in the middle of a reply only if a policy stops replies.
         is_shown = "stream" in self.tracker.policy.interventions
         if is_shown:
             await self.events.emit(events.ReplyNotice("compacting", texts.COMPACTING))
-        revision = self.history.revision if revision is None else revision
-        changed = await self._run_compaction(action, decision, revision)
+        changed = await self._run_compaction(action, decision, self.history.revision if revision is None else revision)
         if is_shown and changed:
             await self.events.emit(events.ReplyNotice("compacted", texts.COMPACTED))
         elif is_shown:
@@ -673,53 +680,39 @@ class Conversation:
         return changed
 
     async def _run_compaction(self, action: CompactAction, decision: CompactionDecision | None, revision: int) -> bool:
-        """Compact with a status before and after. Emits failures. Returns whether anything changed."""
+        """Compact, or wait for the compaction that runs. Returns whether anything changed."""
         if self.compacting.is_running:
-            await self.compacting.wait_until(lambda: not self.compacting.is_running)
+            await self.compacting.wait_until_idle()
             return True
-        self.compacting.is_held_up = False
-        self.compacting.begin(action.trigger, action.reason)
+        self._decided, self.compacting.is_held_up = (None, 0), False
+        work = partial(self._compact_by_policy, action, decision, revision)
+        done = await self.compacting.run(action.trigger, action.reason, work)
+        return not done.skipped or done.reason == NOT_NEEDED
+
+    async def _compact_by_policy(
+        self, action: CompactAction, decision: CompactionDecision | None, revision: int, begun: Begun
+    ) -> CompactDone:
+        """Compact as decided about this revision of the history. Returns the answer, and records a failure."""
         failure: Exception | None = None
-        plan: CompactionPlan | NothingToDo | None = None
         try:
             async with self.calls.lock:
                 if decision is None and compactions.is_outdated(action, self.tracker, revision):
-                    return True
-                plan = await self._compact_as_decided(action, decision)
+                    return self.compacting.skipped(NOT_NEEDED)
+                is_refused = action.trigger == "overflow_error"
+                plan = compactions.plan_as_decided(
+                    decision, self.state, action.target_tokens, action.method, is_refused=is_refused
+                )
+                if isinstance(plan, CompactionPlan):
+                    await begun()
+                    origin = Origin(None, action.reason, None if decision is None else decision.sentence)
+                    result = await compactions.run_compaction_or_drop(plan, action, self.state, self.calls, origin)
+                    self.compaction_error = None
+                    return compactions.compacted_answer(result, self.tracker)
+                problem = plan.reason
         except compactions.COMPACTION_FAILURES as error:
-            failure = error
-        finally:
-            self.compacting.end()
-        if isinstance(plan, CompactionPlan):
-            await self.emit_status(status_word("compacted"))
-            if self.tracker.is_stalled:
-                await self.emit_status(STALLED_STATUS)
-            return True
-        await self._report_nothing_changed(action, plan, failure)
-        return False
-
-    async def _report_nothing_changed(
-        self, action: CompactAction, plan: NothingToDo | None, failure: Exception | None
-    ) -> None:
-        problem = str(failure) if plan is None else plan.reason
+            failure, problem = error, str(error)
         self.compaction_error = None if failure is None else problem
         logger.warning("compaction (%s) changed nothing: %s", action.trigger, problem)
         if not isinstance(failure, CallInterrupted):
             await self.state.record_failed_compaction()
-        outcome = "compaction_stalled" if self.tracker.is_stalled else "compaction_failed"
-        await self.emit_status(status_word(outcome, problem))
-
-    async def _compact_as_decided(
-        self, action: CompactAction, decision: CompactionDecision | None
-    ) -> CompactionPlan | NothingToDo:
-        """Carry out the plan that the action, or a decision about it, leads to. Returns the plan."""
-        is_refused = action.trigger == "overflow_error"
-        plan = compactions.plan_as_decided(
-            decision, self.state, action.target_tokens, action.method, is_refused=is_refused
-        )
-        if isinstance(plan, CompactionPlan):
-            await self.emit_status(status_word("compacting"))
-            origin = Origin(None, action.reason, None if decision is None else decision.sentence)
-            await compactions.run_compaction_or_drop(plan, action, self.state, self.calls, origin)
-            self.compaction_error = None
-        return plan
+        return self.compacting.skipped(problem)

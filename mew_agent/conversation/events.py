@@ -70,10 +70,14 @@ class ContextCompacted:
 
 @dataclass(frozen=True, slots=True)
 class StatusChanged:
-    """Peers should receive this status. `word` is its status word, None if it is only the default one."""
+    """Peers should receive this status. `word` is its status word, None if it is only the default one.
+
+    It refers to the envelopes `about`.
+    """
 
     status: Status
     word: StatusWord | None = None
+    about: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

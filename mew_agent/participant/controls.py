@@ -6,7 +6,7 @@ pausing. Does not know what a control does to a conversation.
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol, assert_never
@@ -38,13 +38,13 @@ from mew_protocol.payloads.participant import (
     report_of,
 )
 from mew_protocol.payloads.participant import Control as ControlPayload
-from mew_protocol.payloads.receipts import ReadReceipts, RequestReceipts
+from mew_protocol.payloads.receipts import RequestReceipts
 from mew_protocol.status_word import StatusWord, status_word
 from mew_settings.environment import COMPAT_VARIABLE
 from pydantic import BaseModel
 
-from mew_agent.errors import GatewayError, NotPermitted, PinRefused
-from mew_agent.participant.compaction_run import CompactionRun, News, no_news
+from mew_agent.errors import ControlImpossible, GatewayError, NotPermitted
+from mew_agent.participant.compaction_driver import Begun, CompactionDriver, Requester, no_news
 from mew_agent.participant.dispatcher import Hooks
 from mew_agent.participant.events import Listeners, PeerLevelChanged
 from mew_agent.participant.messenger import Messenger, timestamp
@@ -52,11 +52,6 @@ from mew_agent.participant.peers import Peer, PeerContext
 from mew_agent.participant.receipts import ReceiptSource, ReportedReads
 
 logger = logging.getLogger("mew_agent.participant.controls")
-
-NOTHING_TO_DO = frozenset(
-    {"no_history", "compaction_in_progress", "already_below_target", "not_supported", "not_owner"}
-)
-"""Reasons to skip a compaction that are not failures."""
 
 
 class PinKeeper(Protocol):
@@ -93,11 +88,7 @@ class Archive(Protocol):
 
 
 class Controllable(Protocol):
-    """A conversation that controls act on."""
-
-    def refusal(self, control: ControlPayload) -> str | None:
-        """Return why this control cannot be carried out, as the reason to answer with; None if it can."""
-        ...
+    """A conversation that controls act on. What it cannot do raises `ControlImpossible`, before anything happens."""
 
     def status(self, word: StatusWord | None = None) -> Status:
         """Return the current status; `word` replaces the default status word."""
@@ -107,32 +98,34 @@ class Controllable(Protocol):
         """Return the current status, as `status` does, after telling handlers of a new level."""
         return self.status(word)
 
-    compacting: CompactionRun
-    """The compaction that runs."""
+    compacting: CompactionDriver
+    """Runs the compactions."""
 
     @property
-    def pins(self) -> PinKeeper | None:
-        """The texts that stay in every request; None if `refusal` refuses to pin."""
-        return None
+    def pinned(self) -> tuple[PinnedText, ...]:
+        """All pins with their texts."""
+        return ()
 
     @property
-    def archive(self) -> Archive | None:
-        """The archive of the conversation; None if `refusal` refuses to read it."""
-        return None
-
-    async def compact(self, request: Compact, asked_by: str | None = None, begun: News = no_news) -> CompactDone:
-        """Compact, as soon as it is approved if it has to be; failures are in the answer.
-
-        `begun` is awaited as soon as it is clear that a compaction runs, unless one runs already.
-        """
+    def pins(self) -> PinKeeper:
+        """The texts that stay in every request."""
         ...
 
-    async def forget(self, request: Forget, asked_by: str | None = None) -> int:
-        """Remove entries from one end. Returns how many."""
+    @property
+    def archive(self) -> Archive:
+        """The archive of the conversation."""
         ...
 
-    async def clear(self, asked_by: str | None = None, reason: str | None = None) -> None:
-        """Remove everything but the pins."""
+    async def compact(self, request: Compact, requester: Requester | None = None) -> CompactDone:
+        """Compact, as soon as it is approved if it has to be. The answer contains failures."""
+        ...
+
+    async def forget(self, request: Forget, asked_by: str | None = None, begun: Begun = no_news) -> int:
+        """Remove entries from one end, after awaiting `begun`. Returns how many."""
+        ...
+
+    async def clear(self, asked_by: str | None = None, reason: str | None = None, begun: Begun = no_news) -> None:
+        """Remove everything but the pins, after awaiting `begun`."""
         ...
 
     async def prefix(self) -> tuple[PrefixPart, ...] | None:
@@ -178,15 +171,11 @@ class Control:
     async def obey(self, envelope: Envelope) -> None:
         """Carry out one control and answer it. Never raises."""
         try:
-            request = read_payload(envelope, CONTROLS[envelope.kind])
-            if (refusal := self.conversation.refusal(request)) is not None:
-                await self._refuse(envelope, refusal)
-            else:
-                await self._carry_out(envelope, request)
+            await self._carry_out(envelope, read_payload(envelope, CONTROLS[envelope.kind]))
         except PayloadError as error:
             logger.warning("ignored a control from '%s': %s", envelope.sender, error)
             await self._refuse(envelope, f"{error.field}: {error.problem}")
-        except PinRefused as error:
+        except ControlImpossible as error:
             await self._refuse(envelope, str(error))
         except GatewayError as error:
             what = f"no reply sent to '{envelope.kind}' from '{envelope.sender}'"
@@ -207,8 +196,7 @@ class Control:
 
     async def _requested_status(self, fields: tuple[str, ...]) -> Status:
         """Return the status with fields that broadcasts leave out: long texts or many tools would make each large."""
-        keeper = self.conversation.pins
-        pins = (keeper.texts if keeper else ()) if "pins" in fields else None
+        pins = self.conversation.pinned if "pins" in fields else None
         prefix = await self.conversation.prefix() if "prefix" in fields else None
         return self.status().model_copy(update={"pins": pins, "prefix": prefix})
 
@@ -225,7 +213,10 @@ class Control:
                     answer["fit"] = fit.model_dump(mode="json", exclude_none=True)
                 await self._answer(envelope, kinds.PARTICIPANT_STATUS, answer)
             case Compact():
-                await self.compact(request, envelope)
+                answer_done = partial(self._answer, envelope, kinds.PARTICIPANT_COMPACT_DONE)
+                unchanged = status_word("compacted") if self._follows_reference else None
+                requester = Requester(envelope.sender, (envelope.id,), answer_done, unchanged)
+                await self.conversation.compact(request, requester)
             case Forget() | Clear() | Restart() | PinRequest() | UnpinRequest():
                 await self._change_conversation(envelope, request)
             case Shutdown():
@@ -240,27 +231,24 @@ class Control:
     async def _change_conversation(
         self, envelope: Envelope, request: Forget | Clear | Restart | PinRequest | UnpinRequest
     ) -> None:
-        pins = self.conversation.pins
         match request:
             case Forget():
-                begun, done = ("compacting", "compacted") if self._follows_reference else ("forgetting", "forgot")
-                await self.announce(status_word(begun), (envelope.id,))
-                await self.conversation.forget(request, envelope.sender)
-                await self.announce(status_word(done), (envelope.id,))
+                first, last = ("compacting", "compacted") if self._follows_reference else ("forgetting", "forgot")
+                begun = partial(self.announce, status_word(first), (envelope.id,))
+                await self.conversation.forget(request, envelope.sender, begun)
+                await self.announce(status_word(last), (envelope.id,))
             case Clear():
                 await self.conversation.clear(envelope.sender, request.reason)
                 await self.announce(status_word("cleared", request.reason), (envelope.id,))
             case Restart():
-                await self.hooks.close_streams("restart")
-                await self.conversation.clear(envelope.sender, request.reason or "restart")
+                begun = partial(self.hooks.close_streams, "restart")
+                await self.conversation.clear(envelope.sender, request.reason or "restart", begun)
                 await self.announce(status_word("restarted"), (envelope.id,))
             case PinRequest():
-                assert pins is not None
-                is_new = await pins.add(request.text, envelope.sender)
+                is_new = await self.conversation.pins.add(request.text, envelope.sender)
                 await self.announce(status_word("pinned" if is_new else "already_pinned"), (envelope.id,))
             case UnpinRequest():
-                assert pins is not None
-                await pins.remove(request.pin)
+                await self.conversation.pins.remove(request.pin)
                 await self.announce(status_word("unpinned"), (envelope.id,))
             case _:
                 assert_never(request)
@@ -314,54 +302,34 @@ class Control:
             await self.announce(status_word("active"), (envelope.id,))
             await self._answer(envelope, kinds.PARTICIPANT_RESUME, Resume(reason="timeout"))
 
-    async def compact(self, request: Compact, asked_in: Envelope | None = None) -> CompactDone:
-        """Compact, and announce how it begins and ends; None: on our own account. The answer contains failures."""
-        sender, about = (None, ()) if asked_in is None else (asked_in.sender, (asked_in.id,))
-        begun = partial(self.announce, status_word("compacting"), about)
-        try:
-            done = await self.conversation.compact(request, sender, begun)
-        except Exception as error:  # the sender waits for an answer, whatever failed
-            logger.exception("compaction for '%s' failed", sender or self._messenger.id)
-            done = CompactDone.as_skipped(f"{type(error).__name__}: {error}")
-        if asked_in is not None:
-            await self._answer(asked_in, kinds.PARTICIPANT_COMPACT_DONE, done)
-        await self._announce_compaction_end(done, about)
-        return done
-
-    async def _announce_compaction_end(self, done: CompactDone, about: tuple[str, ...]) -> None:
-        """Announce how a compaction ended; `about` has the id of the request, if there was one."""
-        if done.skipped and done.reason not in NOTHING_TO_DO:
-            await self.announce(status_word("compaction_failed", done.reason), about)
-        elif not self.conversation.compacting.is_running:  # otherwise the running compaction sends its own status
-            is_news = not done.skipped or (self._follows_reference and bool(about))
-            await self.announce(status_word("compacted") if is_news else None, about)
-
     async def _inform(
         self,
         envelope: Envelope,
         request: compactions.RequestHistory | compactions.Recall | compactions.Undo | RequestReceipts,
     ) -> None:
         """Carry out a request with an answer of its own kind. Without the capability for the answer, refuse it."""
-        answer = CONTROL_ANSWERS[envelope.kind]
+        answer, inform = CONTROL_ANSWERS[envelope.kind], self._informing(request, envelope.sender)
         if not self._messenger.may_send(answer, to=(envelope.sender,)):
             await self._refuse(envelope, f"'{self._messenger.id}' lacks the capability {answer}")
             return
-        payload: compactions.CompactionHistory | compactions.RecallDone | compactions.UndoDone | ReadReceipts
-        if isinstance(request, RequestReceipts):
-            payload = await self.receipts.of(request, envelope.sender)
-        else:
-            archive = self.conversation.archive
-            assert archive is not None
-            match request:
-                case compactions.RequestHistory():
-                    payload = await archive.history(request)
-                case compactions.Recall():
-                    payload = await archive.recall(request)
-                case compactions.Undo():
-                    payload = await archive.undo(request, envelope.sender)
+        payload = await inform()
         await self._answer(envelope, answer, payload)
         if isinstance(payload, compactions.UndoDone) and payload.status == "undone":
             await self.announce(status_word("undone", payload.number), (envelope.id,))
+
+    def _informing(
+        self, request: compactions.RequestHistory | compactions.Recall | compactions.Undo | RequestReceipts, sender: str
+    ) -> Callable[[], Awaitable[BaseModel]]:
+        """Return the function that makes the answer to a request. Raises `ControlImpossible`."""
+        match request:
+            case RequestReceipts():
+                return partial(self.receipts.of, request, sender)
+            case compactions.RequestHistory():
+                return partial(self.conversation.archive.history, request)
+            case compactions.Recall():
+                return partial(self.conversation.archive.recall, request)
+            case compactions.Undo():
+                return partial(self.conversation.archive.undo, request, sender)
 
     async def _answer(self, envelope: Envelope, kind: str, payload: BaseModel | dict[str, Any]) -> None:
         """Answer the sender of a control, if our capabilities allow it."""

@@ -5,11 +5,12 @@ those without a handler, and those for a history that is kept here. Does not kno
 sends nothing.
 """
 
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args
 
 import anyio
 from mew_protocol.context_report import (
@@ -25,24 +26,18 @@ from mew_protocol.context_report import (
     Waiting,
     report_time,
 )
-from mew_protocol.payloads.compactions import Recall, RequestHistory, Undo
 from mew_protocol.payloads.participant import (
-    Clear,
     Compact,
     CompactDone,
-    Control,
     Forget,
-    PinRequest,
-    Restart,
     Status,
-    UnpinRequest,
 )
 from mew_protocol.payloads.receipts import InContext
 from mew_protocol.status_word import StatusWord, status_word
 
-from mew_agent.errors import InvalidReport
-from mew_agent.participant.compaction_run import CompactionRun, News, no_news
-from mew_agent.participant.controls import Controllable, waiting_status
+from mew_agent.errors import ControlImpossible, InvalidReport
+from mew_agent.participant.compaction_driver import Begun, CompactionDriver, Requester, no_news
+from mew_agent.participant.controls import Archive, Controllable, PinKeeper, waiting_status
 from mew_agent.participant.messenger import timestamp
 from mew_agent.participant.peers import PeerContext
 from mew_agent.tools.functions import run_function
@@ -50,6 +45,8 @@ from mew_agent.tools.functions import run_function
 if TYPE_CHECKING:
     from mew_agent.context.policy.reported_levels import ReportedLevels
     from mew_agent.model.usage import Usage
+
+logger = logging.getLogger(__name__)
 
 ReportedBasis = Literal["reported", "agent_reported", "provisional"]
 """How a program knows a figure: from the provider's usage, from what its agent says of itself, or from a call that may
@@ -64,9 +61,7 @@ GROWTH_PERCENT: Final = 5
 NO_CONTEXT: Final = "this participant has no context"
 KEPT_ELSEWHERE: Final = "the agent's own program keeps its history: nothing can be pinned, undone or searched in it"
 
-_NEED_HISTORY: Final = (PinRequest, UnpinRequest, RequestHistory, Recall, Undo)
-
-STALLED_STATUS: Final = status_word("compaction_stalled", "compacting does not free enough")
+Handler = TypeVar("Handler")
 
 CompactHandler = Callable[[Compact], Awaitable[CompactDone | None] | CompactDone | None]
 ForgetHandler = Callable[[Forget], Awaitable[int | None] | int | None]
@@ -161,7 +156,7 @@ class ExternalContext(Controllable):
         self._unknown: UnknownReason | None = None
         """Why the size is not known now, whatever was reported before."""
         self._revision = 0
-        self.compacting = CompactionRun()
+        self.compacting = CompactionDriver(is_stalled=lambda: self.is_stalled, ended=self._compaction_ended)
         self._compactions = 0
         self._last_compaction: LastCompaction | None = None
         self.measure: Measure | None = "total"
@@ -307,10 +302,8 @@ class ExternalContext(Controllable):
         """The figures that hold now; None while the size is not known."""
         return None if self._unknown is not None or self.compacting.is_running else self.figures
 
-    def compaction_ended(self, done: CompactDone, at: str) -> None:
+    def _compaction_ended(self, trigger: str, reason: str | None, done: CompactDone) -> None:
         """Record how the compaction ended. Unless it was skipped, the size is unknown until the next report."""
-        trigger, reason = self.compacting.trigger or "requested", self.compacting.reason
-        self.compacting.end()
         if done.skipped:
             return
         if self._is_unjudged:  # a whole compaction after the last one, and no turn has ended between them
@@ -324,7 +317,7 @@ class ExternalContext(Controllable):
             before = self.figures.tokens
         self._compactions += 1
         self._last_compaction = LastCompaction(
-            at=at,
+            at=timestamp(),
             trigger=trigger,
             tokens_before=before,
             tokens_after=done.tokens_after,
@@ -337,12 +330,23 @@ class ExternalContext(Controllable):
 
     # -- Controllable ------------------------------------------------------------------------------------
 
-    def refusal(self, control: Control) -> str | None:
-        if isinstance(control, _NEED_HISTORY):
-            return self.refuses_with or (NO_CONTEXT if self._report() is None else KEPT_ELSEWHERE)
-        handlers = {Compact: self.on_compact, Forget: self.on_forget, Clear: self.on_clear, Restart: self.on_clear}
-        has_handler = handlers.get(type(control), control) is not None
-        return None if has_handler else self.refuses_with or "not_supported"
+    @property
+    def pins(self) -> PinKeeper:
+        raise self._without_history
+
+    @property
+    def archive(self) -> Archive:
+        raise self._without_history
+
+    @property
+    def _without_history(self) -> ControlImpossible:
+        return ControlImpossible(self.refuses_with or (NO_CONTEXT if self._report() is None else KEPT_ELSEWHERE))
+
+    def _known(self, handler: Handler | None) -> Handler:
+        """Return a handler of the program. Raises `ControlImpossible` if there is none."""
+        if handler is None:
+            raise ControlImpossible(self.refuses_with or "not_supported")
+        return handler
 
     def status(self, word: StatusWord | None = None) -> Status:
         word, figures, report = word or self._default_word(), self.figures, self._report()
@@ -362,34 +366,35 @@ class ExternalContext(Controllable):
         failing = None if self.compacting.is_running else self.failing
         return failing or self.compacting.word or waiting_status(self.waiting) or stalled
 
-    async def compact(self, request: Compact, asked_by: str | None = None, begun: News = no_news) -> CompactDone:
-        assert self.on_compact is not None
-        if self.compacting.is_running:
-            return CompactDone.as_skipped("compaction_in_progress")
-        self.compacting.begin("requested" if asked_by is not None else "compact_at", request.reason)
-        done = CompactDone.as_skipped("failed")
-        try:
-            await begun()
-            with anyio.move_on_after(self.handler_timeout_seconds) as bound:
-                answer = await run_function(partial(self.on_compact, request), {})
-                done = answer if isinstance(answer, CompactDone) else CompactDone(status="compacted")
-            if bound.cancelled_caught:
-                done = CompactDone.as_skipped("timeout")
-        finally:
-            self.compaction_ended(done, timestamp())
-        return done
+    async def compact(self, request: Compact, requester: Requester | None = None) -> CompactDone:
+        work = partial(self._call_compact_handler, self._known(self.on_compact), request)
+        trigger = "compact_at" if requester is None else "requested"
+        return await self.compacting.run(trigger, request.reason, work, requester)
 
-    async def forget(self, request: Forget, asked_by: str | None = None) -> int:
-        assert self.on_forget is not None
+    async def _call_compact_handler(self, handler: CompactHandler, request: Compact, begun: Begun) -> CompactDone:
+        await begun()
+        with anyio.move_on_after(self.handler_timeout_seconds):
+            try:
+                answer = await run_function(partial(handler, request), {})
+            except Exception as error:  # those who asked wait for an answer, whatever failed
+                logger.exception("a handler of compactions failed")
+                return CompactDone.as_skipped(f"{type(error).__name__}: {error}")
+            return answer if isinstance(answer, CompactDone) else CompactDone(status="compacted")
+        return CompactDone.as_skipped("timeout")
+
+    async def forget(self, request: Forget, asked_by: str | None = None, begun: Begun = no_news) -> int:
+        handler = self._known(self.on_forget)
+        await begun()
         with anyio.fail_after(self.handler_timeout_seconds):
-            count = await run_function(partial(self.on_forget, request), {})
+            count = await run_function(partial(handler, request), {})
         self.forget_figures("compacted")
         return count if isinstance(count, int) else 0
 
-    async def clear(self, asked_by: str | None = None, reason: str | None = None) -> None:
-        assert self.on_clear is not None
+    async def clear(self, asked_by: str | None = None, reason: str | None = None, begun: Begun = no_news) -> None:
+        handler = self._known(self.on_clear)
+        await begun()
         with anyio.fail_after(self.handler_timeout_seconds):
-            await run_function(self.on_clear, {})
+            await run_function(handler, {})
         self._levels.cleared()
         self._is_unjudged = False
         self.forget_figures("cleared")

@@ -298,6 +298,7 @@ class Participant(PeerControls, Subscriptions, Hooks):
         self.control = Control(
             self.messenger, self.listeners, hooks=self, conversation=conversation or self.external_context
         )
+        self.external_context.compacting.announce = self.control.announce
         self.external_context.on_changed = lambda form: self.control.receipts.book.context_changed(form)
         self.hooks: Hooks = self
         self.mcp = McpClient(self.messenger, timeouts or Timeouts(), lambda: self.hooks.waits_changed())

@@ -8,7 +8,7 @@ what its figures mean, and `figures` when they are valid.
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal, NoReturn
+from typing import Any, Final, NoReturn
 
 import anyio
 from mew_protocol import kinds
@@ -26,7 +26,6 @@ from mew_agent.context.receipts import MessageKey
 from mew_agent.context.sqlite_store import MemoryStore, SqliteStore, Store
 from mew_agent.context.store import StoredChat
 from mew_agent.errors import GatewayError, MewAgentError, NotPermitted, PeerError, first_cause
-from mew_agent.participant.external_context import STALLED_STATUS
 from mew_agent.participant.messenger import timestamp
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.streams import Reasoning
@@ -94,8 +93,6 @@ class AcpEngine(Engine):
         """The chat that the newest figure counts."""
         self._failure: str | None = None
         """Why the program is no longer started."""
-        self._prompting: Literal["chat", "compaction"] | None = None
-        """What the running prompt is for. Updates that arrive without a prompt repeat an earlier session."""
         context.shows_level = False
         context.handler_timeout_seconds = settings.compact_seconds
         me.on_compact(self._compact)
@@ -193,9 +190,10 @@ class AcpEngine(Engine):
     def _forget_agent(self) -> None:
         before, self._agent, self._agent_ready = self._agent_ready, None, anyio.Event()
         before.set()
-        if self.external.compacting.trigger == "agent":
-            self.external.compaction_ended(CompactDone.as_skipped("failed"), timestamp())
-        self.external.compacting.follow("failed")
+        run = self.external.compacting
+        if run.trigger == "agent":
+            run.end(CompactDone.as_skipped("failed"))
+        run.follow("failed")
 
     async def _ready_session(self) -> AcpSession:
         """Wait until the agent is ready. Raises `MewAgentError` if it is no longer started."""
@@ -230,17 +228,21 @@ class AcpEngine(Engine):
                 with anyio.CancelScope() as self._interruptible:
                     self._usage.turn_started(is_main=True)
                     self.messages.turn_started()
-                    self._prompting = "chat"
                     try:
                         return await session.prompt(text, self._withdraw_questions)
                     finally:
-                        self._prompting = self._interruptible = None
+                        self._interruptible = None
             text = GO_ON  # the compaction that interrupted it waited for the lock, and has ended
+
+    @property
+    def _is_answering(self) -> bool:
+        """Whether a prompt of the conversation runs. Updates that arrive without one repeat an earlier session."""
+        return self._interruptible is not None
 
     async def _request_ended(self, result: Mapping[str, Any]) -> None:
         """Report the usage at the end of a turn."""
         is_abandoned = result.get("stopReason") == "cancelled"
-        usage = self._usage.turn_ended(is_abandoned=is_abandoned) if self._prompting == "chat" else None
+        usage = self._usage.turn_ended(is_abandoned=is_abandoned) if self._is_answering else None
         if usage is not None:
             await self._report(usage)
 
@@ -257,7 +259,7 @@ class AcpEngine(Engine):
             self._commands_known.set()
         elif update.get("sessionUpdate") == "plan":
             await self.me.control.announce(_plan_status(update))
-        elif self.answer is not None and self._prompting == "chat":
+        elif self.answer is not None and self._is_answering:
             await self.answer.receive(update)
 
     async def _note_figures(self, update: Mapping[str, Any]) -> None:
@@ -270,36 +272,31 @@ class AcpEngine(Engine):
                 self.me.start_soon(self.compactions.apply_pending)
 
     async def _note_compaction(self, update: Mapping[str, Any]) -> None:
-        if self.profile.compacts_unreported and self._prompting == "chat" and self.messages.follow(update):
-            self.external.compacting.begin("agent")
-            await self._end_own_compaction()
+        run = self.external.compacting
+        has_compacted = self.profile.compacts_unreported and self._is_answering and self.messages.follow(update)
+        if has_compacted and not run.is_running:
+            run.begin("agent")
+            await run.finish(CompactDone(status="compacted"))
         if (step := compaction_step(update, self.profile)) is not None:
             await self._follow_compaction(step)
 
     async def _follow_compaction(self, step: CompactionStep) -> None:
         """Note the progress of a compaction; report it if the agent started it."""
-        context, run = self.external, self.external.compacting
+        run = self.external.compacting
         run.follow(step)
         match step:
             case "started":
                 self._usage.compacted()
                 if not run.is_running:
                     run.begin("agent")
-                    await self.me.control.announce(status_word("compacting"))
+                    await run.announce_begin()
             # Some agents report an end twice.
-            case "completed" if self._prompting != "compaction" and run.is_running:
-                await self._end_own_compaction()
-            case "failed" if self._prompting != "compaction" and run.is_running:
-                context.compaction_ended(CompactDone.as_skipped("failed"), timestamp())
-                await self.me.control.announce(status_word("compaction_failed", "the agent reported a failure"))
-
-    async def _end_own_compaction(self) -> None:
-        context, was_stalled = self.external, self.external.is_stalled
-        context.compaction_ended(CompactDone(status="compacted"), timestamp())
-        if not was_stalled:
-            await self.me.control.announce(status_word("compacted"))
-        if context.is_stalled:
-            await self.me.control.announce(STALLED_STATUS)
+            case "completed" if run.trigger == "agent":
+                await run.finish(CompactDone(status="compacted"))
+            case "failed" if run.trigger == "agent":
+                await run.finish(CompactDone.as_skipped("the agent reported a failure"))
+            case _:
+                pass
 
     def _note_mode(self) -> bool:
         """Note the mode of the session. Returns whether the report changes."""
@@ -351,16 +348,12 @@ class AcpEngine(Engine):
             self._interruptible.cancel()
         async with self._one_prompt:
             session = await self._ready_session()
-            self._prompting = "compaction"
             self._usage.turn_started(is_main=False)
             self._usage.compacted()
             run = self.external.compacting
-            self.external.compacting.step = None
-            try:
-                response = await session.prompt(f"/{command}", self._withdraw_questions)
-                await run.wait_until(lambda: run.step != "started")  # some agents compact after their response
-            finally:
-                self._prompting = None
+            run.follow(None)
+            response = await session.prompt(f"/{command}", self._withdraw_questions)
+            await run.wait_until(lambda: run.step != "started")  # some agents compact after their response
         if response.get("stopReason") == "cancelled":
             return CompactDone.as_skipped("cancelled")
         if run.step == "failed":

@@ -8,14 +8,14 @@ import anyio
 import anyio.lowlevel
 import pytest
 from mew_protocol.context_report import ContextReport
-from mew_protocol.payloads.participant import Compact, CompactDone, Control, Status
+from mew_protocol.payloads.participant import Compact, CompactDone, Status
 from mew_protocol.status_word import StatusWord
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import serve_gateway
 
 from mew_agent.agent.space_tools import BoardTools, context_words, headroom_tokens
 from mew_agent.model.interface import ToolCall
-from mew_agent.participant.compaction_run import News, no_news
+from mew_agent.participant.compaction_driver import Begun, Requester
 from mew_agent.participant.external_context import ExternalContext
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.peers import PeerContext
@@ -60,12 +60,12 @@ class FixedConversation(ExternalContext):
             figures["tokens"] = self.tokens
         return Status.model_validate({**figures, "context": {**report, **rest, "compactions": 0}})
 
-    def refusal(self, control: Control) -> str | None:
-        return None
+    async def compact(self, request: Compact, requester: Requester | None = None) -> CompactDone:
+        async def work(begun: Begun) -> CompactDone:
+            await begun()
+            return self.done
 
-    async def compact(self, request: Compact, asked_by: str | None = None, begun: News = no_news) -> CompactDone:
-        await begun()
-        return self.done
+        return await self.compacting.run("requested", request.reason, work, requester)
 
 
 Call = Callable[..., Any]

@@ -475,3 +475,17 @@ async def test_dropping_to_a_size_reports_by_how_much_it_missed(
         assert dropped.tokens_after == driver.conversation.tracker.ledger.next_prompt_tokens
         assert not [request for request in driver.server.requests if request.is_summary]
         assert driver.words[-1] == "compacted"
+
+
+async def test_dropping_to_a_size_waits_for_the_compaction_that_runs(
+    start_conversation: StartConversation, text: Callable[[int], str]
+) -> None:
+    async with start_conversation(chunk_delay_seconds=0.01) as driver:
+        for _ in range(5):
+            await driver.turn(text(150))
+        words = len(driver.words)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(driver.conversation.compact, Compact())
+            tasks.start_soon(driver.conversation.compress_to, Fraction(numerator=1, denominator=100))
+        assert driver.words[words:] == ["compacting", "compacted", "compacting", "compacted"]
+        assert len({item.turn for item in driver.conversation.history.items}) == 1

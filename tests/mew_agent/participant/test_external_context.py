@@ -101,7 +101,7 @@ def test_the_size_is_unknown_from_a_compaction_to_the_next_report() -> None:
     context.report(300, basis="agent_reported", now=NOW)  # the summariser's own prompt
     running = context.status()
     assert (running.tokens, running.status) == (None, "compacting")
-    context.compaction_ended(CompactDone(status="compacted", tokens_before=1800), NOW)
+    context.compacting.end(CompactDone(status="compacted", tokens_before=1800))
     after = context.status().context
     assert after is not None
     assert (after.basis, after.reason) == ("unknown", "compacted")
@@ -135,10 +135,10 @@ def test_no_figure_of_before_a_compaction_is_shown_after_it(steps: list[int | st
             case "start":
                 context.compacting.begin("requested")
             case "end":
-                context.compaction_ended(CompactDone(status="compacted"), NOW)
+                context.compacting.end(CompactDone(status="compacted"))
                 shown = None
             case "skip":
-                context.compaction_ended(CompactDone(status="skipped", skipped=True, reason="x"), NOW)
+                context.compacting.end(CompactDone.as_skipped("x"))
                 shown = context.figures.tokens if context.figures and context.status().tokens else None
             case reason:
                 context.forget_figures(reason)  # type: ignore[arg-type]

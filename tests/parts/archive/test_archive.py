@@ -12,6 +12,7 @@ from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
 from mew_agent.agent.agent import Agent
 from mew_agent.config.agent_config import AgentConfig
+from mew_agent.participant.compaction_driver import Requester
 from tests.support.cli import REPORT, answering, board_shows, mew, seat, status
 from tests.support.gateway_client import Client, Message, joined
 from tests.support.waiting import until
@@ -38,7 +39,7 @@ async def agent_with_compactions() -> AsyncIterator[RunningGateway]:
                 text = f"The code of door {number} is K-{number}7. " + f"Report {number} is about water. " * 20
                 await conversation.state.add_user_message(text, sender="ada", envelope_id=f"e{number}")
                 conversation.end_turn()
-            await conversation.compact(Compact(reason="long review ahead"), "ada")
+            await conversation.compact(Compact(reason="long review ahead"), Requester("ada"))
             await conversation.forget(Forget(direction="oldest", entries=1), "ada")
             yield gateway
 
