@@ -38,7 +38,7 @@ import socket
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -370,6 +370,9 @@ class Ignored(OutboundChannel):
     __slots__ = ()
 
     def write(self, framed: bytes) -> None:
+        """Do nothing."""
+
+    def write_frames(self, frames: Iterable[bytes], joined: bytes) -> None:
         """Do nothing."""
 
     def limit_buffer(self, max_bytes: int) -> None:

@@ -10,12 +10,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-import anyio
 from mew_protocol.context_report import QueuedMessages, SenderSpending, Waiting, answer_reserve_tokens
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.chat import MAIN_SESSION, RESPONSE_FORMAT_UNSUPPORTED, SESSIONS_UNSUPPORTED
 from mew_protocol.payloads.fit import Delivery, Fit, fit_in
-from mew_protocol.payloads.participant import Compact
 from mew_protocol.payloads.receipts import ReceiptBasis, ReceiptEvent
 from mew_protocol.payloads.system import SpaceFacts
 from mew_protocol.status_word import StatusWord
@@ -25,75 +23,10 @@ from mew_agent.context.store import ChatRefusal, InboxChange, StoredChat
 from mew_agent.conversation.events import ConversationEvent
 from mew_agent.conversation.receipts import NOT_HELD, Holding, ReadRecord
 from mew_agent.participant.compaction_driver import CompactionDriver
-from mew_agent.participant.external_context import GROWTH_PERCENT, Figures
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.streams import Reasoning
 from mew_agent.tokens.projection import Calibration
 from mew_agent.tokens.sizes import Size, Sizes, basis_of
-
-
-class CompactsItself(Protocol):
-    """Compacts without a request; calls `may_compact` first."""
-
-    may_compact: Callable[[], Awaitable[bool]]
-    compacting: CompactionDriver
-    """Runs the compactions."""
-
-    @property
-    def has_pending_compaction(self) -> bool:
-        """Whether a compaction is due."""
-
-    async def apply_pending(self) -> None:
-        """Compact if it is due and may begin."""
-
-
-class ExternalCompactions:
-    """Compacts a context that is kept elsewhere at `percent` of its window, after a turn; None: never.
-
-    That is due if the context has grown since the last compaction. See `CompactsItself`.
-    """
-
-    def __init__(self, me: Participant, percent: int | None) -> None:
-        self._me, self._percent = me, percent
-        self.may_compact: Callable[[], Awaitable[bool]]
-        self.compacting = me.external_context.compacting
-        self._one_check = anyio.Lock()
-        self._full_at: int | None = None
-        """The first size after our last compaction; 0 until the agent reports it."""
-
-    def clear(self) -> None:
-        """Forget the last compaction: the agent has a new session."""
-        self._full_at = None
-
-    @property
-    def has_pending_compaction(self) -> bool:
-        return self._full_figures() is not None
-
-    def _full_figures(self) -> Figures | None:
-        """Return the figures if a compaction is due, else None."""
-        context = self._me.external_context
-        known = context.known
-        if self._percent is None or known is None or known.window is None or not context.shows_level:
-            return None
-        if context.is_stalled:
-            return None
-        if self._full_at == 0:  # the first figure since our last compaction
-            self._full_at = known.tokens
-        grown = known.window if self._full_at is None else known.tokens - self._full_at
-        is_full = known.tokens * 100 >= self._percent * known.window
-        return known if is_full and grown * 100 >= GROWTH_PERCENT * known.window else None
-
-    async def apply_pending(self) -> None:
-        """Ask for a compaction if it is due. While too many other agents compact, it is postponed."""
-        # A late figure and the end of its turn ask at once; the second must see what the first has done.
-        async with self._one_check:
-            if self._full_figures() is None or not await self.may_compact():
-                return
-            known = self._full_figures()
-            if known is None:
-                return
-            done = await self._me.external_context.compact(Compact(reason=f"{self._percent} % of its window"))
-            self._full_at = known.tokens if done.skipped else 0
 
 
 class Surroundings(Protocol):
@@ -183,12 +116,11 @@ class Engine(ABC):
         self.surroundings: Surroundings = self.external
         """The part of the engine's reports that the agent sets."""
         self.sizes = Sizes()
-        self.compactions = ExternalCompactions(me, compact_at_percent)
 
     @property
-    def compacts(self) -> CompactsItself:
-        """Compacts without a request."""
-        return self.compactions
+    def compacting(self) -> CompactionDriver:
+        """Runs the compactions."""
+        return self.external.compacting
 
     # -- lifetime ----------------------------------------------------------------------------------------
 

@@ -277,7 +277,7 @@ class AgentRuntime(Hooks):
             between_steps if engine.shares_turns else None,
         )
         me.control.receipts, engine.tell = self.receipts.source, self.follow
-        self.staggered = StaggeredCompactions(me, engine.compacts, max_compacting)
+        self.staggered = StaggeredCompactions(me, engine.compacting, max_compacting)
         self.turn: ChatTurn | None = None
         """The turn that runs now."""
         self.was_joined = False

@@ -51,6 +51,7 @@ from mew_agent.conversation.texts import DEFAULT_SYSTEM_PROMPT
 from mew_agent.errors import ConfigError, MewAgentError
 from mew_agent.model.builtin import builtin_model
 from mew_agent.model.interface import Model
+from mew_agent.participant.compaction_driver import CompactionDriver
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.streams import Reasoning
 from mew_agent.tokens.projection import Calibration
@@ -197,7 +198,7 @@ class ConversationEngine(Engine):
         conversation.tracker.await_window(is_awaited=not self._window_is_configured)
         self.surroundings = conversation.tracker
         self.sizes = conversation.state.sizes
-        self.may_session_compact: Callable[[], Awaitable[bool]] = conversation.may_compact
+        self.may_session_compact: Callable[[], Awaitable[bool]] = conversation.compacting.may_begin
         """Whether a session may begin a compaction that can wait."""
         self.resources: AgentResources | None = None
         """What was opened for the agent's own conversation: `load` loads it, and `aclose` closes it."""
@@ -310,8 +311,8 @@ class ConversationEngine(Engine):
         return await conversation.receipts.of(partial(conversation.state.store.message, key))
 
     @property
-    def compacts(self) -> Conversation:
-        return self.main.conversation
+    def compacting(self) -> CompactionDriver:
+        return self.main.conversation.compacting
 
     # -- figures of the agent's own conversation ---------------------------------------------------------
 
@@ -415,7 +416,7 @@ class ConversationEngine(Engine):
             logger.warning("session '%s' of '%s' begins again, in memory: %s", key[1], key[0], error)
             session = self._new(key, MemoryStore(limits))
         self._add_tools(session)
-        session.conversation.may_compact = lambda: self.may_session_compact()
+        session.conversation.compacting.may_begin = lambda: self.may_session_compact()
         session.is_new = not session.conversation.history.next_seq
 
         async def follow(event: ConversationEvent) -> None:

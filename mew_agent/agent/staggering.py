@@ -13,7 +13,7 @@ from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
 from mew_protocol.status_word import StatusWord, status_word
 
-from mew_agent.agent.engine import CompactsItself
+from mew_agent.participant.compaction_driver import CompactionDriver
 from mew_agent.participant.participant import Participant
 
 COMPACTING = "compacting"
@@ -80,14 +80,14 @@ class CompactionLine:
 class StaggeredCompactions:
     """Staggers the compactions of one agent and its peers. `most` may run at once; None: half of the agents."""
 
-    def __init__(self, me: Participant, conversation: CompactsItself, most: int | None) -> None:
+    def __init__(self, me: Participant, compacting: CompactionDriver, most: int | None) -> None:
         self._me = me
-        self._conversation = conversation
+        self._compacting = compacting
         self._most = most
         self._line = CompactionLine(me.id)
         self._changed = anyio.Event()
         self._is_waiting = False
-        conversation.may_compact = self.may_compact
+        compacting.may_begin = self.may_compact
 
     def restart(self) -> None:
         """Begin with the statuses of a welcome."""
@@ -121,7 +121,7 @@ class StaggeredCompactions:
                 while not self._line.holds_me:
                     await self._changed.wait()
         may_start = self._line.may_start(most, at_seconds=anyio.current_time())
-        self._conversation.compacting.is_held_up = not may_start
+        self._compacting.is_held_up = not may_start
         if not may_start and not self._is_waiting:
             self._is_waiting = True
             self._me.start_soon(self._compact_when_next)
@@ -134,17 +134,17 @@ class StaggeredCompactions:
 
     async def _compact_when_next(self) -> None:
         """Wait in line, and compact between two tasks. A task that begins meanwhile ends the wait."""
-        conversation = self._conversation
+        compacting = self._compacting
         try:
             while self._is_in_line():
                 changed = self._changed  # before the question, so that no change is missed
-                await conversation.apply_pending()
+                await compacting.run_due()
                 with anyio.move_on_after(RECHECK_SECONDS if self._is_in_line() else 0):
                     await changed.wait()
         finally:
-            self._is_waiting = conversation.compacting.is_held_up = False
-        if self._line.holds_me and not conversation.compacting.is_running:
+            self._is_waiting = compacting.is_held_up = False
+        if self._line.holds_me and not compacting.is_running:
             await self._me.control.announce()
 
     def _is_in_line(self) -> bool:
-        return self._conversation.compacting.is_held_up and self._conversation.has_pending_compaction
+        return self._compacting.is_held_up and self._compacting.is_due()

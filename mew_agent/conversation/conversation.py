@@ -279,10 +279,6 @@ AWAITING_USER = GenerationFlags(user_prompt=True)
 Prepare = Callable[[], Awaitable[None]]
 
 
-async def _always() -> bool:
-    return True
-
-
 class Conversation:
     """One conversation. Read its context from `state`, its calls from `calls`; subscribe to `events`."""
 
@@ -306,13 +302,13 @@ class Conversation:
         """Why the newest compaction by the policy failed; None if it did not, or had nothing to remove."""
         self.gate: compactions.CompactionGate | None = None
         """Asks before compactions; None: they need no approval."""
-        self.may_compact: Callable[[], Awaitable[bool]] = _always
-        """Whether a compaction that can wait may begin now; asked between two tasks."""
         self._keep_newest_items = options.keep_newest_items
         self.compacting = CompactionDriver(
             self.emit_status,
             is_stalled=lambda: tracker.is_stalled,
             skipped=partial(compactions.skipped_answer, tracker=tracker),
+            is_due=lambda: self._pending_compaction is not None,
+            run_due=self.apply_pending,
         )
         self.pins = self.state.pins
         self._decided: tuple[CompactAction | None, int] = None, 0
@@ -415,11 +411,6 @@ class Conversation:
         """The compaction that the policy decided on; None once the history that it decided about has changed."""
         action, revision = self._decided
         return action if revision == self.history.revision else None
-
-    @property
-    def has_pending_compaction(self) -> bool:
-        """Whether a compaction that the policy decided on has not run yet."""
-        return self._pending_compaction is not None
 
     async def forget(self, request: wire.Forget, asked_by: str | None = None, begun: Begun = no_news) -> int:
         """Remove entries from one end, never half of a call or the turn being answered. Returns how many."""
@@ -647,7 +638,7 @@ class Conversation:
         """
         if action.moment == "at_once" or self.tracker.would_overflow():
             return False
-        return self.state.answering_turn is not None or (self.gate is None and not await self.may_compact())
+        return self.state.answering_turn is not None or (self.gate is None and not await self.compacting.may_begin())
 
     async def _compact(self, action: CompactAction, *, may_wait: bool = False, revision: int | None = None) -> bool:
         """Compact as the policy decided about this revision of the history, the present one unless given.

@@ -37,6 +37,10 @@ async def no_news(*_: object) -> None:
     """Tell nobody."""
 
 
+async def _always() -> bool:
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Requester:
     """The participant that requested a compaction, the ids to which the statuses refer, and how to answer it."""
@@ -58,13 +62,17 @@ class CompactionDriver:
         is_stalled: Callable[[], bool] = lambda: False,
         ended: Callable[[str, str | None, CompactDone], object] = lambda *_: None,
         skipped: Callable[[str], CompactDone] = CompactDone.as_skipped,
+        is_due: Callable[[], bool] = lambda: False,
+        run_due: Callable[[], Awaitable[object]] = no_news,
     ) -> None:
         """`ended` records the end of each compaction with its trigger and reason, before that is announced.
 
-        `skipped` returns the answer to a request that changed nothing, with this reason.
+        `skipped` returns the answer to a request that changed nothing, with this reason. `run_due` runs the compaction
+        that is due without a request, if `may_begin` allows it.
         """
-        self.announce = announce
-        self.skipped = skipped
+        self.announce, self.skipped, self.is_due, self.run_due = announce, skipped, is_due, run_due
+        self.may_begin: Callable[[], Awaitable[bool]] = _always
+        """Whether a compaction that can wait may begin now; asked between two tasks."""
         self._is_stalled, self._ended = is_stalled, ended
         self.trigger: str | None = None
         """What began the compaction that runs; None if none runs."""

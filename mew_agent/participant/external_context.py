@@ -156,7 +156,15 @@ class ExternalContext(Controllable):
         self._unknown: UnknownReason | None = None
         """Why the size is not known now, whatever was reported before."""
         self._revision = 0
-        self.compacting = CompactionDriver(is_stalled=lambda: self.is_stalled, ended=self._compaction_ended)
+        self.compacting = CompactionDriver(
+            is_stalled=lambda: self.is_stalled,
+            ended=self._compaction_ended,
+            is_due=lambda: self._full_figures() is not None,
+            run_due=self.compact_if_full,
+        )
+        self._one_check = anyio.Lock()
+        self._full_at: int | None = None
+        """The first size after our last compaction; 0 until the program reports it, None before the first one."""
         self._compactions = 0
         self._last_compaction: LastCompaction | None = None
         self.measure: Measure | None = "total"
@@ -396,8 +404,33 @@ class ExternalContext(Controllable):
         with anyio.fail_after(self.handler_timeout_seconds):
             await run_function(handler, {})
         self._levels.cleared()
+        self._full_at = None
         self._is_unjudged = False
         self.forget_figures("cleared")
+
+    # -- compactions at a percentage ---------------------------------------------------------------------
+
+    def _full_figures(self) -> Figures | None:
+        """Return the figures if a compaction is due: the context is full, and has grown since the last one."""
+        known, percent = self.known, self.compact_at_percent
+        if percent is None or known is None or known.window is None or not self.shows_level or self.is_stalled:
+            return None
+        if self._full_at == 0:  # the first figure since our last compaction
+            self._full_at = known.tokens
+        grown = known.window if self._full_at is None else known.tokens - self._full_at
+        is_full = known.tokens * 100 >= percent * known.window
+        return known if is_full and grown * 100 >= GROWTH_PERCENT * known.window else None
+
+    async def compact_if_full(self) -> None:
+        """Compact if it is due, after a turn. While too many other agents compact, it is postponed."""
+        # A late figure and the end of its turn ask at once; the second must see what the first has done.
+        async with self._one_check:
+            if self._full_figures() is None or not await self.compacting.may_begin():
+                return
+            known = self._full_figures()
+            if known is not None:
+                done = await self.compact(Compact(reason=f"{self.compact_at_percent} % of its window"))
+                self._full_at = known.tokens if done.skipped else 0
 
     # -- the report --------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from mew_protocol.errors import CAPABILITY_VIOLATION
 from mew_protocol.payloads.mcp import CallSubject, arguments_of, fulfils, repeats
 
 from mew_agent import tracing
-from mew_agent.errors import AnswerLost, GatewayError, NotPermitted, PeerError, PeerFailed, Refused, Rejected
+from mew_agent.errors import AnswerLost, GatewayError, NotPermitted, PeerFailed, Refused, Rejected
 from mew_agent.participant.messenger import Messenger, PendingRequest
 
 if TYPE_CHECKING:
@@ -78,7 +78,6 @@ class PendingProposal(PendingRequest):
 
     def __init__(self, sent: Envelope, peer: str, fulfillers: Collection[str] | None = None) -> None:
         super().__init__(sent, peer, kinds.MCP_RESPONSE)
-        self.decided = anyio.Event()
         self.decision: Envelope | None = None
         """The request that fulfils it, or the rejection."""
         self._fulfillers = fulfillers
@@ -112,10 +111,6 @@ class PendingProposal(PendingRequest):
             self.complete(failure=Rejected(self.peer, method, envelope.sender, reason))
             return None
         return super().receive(envelope)
-
-    def complete(self, reply: Envelope | None = None, failure: PeerError | None = None) -> None:
-        super().complete(reply, failure)
-        self.decided.set()
 
     def _may_decide(self, envelope: Envelope) -> bool:
         return self.may_be_decided_by(envelope.sender) and envelope.refers_to(self.sent.id)

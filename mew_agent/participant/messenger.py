@@ -73,6 +73,8 @@ class PendingRequest:
     is_echoed: bool = False
     """Whether the gateway relayed it: the sender of an envelope receives it, too."""
     is_done_once_echoed: bool = False
+    decided: anyio.Event = field(default_factory=anyio.Event)
+    """Set when the request is done; for a proposal already when it is decided about."""
 
     def receive(self, envelope: Envelope) -> str | None:
         """Check an envelope that refers to this request: only the peer answers it, and both may refuse it.
@@ -101,6 +103,7 @@ class PendingRequest:
         if not self.done.is_set():
             self.reply, self.failure = reply, failure
             self.done.set()
+            self.decided.set()
 
 
 class CompactionRequest(PendingRequest):

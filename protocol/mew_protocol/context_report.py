@@ -127,12 +127,14 @@ class CallCosts(_Part):
         """Tokens of the calls; None if they are unknown."""
         return known_sum(self.prompt_tokens, self.completion_tokens)
 
-    def _details(self) -> list[str]:
-        return [] if self.cached_tokens is None else [f"{self.cached_tokens:,} cached"]
-
     def __str__(self) -> str:
         """For people: `2,310 tokens in 1 call (1,900 cached), 0.0123 USD`; empty if unknown."""
-        known = f" ({', '.join(details)})" if (details := self._details()) else ""
+        return self._with("")
+
+    def _with(self, detail: str) -> str:
+        """Return the costs for people, with one more detail of the tokens unless it is empty."""
+        cached = "" if self.cached_tokens is None else f"{self.cached_tokens:,} cached"
+        known = f" ({details})" if (details := ", ".join(filter(None, (cached, detail)))) else ""
         calls = "" if self.calls is None else f" in {self.calls:,} call{'' if self.calls == 1 else 's'}"
         tokens = "" if self.spent_tokens is None else f"{self.spent_tokens:,} tokens{calls}{known}"
         money = "" if self.amount is None else f"{self.amount:.4g} {self.currency or ''}".rstrip()
@@ -147,11 +149,8 @@ class Spending(CallCosts):
 
     unreported_calls: int = Field(default=0, ge=0)
 
-    def _details(self) -> list[str]:
-        return [
-            *super()._details(),
-            *([f"{self.unreported_calls:,} more not reported"] if self.unreported_calls else []),
-        ]
+    def __str__(self) -> str:
+        return self._with(f"{self.unreported_calls:,} more not reported" if self.unreported_calls else "")
 
 
 class CompactionCost(CallCosts):
@@ -166,9 +165,8 @@ class CompactionCost(CallCosts):
     freed_per_token: float | None = None
     cache_lost_tokens: int | None = Field(default=None, ge=0)
 
-    def _details(self) -> list[str]:
-        freed = [] if self.freed_per_token is None else [f"{self.freed_per_token:.1f} freed per token"]
-        return [*super()._details(), *freed]
+    def __str__(self) -> str:
+        return self._with("" if self.freed_per_token is None else f"{self.freed_per_token:.1f} freed per token")
 
 
 class LastCompaction(_Part):

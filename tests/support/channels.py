@@ -1,5 +1,7 @@
 """A channel that records what is written to it."""
 
+from collections.abc import Iterable
+
 from mew_spaces.gateway.outbound import OutboundChannel, unframe
 
 
@@ -20,6 +22,11 @@ class RecordingChannel(OutboundChannel):
         """Keep a message."""
         assert self.is_open, "written after the end"
         self.written.append(unframe(framed))
+
+    def write_frames(self, frames: Iterable[bytes], joined: bytes) -> None:
+        """Keep several messages."""
+        for framed in frames:
+            self.write(framed)
 
     def close(self, code: int, reason: str) -> None:
         """Remember how it was closed."""

@@ -212,7 +212,7 @@ class AcpEngine(Engine):
 
     async def _after_answer(self) -> None:
         self.answer = None
-        await self.compactions.apply_pending()
+        await self.external.compact_if_full()
 
     def has_read(self, chat: StoredChat) -> bool:
         """See `Engine`: the newest figure counts it."""
@@ -269,7 +269,7 @@ class AcpEngine(Engine):
             context.note_size(usage.tokens)
             if (now := self._usage.usage(usage)) is not None:
                 await self._report(now)
-                self.me.start_soon(self.compactions.apply_pending)
+                self.me.start_soon(self.external.compact_if_full)
 
     async def _note_compaction(self, update: Mapping[str, Any]) -> None:
         run = self.external.compacting
@@ -366,7 +366,6 @@ class AcpEngine(Engine):
             session = await self._ready_session()
             await session.renew()
             self._note_mode()
-            self.compactions.clear()
             await self._keep_session()
 
     # -- permissions -------------------------------------------------------------------------------------

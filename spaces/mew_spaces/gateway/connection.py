@@ -17,7 +17,7 @@ from mew_protocol.join import DeliveryRequest, JoinRequest, join_request
 from mew_protocol.kinds import SYSTEM_HEARTBEAT, SYSTEM_JOIN
 
 from mew_spaces.core.events import FrameArrives
-from mew_spaces.gateway.outbound import OutboundChannel
+from mew_spaces.gateway.outbound import OutboundChannel, admit
 from mew_spaces.gateway.registry import SpaceRegistry, client_of
 from mew_spaces.gateway.service import SpaceService
 
@@ -195,7 +195,7 @@ class Connection:
             limits = self._limits
             # With room for one message of any size, only what has piled up makes a client a slow one.
             room = limits.write_buffer_bytes + limits.message_bytes
-            self._channel.admit(client_of(home, participant), buffer_bytes=room)
+            admit(self._channel, client_of(home, participant), buffer_bytes=room)
         self._service.join(self.id, participant, delivery)
 
     def _refuse_token(self, request: JoinRequest, *, is_given: bool) -> None:

@@ -75,11 +75,9 @@ class OutboundChannel(ABC):
     write: Callable[[bytes], object]
     """Queue a frame after everything written before; never waits."""
 
-    def write_frames(self, frames: Iterable[bytes], _joined: bytes) -> None:
-        """Queue several frames; `_joined` holds them all, for channels to which their bounds mean nothing."""
-        for framed in frames:
-            if self.is_open:
-                self.write(framed)
+    @abstractmethod
+    def write_frames(self, frames: Iterable[bytes], joined: bytes) -> None:
+        """Queue several frames; `joined` holds them all, for channels to which their bounds mean nothing."""
 
     @property
     def waiting_bytes(self) -> int:
@@ -89,13 +87,6 @@ class OutboundChannel(ABC):
     @abstractmethod
     def limit_buffer(self, max_bytes: int) -> None:
         """Set how many bytes may wait for the peer. A peer that exceeds this is reported as a slow consumer."""
-
-    def admit(self, client: str, *, buffer_bytes: int) -> None:
-        """Lift the limits that hold before a client has joined. `client` says which one it is, of all spaces."""
-        self.limit_buffer(buffer_bytes)
-        on_joined, self.on_joined = self.on_joined, None
-        if on_joined is not None:
-            on_joined(client)
 
     @abstractmethod
     def close(self, code: int, reason: str) -> None:
@@ -110,6 +101,14 @@ class OutboundChannel(ABC):
         self.is_open, self.descriptor = False, None
         if self.on_changed is not None:
             self.on_changed()
+
+
+def admit(channel: OutboundChannel, client: str, *, buffer_bytes: int) -> None:
+    """Lift the limits that hold before a client has joined. `client` says which one it is, of all spaces."""
+    channel.limit_buffer(buffer_bytes)
+    on_joined, channel.on_joined = channel.on_joined, None
+    if on_joined is not None:
+        on_joined(client)
 
 
 class Fanout:

@@ -5,6 +5,7 @@ A participant with an output log and no program is called virtual.
 The file is the outbound channel of a connection like any other. Its reader may truncate or move it at any time.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from mew_settings.private_files import FileLock
@@ -47,6 +48,11 @@ class FileChannel(OutboundChannel):
     def write(self, framed: bytes) -> None:
         """Queue a message for the log writer."""
         self._writer.put(self._file, as_line, len(framed), framed)
+
+    def write_frames(self, frames: Iterable[bytes], _joined: bytes) -> None:
+        """Queue several messages for the log writer."""
+        for framed in frames:
+            self.write(framed)
 
     def limit_buffer(self, _max_bytes: int) -> None:
         """Do nothing: the log writer bounds the queue of all its files."""
