@@ -20,12 +20,11 @@ from mew_agent.context.archive import ITSELF, Origin
 from mew_agent.context.policy import CompactAction, CompactionMethod
 from mew_agent.context.spending import SummarySpending
 from mew_agent.context.tracker import Tracker
-from mew_agent.context.window import learn_from_overflow
 from mew_agent.conversation.context_state import ContextState
 from mew_agent.conversation.events import ContextCompacted, StatusChanged
 from mew_agent.conversation.model_calls import CallInterrupted, ModelCalls
 from mew_agent.errors import ContextOverflow, ModelError, ModelStreamCut
-from mew_agent.model.interface import ModelReply, ModelRequest, Window
+from mew_agent.model.interface import ModelReply, ModelRequest
 from mew_agent.participant.messenger import timestamp
 
 logger = logging.getLogger("mew_agent.compaction")
@@ -37,11 +36,6 @@ def is_overflow(error: ModelError, tracker: Tracker) -> bool:
         return True
     nearly_full = tracker.ledger.projected_tokens * 10 >= tracker.window.max_tokens * 9
     return isinstance(error, ModelStreamCut) and error.chunks == 0 and nearly_full
-
-
-def window_after(error: ModelError, window: Window) -> Window:
-    """Return the window after an error that may name the real limit (see `context.window`)."""
-    return learn_from_overflow(window, error.limit_tokens) if isinstance(error, ContextOverflow) else window
 
 
 def overflow_compaction(tracker: Tracker) -> CompactAction:

@@ -27,7 +27,7 @@ from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import Compression, learn_from_overflow
 from mew_agent.conversation import compactions, events, fit, texts
 from mew_agent.conversation.archive import ContextArchive
-from mew_agent.conversation.compactions import halved, is_overflow, overflow_compaction, window_after
+from mew_agent.conversation.compactions import halved, is_overflow, overflow_compaction
 from mew_agent.conversation.context_state import ContextState
 from mew_agent.conversation.context_tools import ContextTools
 from mew_agent.conversation.events import (
@@ -39,7 +39,7 @@ from mew_agent.conversation.events import (
 )
 from mew_agent.conversation.model_calls import CallInterrupted, ConversationOptions, ModelCalls, ReplyListener
 from mew_agent.conversation.receipts import ContextReceipts
-from mew_agent.errors import MewAgentError, ModelError, PolicyStopped, ToolsUnsupported
+from mew_agent.errors import ContextOverflow, MewAgentError, ModelError, PolicyStopped, ToolsUnsupported
 from mew_agent.model.interface import Model, ModelEvent, ModelReply, ReasoningDelta, TextDelta, ToolCall, Window
 from mew_agent.participant.compaction_driver import (
     IN_PROGRESS,
@@ -525,7 +525,8 @@ class Conversation:
             return True
         if not is_overflow(error, self.tracker):
             return False
-        self.state.change_window(window_after(error, self.tracker.window))
+        if isinstance(error, ContextOverflow):  # it may name the real limit
+            self.state.change_window(learn_from_overflow(self.tracker.window, error.limit_tokens))
         if fit.refused_message(self.state, error) is not None:
             return False
         return await self._compact(overflow_compaction(self.tracker))

@@ -10,7 +10,6 @@ from mew_agent.conversation.compactions import (
     halved,
     is_overflow,
     overflow_compaction,
-    window_after,
 )
 from mew_agent.conversation.texts import CutReason
 from mew_agent.errors import ContextOverflow, ModelError, ModelStreamCut
@@ -49,18 +48,17 @@ def test_overflow_errors_and_empty_streams_of_a_full_window_are_overflows(
 
 
 @pytest.mark.parametrize(
-    ("window", "error", "learnt"),
+    ("window", "limit_tokens", "learnt"),
     [
-        (Window(128_000, "assumed"), overflow(4096), Window(4096, "loaded", "overflow error")),
-        (Window(8192, "trained"), overflow(32_768), Window(32_768, "loaded", "overflow error")),
-        (Window(2048, "configured"), overflow(4096), Window(2048, "configured")),
-        (Window(8192, "configured"), overflow(4096), Window(4096, "loaded", "overflow error")),
-        (Window(8192, "configured"), overflow(), Window(8192, "configured")),
-        (Window(8192, "configured"), cut(0), Window(8192, "configured")),
+        (Window(128_000, "assumed"), 4096, Window(4096, "loaded", "overflow error")),
+        (Window(8192, "trained"), 32_768, Window(32_768, "loaded", "overflow error")),
+        (Window(2048, "configured"), 4096, Window(2048, "configured")),
+        (Window(8192, "configured"), 4096, Window(4096, "loaded", "overflow error")),
+        (Window(8192, "configured"), None, Window(8192, "configured")),
     ],
 )
-def test_an_overflow_error_reveals_the_window(window: Window, error: ModelError, learnt: Window) -> None:
-    assert window_after(error, window) == learnt
+def test_an_overflow_error_reveals_the_window(window: Window, limit_tokens: int | None, learnt: Window) -> None:
+    assert learn_from_overflow(window, limit_tokens) == learnt
 
 
 @pytest.mark.parametrize(("prompt_tokens", "target"), [(3000, 500), (600, 300)])
