@@ -25,9 +25,9 @@ from mew_protocol.payloads.fit import DELIVERIES, Fit
 from mew_protocol.payloads.participant import Status
 from mew_protocol.payloads.system import SpaceFacts
 from mew_protocol.status_word import status_word
+from mew_settings.plugins import load_table
 from mew_settings.private_files import replace_private_file
 
-from mew_agent.agent.compaction_approval import CompactionApproval
 from mew_agent.agent.engine import Engine
 from mew_agent.agent.recall import RecallTools
 from mew_agent.agent.space_tools import PeerTools, ToolRoom
@@ -131,6 +131,10 @@ _SHOWN = (
     *("compactions", "last_compaction"),
 )
 """The keys of a session's report that the agent's own report repeats. Answers carry the whole report."""
+
+GATES = "mew_agent.compaction_gates"
+"""The table of what asks before compactions: called with the participant, the conversation, the `compaction:` settings,
+and the name of the session (None: the agent's own). Returns a `CompactionGate`."""
 
 NO_WINDOW = "the context window of '{model}' is unknown; set `context_token_limit`"
 
@@ -370,8 +374,9 @@ class ConversationEngine(Engine):
         )
         conversation = Conversation(parts.model, tracker, store, options)
         if config.compaction is not None:
-            name = None if key == MAIN else key[1]
-            conversation.gate = CompactionApproval(self.me, conversation, config.compaction, name)
+            if (gate := next(iter(load_table(GATES).values()), None)) is None:
+                raise ConfigError("compaction", "no installed package asks before compactions")
+            conversation.gate = gate(self.me, conversation, config.compaction, None if key == MAIN else key[1])
         return AgentSession(key, conversation, tools)
 
     def _pin_settings(self) -> None:

@@ -1,7 +1,7 @@
 """Compactions: approval, plan, summary call, change of the context, and answer.
 
 Decides which compactions may not wait. The caller of `run_compaction` holds the lock of the calls. Does not know who
-decides about a compaction (see `agent.compaction_approval`), nor why the policy wants one.
+decides about a compaction (see `CompactionGate`), nor why the policy wants one.
 """
 
 import logging

@@ -6,6 +6,7 @@ from mew_agent.agent.turn import cut_reason
 from mew_agent.context.history import History
 from mew_agent.context.policy import MEW, CompactAction
 from mew_agent.context.tracker import Tracker
+from mew_agent.context.window import learn_from_overflow
 from mew_agent.conversation.compactions import (
     halved,
     is_overflow,

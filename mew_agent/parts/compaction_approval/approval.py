@@ -1,12 +1,12 @@
 """Asks before the agent compacts: publishes the plan as a proposal to itself, and carries out the decision.
 
-Decides who may approve and until when, and announces the end. While a proposal is open the agent continues its work: no
-chat waits for it. Does not know what a plan contains; see `compaction.approval`.
+Decides who may approve and until when, what a proposal says, and how long a rejection holds; announces the end. While a
+proposal is open the agent continues its work: no chat waits for it. Does not know why a compaction is wanted.
 """
 
 import logging
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -16,14 +16,9 @@ from mew_protocol.envelope import Envelope, wire_timestamp
 from mew_protocol.payloads.mcp import COMPACT_CONTEXT, CallSubject, arguments_of
 from mew_protocol.status_word import status_word
 
-from mew_agent.compaction.approval import (
-    CompactionDecision,
-    ProposedCompaction,
-    Rejection,
-    proposal_arguments,
-    read_approval,
-)
-from mew_agent.compaction.planner import NothingToDo
+from mew_agent.compaction.approval import CompactionDecision, ProposedCompaction, read_approval
+from mew_agent.compaction.planner import STUB_TOKENS, NothingToDo, Prices
+from mew_agent.context.history import History, Item
 from mew_agent.context.policy import CompactAction
 from mew_agent.conversation.conversation import Conversation
 from mew_agent.conversation.events import ContextCleared, ContextCompacted, ConversationEvent
@@ -32,13 +27,36 @@ from mew_agent.participant.participant import Participant
 from mew_agent.settings import CompactionSettings
 from mew_agent.tools.catalog import INVALID_PARAMS, INVALID_REQUEST, RequestFailed
 
-logger = logging.getLogger("mew_agent.agent.compaction_approval")
+logger = logging.getLogger("mew_agent.parts.compaction_approval")
 
 MAX_PROPOSALS: Final = 5
 """How often one compaction is proposed: again if a request changes it in a way that cannot be carried out, if a
 participant that may not decide has closed the proposal, or if it was lost with the connection."""
 
 NO_TIME: Final = "the window would overflow"
+
+
+SHOWN_CHARS: Final = 80
+
+REJECTION_PART: Final = 20
+"""A rejection ends when the context has grown by 1/20 of the window."""
+
+REJECTION_SECONDS: Final = 600.0
+"""A rejection also ends after this time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A rejection, at this size of the next request and at this time."""
+
+    text: str
+    tokens: int
+    at_seconds: float
+
+    def holds(self, tokens: int, window_tokens: int, at_seconds: float) -> bool:
+        """Return whether the same question would only be repeated."""
+        has_grown = (tokens - self.tokens) * REJECTION_PART >= window_tokens
+        return not has_grown and at_seconds - self.at_seconds < REJECTION_SECONDS
 
 
 class CompactionApproval:
@@ -216,3 +234,47 @@ class CompactionApproval:
         if self._asking is not None:
             self._why_cancelled = self._why_cancelled or why
             self._asking.cancel()
+
+
+def proposal_arguments(
+    proposed: ProposedCompaction, history: History, prices: Prices, *, present_tokens: int, summary_tokens: int
+) -> dict[str, Any]:
+    """Describe a compaction: removed and kept items, tokens freed, tokens spent. All sizes are projected.
+
+    `freed_tokens` is what is freed if the summary uses its whole budget, so rather too little; `cost_tokens` is what
+    the summary call reads and writes.
+    """
+    plan = proposed.plan
+    leaving, staying = plan.leaving(history.items), plan.staying(history.items)
+    cleared = [item for item in staying if item.seq in plan.stub_seqs]
+    budget = plan.summary_budget_tokens
+    replaced = plan.evicted_tokens + (summary_tokens if budget else 0)
+    freed = replaced - budget + sum(max(0, prices[item.seq] - STUB_TOKENS) for item in cleared)
+    described: dict[str, Any] = {
+        "trigger": proposed.trigger,
+        "reason": proposed.reason,
+        "requested_by": proposed.requested_by,
+        "target_tokens": proposed.target_tokens,
+        "present_tokens": present_tokens,
+        "freed_tokens": max(0, freed),
+        "cost_tokens": replaced + budget if budget else 0,
+        "basis": "projected",
+        "leaves": _extent(leaving),
+        "cleared_results": len(cleared),
+        "stays": {**_extent(staying), "pins": len(history.pins)},
+    }
+    return {key: value for key, value in described.items() if value is not None}
+
+
+def _extent(items: list[Item]) -> dict[str, Any]:
+    said = [item for item in items if item.role != "tool" and item.content.strip()]
+    known: dict[str, Any] = {"messages": len(items), "turns": len({item.turn for item in items})}
+    if said:
+        known |= {"from": items[0].at, "to": items[-1].at, "first": _excerpt(said[0]), "last": _excerpt(said[-1])}
+    return known
+
+
+def _excerpt(item: Item) -> str:
+    line = " ".join(item.content.split())
+    short = line if len(line) <= SHOWN_CHARS else f"{line[:SHOWN_CHARS]}..."
+    return f"{item.name}: {short}" if item.name else short
