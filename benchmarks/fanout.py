@@ -160,7 +160,7 @@ class Least(Bare):
             super().data_received(data)
             self.descriptors[:] = [one.get_extra_info("socket").fileno() for one in self.everybody]
             return
-        complete = decode_complete(data[8:], 65_536, 100)  # the mask is zero
+        complete = decode_complete(data[8:], 65_536)  # the mask is zero
         assert complete is not None
         envelope, encoded = complete
         assert self.may.match(envelope) is not None

@@ -16,7 +16,8 @@ from mew_protocol.envelope import ACCEPTED_PROTOCOLS, PROTOCOL, Draft, Envelope,
 from mew_protocol.errors import DecodeError, first_problem
 
 DEFAULT_MAX_BYTES = 16 * 1024 * 1024
-DEFAULT_MAX_DEPTH = 100
+MAX_DEPTH = 100
+"""How many levels deep the JSON of a message may nest."""
 
 MAX_VALUES = 200_000
 """How many values the JSON of a message may hold: 16 MiB of empty lists would take seconds to read."""
@@ -79,7 +80,6 @@ def decode(
     raw: bytes | str,
     *,
     max_bytes: int = DEFAULT_MAX_BYTES,
-    max_depth: int = DEFAULT_MAX_DEPTH,
     is_text: bool = False,
 ) -> Draft | StreamFrame:
     """Decode one WebSocket message, text or binary. `is_text`: `raw` are the bytes of a text.
@@ -89,25 +89,23 @@ def decode(
     text = _utf8(raw, max_bytes)
     if text[:1] == b"#":
         return _decode_frame(raw, is_text)
-    complete = decode_complete(text, max_bytes, max_depth)
-    return _decode_json(text, max_depth) if complete is None else complete[0]
+    complete = decode_complete(text, max_bytes)
+    return _decode_json(text) if complete is None else complete[0]
 
 
-def decode_envelope(
-    raw: bytes | str, *, max_bytes: int = DEFAULT_MAX_BYTES, max_depth: int = DEFAULT_MAX_DEPTH
-) -> Draft:
+def decode_envelope(raw: bytes | str, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Draft:
     """Decode one envelope from JSON. Raises `DecodeError`."""
-    return _decode_json(_utf8(raw, max_bytes), max_depth)
+    return _decode_json(_utf8(raw, max_bytes))
 
 
-def decode_complete(raw: bytes, max_bytes: int, max_depth: int) -> tuple[Envelope, bytes] | None:
+def decode_complete(raw: bytes, max_bytes: int) -> tuple[Envelope, bytes] | None:
     """Fast path: decode an envelope as the usual clients write it. None if `decode` has to look at the message.
 
     Returns exactly the envelope that `decode` returns with what its `encode` returns, and None where `decode` raises.
     """
     if raw[: len(_COMPLETE_PREFIX)] != _COMPLETE_PREFIX or len(raw) > max_bytes:
         return None
-    if raw.count(b"{") + raw.count(b"[") > max_depth or raw.count(b",") > MAX_VALUES:
+    if raw.count(b"{") + raw.count(b"[") > MAX_DEPTH or raw.count(b",") > MAX_VALUES:
         return None
     adapter = compiled(Envelope)
     try:
@@ -123,43 +121,43 @@ def decode_complete(raw: bytes, max_bytes: int, max_depth: int) -> tuple[Envelop
     return (envelope, data) if protocol == PROTOCOL and envelope_id and ts and sender and kind else None
 
 
-def _parsed(raw: bytes, max_depth: int) -> object:
+def _parsed(raw: bytes) -> object:
     if len(raw) > MAX_VALUES and _has_too_many_values(raw):
         raise DecodeError(errors.TOO_LARGE, f"a message may hold at most {MAX_VALUES:,} values")
     try:
         return from_json(raw, allow_inf_nan=False)
     except ValueError as error:
         if "recursion limit" in str(error):
-            raise _too_deep(max_depth) from None
+            raise _too_deep() from None
         repaired = _without_lone_surrogates(raw) if len(raw) <= _MAX_REPAIRED_BYTES else raw
         if repaired != raw:
-            return _parsed(repaired, max_depth)
+            return _parsed(repaired)
         raise DecodeError(errors.INVALID_JSON, f"invalid JSON: {error}") from None
 
 
-def parse_json(raw: bytes, *, max_depth: int = DEFAULT_MAX_DEPTH) -> object:
+def parse_json(raw: bytes) -> object:
     """Return the value of a JSON text, which can be written as UTF-8 again: no NaN, infinity or half surrogate pair.
 
     Half of a pair becomes the replacement character. Raises `DecodeError`.
     """
-    value = _parsed(raw, max_depth)
-    _check_value(value, raw, max_depth)
+    value = _parsed(raw)
+    _check_value(value, raw)
     return value
 
 
-def _check_value(value: object, raw: bytes, max_depth: int) -> None:
+def _check_value(value: object, raw: bytes) -> None:
     """Raise `DecodeError` for a number that became infinity, and for a value that is nested too deeply."""
     if (_large_exponent(raw) or _many_digits(raw)) and _has_infinity(value):
         raise DecodeError(errors.INVALID_JSON, "invalid JSON: a number is too large")
     # Counting brackets is far cheaper than walking the value, and few messages have that many.
-    if raw.count(b"[") + raw.count(b"{") > max_depth and _is_deeper_than(value, max_depth):
-        raise _too_deep(max_depth)
+    if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH and _is_too_deep(value):
+        raise _too_deep()
 
 
-def _decode_json(raw: bytes, max_depth: int) -> Draft:
-    value = _parsed(raw, max_depth)
+def _decode_json(raw: bytes) -> Draft:
+    value = _parsed(raw)
     try:
-        _check_value(value, raw, max_depth)
+        _check_value(value, raw)
         return read_draft(value)
     except DecodeError as problem:
         problem.envelope_id = _id_in(value)
@@ -223,10 +221,9 @@ def _utf8(raw: bytes | str, max_bytes: int) -> bytes:
     return encoded
 
 
-def _too_deep(max_depth: int) -> DecodeError:
-    return DecodeError(
-        errors.TOO_DEEP, f"an envelope may nest at most {max_depth} levels deep", errors.VALIDATION_ERROR
-    )
+def _too_deep() -> DecodeError:
+    problem = f"an envelope may nest at most {MAX_DEPTH} levels deep"
+    return DecodeError(errors.TOO_DEEP, problem, errors.VALIDATION_ERROR)
 
 
 def _has_infinity(value: object) -> bool:
@@ -238,10 +235,10 @@ def _has_infinity(value: object) -> bool:
     return isinstance(value, float) and isinf(value)
 
 
-def _is_deeper_than(value: object, levels: int) -> bool:
-    """Return True if lists and objects nest deeper than this many levels."""
+def _is_too_deep(value: object) -> bool:
+    """Return True if lists and objects nest deeper than the limit."""
     level: list[object] = [value]
-    for _ in range(levels):
+    for _ in range(MAX_DEPTH):
         level = [
             child
             for one in level

@@ -27,7 +27,7 @@ _INVISIBLE = ("Cc", "Cf", "Cs", "Zl", "Zp")
 """Unicode categories of invisible characters: with a zero-width space, a guest could look like another participant."""
 
 
-def id_problem(text: str, *, max_length: int = MAX_ID_LENGTH) -> str | None:
+def id_problem(text: str) -> str | None:
     """Return the problem with a participant or space id, or None.
 
     Ids become file names (`.mew/tokens/<id>.token`) and parts of URLs, so separators and `..` are refused, and so are
@@ -35,8 +35,8 @@ def id_problem(text: str, *, max_length: int = MAX_ID_LENGTH) -> str | None:
     """
     if not text.strip():
         return "an id must not be empty"
-    if len(text) > max_length:
-        return f"an id may have at most {max_length} characters; this one has {len(text)}"
+    if len(text) > MAX_ID_LENGTH:
+        return f"an id may have at most {MAX_ID_LENGTH} characters; this one has {len(text)}"
     is_visible = text == text.strip() and not any(category(one) in _INVISIBLE for one in text)
     if _FORBIDDEN_IN_ID.search(text) or not is_visible:
         return (
@@ -56,12 +56,12 @@ def checked_id(text: str) -> str:
     return text
 
 
-def invited_id_problem(text: str, *, max_length: int = MAX_ID_LENGTH) -> str | None:
+def invited_id_problem(text: str) -> str | None:
     """Return the problem with an id that a participant chooses for a new one, or None.
 
     Stricter than `id_problem`: the id must not look like a sender and the begin of a text.
     """
-    problem = id_problem(text, max_length=max_length)
+    problem = id_problem(text)
     if problem is None and _BETWEEN_MESSAGES.search(text):
         problem = "an id must not contain ', ', ': ', '; ', '> ' or ' to ', which separate names and texts"
     return problem

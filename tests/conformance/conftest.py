@@ -23,7 +23,7 @@ participants:
       - {kind: participant/status}
       - {kind: mcp/request, to: [files], payload: {method: "tools/*", params: {name: [read_file, "list_*"]}}}
   files: {command: mew, capabilities: [{kind: "mcp/*"}, {kind: "stream/*"}, {kind: chat}]}
-limits: {message_bytes: 65536, http_body_bytes: 8192, join_timeout_seconds: 1.0, json_depth: 32, streams_per_member: 3}
+limits: {message_bytes: 65536, http_body_bytes: 8192, join_timeout_seconds: 1.0, streams_per_member: 3}
 """
 
 

@@ -40,15 +40,15 @@ async def test_a_body_above_the_limit_is_refused() -> None:
 
 @rule("limit.name")
 async def test_names_above_the_limit_are_refused() -> None:
-    async with bounded(name_chars=10) as gateway, joined(gateway, "ada") as ada:
-        await ada.send_envelope("k" * 11)
-        assert "at most 10 characters" in (await ada.error())["message"]
-        await ada.send_envelope("chat", {"text": "x"}, id="i" * 41)
-        assert "at most 40 characters" in (await ada.error())["message"]
-        await ada.send_envelope("space/invite", {"participant_id": "p" * 11})
-        assert "at most 10 characters" in (await ada.error())["message"]
-        await ada.send_envelope("k" * 10, id="i" * 40)
-        assert (await ada.next())["kind"] == "k" * 10
+    async with bounded() as gateway, joined(gateway, "ada") as ada:
+        await ada.send_envelope("k" * 129)
+        assert "at most 128 characters" in (await ada.error())["message"]
+        await ada.send_envelope("chat", {"text": "x"}, id="i" * 513)
+        assert "at most 512 characters" in (await ada.error())["message"]
+        await ada.send_envelope("space/invite", {"participant_id": "p" * 129})
+        assert "at most 128 characters" in (await ada.error())["message"]
+        await ada.send_envelope("k" * 128, id="i" * 512)
+        assert (await ada.next())["kind"] == "k" * 128
 
 
 @rule("limit.sockets")
@@ -70,12 +70,13 @@ async def test_the_sockets_of_a_person_are_limited() -> None:
 
 @rule("limit.grants")
 async def test_the_grants_of_a_participant_are_limited() -> None:
-    async with bounded(grants_per_member=2) as gateway, joined(gateway, "ada") as ada:
-        patterns = [{"kind": f"x/{number}"} for number in range(3)]
-        await ada.send_envelope("capability/grant", {"recipient": "bob", "capabilities": patterns})
+    async with bounded() as gateway, joined(gateway, "ada") as ada:
+        for first in (0, 200):
+            patterns = [{"kind": f"x/{number}"} for number in range(first, first + 200)]
+            await ada.send_envelope("capability/grant", {"recipient": "bob", "capabilities": patterns})
         error = await ada.error()
         assert error["error"] == "limit_exceeded"
-        assert "2" in error["message"]
+        assert "256" in error["message"]
 
 
 @rule("limit.kept")

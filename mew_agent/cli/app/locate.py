@@ -2,12 +2,14 @@
 
 import os
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlsplit
 
+from mew_settings.environment import COMPAT_VARIABLE
 from mew_settings.setting_problems import did_you_mean
 from mew_spaces.gateway import auth
 from mew_spaces.launch.processes import is_running
@@ -136,9 +138,14 @@ REFERENCE_NOTICE: Final = (
 )
 
 
-def in_mode(config: "SpaceConfig", compat: str | None) -> "SpaceConfig":
-    """Return the configuration with the mode of `--compat` or MEW_COMPAT, if one was given."""
-    return config if compat is None else config.model_copy(update={"compat": compat})
+def is_reference(environ: Mapping[str, str]) -> bool:
+    """Return True if MEW_COMPAT asks for the behaviour of the TypeScript reference."""
+    return environ.get(COMPAT_VARIABLE) == "reference"
+
+
+def in_mode(config: "SpaceConfig", environ: Mapping[str, str]) -> "SpaceConfig":
+    """Return the configuration with the mode of MEW_COMPAT, if it is set."""
+    return config.model_copy(update={"compat": "reference"}) if is_reference(environ) else config
 
 
 def default_person(config: "SpaceConfig") -> str | None:

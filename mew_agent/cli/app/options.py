@@ -153,10 +153,6 @@ LogLevelOption = Annotated[
     LogLevel,
     option("--log-level, -l LEVEL", "Log at debug, info, warning or error.", parser=read_log_level),
 ]
-LogFormatOption = Annotated[
-    Literal["text", "json"] | None,
-    option("--log-format FORMAT", "Log as text or json (default: MEW_LOG_FORMAT, then text)."),
-]
 HostOption = Annotated[str, option("--host ADDRESS", "Address to listen on.")]
 PortOption = Annotated[int, option("--port, -p PORT", "Port to listen on; 0 picks a free port.", min=0, max=65535)]
 
@@ -165,15 +161,6 @@ BackplaneOption = Annotated[
     str | None,
     option(
         "--backplane ADDRESSES", "Address of the storage that several gateways share (see `backplane` of space.yaml)."
-    ),
-]
-
-CompatOption = Annotated[
-    Literal["reference"] | None,
-    option(
-        "--compat MODE",
-        "Behave as the TypeScript gateway where it is less strict: reference (see `compat` of space.yaml).",
-        envvar=COMPAT_VARIABLE,
     ),
 ]
 

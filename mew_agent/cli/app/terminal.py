@@ -259,12 +259,6 @@ def is_terminal(stream: TextIO) -> bool:
     return hasattr(stream, "isatty") and stream.isatty()
 
 
-def use_log_format(name: str | None) -> None:
-    """Write log lines in this format, here and in the programs that this one starts; None changes nothing."""
-    if name is not None:
-        os.environ[LOG_FORMAT_VARIABLE] = name
-
-
 def configure_logging(level: str) -> None:
     """Log to standard error, one line per event; as JSON if `MEW_LOG_FORMAT` is `json`."""
     logging.basicConfig(level=level.upper(), handlers=[log_handler(sys.stderr, level)])

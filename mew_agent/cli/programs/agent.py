@@ -13,7 +13,6 @@ from mew_agent.cli.app.groups import AgentProgram, RunnableAgent, runnable_agent
 from mew_agent.cli.app.locate import find_run, is_same_gateway
 from mew_agent.cli.app.options import (
     GatewayOption,
-    LogFormatOption,
     LogLevel,
     SpaceOption,
     TokenOption,
@@ -49,7 +48,6 @@ def run(
         LogLevel | None,
         option("--log-level, -l LEVEL", "Log at debug, info, warning or error (default: info).", parser=read_log_level),
     ] = None,
-    log_format: LogFormatOption = None,
     from_stdin: Annotated[bool, option("--from-stdin", hidden=True)] = False,  # how `mew up` runs several agents
 ) -> None:
     """Run an agent until it is shut down.
@@ -87,7 +85,6 @@ def run(
         # Never send the token of this folder's space to another gateway, unless it was given for that.
         raise ConfigError("--token or MEW_TOKEN", f"'token' is missing for {settings.gateway}")
     check_settings(settings, notices)
-    terminal.use_log_format(log_format)
     terminal.configure_logging(settings.log_level)
     enable_by_environment()
     run_until_signal(lambda: run_agent(settings))

@@ -1,18 +1,16 @@
 """`mew gateway start`: runs the gateway of one or more spaces; and a gateway inside a Python program."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated
 
-from mew_listener.proxies import TrustedProxies
 from mew_settings.plugins import load_table
 from mew_settings.private_files import make_private_folder, replace_private_file
 from mew_spaces.config.loading import load_space, parse_space
 from mew_spaces.errors import SpacesError
 from mew_spaces.gateway.auth import state_dir
-from mew_spaces.gateway.certificate import TlsFiles
 from mew_spaces.gateway.gateway import HostedSpace, run_gateway, serve_gateway
 from mew_spaces.gateway.gateway import RunningGateway as RunningGateway
 from mew_spaces.launch.processes import started_mark
@@ -28,15 +26,12 @@ from mew_agent.cli.app.options import (
     DEFAULT_HOST,
     DEFAULT_PORT,
     BackplaneOption,
-    CompatOption,
     HostOption,
-    LogFormatOption,
     LogLevelOption,
     PortOption,
     former,
     option,
 )
-from mew_agent.errors import ConfigError
 
 DRAIN_SECONDS = 5.0
 
@@ -49,20 +44,11 @@ def start(
         option("--config, -c, --space-config, -s FILE", "Path of space.yaml (default: this folder's); repeatable."),
     ] = None,
     host: HostOption = DEFAULT_HOST,
-    tls_cert: Annotated[
-        Path | None, option("--tls-cert FILE", "Certificate in PEM (default: gateway.tls_cert of space.yaml).")
-    ] = None,
-    tls_key: Annotated[Path | None, option("--tls-key FILE", "Private key of the certificate, in PEM.")] = None,
-    trusted_proxy: Annotated[
-        list[str] | None, option("--trusted-proxy NETWORK", "Proxy whose X-Forwarded headers count; repeatable.")
-    ] = None,
     backplane: BackplaneOption = None,
-    compat: CompatOption = None,
     drain_seconds: Annotated[
         float, option("--drain-seconds N", "Time for members to move to other gateways when it is stopped.", min=0)
     ] = DRAIN_SECONDS,
     log_level: LogLevelOption = "info",
-    log_format: LogFormatOption = None,
     auto_start: Annotated[bool, former("--auto-start/--no-auto-start")] = False,
 ) -> None:
     """Run the gateway of one or more spaces.
@@ -70,17 +56,14 @@ def start(
     Starts no participants; `mew up` does. If other gateways serve the space, SIGTERM and Ctrl-C let the members
     move to them first.
     """
-    terminal.use_log_format(log_format)
     terminal.configure_logging(log_level)
     configs = space_config or [space_config_path(None, None)]
     states = [state_dir(path) for path in configs]
     _refuse_shared_folders(configs, states)
     first, *others = (
-        HostedSpace(in_mode(on_backplane(load_space(path), backplane), compat), state)
+        HostedSpace(in_mode(on_backplane(load_space(path), backplane), os.environ), state)
         for path, state in zip(configs, states, strict=True)
     )
-    _check_proxies(trusted_proxy or ())
-    tls = _tls_of(tls_cert, tls_key)
     if any(one.config.is_reference for one in (first, *others)):
         terminal.warn(REFERENCE_NOTICE)
     if auto_start:
@@ -106,8 +89,6 @@ def start(
             port=port,
             others=others,
             on_ready=announce,
-            tls=tls,
-            trusted_proxies=trusted_proxy or (),
             drain_seconds=drain_seconds,
         )
 
@@ -132,19 +113,6 @@ def serve_in_process(
     Port 0 picks a free port.
     """
     return serve_gateway(load_space(space) if isinstance(space, Path) else parse_space(space), host=host, port=port)
-
-
-def _check_proxies(networks: Sequence[str]) -> None:
-    try:
-        TrustedProxies(networks)
-    except ValueError as error:
-        raise ConfigError("--trusted-proxy", str(error), "an address or a network like 10.0.0.0/8") from None
-
-
-def _tls_of(certificate: Path | None, key: Path | None) -> TlsFiles | None:
-    if (certificate is None) != (key is None):
-        raise ConfigError("--tls-cert, --tls-key", "one is missing", "both, or neither")
-    return TlsFiles(certificate, key) if certificate is not None and key is not None else None
 
 
 def _refuse_shared_folders(configs: list[Path], states: list[Path]) -> None:

@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from mew_settings.environment import COMPAT_VARIABLE
 from mew_settings.private_files import make_private_folder
 from mew_spaces.config.loading import parse_space
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.locate import SPACE_FILE, find_run, relative_to
+from mew_agent.cli.app.locate import SPACE_FILE, find_run, is_reference, relative_to
 from mew_agent.cli.app.options import former, option
 from mew_agent.cli.space.agent_type import AGENT_KEY
 from mew_agent.cli.space.templates import (
@@ -120,7 +119,7 @@ def _create(template: Template, folder: Path, given: dict[str, str], *, asks: bo
     for file in template.agent_files():
         (state / file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(template.folder / file, state / file)
-    path = _existing(folder) or folder / (Path(state.name, SPACE_FILE) if _is_reference() else SPACE_FILE)
+    path = _existing(folder) or folder / (Path(state.name, SPACE_FILE) if is_reference(os.environ) else SPACE_FILE)
     path.write_text(text, encoding="utf-8")
     _ignore(folder / ".gitignore")
     written = relative_to(folder, path)
@@ -216,15 +215,11 @@ def _existing(folder: Path) -> Path | None:
     return next((path for path in (folder / ".mew" / SPACE_FILE, folder / SPACE_FILE) if path.exists()), None)
 
 
-def _is_reference() -> bool:
-    return os.environ.get(COMPAT_VARIABLE) == "reference"
-
-
 def _person(user: str, template: Template) -> str:
     """Return the id of the person: the user's name, or `human` if that cannot be an id in this template."""
     is_taken = f"\n  {user}:" in f"\n{template.text()}"
     is_plain = _PLAIN_NAME.fullmatch(user) is not None and user not in _YAML_WORDS
-    return user if is_plain and not is_taken and not _is_reference() else "human"
+    return user if is_plain and not is_taken and not is_reference(os.environ) else "human"
 
 
 def _user() -> str:

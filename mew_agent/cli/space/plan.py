@@ -46,9 +46,7 @@ from mew_agent.cli.app.options import (
     DEFAULT_HOST,
     DEFAULT_PORT,
     BackplaneOption,
-    CompatOption,
     HostOption,
-    LogFormatOption,
     LogLevelOption,
     complete_participants,
     option,
@@ -102,9 +100,7 @@ class StartOptions:
     folder: Annotated[Path | None, option("--space-dir, -d FOLDER", "Folder of the space (default: this one).")] = None
     host: HostOption = DEFAULT_HOST
     backplane: BackplaneOption = None
-    compat: CompatOption = None
     log_level: LogLevelOption = "info"
-    log_format: LogFormatOption = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +198,7 @@ def make_launch_plan(options: StartOptions, environ: Mapping[str, str] | None = 
     """Check everything and choose the open values. Raises `ConfigError` and errors of `mew_spaces`."""
     environ = os.environ if environ is None else environ
     path = space_config_path(options.config, options.folder)
-    config = in_mode(on_backplane(load_space(path), options.backplane), options.compat)
+    config = in_mode(on_backplane(load_space(path), options.backplane), environ)
     if options.joins:
         check_person(config, options.participant)
     state, folder = state_dir(path), space_folder(path)
@@ -228,7 +224,6 @@ def make_launch_plan(options: StartOptions, environ: Mapping[str, str] | None = 
         environ=_program_environment(environ),
         prepared={name: process_settings(agent, sessions / f"{name}.db", model_port) for name, agent in agents.items()},
         backplane=options.backplane,
-        compat=options.compat,
         log_level=options.log_level,
         sessions=sessions,
     )
@@ -281,7 +276,7 @@ def add_new_participants(
     """
     environ = os.environ if environ is None else environ
     path, known = plan.launch.config_path, plan.launch.config.participants
-    config = in_mode(load_space(path), plan.launch.compat)
+    config = in_mode(load_space(path), environ)
     added = {name: one for name, one in config.participants.items() if name not in known or name in again}
     tokens, settings = dict(plan.launch.tokens), dict(plan.launch.prepared)
     for name, participant in added.items():

@@ -81,7 +81,6 @@ def up(
     if start.participant is not None and not start.joins:
         raise ConfigError("--participant", "requires --interactive")
     del plain  # the terminal of `--interactive` always is
-    terminal.use_log_format(start.log_format)
     plan = make_launch_plan(start)
     for notice in plan.notices:
         terminal.warn(notice)

@@ -7,10 +7,10 @@ import ipaddress
 import re
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
-from mew_protocol.capability import MAX_PATTERNS, number_problem, patterns_problem
-from mew_protocol.codec import DEFAULT_MAX_BYTES, DEFAULT_MAX_DEPTH
+from mew_protocol.capability import number_problem, patterns_problem
+from mew_protocol.codec import DEFAULT_MAX_BYTES
 from mew_protocol.context_report import MAX_PIN_CHARS
-from mew_protocol.ids import MAX_ID_LENGTH, checked_id
+from mew_protocol.ids import checked_id
 from mew_protocol.payloads.attention import AttentionKind
 from mew_protocol.payloads.fit import WouldFit
 from mew_settings.model_facts import ModelFacts
@@ -284,9 +284,6 @@ class Limits(SettingsModel):
     """Bounds on what clients may use. Sizes are in bytes, times in seconds."""
 
     message_bytes: int = Field(default=DEFAULT_MAX_BYTES, ge=1024)
-    json_depth: int = Field(default=DEFAULT_MAX_DEPTH, ge=4, le=200)
-    name_chars: int = Field(default=MAX_ID_LENGTH, ge=8, le=MAX_ID_LENGTH)
-    """Length of participant ids and kinds. Envelope ids may be four times as long."""
     http_body_bytes: int = Field(default=1024 * 1024, ge=1024)
     write_buffer_bytes: int = Field(default=16 * 1024 * 1024, ge=4096)
     """What may wait for a member, in addition to one message of the largest size, before it is a slow consumer."""
@@ -320,8 +317,6 @@ class Limits(SettingsModel):
     members: int = Field(default=4096, ge=1)
     sockets_per_member: int = Field(default=64, ge=1)
     streams_per_member: int = Field(default=256, ge=1)
-    grants_per_member: int = Field(default=MAX_PATTERNS, ge=1, le=MAX_PATTERNS)
-    """Capability patterns granted to one participant."""
     kept_payload_bytes: int = Field(default=64 * 1024, ge=256)
     """Payload of an envelope that is kept for late joiners: a stream request, grant, invitation or status."""
     envelopes_per_second: float = Field(default=5_000.0, gt=0)

@@ -8,12 +8,13 @@ from hashlib import blake2b
 from mew_listener.bounded_dict import BoundedDict
 from mew_protocol import errors, kinds
 from mew_protocol.envelope import Draft
+from mew_protocol.ids import MAX_ID_LENGTH
 from mew_protocol.payloads.system import SystemError as ErrorPayload
 from pydantic_core import to_json
 
 from mew_spaces.config.settings import COMPAT_HINT
 
-ID_LENGTH_FACTOR = 4
+MAX_ENVELOPE_ID_LENGTH = 4 * MAX_ID_LENGTH
 """An envelope id may be this many times as long as a name: some clients build ids from ids."""
 
 MAX_KEYS = 8192
@@ -62,14 +63,14 @@ class RateLimit:
         return is_allowed
 
 
-def malformed(draft: Draft, sender: str, name_chars: int, may_open: bool = False) -> ErrorPayload | None:
+def malformed(draft: Draft, sender: str, may_open: bool = False) -> ErrorPayload | None:
     """Return the first reason why no participant may send this envelope, whatever its capabilities; else None.
 
-    `name_chars` is the maximum length of a kind. With `may_open`, participants may send `stream/open`.
+    With `may_open`, participants may send `stream/open`.
     """
     kind, claimed = draft.kind or "", draft.sender
-    if not kind or kind.isspace() or len(kind) > name_chars or len(draft.id or "") > ID_LENGTH_FACTOR * name_chars:
-        return _bad_header(kind, name_chars)
+    if not kind or kind.isspace() or len(kind) > MAX_ID_LENGTH or len(draft.id or "") > MAX_ENVELOPE_ID_LENGTH:
+        return _bad_header(kind)
     if claimed is not None and claimed != sender:
         text = f"'from' is '{claimed}', but this token is for '{sender}'; leave 'from' out or set it to '{sender}'"
         return ErrorPayload(error=errors.IDENTITY_MISMATCH, message=text, attempted_kind=kind)
@@ -86,14 +87,14 @@ def malformed(draft: Draft, sender: str, name_chars: int, may_open: bool = False
     return None
 
 
-def _bad_header(kind: str, name_chars: int) -> ErrorPayload:
+def _bad_header(kind: str) -> ErrorPayload:
     """Refuse a kind that is missing or too long, or an id that is too long."""
     if not kind or kind.isspace():
         problem = "'kind' is missing"
-    elif len(kind) > name_chars:
-        problem = f"'kind' may have at most {name_chars} characters"
+    elif len(kind) > MAX_ID_LENGTH:
+        problem = f"'kind' may have at most {MAX_ID_LENGTH} characters"
     else:
-        problem = f"'id' may have at most {ID_LENGTH_FACTOR * name_chars} characters"
+        problem = f"'id' may have at most {MAX_ENVELOPE_ID_LENGTH} characters"
     return _invalid(errors.INVALID_ENVELOPE, problem)
 
 

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from mew_protocol import errors, kinds
-from mew_protocol.capability import has_kind, patterns_problem
+from mew_protocol.capability import MAX_PATTERNS, has_kind, patterns_problem
 from mew_protocol.envelope import Envelope, wire_timestamp
 from mew_protocol.errors import PayloadError
 from mew_protocol.ids import ParticipantId, invited_id_problem
@@ -100,13 +100,13 @@ class MembershipRules:
         recipient = self._find(payload.recipient)
         if recipient is None:
             return _not_found(payload.recipient)
-        limit, is_checked = self._config.limits.grants_per_member, self._config.capabilities.check_grants
+        is_checked = self._config.capabilities.check_grants
         through = self._sources(envelope.sender, payload.capabilities, recipient, is_checked=is_checked)
         if isinstance(through, Receipt):
             return through
         held = len(self._membership.permissions_of(recipient).granted)
-        if held + len(payload.capabilities) > limit:
-            text = f"'{recipient}' already has {held} granted capabilities; the limit is {limit}"
+        if held + len(payload.capabilities) > MAX_PATTERNS:
+            text = f"'{recipient}' already has {held} granted capabilities; the limit is {MAX_PATTERNS}"
             return refuse(errors.LIMIT_EXCEEDED, text)
         names = frozenset(name for name in (envelope.id, payload.grant_id) if name)
         grant = CapabilityGrant(names=names, granter=envelope.sender, patterns=payload.capabilities, through=through)
@@ -165,8 +165,7 @@ class MembershipRules:
     def _invite(self, envelope: Envelope, reply_to: tuple[ConnectionId, ...], now: datetime) -> Receipt:
         payload = read_payload(envelope, Invite)
         name, capabilities = payload.participant_id, payload.initial_capabilities or ()
-        limits = self._config.limits
-        problem = invited_id_problem(name, max_length=limits.name_chars)
+        problem = invited_id_problem(name)
         if problem:
             return refuse(errors.INVALID_REQUEST, f"space/invite: payload.participant_id: {problem}")
         refused = _invalid_patterns(envelope.kind, "initial_capabilities", capabilities)
@@ -185,8 +184,9 @@ class MembershipRules:
         through = self._sources(envelope.sender, capabilities, name, is_checked=is_checked)
         if isinstance(through, Receipt):
             return through
-        if len(self._membership.state.invited) >= limits.members:
-            text = f"this space already has {limits.members} invited participants, which is the limit"
+        most = self._config.limits.members
+        if len(self._membership.state.invited) >= most:
+            text = f"this space already has {most} invited participants, which is the limit"
             return refuse(errors.LIMIT_EXCEEDED, text)
         invitation = Invitation(
             capabilities=capabilities,

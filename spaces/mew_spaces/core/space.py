@@ -73,9 +73,6 @@ from mew_spaces.core.system_messages import DerivedIds, SystemMessages
 REMEMBERED_ENVELOPES = 50_000
 """How many of the newest accepted envelopes are recognised when they come again."""
 
-_MAX_DEPTH = 2_000
-"""The gateway that took an envelope has checked its size and depth."""
-
 _KEPT_KINDS = frozenset({kinds.STREAM_REQUEST, kinds.CAPABILITY_GRANT, kinds.SPACE_INVITE, kinds.PARTICIPANT_STATUS})
 """Kinds with payloads that the space keeps for late joiners."""
 
@@ -423,7 +420,7 @@ class SpaceCore:
         # Before anything else, so that refused envelopes count: a client in an error loop is slowed down, too.
         if not self._rate.try_spend(sender):
             return self.refuse(self._too_often(sender), draft, sender, connection, now=now)
-        refused = malformed(draft, sender, self._limits.name_chars, self._may_open)
+        refused = malformed(draft, sender, self._may_open)
         if refused is not None:
             return self.refuse(refused, draft, sender, connection, now=now)
         return self._rule(draft, sender, connection, now) if draft.kind == kinds.SYSTEM_HEARTBEAT else None
@@ -561,5 +558,5 @@ class SpaceCore:
 
 def _read(data: bytes) -> tuple[Draft, bytes | None]:
     """Return an envelope from another gateway, with its bytes if `encode` returns them. Raises `DecodeError`."""
-    complete = decode_complete(data, len(data), _MAX_DEPTH)
-    return complete or (decode_envelope(data, max_bytes=len(data), max_depth=_MAX_DEPTH), None)
+    complete = decode_complete(data, len(data))
+    return complete or (decode_envelope(data, max_bytes=len(data)), None)

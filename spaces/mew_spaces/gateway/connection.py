@@ -83,12 +83,12 @@ class Connection:
     def receive(self, data: bytes, is_text: bool) -> None:
         """Handle one message, text or binary. Never raises."""
         phase, limits, sender = self._phase, self._limits, self._participant
-        max_bytes, max_depth = limits.message_bytes, limits.json_depth
+        max_bytes = limits.message_bytes
         if phase is _ENDED:
             return
         try:
             if phase is _JOINED and sender:  # the common case first: an envelope from a member
-                complete = decode_complete(data, max_bytes, max_depth)
+                complete = decode_complete(data, max_bytes)
                 if complete is not None and complete[0].kind != SYSTEM_JOIN:
                     self._service.receive(self.id, sender, *complete)
                     return
@@ -98,7 +98,7 @@ class Connection:
                 return
             self._about = None
             # Stream frames are relayed in the form they came in.
-            message = decode(data, is_text=is_text, max_bytes=max_bytes, max_depth=max_depth)
+            message = decode(data, is_text=is_text, max_bytes=max_bytes)
             if not isinstance(message, StreamFrame):
                 self._handle_draft(message)
             elif (self._phase is _JOINED or self._joins_by_sending()) and self._participant is not None:

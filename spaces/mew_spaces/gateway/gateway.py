@@ -224,16 +224,14 @@ async def serve_gateway(
     tokens: TokenBook | None = None,
     others: Sequence[HostedSpace] = (),
     tls: TlsFiles | None = None,
-    trusted_proxies: Sequence[str] = (),
     storage: OpenStorage | None = None,
 ) -> AsyncIterator[RunningGateway]:
     """Run a gateway in this event loop while the block runs; port 0 picks a free port.
 
-    `tls` replaces the certificate that the configuration names, and `trusted_proxies` adds to its proxies. Tokens come
-    from `tokens`, else from the state folder, else they are generated for this run. `others` are further spaces; a
-    client selects one by name or by its token. Installs no signal handlers. `storage` replaces the
-    one that a gateway has alone. Raises `PortInUse`, `TokenError`, and `SpacesError` if the address, the certificate or
-    the backplane cannot be used or stored state cannot be read.
+    `tls` replaces the certificate that the configuration names. Tokens come from `tokens`, else from the state folder,
+    else they are generated for this run. `others` are further spaces; a client selects one by name or by its token.
+    Installs no signal handlers. `storage` replaces the one that a gateway has alone. Raises `PortInUse`, `TokenError`,
+    and `SpacesError` if the address, the certificate or the backplane cannot be used or stored state cannot be read.
     """
     raise_limit()
     tls = tls or tls_files(config, Path() if state is None else space_folder(state))
@@ -246,8 +244,7 @@ async def serve_gateway(
             services.append(_open_space(one, address.port))
             opened.callback(services[-1].close)  # also if the start fails or is cancelled
         registry = SpaceRegistry(services)
-        named = (one for service in registry for one in service.config.gateway.trusted_proxies)
-        proxies = TrustedProxies((*named, *trusted_proxies))
+        proxies = TrustedProxies(one for service in registry for one in service.config.gateway.trusted_proxies)
         for service in registry:
             public = service.config.gateway.public_url or _by_name(address).http
             service.space.membership_rules.connection_url = f"ws{public.removeprefix('http')}/"
@@ -355,8 +352,6 @@ def run_gateway(
     port: int = DEFAULT_PORT,
     others: Sequence[HostedSpace] = (),
     on_ready: Callable[[RunningGateway], None] | None = None,
-    tls: TlsFiles | None = None,
-    trusted_proxies: Sequence[str] = (),
     drain_seconds: float = 0.0,
 ) -> None:
     """Run a gateway in the foreground until SIGINT or SIGTERM, on the backplanes that the configurations name.
@@ -379,8 +374,6 @@ def run_gateway(
                     port=port,
                     state=state,
                     others=further,
-                    tls=tls,
-                    trusted_proxies=trusted_proxies,
                     storage=first.storage,
                 )
             )

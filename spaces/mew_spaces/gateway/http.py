@@ -277,7 +277,7 @@ class HttpApi:
         await anyio.sleep(spend(client, 0.0, len(body), anyio.current_time()))
         began = time.thread_time()
         try:
-            return decode_envelope(body, max_depth=call.space.config.limits.json_depth)
+            return decode_envelope(body)
         except DecodeError as problem:
             raise ApiError(400, problem.error, problem.detail, code=problem.code) from None
         finally:

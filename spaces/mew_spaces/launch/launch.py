@@ -92,8 +92,6 @@ class Launch:
     ca_file: Path | None = None
     backplane: str | None = None
     """Addresses of `--backplane`, in place of those in space.yaml."""
-    compat: str | None = None
-    """The mode of `--compat`, in place of the one in space.yaml."""
     sessions: Path | None = None
     """Folder of what agents keep between starts."""
 
@@ -103,7 +101,6 @@ class Launch:
             *self.mew, "gateway", "start", "--host", self.address.host, "--port", str(self.address.port),
             "--config", str(self.config_path), "--log-level", self.log_level, "--no-auto-start",
             *(("--backplane", self.backplane) if self.backplane is not None else ()),
-            *(("--compat", self.compat) if self.compat is not None else ()),
         )  # fmt: skip
         environment = {**self.environ, RUN_VARIABLE: self.run_id}
         return Program(GATEWAY, command, self.folder, environment, "gateway", opens=self.address)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from mew_protocol import errors
-from mew_protocol.capability import BASELINE
+from mew_protocol.capability import BASELINE, MAX_PATTERNS
 from mew_spaces.config.loading import SpaceConfig, parse_space
 
 from tests.support.operations import calls
@@ -22,7 +22,6 @@ participants:
       - {kind: "space/*"}
       - {kind: mcp/request, payload: {method: "tools/*"}}
   coder: {name: The Coder, command: mew, capabilities: [{kind: chat}]}
-limits: {grants_per_member: 3}
 """
 CALL = {"kind": "mcp/request", "payload": {"method": "tools/call"}}
 
@@ -69,7 +68,7 @@ def test_a_grant_takes_effect_before_others_learn_of_it(
 
 
 def test_no_more_participants_can_be_invited_than_the_limit() -> None:
-    driver = SpaceDriver(parse_space(SPACE.replace("grants_per_member: 3", "members: 2")))
+    driver = SpaceDriver(parse_space(SPACE + "limits: {members: 2}\n"))
     driver.join(1, "ada")
     receipts = [
         driver.send_envelope(1, "ada", "space/invite", {"participant_id": name}) for name in ("eve", "fay", "gus")
@@ -79,7 +78,7 @@ def test_no_more_participants_can_be_invited_than_the_limit() -> None:
 
 def test_grants_accumulate_up_to_the_limit(driver: SpaceDriver) -> None:
     grant(driver, CALL)
-    grant(driver, {"kind": "chat/*"}, {"kind": "reasoning/*"})
+    grant(driver, {"kind": "chat/*"}, {"kind": "reasoning/*"}, *({"kind": f"x/{n}"} for n in range(MAX_PATTERNS - 3)))
     for kind in ("chat/cancel", "reasoning/start", "mcp/request"):
         assert driver.send_envelope(3, "coder", kind, {"method": "tools/call"}).accepted is not None
     refused = grant(driver, {"kind": "stream/*"}).refused

@@ -144,7 +144,7 @@ def outcome(applied: Decided) -> tuple[Any, ...]:
 
 def as_read(event: SpaceEvent) -> SpaceEvent:
     """The event as the gateway has it to which it came."""
-    complete = decode_complete(event.data or b"", 10_000, 100) if isinstance(event, EnvelopeArrives) else None
+    complete = decode_complete(event.data or b"", 10_000) if isinstance(event, EnvelopeArrives) else None
     if complete is None or not isinstance(event, EnvelopeArrives):
         return event
     assert complete[1] == event.data

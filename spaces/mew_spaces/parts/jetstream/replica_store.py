@@ -55,14 +55,7 @@ _SPACE_KEY = "space"
 _NUMBER_KEY = "newest-gateway"
 _SNAPSHOTS_KEY = "snapshots"
 
-_SHARED_LIMITS = (
-    "members",
-    "sockets_per_member",
-    "streams_per_member",
-    "grants_per_member",
-    "kept_payload_bytes",
-    "name_chars",
-)
+_SHARED_LIMITS = ("members", "sockets_per_member", "streams_per_member", "kept_payload_bytes")
 """The limits on which the shared state depends. All others each gateway checks for itself."""
 
 log = logging.getLogger("mew_spaces")

@@ -49,14 +49,6 @@ async def test_mistake_is_reported_with_line_and_column(tmp_path: Path) -> None:
     assert outcome.code == 2
 
 
-async def test_a_trusted_proxy_is_an_address_or_a_network(tmp_path: Path) -> None:
-    (tmp_path / "space.yaml").write_text("space: {id: s}\n")
-    outcome = await mew("gateway", "start", "--trusted-proxy", "proxy.local")
-    assert outcome.err.startswith("mew: --trusted-proxy: ")
-    assert "an address or a network like 10.0.0.0/8" in outcome.err
-    assert outcome.code == 2
-
-
 async def test_taken_port_is_reported(tmp_path: Path) -> None:
     (tmp_path / "space.yaml").write_text("space: {id: s}\n")
     with create_server(("127.0.0.1", 0)) as taken:

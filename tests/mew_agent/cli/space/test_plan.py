@@ -523,13 +523,14 @@ def test_a_model_server_that_does_not_answer_is_a_warning(tmp_path: Path, monkey
 
 def test_reference_mode_is_announced_and_links_the_logs(tmp_path: Path) -> None:
     assert plan_of(tmp_path).log_links is None
-    plan = plan_of(tmp_path, compat="reference")
+    environ = {**KEY, "MEW_COMPAT": "reference"}
+    plan = plan_of(tmp_path, environ=environ)
     assert plan.log_links == tmp_path / "logs"
     assert [one for one in plan.notices if one.startswith("compat: reference: ")]
-    assert plan.services()[0].command[-2:] == ("--compat", "reference")
-    again = LaunchPlan.from_json(plan.to_json(), KEY)
+    assert plan.services()[0].environment["MEW_COMPAT"] == "reference"
+    again = LaunchPlan.from_json(plan.to_json(), environ)
     assert again.launch.config.is_reference
-    assert add_new_participants(again)[0].launch.config.is_reference
+    assert add_new_participants(again, environ)[0].launch.config.is_reference
     assert plan_of(tmp_path, f"compat: reference\n{SPACE}").launch.config.is_reference
 
 
