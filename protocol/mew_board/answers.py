@@ -10,9 +10,9 @@ from mew_protocol import kinds
 from mew_protocol.envelope import Draft
 from mew_protocol.payloads.base import Payload
 from mew_protocol.payloads.chat import Acknowledge
-from mew_protocol.payloads.compactions import CompactionHistory, RecallDone, UndoDone
 from mew_protocol.payloads.participant import CompactDone, Status
-from mew_protocol.payloads.receipts import ReadReceipt, ReadReceipts
+from mew_protocol.payloads.read_receipts import ReadReceipt, ReadReceipts
+from mew_protocol.payloads.retrieval import CompactionHistory, RecallDone, UndoDone
 from pydantic import ValidationError
 
 from mew_board import changes, receipt_words, words

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from mew_protocol.context_report import LastCompaction, PinReport
 from mew_protocol.payloads.base import Payload
-from mew_protocol.payloads.figures import ContextHistory, RecordedCompaction
+from mew_protocol.payloads.context_history import ContextHistory, RecordedCompaction
 
 from mew_board import changes, words
 from mew_board.composition import Share, composition

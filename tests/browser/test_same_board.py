@@ -8,7 +8,7 @@ from mew_board.view import views_of
 from mew_protocol import kinds
 from mew_protocol.context_report import LastCompaction
 from mew_protocol.envelope import Envelope
-from mew_protocol.payloads.compactions import CompactionEntry
+from mew_protocol.payloads.retrieval import CompactionEntry
 from mew_protocol.shared_words import SKIPPED
 from mew_spaces.gateway.gateway import RunningGateway
 from playwright.async_api import Page, expect

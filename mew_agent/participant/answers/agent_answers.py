@@ -28,8 +28,8 @@ from mew_protocol.payloads.chat import (
     TurnReport,
     chat_refusal_in,
 )
-from mew_protocol.payloads.fit import WOULD_OVERFLOW
 from mew_protocol.payloads.participant import is_whole_status
+from mew_protocol.payloads.text_fit import WOULD_OVERFLOW
 from pydantic import ValidationError
 
 from mew_agent.errors import GatewayError, MewAgentError, NoAnswer, NotPermitted, PeerAbsent

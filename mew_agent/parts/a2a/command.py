@@ -15,7 +15,7 @@ from mew_agent.cli.app.options import (
     participant_argument,
     with_option_groups,
 )
-from mew_agent.cli.remote.session import configuration_at, find_identity
+from mew_agent.cli.remote.identity import configuration_at, find_identity
 from mew_agent.errors import ConfigError
 from mew_agent.extras import require_extra
 from mew_agent.parts.shared.allowed_callers import AllowedCallers

@@ -15,7 +15,7 @@ from uuid import uuid4
 import anyio
 from anyio import to_thread
 from mew_listener.request_guard import ONLY_OWN, Allowed
-from mew_listener.server import serving, while_connected
+from mew_listener.serving import serving, while_connected
 from mew_protocol.payloads.participant import BoardEntry
 from starlette.applications import Starlette
 from starlette.datastructures import Headers

@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 
 import anyio
 import anyio.lowlevel
-from mew_listener.options import ListenerOptions
+from mew_listener.listener_options import ListenerOptions
 from mew_listener.request_guard import ONLY_OWN, Allowed
-from mew_listener.server import break_connection, serving, while_connected
+from mew_listener.serving import break_connection, serving, while_connected
 from mew_protocol.codec import parse_json
 from mew_protocol.envelope import wire_timestamp
 from mew_protocol.errors import DecodeError

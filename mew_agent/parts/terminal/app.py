@@ -14,7 +14,7 @@ from mew_board.proposal_text import argument_lines, call_text
 from mew_board.view import Grouping, ParticipantView, views_of
 from mew_board.visible import visible
 from mew_protocol.envelope import Envelope
-from mew_protocol.payloads.attention import AttentionAction, AttentionItem
+from mew_protocol.payloads.attention_items import AttentionAction, AttentionItem
 from textual import on, work
 from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
@@ -27,7 +27,7 @@ from textual.widgets import Footer, Input, OptionList, Static
 from mew_agent.cli.app import terminal
 from mew_agent.cli.board.needs import single_items
 from mew_agent.cli.board.table import TerminalStyle
-from mew_agent.cli.remote.session import Identity
+from mew_agent.cli.remote.identity import Identity
 from mew_agent.parts.terminal.feed import FeedEntry
 from mew_agent.parts.terminal.joined_space import JoinedSpace
 from mew_agent.parts.terminal.panels import (

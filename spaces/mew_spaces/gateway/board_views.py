@@ -11,7 +11,7 @@ from typing import Final
 from mew_board.board_json import ShownBoard, ShownGroup, ShownParticipant, ShownTotals, shown, shown_groups, totals
 from mew_board.view import ParticipantView, items_of
 from mew_protocol.envelope import wire_timestamp
-from mew_protocol.payloads.attention import AttentionItem
+from mew_protocol.payloads.attention_items import AttentionItem
 
 from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.space import SpaceCore
