@@ -30,13 +30,13 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from mew_agent.model.builtin import EmbeddedModel
 from mew_agent.parts.rehearsal import completion as wire
 from mew_agent.parts.rehearsal import messages_api, responses_api
 from mew_agent.parts.rehearsal.behaviour import SELF_DESCRIPTION, PlannedReply, plan_reply
 from mew_agent.parts.rehearsal.options import RehearsalOptions, ReportedUsage
 from mew_agent.parts.rehearsal.summaries import is_summary_request
 from mew_agent.parts.rehearsal.tokenizer import count_request, render_request
+from mew_agent.parts.shared.embedded_model import EmbeddedModel
 from mew_agent.parts.shared.responses_format import DONE, event
 
 KEPT_REQUESTS = 1_000
