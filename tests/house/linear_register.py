@@ -39,7 +39,6 @@ from mew_agent.context.history import Item, Summary
 from mew_agent.model.dialect import Dialect, adapted
 from mew_agent.model.event_stream import Event, EventDecoder
 from mew_agent.model.reply_events import ReplyAssembly
-from mew_agent.participant.answers.builder import AnswerBuilder
 from mew_agent.parts.archive.command import _indented
 from mew_agent.parts.demo.story import split_text
 from mew_agent.parts.meter.replies import ReplyReader
@@ -49,6 +48,7 @@ from mew_agent.parts.rehearsal.summaries import _without_blocks, summarise
 from mew_agent.parts.rehearsal.tool_requests import requested_calls
 from mew_agent.parts.shared.relay import _readable
 from mew_agent.parts.shared.responses_format import ResponseWriter
+from mew_agent.parts.shared.text_answer import TextAnswer
 from mew_agent.parts.simple_agents.fulfiller_policy import FulfillerPolicy
 from mew_agent.parts.terminal.panels import matching
 from mew_agent.parts.terminal.slash import mentioned
@@ -309,7 +309,7 @@ EXCUSED: Final[Mapping[str, str]] = {
     "mew_agent.parts.shared.responses_format.ResponseWriter.call": _LIST,
     "mew_agent.parts.openai_api.app._Response._send": _LIST,
     "mew_agent.parts.openai_api.sessions._digest": _LIST,
-    "mew_agent.participant.answers.builder.AnswerBuilder._show": _READER,
+    "mew_agent.parts.shared.text_answer.TextAnswer.show": _READER,
     "mew_agent.participant.discovery.Discovery.wait_for_first_answers": _LIST,
     "mew_agent.participant.dispatcher.Dispatcher.follow": _LIST,
     "mew_agent.participant.peer_controls.PeerControls.pin": _WHOLE,
@@ -404,7 +404,7 @@ def _arguments(pieces: list[str]) -> None:
 
 
 def _answered(pieces: list[str]) -> None:
-    builder = AnswerBuilder()
+    builder = TextAnswer()
     for piece in pieces:
         builder.add_text(piece)
     builder.finish("".join(pieces))
@@ -438,7 +438,7 @@ READERS: Final[Mapping[str, Callable[[list[str]], None]]] = {
 BUFFERS: Final[Mapping[str, str]] = {
     "mew_settings.line_reader._rest": "lines",
     "mew_agent.participant.answers.builder._held": "answer of an agent",
-    "mew_agent.participant.answers.builder._content_end": "answer of an agent",
+    "mew_agent.participant.answers.builder.content_end": "answer of an agent",
     "mew_agent.tokens.projection._open_text": "size of a reply",
 }
 """Texts that grow in pieces, by the reader above that measures them."""

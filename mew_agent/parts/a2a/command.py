@@ -73,7 +73,7 @@ def serve(
         from mew_agent.parts.a2a.server import A2AServer  # needs the extra `a2a`
 
         # A task has its own place for notices.
-        options = ChatOptions(configured=configured, inactivity_seconds=timeout, notices="events")
+        options = ChatOptions(configured=configured, inactivity_seconds=timeout, notices=None)
         participant = ChatParticipant(
             who.ws_url, space=who.space, person=who.participant, token=who.token, options=options, discover=True
         )
