@@ -16,16 +16,16 @@ from typing import Any, Final
 
 import anyio
 from mew_board.quoting import one_line
+from mew_board.words import compaction_answer
 from mew_protocol import kinds
 from mew_protocol.context_report import ContextReport, old_figure, span
 from mew_protocol.envelope import unix_seconds
 from mew_protocol.json_values import well_formed
-from mew_protocol.payloads.participant import CompactDone, Status, basis_words
+from mew_protocol.payloads.participant import Status, basis_words, freed_words
 
 from mew_agent.context.window import DEFAULT_WINDOW_TOKENS
 from mew_agent.errors import MewAgentError, PeerAbsent
 from mew_agent.model.interface import ToolCall, ToolSpec
-from mew_agent.participant.compaction_driver import NOTHING_TO_DO
 from mew_agent.participant.mcp_client import PeerCall
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.peers import Peer, PeerContext
@@ -343,7 +343,8 @@ class BoardTools(FunctionTools):
         known = self._known(peer)
         if not _has_context(known.context) and not self._can_answer(known):
             raise ToolCallFailed(f"'{peer}' reports no context of its own, and may not send the result of a compaction")
-        return _outcome(peer, await self._me.compact(peer, reason=reason, target_tokens=target_tokens))
+        done = await self._me.compact(peer, reason=reason, target_tokens=target_tokens)
+        return f"{peer}: {compaction_answer(done)}"
 
     async def wait_for_headroom(self, peer: str, tokens: int, timeout_seconds: float = WAIT_SECONDS) -> str:
         """Wait until a participant has room for this many tokens before it compacts or its window is full."""
@@ -427,8 +428,8 @@ def _outlook_words(report: ContextReport, *, is_current: bool) -> list[str]:
         words.append(f"compacts at {report.compact_at_tokens:,}")
     if report.turns_to_compaction is not None and is_current:
         words.append(f"in about {report.turns_to_compaction} turns")
-    if report.last_compaction is not None and report.last_compaction.freed_tokens is not None:
-        words.append(f"last compaction freed {report.last_compaction.freed_tokens:,}")
+    if (last := report.last_compaction) is not None and last.freed_tokens is not None:
+        words.append(f"last compaction {freed_words(last.freed_tokens, last.basis)}")
     return words
 
 
@@ -449,13 +450,3 @@ def context_line(status: Status) -> str:
 
 def _has_context(context: PeerContext) -> bool:
     return context.report is not None or bool(context.tokens)
-
-
-def _outcome(peer: str, done: CompactDone) -> str:
-    if done.skipped:
-        reason = (done.reason or "no reason given").replace("_", " ")
-        return f"{peer} {'did not' if done.reason in NOTHING_TO_DO else 'failed to'} compact: {reason}"
-    now = f"; now {done.tokens_after:,} tokens" if done.tokens_after is not None else ""
-    basis = f" ({done.basis.replace('_', ' ')})" if done.basis else ""
-    freed = f"{done.freed_tokens:,} tokens" if done.freed_tokens is not None else "an unreported number of tokens"
-    return f"{peer} freed {freed}{now}{basis}"

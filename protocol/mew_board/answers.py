@@ -1,26 +1,35 @@
-"""[pure] Answers of participants in words: to a compaction, an undo, a search, or a request for receipts.
+"""[pure] Envelopes in words: answers of participants, their requests to each other, and changes of the membership.
 
 Pages get them from the gateway, as `said` events before the envelopes, because a page has no words of its own for them.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from mew_protocol import kinds
 from mew_protocol.envelope import Draft
+from mew_protocol.json_values import value_at
 from mew_protocol.payloads.base import Payload
 from mew_protocol.payloads.chat import Acknowledge
+from mew_protocol.payloads.compactions import CompactionHistory, RecallDone, UndoDone
 from mew_protocol.payloads.participant import CompactDone, Status
-from mew_protocol.payloads.read_receipts import ReadReceipt, ReadReceipts
-from mew_protocol.payloads.retrieval import CompactionHistory, RecallDone, UndoDone
+from mew_protocol.payloads.receipts import ReadReceipt, ReadReceipts
+from mew_protocol.status_word import StatusWord
 from pydantic import ValidationError
 
-from mew_board import changes, receipt_words, words
-from mew_board.board_json import ShownPart, known_facts, short, shown_part
-from mew_board.composition import Share, prefix_name
+from mew_board import changes, notes, receipt_words, words
+from mew_board.board_json import MOST_CHARS, ShownPart, ShownPin, known_facts, short
+from mew_board.composition import prefix_part
+from mew_board.view import pin_row
 
 _MOST: Final = 200
 """How many parts, changes and steps of an answer are shown. Of a longer list, the rest is not even read."""
+
+_FOUND_CHARS: Final = 10 * MOST_CHARS
+"""How long the answer to a search is shown."""
+
+
+Stage = Literal["begun", "calm", "done", "problem"]
 
 
 class ShownChange(Payload):
@@ -39,11 +48,17 @@ class ShownReceipt(Payload):
 
 
 class ShownAnswer(Payload):
-    """An envelope in words. `is_problem` says that what was asked for was not done."""
+    """An envelope in words, and the participants that it is `about`.
+
+    `stage` is `begun` for an answer that another one follows, `calm` if there is nothing to tell, and `problem` if what
+    was asked for was not done.
+    """
 
     text: str
-    is_problem: bool = False
+    about: tuple[str, ...] = ()
+    stage: Stage = "done"
     parts: tuple[ShownPart, ...] = ()
+    pins: tuple[ShownPin, ...] = ()
     changes: tuple[ShownChange, ...] = ()
     receipts: tuple[ShownReceipt, ...] = ()
 
@@ -69,16 +84,16 @@ def recalled(done: RecallDone) -> str:
 
 def _compacted(envelope: Draft) -> ShownAnswer:
     done = CompactDone.model_validate(envelope.body)
-    return ShownAnswer(text=short(words.compaction_answer(done)), is_problem=done.skipped)
+    return ShownAnswer(text=short(words.compaction_answer(done)), stage="problem" if done.skipped else "done")
 
 
 def _undone(envelope: Draft) -> ShownAnswer:
     done = UndoDone.model_validate(envelope.body)
-    return ShownAnswer(text=short(words.undone(done)), is_problem=done.status != "undone")
+    return ShownAnswer(text=short(words.undone(done)), stage="done" if done.status == "undone" else "problem")
 
 
 def _recalled(envelope: Draft) -> ShownAnswer:
-    return ShownAnswer(text=recalled(RecallDone.model_validate(envelope.body))[: _MOST * 20])
+    return ShownAnswer(text=short(recalled(RecallDone.model_validate(envelope.body)), _FOUND_CHARS))
 
 
 def _listed(envelope: Draft) -> ShownAnswer:
@@ -91,7 +106,8 @@ def _listed(envelope: Draft) -> ShownAnswer:
         )
         for one in found.entries
     ]
-    return ShownAnswer(text=short(words.clean(found.error or "")), is_problem=bool(found.error), changes=tuple(rows))
+    stage: Stage = "problem" if found.error else "done"
+    return ShownAnswer(text=short(words.clean(found.error or "")), stage=stage, changes=tuple(rows))
 
 
 def _acknowledged(envelope: Draft) -> ShownAnswer:
@@ -126,12 +142,28 @@ def _of_sender(receipt: ReadReceipt, envelope: Draft) -> ReadReceipt:
 
 def _answered(envelope: Draft) -> ShownAnswer:
     status = Status.model_validate(envelope.body)
-    prefix = [
-        shown_part(Share("prefix", one.tokens, one.basis), status.max_tokens, name=prefix_name(one))
-        for one in (status.prefix or ())[:_MOST]
-    ]
-    text = words.state(status.status or "")
-    return ShownAnswer(text=short(text), is_problem=status.word.word == "refused", parts=tuple(prefix))
+    prefix = (status.prefix or ())[:_MOST]
+    return ShownAnswer(
+        text=short(words.state(status.status or "")),
+        stage=_stage(status.word),
+        parts=tuple(prefix_part(one, status.max_tokens) for one in prefix),
+        pins=tuple(map(pin_row, (status.pins or ())[:_MOST])),
+    )
+
+
+def _stage(word: StatusWord) -> Stage:
+    if word.word == "refused":
+        return "problem"
+    return "begun" if word.has("begun") else "calm" if word.word == "active" else "done"
+
+
+def _note(write: Callable[[Draft], str]) -> Callable[[Draft], ShownAnswer]:
+    return lambda envelope: ShownAnswer(text=write(envelope), about=notes.concerned(envelope))
+
+
+def _present(envelope: Draft) -> ShownAnswer:
+    names = (str(value_at(envelope.body, "participant", "id") or "?"),)
+    return ShownAnswer(text=notes.presence(envelope), about=names)
 
 
 _ANSWERS: Final[Mapping[str, Callable[[Draft], ShownAnswer]]] = {
@@ -142,6 +174,12 @@ _ANSWERS: Final[Mapping[str, Callable[[Draft], ShownAnswer]]] = {
     kinds.PARTICIPANT_RECEIPTS: _received,
     kinds.PARTICIPANT_STATUS: _answered,
     kinds.CHAT_ACKNOWLEDGE: _acknowledged,
+    kinds.SYSTEM_PRESENCE: _present,
+    kinds.CAPABILITY_ENDED: _note(notes.ended),
+    kinds.REASONING_CANCEL: _note(notes.cancelled),
+    **dict.fromkeys((kinds.MCP_REJECT, kinds.MCP_WITHDRAW), _note(notes.decision)),
+    **dict.fromkeys(notes.REQUEST_KINDS, _note(notes.request)),
+    **dict.fromkeys(notes.CHANGE_KINDS, _note(notes.change)),
 }
 
 ANSWER_KINDS: Final = frozenset(_ANSWERS)

@@ -1,34 +1,49 @@
-"""[pure] The board as the gateway serves it to pages: each participant as a `ParticipantView` shows it, and totals.
+"""[pure] The shape of the board as the gateway serves it to pages: attributes of `ParticipantView`, and totals.
 
-Owns the shape of the JSON. Texts that contain ages have the times instead, each between two U+001F: a page shows how
-long ago that was. Figures are also there as numbers, for gauges and charts.
+Texts that contain ages have the times instead, each between two U+001F: a page shows how long ago that was. Figures are
+also there as numbers, for gauges and charts. Long texts of participants are cut.
 """
 
-from collections.abc import Iterable
-from itertools import islice
-from typing import Any, Final
+from typing import Annotated, Final, Literal
 
-from mew_protocol.context_report import LastCompaction, PinReport
 from mew_protocol.payloads.base import Payload
-from mew_protocol.payloads.context_history import ContextHistory, RecordedCompaction
+from mew_protocol.payloads.figures import ContextHistory, FigureSample, ParticipantFigures, RecordedCompaction
+from pydantic import AfterValidator
 
 from mew_board import changes, words
-from mew_board.composition import Share, composition
-from mew_board.grouping import GROUPINGS, GroupSize, about
-from mew_board.view import Grouping, ParticipantView, Role, Tone
+
+Tone = Literal["blocking", "warning", "notice", "fine", "unknown", "none", "away"]
+"""How urgent a participant is; the most urgent first. `none` has no context to report, `away` is not connected."""
+
+Role = Literal["agent", "person", "tool"]
+
+Grouping = Literal["role", "model", "state"]
+"""How participants may be grouped. The group of the most urgent one comes first."""
+
+Filter = Literal["all", "attention", "agents", "others"]
+"""Which participants a list may show; `words.json` has the labels."""
 
 MOST_CHARS: Final = 400
 """How long a text of a participant is shown. Where it belongs to a decision, the whole text is shown elsewhere."""
 
-_MOST_ROWS: Final = 100
+MOST_ROWS: Final = 100
 """How many parts, pins, facts and suggestions of a report are shown."""
+
+
+def short(text: str, most: int = MOST_CHARS) -> str:
+    """Return the beginning of a text of a participant."""
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
+ShortText = Annotated[str, AfterValidator(short)]
+ShortFacts = tuple[tuple[str, ShortText], ...]
 
 
 class ShownPart(Payload):
     """A part of a context window; `share` is of the window, and empty if that is unknown."""
 
     part: str
-    name: str
+    name: ShortText
     tokens: int
     amount: str
     share: str
@@ -52,58 +67,69 @@ class ShownGauge(Payload):
 class ShownProgress(Payload):
     """How far a long piece of work is. `text` says it in words."""
 
-    text: str
+    text: ShortText
     done: int
     total: int
 
 
-class ShownCompaction(LastCompaction):
+class ShownCompaction(Payload):
     """The last compaction: `text` as it is announced, `line` as in the list of changes, and the `known` facts."""
 
+    at: str
+    trigger: str
+    freed_tokens: int | None = None
+    text: ShortText
+    line: ShortText
+    known: ShortFacts = ()
+
+
+class ShownPin(Payload):
+    """A pinned text, or its id and hash where the text is not known. Pins of settings cannot be removed."""
+
+    id: str
     text: str
-    line: str
-    known: tuple[tuple[str, str], ...] = ()
+    about: ShortText
+    is_removable: bool
 
 
-class ShownParticipant(Payload):
-    """One participant of the board. `order` is a text to sort by, `says` its `status` in words."""
+class ShownParticipant(Payload, extra="ignore", from_attributes=True):
+    """One participant of the board: attributes of its `ParticipantView`."""
 
     id: str
     connected: bool
     order: str
     tone: Tone
-    word: str
+    word: ShortText
     role: Role
-    groups: dict[Grouping, str]
-    searched: str
-    is_quiet: bool
-    status: str = ""
-    says: str = ""
-    detail: str = ""
+    groups: dict[Grouping, ShortText]
+    filters: tuple[Filter, ...]
+    searched: ShortText
+    has_context: bool
+    about: ShortText
+    remarks: tuple[ShortText, ...]
+    says: ShortText = ""
+    is_paused: bool = False
     received_at: str | None = None
-    figure_at: str | None = None
     tokens: int | None = None
     max_tokens: int | None = None
-    basis: str = "unknown"
     compact_at_tokens: int | None = None
-    model: str = ""
-    amount: str = "?"
-    window: str = "?"
-    share: str = "?"
-    known: str = ""
-    origin: str = ""
+    amount: str
+    window: str
+    figure: str
+    reading: ShortText
+    share: str
+    fullness: ShortText
+    known: ShortText
+    origin: ShortText
     old: str = ""
-    due: str = ""
-    level: str = ""
-    messages: str = "?"
+    due: ShortText = ""
     gauge: ShownGauge | None = None
-    remarks: tuple[str, ...] = ()
-    facts: tuple[tuple[str, str], ...] = ()
+    facts: ShortFacts
     parts: tuple[ShownPart, ...] = ()
-    savings: tuple[str, ...] = ()
+    savings: tuple[ShortText, ...] = ()
     progress: ShownProgress | None = None
     compaction: ShownCompaction | None = None
-    pins: tuple[PinReport, ...] = ()
+    pins: tuple[ShownPin, ...] = ()
 
 
 class ShownTotals(Payload):
@@ -124,7 +150,7 @@ class ShownTotals(Payload):
 
 
 class ShownGroup(Payload):
-    """The title of a group: its name, and what there is to say about it."""
+    """The title of a group: its name, and what there is to say about it. Without `about` it has no participant left."""
 
     by: Grouping
     name: str
@@ -137,208 +163,41 @@ class ShownBoard(Payload):
     space: str
     name: str | None = None
     at: str
-    is_whole: bool = True
+    is_whole: bool
     participants: tuple[ShownParticipant, ...] = ()
     removed: tuple[str, ...] = ()
     totals: ShownTotals = ShownTotals()
     groups: tuple[ShownGroup, ...] = ()
 
 
-def shown(view: ParticipantView) -> ShownParticipant:
-    """Return a participant for pages. The view has no `now`: pages count ages on."""
-    entry, status = view.entry, view.status
-    base: dict[str, Any] = {
-        "id": entry.id,
-        "connected": entry.connected,
-        "order": view.order,
-        "tone": view.tone,
-        "word": short(view.word),
-        "role": view.role,
-        "groups": {by: short(name) for by, name in view.groups.items()},
-        "searched": short(view.searched),
-        "is_quiet": not view.has_context,
-        "remarks": tuple(map(short, view.remarks[:_MOST_ROWS])),
-    }
-    if status is None:
-        return ShownParticipant.model_construct(**base)
-    base |= {
-        "status": short(status.status or ""),
-        "says": short(words.state(status.status or "")),
-        "detail": short(words.clean(status.word.reason)),
-        "received_at": entry.received_at,
-        "figure_at": entry.figure_at,
-    }
-    return ShownParticipant.model_construct(**base, **(_figures(view) if view.has_context else {}))
+class ShownSample(FigureSample):
+    """A sample with its figure in words, and the share of the window."""
+
+    reading: str
+    share: str
 
 
-def _figures(view: ParticipantView) -> dict[str, Any]:
-    status, report = view.status, view.report
-    assert status is not None
-    found: dict[str, Any] = {
-        "tokens": status.tokens,
-        "max_tokens": status.max_tokens,
-        "basis": words.basis(status),
-        "amount": view.tokens,
-        "window": words.window(status),
-        "share": view.share,
-        "known": short(view.known),
-        "origin": short(view.origin),
-        "old": view.old,
-        "due": short(view.due),
-        "level": short(view.level),
-        "messages": view.messages,
-        "gauge": gauge(view),
-        "facts": tuple((name, short(value)) for name, value in view.facts[:_MOST_ROWS]),
-        "parts": tuple(_parts(view)),
-    }
-    if report is None:
-        return found
-    best = sorted(report.suggestions or (), key=lambda one: -one.tokens_saved)[:3]
-    return found | {
-        "compact_at_tokens": report.compact_at_tokens,
-        "model": short(words.clean(report.model or "")),
-        "savings": tuple(short(words.saving(one)) for one in best),
-        "progress": _progress(view),
-        "compaction": _compaction(report.last_compaction),
-        "pins": (report.pins or ())[:_MOST_ROWS],
-    }
+def worded(history: ContextHistory) -> ContextHistory:
+    """Return figures over time in words: samples as `ShownSample`, compactions with their `line` and `known` facts."""
 
+    def sample(one: FigureSample) -> FigureSample:
+        return one.model_copy(
+            update={
+                "reading": words.reading(one.tokens, one.max_tokens, one.basis),
+                "share": words.fill(one.tokens, one.max_tokens, is_estimate=one.basis not in words.COUNTED),
+            }
+        )
 
-def gauge(view: ParticipantView) -> ShownGauge:
-    """Return the gauge of a participant with a context."""
-    status, report = view.status, view.report
-    size = status.max_tokens if status is not None else None
-    tokens = status.tokens if status is not None else None
-    limit = report.compact_at_tokens if report is not None else None
-    return ShownGauge(
-        pattern=words.pattern(status),
-        tone=view.fill_tone,
-        fill=_share(tokens, size),
-        past=_share(words.last_tokens(status), size),
-        mark=_share(limit, size) if limit is not None and size is not None and limit <= size else None,
-        is_compacting=view.is_compacting,
-    )
+    def compaction(one: RecordedCompaction) -> RecordedCompaction:
+        return one.model_copy(update={"line": short(changes.line(one)), "known": known_facts(one)})
 
+    def figures(one: ParticipantFigures) -> ParticipantFigures:
+        told = {"samples": tuple(map(sample, one.samples)), "compactions": tuple(map(compaction, one.compactions))}
+        return one.model_copy(update=told)
 
-def _share(part: int | None, whole: int | None) -> float | None:
-    return None if part is None or whole is None else round(min(1.0, part / whole), 4)
-
-
-def _parts(view: ParticipantView) -> Iterable[ShownPart]:
-    assert view.status is not None
-    parts = composition(view.status)[:_MOST_ROWS]
-    whole = view.status.max_tokens or sum(one.tokens for one in parts)
-    for one in parts:
-        yield shown_part(one, whole, name=one.name)
-
-
-def shown_part(one: Share, whole: int | None, *, name: str) -> ShownPart:
-    """Return a part of a window for pages, with its share of the whole."""
-    known, share = words.words(one.basis), one.share(whole)
-    return ShownPart(part=one.part, name=short(name), tokens=one.tokens, amount=one.amount, share=share, basis=known)
-
-
-def _progress(view: ParticipantView) -> ShownProgress | None:
-    work = view.report.progress if view.report is not None else None
-    if work is None:
-        return None
-    age = (words.ago(work.since, view.now) or "").removesuffix(" ago")
-    text = f"{words.words(work.kind)}: {words.progress(work)}{f', {age}' if age else ''}"
-    return ShownProgress(text=short(text), done=min(work.done, work.total), total=work.total)
-
-
-def _compaction(last: LastCompaction | None) -> ShownCompaction | None:
-    if last is None:
-        return None
-    told: dict[str, Any] = {
-        "reason": short(last.reason or ""),
-        "trigger": short(last.trigger),
-        "text": short(words.compacted(last)),
-    }
-    told |= {"line": short(changes.line(last)), "known": known_facts(last)}
-    return ShownCompaction.model_construct(**{**{name: getattr(last, name) for name in _TOLD}, **told})
+    return history.model_copy(update={"participants": tuple(map(figures, history.participants))})
 
 
 def known_facts(change: changes.Change) -> tuple[tuple[str, str], ...]:
     """Return the facts of a change for pages."""
     return tuple((name, short(value)) for name, value in changes.facts(change))
-
-
-def worded(history: ContextHistory) -> ContextHistory:
-    """Return figures over time with a `line` and the `known` facts of each compaction."""
-
-    def told(one: RecordedCompaction) -> RecordedCompaction:
-        return one.model_copy(update={"line": short(changes.line(one)), "known": known_facts(one)})
-
-    found = (one.model_copy(update={"compactions": tuple(map(told, one.compactions))}) for one in history.participants)
-    return history.model_copy(update={"participants": tuple(found)})
-
-
-_TOLD: Final = tuple(LastCompaction.model_fields)
-
-
-def _sum(figures: Iterable[int | None]) -> int | None:
-    """Add up the known figures; None if none is known."""
-    known = [figure for figure in figures if figure is not None]
-    return sum(known) if known else None
-
-
-def totals(views: Iterable[ParticipantView]) -> ShownTotals:
-    """Add up a space: contexts, tokens spent, and how many are blocked until a person acts, or compact."""
-    agents = [one for one in views if one.has_context]
-    known = [one.status for one in agents if one.status is not None and one.status.tokens is not None]
-    found = ShownTotals(
-        agents=len(agents),
-        tokens=_sum(status.tokens for status in known),
-        max_tokens=_sum(status.max_tokens for status in known),
-        is_estimate=not all(words.basis(status) in words.COUNTED for status in known),
-        unknown=len(agents) - len(known),
-        spent_tokens=_sum(map(_spent_tokens, agents)),
-        waiting=sum(map(_is_blocked, agents)),
-        compacting=sum(one.is_compacting for one in agents),
-    )
-    return found.model_copy(update={"text": totals_text(found)})
-
-
-def shown_groups(lines: Iterable[ShownParticipant]) -> tuple[ShownGroup, ...]:
-    """Return the titles of the groups of a space, at most `_MOST_ROWS` of each kind. Computes no view again."""
-    groups: dict[Grouping, dict[str, list[GroupSize]]] = {by: {} for by in GROUPINGS}
-    for line in sorted(lines, key=lambda one: one.order):
-        size = GroupSize(line.tokens, line.max_tokens, line.basis in words.COUNTED)
-        for by in GROUPINGS:
-            groups[by].setdefault(line.groups[by], []).append(size)
-    return tuple(
-        ShownGroup(by=by, name=name, about=about(sizes))
-        for by in GROUPINGS
-        for name, sizes in islice(groups[by].items(), _MOST_ROWS)
-    )
-
-
-def _spent_tokens(view: ParticipantView) -> int | None:
-    spending = words.report_of(view.status).spending
-    return spending.spent_tokens if spending is not None else None
-
-
-def _is_blocked(view: ParticipantView) -> bool:
-    return any(item.level == "blocking" for item in view.items)
-
-
-def totals_text(found: ShownTotals) -> str:
-    """Format totals: `12 agents · 482,110 of 1,536,000 tokens · 3 blocked until you act · 1 compacting`."""
-    if not found.agents:
-        return "No agent has reported a context yet."
-    size = f" of {found.max_tokens:,}" if found.max_tokens else ""
-    pieces = [
-        words.count_of(found.agents, "agent"),
-        f"{words.figure(found.tokens, is_estimate=found.is_estimate)}{size} tokens in use",
-        f"{found.unknown:,} unknown" if found.unknown else "",
-        f"{found.spent_tokens:,} spent" if found.spent_tokens is not None else "",
-        f"{found.waiting:,} blocked until you act" if found.waiting else "",
-        f"{found.compacting:,} compacting" if found.compacting else "",
-    ]
-    return " · ".join(one for one in pieces if one)
-
-
-def short(text: str) -> str:
-    """Return the beginning of a text of a participant."""
-    return text if len(text) <= MOST_CHARS else f"{text[:MOST_CHARS]}…"

@@ -1,66 +1,49 @@
 """[pure] The parts of a context window, what is free and what is kept free. The figures are those of the report."""
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
-
 from mew_protocol.payloads.participant import PrefixPart, Status
 from mew_protocol.shared_words import PART_NAMES
 
 from mew_board import words
+from mew_board.board_json import ShownPart
 
 
-class Share(NamedTuple):
-    """One part of a window: its tokens and how they are known."""
-
-    part: str
-    tokens: int
-    basis: str
-
-    @property
-    def name(self) -> str:
-        """What the part is called."""
-        return PART_NAMES.get(self.part, words.words(self.part))
-
-    def share(self, whole: int | None) -> str:
-        """Format the part of a whole: `13.1%`; empty if that is unknown."""
-        return f"{100 * self.tokens / whole:.1f}%" if whole else ""
-
-    @property
-    def amount(self) -> str:
-        """The tokens, with `~` if they are an estimate."""
-        return words.figure(self.tokens, is_estimate=self.basis not in {*words.COUNTED, "tokenizer"})
+def part_of(part: str, tokens: int, basis: str, whole: int | None, *, name: str | None = None) -> ShownPart:
+    """Return a part of a window: its tokens with `~` if they are an estimate, and its share of the whole."""
+    return ShownPart(
+        part=part,
+        name=PART_NAMES.get(part, words.words(part)) if name is None else name,
+        tokens=tokens,
+        amount=words.figure(tokens, is_estimate=basis not in {*words.COUNTED, "tokenizer"}),
+        share=f"{100 * tokens / whole:.1f}%" if whole else "",
+        basis=words.words(basis),
+    )
 
 
-def composition(status: Status) -> list[Share]:
+def composition(status: Status) -> list[ShownPart]:
     """Return the parts of a window, then the free tokens below and above the compaction limit.
 
     Unknown parts are absent.
     """
-    report, basis = words.report_of(status), words.basis(status)
-    parts = [Share(one.part, one.tokens, one.basis) for one in report.breakdown or () if one.tokens]
-    if status.tokens is None or status.max_tokens is None:
+    report, basis, window = words.report_of(status), words.basis(status), status.max_tokens
+    parts = [part_of(one.part, one.tokens, one.basis, window) for one in report.breakdown or () if one.tokens]
+    if status.tokens is None or window is None:
         return parts
     unsent = sum(one.tokens for one in parts if one.part == "unsent")
     used = status.tokens + unsent
+    unnamed = used - sum(one.tokens for one in parts)
+    mark = window if report.compact_at_tokens is None else min(report.compact_at_tokens, window)
     known = "exact" if basis in words.COUNTED and not unsent else "projected"
-    return [*parts, *_unnamed(parts, used, basis), *_left(used, status.max_tokens, report.compact_at_tokens, known)]
+    rest = [
+        ("other" if parts else "used", unnamed, basis),
+        ("free", mark - used, known),
+        ("reserve", window - max(mark, used), known),
+    ]
+    return parts + [part_of(part, tokens, how, window) for part, tokens, how in rest if tokens > 0]
 
 
-def _unnamed(parts: Sequence[Share], used: int, basis: str) -> Iterator[Share]:
-    """Yield the tokens in use that are in no part."""
-    rest = used - sum(one.tokens for one in parts)
-    if rest > 0:
-        yield Share("other" if parts else "used", rest, basis)
-
-
-def _left(used: int, window: int, compact_at: int | None, basis: str) -> Iterator[Share]:
-    """Yield the free tokens below and above the compaction limit."""
-    mark = window if compact_at is None else min(compact_at, window)
-    free, reserve = max(0, mark - used), max(0, window - max(mark, used))
-    if free:
-        yield Share("free", free, basis)
-    if reserve:
-        yield Share("reserve", reserve, basis)
+def prefix_part(part: PrefixPart, whole: int | None) -> ShownPart:
+    """Return a part of the prefix, with its share of the whole window."""
+    return part_of("prefix", part.tokens, part.basis, whole, name=prefix_name(part))
 
 
 def prefix_name(part: PrefixPart) -> str:

@@ -1,54 +1,104 @@
-"""[pure] Groups of participants, for every surface.
+"""[pure] Groups of participants and totals of a space, for every surface.
 
-Writes the title of a group. Which group a participant belongs to, and the order of rows, is in its view.
+Adds up what the title of a group and the totals say. Sums can be corrected by one participant, so that a change costs
+the same in a large space. Which group a participant belongs to, and the order of rows, is in its view.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple, get_args
 
 from mew_board import words
-from mew_board.view import Grouping, ParticipantView
+from mew_board.board_json import Grouping, ShownTotals
+from mew_board.view import ParticipantView
 
 GROUPINGS: Final[tuple[Grouping, ...]] = get_args(Grouping)
 
 SEVERAL: Final = 5
 """From this number of agents on, totals are shown."""
 
-
-class GroupSize(NamedTuple):
-    """How full a context is; None is an unknown figure. `is_counted` says that `tokens` was reported or counted."""
-
-    tokens: int | None
-    max_tokens: int | None
-    is_counted: bool
+Sums = Counter[str]
+"""What participants add up to: those of `sums_of`, added and subtracted."""
 
 
-def about(sizes: Sequence[GroupSize | None]) -> str:
-    """Say how many participants a group has, and how full their contexts of known size are together: `3, ~67% full`.
+def sums_of(view: ParticipantView) -> Sums:
+    """Return what one participant adds to its groups and to the totals.
 
-    There is one size for each participant, None without a status.
+    `used` and `room` are the tokens and the window where both are known, `guessed` counts estimates among these.
     """
-    used = room = 0
-    is_estimate = False
-    for one in sizes:
-        if one is not None and one.tokens is not None and one.max_tokens is not None:
-            used, room = used + one.tokens, room + one.max_tokens
-            is_estimate |= not one.is_counted
-    return f"{len(sizes):,}{f', {words.fill(used, room, is_estimate=is_estimate)} full' if room else ''}"
+    found = Sums(members=1)
+    if view.tokens is not None and view.max_tokens is not None:
+        found.update(used=view.tokens, room=view.max_tokens, guessed=int(not view.is_counted))
+    if not view.has_context:
+        return found
+    spending = words.report_of(view.status).spending
+    found.update(agents=1, waiting=int(view.is_blocked), compacting=int(view.is_compacting))
+    if view.tokens is None:
+        found.update(unknown=1)
+    else:
+        found.update(tokens=view.tokens, max_tokens=view.max_tokens or 0, estimates=int(not view.is_counted))
+    if spending is not None and spending.spent_tokens is not None:
+        found.update(spent=spending.spent_tokens, spenders=1)
+    return found
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+def total(views: Iterable[ParticipantView]) -> Sums:
+    """Add up participants."""
+    found = Sums()
+    for one in views:
+        found.update(sums_of(one))
+    return found
+
+
+def about(sums: Sums) -> str:
+    """Say how many participants a group has, and how full their contexts of known size are together: `3, ~67% full`."""
+    full = words.fill(sums["used"], sums["room"], is_estimate=sums["guessed"] > 0) if sums["room"] else ""
+    return f"{sums['members']:,}{full and f', {full} full'}"
+
+
+def totals(sums: Sums) -> ShownTotals:
+    """Format totals: `12 agents · 482,110 of 1,536,000 tokens in use · 3 blocked until you act · 1 compacting`."""
+    has_size = sums["agents"] > sums["unknown"]
+    found = ShownTotals(
+        agents=sums["agents"],
+        tokens=sums["tokens"] if has_size else None,
+        max_tokens=sums["max_tokens"] or None,
+        is_estimate=sums["estimates"] > 0,
+        unknown=sums["unknown"],
+        spent_tokens=sums["spent"] if sums["spenders"] else None,
+        waiting=sums["waiting"],
+        compacting=sums["compacting"],
+    )
+    return found.model_copy(update={"text": " · ".join(_pieces(found)) or "No agent has reported a context yet."})
+
+
+def _pieces(found: ShownTotals) -> Iterator[str]:
+    """Yield what totals say; nothing without an agent."""
+    if not found.agents:
+        return
+    size = f" of {found.max_tokens:,}" if found.max_tokens else ""
+    yield words.count_of(found.agents, "agent")
+    yield f"{words.figure(found.tokens, is_estimate=found.is_estimate)}{size} tokens in use"
+    if found.unknown:
+        yield f"{found.unknown:,} unknown"
+    if found.spent_tokens is not None:
+        yield f"{found.spent_tokens:,} spent"
+    if found.waiting:
+        yield f"{found.waiting:,} blocked until you act"
+    if found.compacting:
+        yield f"{found.compacting:,} compacting"
+
+
+class Group(NamedTuple):
     """Participants with something in common."""
 
     name: str
-    rows: tuple[ParticipantView, ...]
+    rows: list[ParticipantView]
 
     @property
     def about(self) -> str:
-        """The number of its participants, and how full they are together; see `about`."""
-        return about([_size(one) for one in self.rows])
+        """The number of its participants, and how full they are together."""
+        return about(total(self.rows))
 
     @property
     def title(self) -> str:
@@ -56,13 +106,12 @@ class Group:
         return f"{self.name} ({self.about})"
 
 
-def _size(row: ParticipantView) -> GroupSize | None:
-    return None if row.status is None else GroupSize(row.status.tokens, row.status.max_tokens, row.is_counted)
-
-
 def grouped(rows: Iterable[ParticipantView], by: Grouping) -> list[Group]:
-    """Return rows in groups, the group of the first row first."""
+    """Return rows in groups, the group of the first row first.
+
+    A title is that of a whole group, on every surface: it counts also those of its participants that a list leaves out.
+    """
     groups: dict[str, list[ParticipantView]] = {}
     for row in rows:
         groups.setdefault(row.groups[by], []).append(row)
-    return [Group(name, tuple(members)) for name, members in groups.items()]
+    return [Group(*one) for one in groups.items()]

@@ -1,32 +1,39 @@
 """[pure] The view model of the board: a participant in words and figures, for every surface.
 
-Table, full-screen application, line chat, demo and JSON render these views, and the dashboard renders what `shown`
-makes of them. Owns which words belong to which participant, how urgent it is, and the order of participants; `words`
-holds the wording, and each surface its layout.
+Table, full-screen application, line chat and demo render these views, and the dashboard the attributes that
+`board_json.ShownParticipant` names. Owns which words belong to which participant, how urgent it is, and the order of
+participants; `words` holds the wording, and each surface its layout.
 """
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, Literal
+from typing import Any, Final, get_args
 
-from mew_protocol.context_report import ContextReport
-from mew_protocol.payloads.attention_items import AttentionItem, AttentionLevel
-from mew_protocol.payloads.participant import Board, BoardEntry, Status
+from mew_protocol.context_report import ContextReport, PinReport
+from mew_protocol.payloads.attention import AttentionItem, AttentionLevel
+from mew_protocol.payloads.participant import Board, BoardEntry, PinnedText, Status
 from mew_protocol.shared_words import ATTENTION_WORDS, STATE_WORDS
 from mew_protocol.status_word import Mark
 
-from mew_board import words
+from mew_board import changes, words
+from mew_board.board_json import (
+    MOST_ROWS,
+    Filter,
+    Grouping,
+    Role,
+    ShownCompaction,
+    ShownGauge,
+    ShownPart,
+    ShownPin,
+    ShownProgress,
+    Tone,
+    known_facts,
+)
+from mew_board.composition import composition
 
-Tone = Literal["blocking", "warning", "notice", "fine", "unknown", "none", "away"]
-"""How urgent a participant is; the most urgent first. `none` has no context to report, `away` is not connected."""
-
-TONES: Final[tuple[Tone, ...]] = ("blocking", "warning", "notice", "fine", "unknown", "none", "away")
-
-Role = Literal["agent", "person", "tool"]
-
-Grouping = Literal["role", "model", "state"]
-"""How participants may be grouped. The group of the most urgent one comes first."""
+TONES: Final[tuple[Tone, ...]] = get_args(Tone)
+"""The most urgent first."""
 
 SEVERITIES: Final[Mapping[AttentionLevel, int]] = {"blocking": 3, "warning": 2, "notice": 1}
 """The severity of an attention item, on the scale of the levels of a policy."""
@@ -53,6 +60,21 @@ class ParticipantView:
         return words.clean(self.entry.id)
 
     @property
+    def id(self) -> str:
+        """Its id, as on the wire."""
+        return self.entry.id
+
+    @property
+    def connected(self) -> bool:
+        """True while it is connected."""
+        return self.entry.connected
+
+    @property
+    def received_at(self) -> str | None:
+        """When its last status arrived."""
+        return self.entry.received_at
+
+    @property
     def status(self) -> Status | None:
         """Its last status."""
         return self.entry.status
@@ -61,6 +83,16 @@ class ParticipantView:
     def report(self) -> ContextReport | None:
         """Its last context report."""
         return self.status.context if self.status is not None else None
+
+    @property
+    def says(self) -> str:
+        """Its status in words."""
+        return "" if self.status is None else words.state(self.status.status or "")
+
+    @property
+    def is_paused(self) -> bool:
+        """True if its last status says that it is paused."""
+        return self.status is not None and self.status.word.word == "paused"
 
     @property
     def has_context(self) -> bool:
@@ -151,6 +183,11 @@ class ParticipantView:
         return "level unknown" if words.severity(status) is None else self.level
 
     @property
+    def is_blocked(self) -> bool:
+        """True while it waits for a person."""
+        return any(one.level == "blocking" for one in self.items)
+
+    @property
     def is_compacting(self) -> bool:
         """True while it compacts."""
         return self.entry.connected and self.status is not None and self.status.word.word == "compacting"
@@ -159,14 +196,32 @@ class ParticipantView:
     def groups(self) -> Mapping[Grouping, str]:
         """The group that it belongs to, in words; a running compaction is a group of its own."""
         state = "compacting" if self.is_compacting and self.tone not in SEVERITIES else self.tone
-        model = (self.report.model if self.report is not None else None) or "no model reported"
         roles = {"agent": "agents", "person": "people", "tool": "tools"}
-        return {"role": roles[self.role], "model": words.clean(model), "state": STATE_WORDS[state]}
+        return {"role": roles[self.role], "model": self.model or "no model reported", "state": STATE_WORDS[state]}
+
+    @property
+    def filters(self) -> tuple[Filter, ...]:
+        """The filters that show it."""
+        urgent: tuple[Filter, ...] = ("attention",) if self.tone in SEVERITIES else ()
+        return ("all", *urgent, "agents" if self.role == "agent" else "others")
 
     @property
     def searched(self) -> str:
         """The text in which a search looks for it, in small letters."""
-        return " ".join((self.name, self.word, words.report_of(self.status).model or "")).lower()
+        return " ".join((self.name, self.word, self.model)).lower()
+
+    @property
+    def model(self) -> str:
+        """The model that it reports; empty without one."""
+        return words.clean(words.report_of(self.status).model or "")
+
+    @property
+    def about(self) -> str:
+        """Its model and the number of history items in its context."""
+        if self.status is None or not self.has_context:
+            return words.NO_CONTEXT
+        count = words.count_of(self.status.messages_in_context, "message")
+        return f"{self.model} · {count}" if self.model else count
 
     @property
     def severity(self) -> int | None:
@@ -175,30 +230,59 @@ class ParticipantView:
         return max(own or 0, self.trouble) if self.trouble else own
 
     @property
-    def tokens(self) -> str:
+    def tokens(self) -> int | None:
+        """The tokens in use, as a number."""
+        return None if self.status is None else self.status.tokens
+
+    @property
+    def max_tokens(self) -> int | None:
+        """The size of the window, as a number."""
+        return None if self.status is None else self.status.max_tokens
+
+    @property
+    def compact_at_tokens(self) -> int | None:
+        """Where it compacts by itself."""
+        return words.report_of(self.status).compact_at_tokens
+
+    @property
+    def amount(self) -> str:
         """The tokens in use; `~` marks an estimate, `?` an unknown figure."""
         return words.tokens(self.status)
 
     @property
+    def window(self) -> str:
+        """The size of the window; `~` marks an assumed one."""
+        return words.window(self.status)
+
+    @property
     def figure(self) -> str:
         """The tokens in use and the size of the window."""
-        return f"{self.tokens} of {words.window(self.status)}"
+        return f"{self.amount} of {self.window}"
+
+    @property
+    def reading(self) -> str:
+        """The figure with its basis, as in a history."""
+        return words.reading(self.tokens, self.max_tokens, words.basis(self.status))
 
     @property
     def percent(self) -> int | None:
         """The fill in whole percent; None if it is unknown."""
-        return words.percent(self.status)
+        return words.percent_of(self.tokens, self.max_tokens)
 
     @property
     def last_percent(self) -> int | None:
         """The fill at the last report, if the present one is unknown."""
-        return words.last_percent(self.status)
+        return words.percent_of(words.last_tokens(self.status), self.max_tokens)
 
     @property
     def share(self) -> str:
         """The fill, with `~` if it is an estimate."""
-        status = self.status
-        return "?" if status is None else words.fill(status.tokens, status.max_tokens, is_estimate=not self.is_counted)
+        return words.fill(self.tokens, self.max_tokens, is_estimate=not self.is_counted)
+
+    @property
+    def fullness(self) -> str:
+        """The level of its policy, and the fill if that is known."""
+        return self.level if self.percent is None else f"{self.level} · {self.share}"
 
     @property
     def is_counted(self) -> bool:
@@ -250,7 +334,7 @@ class ParticipantView:
         place = f" (at {limit})" if limit else ""
         if report.turns_to_compaction == 0 and not self.is_compacting:
             return f"compacts in its next turn{place}"
-        match self.compacts_in:
+        match words.compacts_in(self.entry):
             case "-":
                 return f"compacts at {limit}" if limit and self.entry.outdated is None else ""
             case "now":
@@ -271,38 +355,17 @@ class ParticipantView:
         return words.words(self.report.level) if self.report is not None else "unknown"
 
     @property
-    def messages(self) -> str:
-        """The number of history items in its context."""
-        return words.messages(self.status)
-
-    @property
-    def next_call(self) -> str:
-        """The tokens of its next request."""
-        return words.next_call(self.report)
-
-    @property
-    def compacts_in(self) -> str:
-        """Turns and time until its next compaction."""
-        return words.compacts_in(self.entry)
-
-    @property
     def unread(self) -> str:
         """The number of messages that no prompt has held, and for how long the oldest waits; empty without any."""
         return words.unread(self.entry, self.now)
 
     @property
-    def last_compaction(self) -> str:
-        """The age of its last compaction and the tokens it freed."""
-        return words.last_compaction(self.report, self.now)
-
-    @property
     def doing(self) -> str:
         """Its status and progress; empty if it needs no action from a reader."""
-        work = self.report.progress if self.report is not None else None
-        state = words.state(self.status.status or "") if self.status is not None else ""
+        work = words.report_of(self.status).progress
         if work is not None:
-            return f"{state}, {words.progress(work)}"
-        return "" if words.is_quiet(self.status) else state
+            return f"{self.says}, {words.progress(work)}"
+        return "" if words.is_quiet(self.status) else self.says
 
     @property
     def remarks(self) -> list[str]:
@@ -310,12 +373,72 @@ class ParticipantView:
         return words.remarks(self.entry, now=self.now, ended=self.ended)
 
     @property
+    def parts(self) -> tuple[ShownPart, ...]:
+        """The parts of its window."""
+        return () if self.status is None else tuple(composition(self.status)[:MOST_ROWS])
+
+    @property
+    def savings(self) -> tuple[str, ...]:
+        """The three changes that would save most tokens."""
+        found = words.report_of(self.status).suggestions or ()
+        return tuple(map(words.saving, sorted(found, key=lambda one: -one.tokens_saved)[:3]))
+
+    @property
+    def pins(self) -> tuple[ShownPin, ...]:
+        """Its pins, without their texts."""
+        return tuple(map(pin_row, (words.report_of(self.status).pins or ())[:MOST_ROWS]))
+
+    @property
+    def gauge(self) -> ShownGauge | None:
+        """Its gauge; None without a context."""
+        limit = self.compact_at_tokens
+        if not self.has_context:
+            return None
+        return ShownGauge(
+            pattern=words.pattern(self.status),
+            tone=self.fill_tone,
+            fill=self._share(self.tokens),
+            past=self._share(words.last_tokens(self.status)),
+            mark=self._share(limit) if limit is not None and limit <= (self.max_tokens or 0) else None,
+            is_compacting=self.is_compacting,
+        )
+
+    def _share(self, tokens: int | None) -> float | None:
+        size = self.max_tokens
+        return None if tokens is None or size is None else round(min(1.0, tokens / size), 4)
+
+    @property
+    def progress(self) -> ShownProgress | None:
+        """How far a long piece of its work is."""
+        work = words.report_of(self.status).progress
+        if work is None:
+            return None
+        age = (words.ago(work.since, self.now) or "").removesuffix(" ago")
+        text = f"{words.words(work.kind)}: {words.progress(work)}{f', {age}' if age else ''}"
+        return ShownProgress(text=text, done=min(work.done, work.total), total=work.total)
+
+    @property
+    def compaction(self) -> ShownCompaction | None:
+        """Its last compaction."""
+        last = words.report_of(self.status).last_compaction
+        if last is None:
+            return None
+        return ShownCompaction(
+            at=last.at,
+            trigger=last.trigger,
+            freed_tokens=last.freed_tokens,
+            text=f"{self.name} compacted: {words.compacted(last)}",
+            line=changes.line(last),
+            known=known_facts(last),
+        )
+
+    @property
     def sentence(self) -> str:
         """The participant as one line, for output that is not redrawn."""
         more = ", ".join(self.remarks)
         shown = f"{self.name}  {words.NO_CONTEXT}"
         if self.has_context:
-            fill = f"{self.percent}% " if self.percent is not None else ""
+            fill = f"{self.share} " if self.percent is not None else ""
             shown = f"{self.name}  {self.figure}  {fill}{self.known}"
         return f"{shown}{f'  ({more})' if more else ''}"
 
@@ -323,6 +446,12 @@ class ParticipantView:
         """Return the entry as the gateway sends it, with its basis in the word that other surfaces show."""
         entry = self.entry.model_dump(mode="json", by_alias=True, exclude_unset=True)
         return {**entry, "basis": words.basis(self.status)}
+
+
+def pin_row(one: PinReport) -> ShownPin:
+    """Return a pin for pages: its text if the participant sent it, otherwise its id and the beginning of its hash."""
+    text = one.text if isinstance(one, PinnedText) else words.clean(f"{one.id}, {one.hash[:8]}")
+    return ShownPin(id=one.id, text=text, about=words.pin(one), is_removable=not one.origin.endswith("settings"))
 
 
 def _is_last_turn(report: ContextReport) -> bool:

@@ -26,6 +26,7 @@ from mew_protocol.context_report import (
 )
 from mew_protocol.context_report import span as span
 from mew_protocol.envelope import parse_time as parse_time
+from mew_protocol.payloads.compactions import UndoDone
 from mew_protocol.payloads.mcp import COMPACT_CONTEXT
 from mew_protocol.payloads.participant import (
     BoardEntry,
@@ -33,9 +34,11 @@ from mew_protocol.payloads.participant import (
     Status,
     basis_label,
     basis_words,
+    freed_words,
 )
+from mew_protocol.payloads.participant import figure as figure
 from mew_protocol.payloads.participant import report_of as report_of
-from mew_protocol.payloads.retrieval import UndoDone
+from mew_protocol.payloads.participant import size_after as size_after
 from mew_protocol.shared_words import COUNTED as COUNTED
 from mew_protocol.shared_words import REASONS, SKIPPED, WINDOW_SOURCES
 from mew_protocol.status_word import StatusWord
@@ -77,16 +80,6 @@ def is_quiet(status: Status | None) -> bool:
     return status is None or not status.status or status.word.has("calm", "done")
 
 
-def figure(number: int | None, *, is_estimate: bool = False) -> str:
-    """Format a figure: `1,234`, with `~` if it is an estimate; `?` if it is unknown."""
-    return "?" if number is None else f"{'~' if is_estimate else ''}{number:,}"
-
-
-def freed(tokens: int | None, *, is_estimate: bool = False) -> str:
-    """Format the net tokens freed, for a table: `freed 63,630`."""
-    return f"freed {figure(tokens, is_estimate=is_estimate)}"
-
-
 def compaction(done: CompactDone, target_tokens: int | None = None, size: str = "?") -> str:
     """Format the answer to a compaction request: `freed 63,630 tokens, 12 messages`, or why it was skipped.
 
@@ -100,10 +93,8 @@ def compaction(done: CompactDone, target_tokens: int | None = None, size: str = 
             known = size if done.tokens_before is None else figure(done.tokens_before)
             why = f"already below {target}{'' if known == '?' else f' ({known})'}"
         return f"skipped, {why}"
-    is_estimate = done.basis == "projected"
-    amount = "an unknown number of" if done.freed_tokens is None else figure(done.freed_tokens, is_estimate=is_estimate)
     messages = "" if done.freed_messages is None else f", {count_of(done.freed_messages, 'message')}"
-    return f"freed {amount} tokens{messages}"
+    return f"{freed_words(done.freed_tokens, done.basis)}{messages}"
 
 
 def compaction_answer(done: CompactDone) -> str:
@@ -116,12 +107,6 @@ def compaction_answer(done: CompactDone) -> str:
 def basis_after(freed_basis: str | None) -> str:
     """Return how the size after a change is known. Exactly freed tokens leave a size that no call has reported yet."""
     return freed_basis if freed_basis in ("reported", "server_counted") else "projected"
-
-
-def size_after(tokens: int, window: str, known_by: str) -> str:
-    """Format the size of a context after a change: `~34,782 of 128,000 (projected; exact after its next call)`."""
-    how = basis_words(known_by) + ("; exact after its next call" if known_by == "projected" else "")
-    return f"{figure(tokens, is_estimate=known_by not in COUNTED)} of {window} ({how})"
 
 
 def undone(done: UndoDone) -> str:
@@ -217,6 +202,14 @@ def tokens(status: Status | None) -> str:
     return figure(None if status is None else status.tokens, is_estimate=basis(status) not in COUNTED)
 
 
+def reading(number: int | None, max_tokens: int | None, known_by: str) -> str:
+    """Format a figure with its basis, as a history shows it: `~98,412 of 128,000 (projected)`; `unknown` if absent."""
+    if number is None:
+        return "unknown"
+    size = "" if max_tokens is None else f" of {max_tokens:,}"
+    return f"{figure(number, is_estimate=known_by not in COUNTED)}{size} ({basis_words(known_by)})"
+
+
 def messages(status: Status | None) -> str:
     """Format the number of history items in the context."""
     return figure(None if status is None else status.messages_in_context)
@@ -244,14 +237,14 @@ def pattern(status: Status | None) -> Pattern:
     return "solid" if known in COUNTED else "hatched"
 
 
-def percent(status: Status | None) -> int | None:
+def percent_of(tokens: int | None, max_tokens: int | None) -> int | None:
     """Return the fill in whole percent, rounded half up; None if either figure is unknown."""
-    return None if status is None else _percent_of(status.tokens, status.max_tokens)
+    return None if tokens is None or max_tokens is None else (200 * tokens + max_tokens) // (2 * max_tokens)
 
 
 def fill(tokens: int | None, max_tokens: int | None, *, is_estimate: bool) -> str:
     """Format how full a window is: `77%`, with `~` if it is an estimate; `?` if it is unknown."""
-    share = _percent_of(tokens, max_tokens)
+    share = percent_of(tokens, max_tokens)
     return "?" if share is None else f"{'~' if is_estimate else ''}{share}%"
 
 
@@ -264,15 +257,6 @@ def last_tokens(status: Status | None) -> int | None:
     if report is None or report.last_reported is None or report.reason == "cleared":
         return None
     return report.last_reported.tokens
-
-
-def last_percent(status: Status | None) -> int | None:
-    """Return the fill at the last report if the present figure is unknown; see `percent`."""
-    return None if status is None else _percent_of(last_tokens(status), status.max_tokens)
-
-
-def _percent_of(tokens: int | None, max_tokens: int | None) -> int | None:
-    return None if tokens is None or max_tokens is None else (200 * tokens + max_tokens) // (2 * max_tokens)
 
 
 def old_figure(entry: BoardEntry, now: datetime | None) -> str:
@@ -331,21 +315,21 @@ def last_compaction(report: ContextReport | None, now: datetime | None) -> str:
     last = report.last_compaction if report else None
     if last is None:
         return "-"
-    gain, when = freed(last.freed_tokens, is_estimate=last.basis == "projected"), ago(last.at, now)
+    gain, when = freed_words(last.freed_tokens, last.basis).removesuffix(" tokens"), ago(last.at, now)
     return f"{when}, {gain}" if when else gain
 
 
 def compacted(last: LastCompaction) -> str:
     """Format a compaction as it is announced: `freed 23,020 (threshold); 40 messages replaced by ~980 tokens`."""
     why = ": ".join(one for one in (words(last.trigger), clean(last.reason or "")) if one)
-    gain = freed(last.freed_tokens, is_estimate=last.basis == "projected")
+    gain = freed_words(last.freed_tokens, last.basis)
     messages = count_of(last.freed_messages or 0, "message")
     if not last.freed_messages:
-        return f"{gain} tokens ({why})"
+        return f"{gain} ({why})"
     if not last.summary_tokens:
-        return f"{gain} tokens ({why}); {messages} removed without a summary"
+        return f"{gain} ({why}); {messages} removed without a summary"
     price = f", for {last.cost}" if last.cost is not None and str(last.cost) else ""
-    return f"{gain} tokens ({why}); {messages} replaced by a summary of ~{last.summary_tokens:,} tokens{clean(price)}"
+    return f"{gain} ({why}); {messages} replaced by a summary of ~{last.summary_tokens:,} tokens{clean(price)}"
 
 
 def saving(one: SavingSuggestion) -> str:
@@ -465,6 +449,11 @@ def pins(pinned: Sequence[PinReport]) -> str:
     hashes = " ".join(clean(one.hash[:8]) for one in pinned[:_PIN_HASHES])
     more = "" if len(pinned) <= _PIN_HASHES else " ..."
     return f"{count_of(len(pinned), 'pin')} {hashes}{more}"
+
+
+def pin(one: PinReport) -> str:
+    """Format the size and the origin of a pin: `~40 tokens from ada`."""
+    return clean(f"~{one.tokens:,} tokens from {one.origin}")
 
 
 def sessions(contexts: Sequence[SessionContext]) -> str:

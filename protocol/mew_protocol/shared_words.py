@@ -44,3 +44,15 @@ RECEIPT_CHANGES: Final[Mapping[str, str]] = _WORDS["receipt_changes"]
 
 WINDOW_SOURCES: Final[Mapping[str, str]] = _WORDS["window_sources"]
 """How the size of a window is known, by the basis of the limit."""
+
+FILTER_WORDS: Final[Mapping[str, str]] = _WORDS["filters"]
+"""The labels of the filters of a list of participants."""
+
+GROUPING_WORDS: Final[Mapping[str, str]] = _WORDS["groupings"]
+"""How participants are grouped, by the grouping or `none`."""
+
+PROPOSAL_WORDS: Final[Mapping[str, str]] = _WORDS["proposals"]
+"""The state of a proposal; `{participant}` decided."""
+
+PRESENCE_WORDS: Final[Mapping[str, str]] = _WORDS["presence"]
+"""What a participant did, by the event of a presence."""

@@ -128,10 +128,10 @@
     root.remove();
   };
   const view = (text, more = {}) => ({
-    id: "coder", connected: true, order: text, tone: "fine", word: text, role: "agent", groups: { state: text }, searched: text, is_quiet: false, status: text, says: text, detail: text, received_at: "2026-01-01T10:00:00Z",
-    tokens: 5, max_tokens: 9, basis: text, model: text, amount: text, window: text, share: text, known: text, origin: text, old: text, due: text, level: text, messages: text,
+    id: "coder", connected: true, order: text, tone: "fine", word: text, role: "agent", groups: { state: text }, filters: ["all"], searched: text, has_context: true, about: text, says: text, received_at: "2026-01-01T10:00:00Z",
+    tokens: 5, max_tokens: 9, amount: text, window: text, figure: text, reading: text, share: text, fullness: text, known: text, origin: text, old: text, due: text,
     gauge: { pattern: "solid", tone: "fine", fill: 0.5, mark: 0.9 }, remarks: [text], facts: [[text, text]], parts: [{ part: text, name: text, tokens: 1, amount: text, share: text, basis: text }],
-    savings: [text], progress: { text, done: 1, total: 2 }, compaction: { at: text, trigger: text, reason: text, text, line: text, known: [[text, text]], freed_tokens: 5 }, pins: [{ hash: text, id: text, tokens: 1, origin: text, text }], ...more,
+    savings: [text], progress: { text, done: 1, total: 2 }, compaction: { at: text, trigger: text, reason: text, text, line: text, known: [[text, text]], freed_tokens: 5 }, pins: [{ id: text, text, about: text, is_removable: true }], ...more,
   });
   const call = (text) => ({ to: [text], payload: { method: "tools/call", params: { name: text, arguments: { [text]: text }, _meta: text } } });
   const changes = (text) => ({ "": { keys: ["old", "new"], rows: [["@", text], ["-", text], ["+", text]], added: 1, removed: 1 }, "edits/0": { keys: ["before", "after"], rows: [[" ", text]], added: 0, removed: 0 } });
@@ -167,11 +167,11 @@
     end();
   };
   const services = (text) => ({
-    requests: { ask: async () => ({ payload: { pins: [], prefix: [] } }), read: async () => ({ lines: [text] }) },
+    requests: { ask: async () => ({ payload: {}, said: { pins: [], parts: [] } }), read: async () => ({ lines: [text] }) },
     figures: { load: async () => undefined, shownSeconds: () => 60, since: () => ({ id: text, samples: [], compactions: [] }), compactions: () => [] },
     me: "ada", space: "review", programs: () => [], startable: () => [], runsPrograms: () => false, maySend: () => true, age: () => 1, now: () => Date.now(),
     runningTurn: () => undefined, range: { seconds: 60 }, log: () => [[0, text]], select: () => undefined,
-    allowed: () => [{ kind: "mcp/request", to: [text], payload: { method: "tools/call", params: { name: text } }, approve: false }],
+    allowed: () => [{ text, pattern: { kind: "mcp/request", to: [text] } }],
   });
   const item = (text) => ({
     id: `item-${text.slice(0, 8)}`, kind: "approval", level: "blocking", participant: text, reason: text, since: text,
@@ -183,28 +183,28 @@
   const text = (name, of) => [`text.js:${name}`, (m, t) => of(m[name], t)];
   const functions = {
     "actions.js:invitation": (m, t) => m.invitation(t, ["agent", ...t.split(" ")]),
-    "actions.js:isStatus": (m, t) => m.isStatus({ kind: t, payload: { status: t } }),
-    "actions.js:availableActions": (m, t) => m.availableActions({ id: t, me: "ada", isReporting: true, isConnected: true, word: t, hasTurn: true, programs: {} }, () => true),
+    "actions.js:payloadOf": (m, t) => m.payloadOf({ fields: [{ name: "text" }], target: "recipient" }, { text: t }, t),
+    "actions.js:isStatus": (m, t) => m.isStatus({ kind: t, payload: { status: t }, said: { text: t, stage: t } }),
+    "actions.js:availableActions": (m, t) => m.availableActions(view(t, { id: t }), { me: "ada", hasTurn: true, programs: {} }, () => true),
     "arguments.js:Room": (m, t) => new m.Room({ isWhole: true }).take(t),
     "arguments.js:renderArguments": (m, t) => [{ a: t, [t]: 1, list: [t, { b: t }] }, { old: t, new: `x${t}` }, { edits: [{ before: t, after: "y", more: t }] }, { diff: `@@ @@\n-a\n${t}` }].forEach((one) => laidOut(m.renderArguments(one, new m.Room({ isWhole: true }), changes(t)))),
     "arguments.js:renderResult": (m, t) => [{ content: [{ type: "text", text: t }, { type: t }] }, { code: 1, message: t }, t].forEach((one) => laidOut(m.renderResult(one, new m.Room({ isWhole: true })))),
     "arguments.js:renderCall": (m, t) => laidOut(m.renderCall(t, call(t), new m.Room({ isWhole: true }))),
     "arguments.js:renderProposal": (m, t) => laidOut(m.renderProposal("x", call(t), new Set(), {}).nodes),
-    "status.js:parseStatus": (m, t) => [m.parseStatus(t), m.parseStatus(`refused:${t}`)],
     "attention.js:selectLines": (m, t) => m.selectLines([view(t), view(`${t}a`)], "all", t.slice(0, -1)),
-    "attention.js:groupLines": (m, t) => m.groupLines([view(t), view(`${t}a`)], "state", [{ by: "state", name: t, about: "1" }]),
-    "attention.js:titleOf": (m, t) => m.titleOf({ kind: t }),
+    "attention.js:groupLines": (m, t) => m.groupLines([view(t), view(`${t}a`)], "state", (by, name) => ({ by, name, about: "1" })),
     "board.js:parseTime": (m, t) => [t, `2026-01-01T${t}`].forEach(m.parseTime),
     "board.js:Board": (m, t) => {
       const board = new m.Board();
-      board.apply({ at: t, space: t, name: t, is_whole: true, participants: [view(t)], removed: [t], totals: { text: t } }, 0);
+      board.apply({ at: t, space: t, name: t, is_whole: true, participants: [view(t)], removed: [t], totals: { text: t }, groups: [{ by: "state", name: t, about: t }] }, 0);
+      board.titleOf("state", t);
       board.elapsedMs(t, 0);
     },
     "board.js:aged": (m, t) => [t, `\x1f${t}`, `\x1f2026-01-01T10:00:00Z\x1f${t}\x1f`].forEach((one) => m.aged(one, () => 1)),
     "chart.js:Chart": (m, t) => {
       const root = box();
       const chart = new m.Chart(root);
-      chart.show([{ id: t, samples: [{ ms: 0, tokens: 1, max_tokens: 2, basis: t }], compactions: [{ ms: 5, title: t }] }], 0, 10);
+      chart.show([{ id: t, samples: [{ ms: 0, tokens: 1, max_tokens: 2, reading: t, share: t }], compactions: [{ ms: 5, line: t }], compactAt: 1, due: t }], 0, 10);
       chart.close();
       root.remove();
     },
@@ -226,7 +226,7 @@
     "conversation.js:Conversation": async (m, t) => {
       const one = new m.Conversation();
       for (const kind of ["chat", "reasoning/start", "reasoning/thought", "mcp/request", "mcp/proposal", "participant/pin"]) {
-        one.receive(envelope(kind, { text: t, message: t, reasoning: t, method: t, params: { name: t }, action: t, reason: t }, { from: t, to: [t], context: t, correlation_id: [t] }));
+        one.receive(envelope(kind, { text: t, message: t, reasoning: t, method: t, params: { name: t }, action: t, reason: t }, { from: t, to: [t], context: t, correlation_id: [t], said: { text: t, about: [t], stage: t } }));
       }
       one.frame(t, t);
       one.note(t, t, [t]);
@@ -236,9 +236,9 @@
       const asked = envelope("chat", { text: t });
       const start = envelope("reasoning/start", { message: t });
       return [
-        asked, envelope("chat", { text: t }, { correlation_id: [asked.id] }), envelope("chat/acknowledge", { status: t }, { correlation_id: [asked.id] }), start,
+        asked, envelope("chat", { text: t }, { correlation_id: [asked.id] }), envelope("chat/acknowledge", {}, { correlation_id: [asked.id], said: { text: t } }), start,
         envelope("reasoning/thought", { reasoning: t }, { context: start.id }), envelope("mcp/request", call(t).payload, { to: [t] }), envelope("mcp/proposal", call(t).payload, { to: [t] }),
-        envelope("reasoning/thought", { reasoning: t }), envelope("participant/pin", { text: t, reason: t }), envelope("capability/grant", { recipient: t, reason: t }), envelope("system/presence", { event: "join", participant: { id: t } }),
+        envelope("reasoning/thought", { reasoning: t }), ...["participant/pin", "capability/grant", "system/presence"].map((kind) => envelope(kind, {}, { said: { text: t, about: [t] } })),
       ];
     }),
     "detail.js:Detail": async (m, t) => {
@@ -287,20 +287,16 @@
     "requests.js:Requests": (m, t) => {
       const one = new m.Requests({ space: "review", participant: "ada", token: "x" });
       one._open.set("asked", { to: "coder", isAnswer: () => false, reject: () => undefined });
-      one.receive(envelope("participant/status", { status: `refused:${t}` }, { correlation_id: ["asked"] }));
+      one.receive(envelope("participant/status", {}, { correlation_id: ["asked"], said: { text: t, stage: "problem" } }));
     },
     "visible.js:visible": (m, t) => laidOut(m.visible(t)),
     "visible.js:visiblePieces": (m, t) => m.visiblePieces(t),
     ...Object.fromEntries([
-      text("plain", (f, t) => f(t)), text("sentence", (f, t) => f(t)), text("wholeSentence", (f, t) => f(t)), text("shortened", (f, t) => f(t)), text("inBrief", (f, t) => [{ a: t, [t]: t }, t, [t]].forEach((one) => f(one))),
+      text("sentence", (f, t) => f(t)), text("wholeSentence", (f, t) => f(t)), text("shortened", (f, t) => f(t)), text("inBrief", (f, t) => [{ a: t, [t]: t }, t, [t]].forEach((one) => f(one))),
       
       
       text("answered", (f, t) => [f({ said: { text: t } }), f({})]),
-      text("controlSentence", (f, t) => ["pin", t].forEach((action) => f({ from: t, to: [t], action, payload: { text: t, reason: t } }))),
-      text("controlAnswer", (f, t) => f({ to: [t], answer: { payload: { status: t }, said: { text: t } } })),
-      text("endedRights", (f, t) => f({ ended: [{ participant: t, capabilities: [{ kind: t }], granted_by: t }] })),
-      text("membershipAnswer", (f, t) => f("capability/revoke", { ended: [{ participant: t, capabilities: [{ kind: t }], granted_by: t }] })),
-      text("counted", (f, t) => f(2, t)), text("marked", (f, t) => f(5, t)), text("isCounted", (f, t) => f(t)),
+      text("counted", (f, t) => f(2, t)),
     ]),
   };
 

@@ -360,7 +360,7 @@ async def test_proposals_are_approved_rejected_and_allowed_always(open_dashboard
         await expect(log(page)).to_contain_text("edited")
         await page.locator("#participants").get_by_text("coder", exact=True).click()
         allowed = page.locator("#detail .allowed")
-        await expect(allowed).to_contain_text("May call edit on writer without asking")
+        await expect(allowed).to_contain_text("may call edit on writer without asking")
         await allowed.get_by_role("button", name="Stop allowing").click()
         assert (await coder.received(kinds.CAPABILITY_REVOKE))["payload"]["capabilities"] == [pattern]
         await expect(allowed).to_be_empty()

@@ -22,8 +22,6 @@ NO_TEXT: Final = {
     "actions.js:MEMBERSHIP": "a table",
     "actions.js:ROLES": "a table",
     "add.js:AddForm": "a form; it shows ids of participants, whose length the gateway limits",
-    "attention.js:FILTERS": "a table",
-    "attention.js:GROUPS": "a table",
     "chart.js:timeTicks": "numbers",
     "chart.js:amountTicks": "numbers",
     "chart.js:runsOf": "numbers",

@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 
 import pytest
+from mew_board.verbs import VERBS as VERBS_OF_ALL
 from mew_settings.roles import ROLE_PATTERNS
 
 from mew_agent.cli.main import command_line
@@ -12,7 +13,8 @@ from mew_agent.parts.terminal.slash import COMMANDS
 from tests.house.conftest import ROOT
 
 PAGE = (ROOT / "spaces/mew_spaces/dashboard/commands.js").read_text(encoding="utf-8")
-PAGE_COMMANDS = frozenset(re.findall(r"^  (\w+): \{", PAGE, re.MULTILINE))
+OF_THE_PAGE = frozenset(re.findall(r"^  (\w+): \{", PAGE, re.MULTILINE))
+PAGE_COMMANDS = OF_THE_PAGE | {name for name, verb in VERBS_OF_ALL.items() if "words" in verb}
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,13 @@
 """[pure] The figures of a participant over time, as lines of text. A figure that was not known is `?`, never 0."""
 
 from mew_board import changes
-from mew_board.words import clean, figure, words
-from mew_protocol.payloads.context_history import FigureSample, RecordedCompaction
+from mew_board.words import clean, reading
+from mew_protocol.payloads.figures import FigureSample, RecordedCompaction
 
 
 def sample_line(sample: FigureSample) -> str:
     """Return a report as a line of text."""
-    window = f" of {sample.max_tokens:,}" if sample.max_tokens is not None else ""
-    return clean(f"{figure(sample.tokens)}{window} tokens, {words(sample.basis)}, level {sample.level or 'unknown'}")
+    return clean(f"{reading(sample.tokens, sample.max_tokens, sample.basis)}, level {sample.level or 'unknown'}")
 
 
 def compaction_line(done: RecordedCompaction) -> str:

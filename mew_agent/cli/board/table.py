@@ -10,10 +10,10 @@ from datetime import datetime
 from typing import Final, Literal
 
 from mew_board import words
-from mew_board.board_json import totals
-from mew_board.grouping import SEVERAL, Group, grouped
-from mew_board.view import Grouping, ParticipantView, views_of
-from mew_protocol.payloads.attention_items import AttentionItem
+from mew_board.board_json import Grouping
+from mew_board.grouping import SEVERAL, grouped, total, totals
+from mew_board.view import ParticipantView, views_of
+from mew_protocol.payloads.attention import AttentionItem
 from mew_protocol.payloads.participant import Board, BoardEntry, Status
 
 # Not rich's Table: it shrinks and wraps columns where this one drops whole columns in a fixed order, it cannot put a
@@ -83,22 +83,19 @@ def board_lines(
     A participant that never reported gets a row only if `launched` names it, since people do not report. Those that
     are not `agents` and report no context have `-` in each cell. The attention `items` decide how urgent a row is.
     `ended` says how the programs ended that no longer run, by participant. `detail` adds level and messages where there
-    is room. `by` groups the rows. `now` carries the time zone to show.
+    is room. `by` groups the rows; the title of a group counts also participants without a row. `now` carries the time
+    zone to show.
     """
-    ended = ended or {}
-    rows = [
-        row
-        for row in views_of(board, now=now, agents=agents, people=people, ended=ended, items=items)
-        if row.status is not None or row.entry.id in launched or row.ended is not None
-    ]
+    everyone = views_of(board, now=now, agents=agents, people=people, ended=ended, items=items)
+    rows = [row for row in everyone if row.status is not None or row.id in launched or row.ended is not None]
     lines = [paint(words.clip(_heading(board, now, style), style.width, mark=style.mark), _BOLD, style)]
     if not rows:
         nothing = "no participant has reported a context window yet"
         return [*lines, words.clip(nothing, style.width, mark=style.mark)]
-    sums = totals(rows)
+    sums = totals(total(rows))
     if sums.agents >= SEVERAL:
         lines.append(words.clip(_in_style(sums.text, style), style.width, mark=style.mark))
-    return lines + _table(rows, style, detail=detail, by=by)
+    return lines + _table(rows, _titles(everyone, by), style, detail=detail, by=by)
 
 
 def board_line(entry: BoardEntry, *, now: datetime, ended: str | None = None) -> str:
@@ -119,18 +116,34 @@ def _in_style(text: str, style: TerminalStyle) -> str:
     return text if style.unicode else text.replace(" · ", " - ")
 
 
-def _table(rows: list[ParticipantView], style: TerminalStyle, *, detail: bool, by: Grouping | None = None) -> list[str]:
+def _titles(everyone: Iterable[ParticipantView], by: Grouping | None) -> dict[str, str]:
+    """Return the title of each group, by its name."""
+    return {} if by is None else {group.name: group.title for group in grouped(everyone, by)}
+
+
+def _table(
+    rows: list[ParticipantView],
+    titles: Mapping[str, str],
+    style: TerminalStyle,
+    *,
+    detail: bool,
+    by: Grouping | None,
+) -> list[str]:
     layout, widths = _fitting_layout(rows, style, detail=detail)
     lines = [_join([column.title for column in layout.columns], widths, layout, style)]
-    for group in grouped(rows, by) if by is not None else [Group("", tuple(rows))]:
-        if by is not None:
-            lines.append(paint(words.clip(group.title, style.width, mark=style.mark), _BOLD, style))
-        for row in group.rows:
-            texts = [column.text(row, style) for column in layout.columns]
-            lines.append(_join(texts, widths, layout, style, row))
-            if layout.notes:
-                lines += [paint(line, COLOURS[row.severity], style) for line in _notes(row, layout, style)]
+    if by is None:
+        return lines + [line for row in rows for line in _row(row, widths, layout, style)]
+    for group in grouped(rows, by):
+        lines.append(paint(words.clip(titles[group.name], style.width, mark=style.mark), _BOLD, style))
+        lines += [line for row in group.rows for line in _row(row, widths, layout, style)]
     return lines
+
+
+def _row(row: ParticipantView, widths: list[int], layout: _Layout, style: TerminalStyle) -> list[str]:
+    """Return the line of a row, and those of its notes."""
+    texts = [column.text(row, style) for column in layout.columns]
+    notes = _notes(row, layout, style) if layout.notes else []
+    return [_join(texts, widths, layout, style, row), *(paint(line, COLOURS[row.severity], style) for line in notes)]
 
 
 def _fitting_layout(
@@ -190,7 +203,7 @@ def _bar(row: ParticipantView, style: TerminalStyle, size: int) -> str:
         return f"{gauge(row.status, size, style)} {row.reason}"
     if row.percent is None or row.status is None:
         return row.reason
-    return f"{gauge(row.status, size, style)} {row.percent:>3}%"
+    return f"{gauge(row.status, size, style)} {row.share:>4}"
 
 
 def gauge(status: Status, size: int, style: TerminalStyle, *, with_limit: bool = False) -> str:
@@ -219,17 +232,17 @@ def _name(most: int) -> _Column:
 
 
 _FIGURE = _Column("TOKENS", lambda row, _: row.figure, align="right")
-_SHORT_FIGURE = _Column("TOKENS", lambda row, _: row.tokens, align="right")
+_SHORT_FIGURE = _Column("TOKENS", lambda row, _: row.amount, align="right")
 _WIDE_BAR = _Column("WINDOW", lambda row, style: _bar(row, style, 20), coloured=True, quiet=words.NO_CONTEXT)
 _SMALL_BAR = _Column("WINDOW", lambda row, style: _bar(row, style, 10), coloured=True, quiet="no context")
-_SHARE = _Column("FULL", lambda row, _: "?" if row.percent is None else f"{row.percent}%", align="right", coloured=True)
+_SHARE = _Column("FULL", lambda row, _: row.share, align="right", coloured=True)
 _KNOWN = _Column("KNOWN", lambda row, _: row.source)
-_NEXT = _Column("NEXT CALL", lambda row, _: row.next_call, align="right")
-_COMPACTS = _Column("COMPACTS IN", lambda row, _: row.compacts_in)
+_NEXT = _Column("NEXT CALL", lambda row, _: words.next_call(row.report), align="right")
+_COMPACTS = _Column("COMPACTS IN", lambda row, _: words.compacts_in(row.entry))
 _UNREAD = _Column("UNREAD", lambda row, _: row.unread or "-", align="right")
-_LAST = _Column("LAST COMPACTION", lambda row, _: row.last_compaction)
+_LAST = _Column("LAST COMPACTION", lambda row, _: words.last_compaction(row.report, row.now))
 _LEVEL = _Column("LEVEL", lambda row, _: row.level, coloured=True)
-_MESSAGES = _Column("MESSAGES", lambda row, _: row.messages, align="right")
+_MESSAGES = _Column("MESSAGES", lambda row, _: words.messages(row.status), align="right")
 _STATE = _Column("STATE", lambda row, _: ", ".join(row.remarks), coloured=True, quiet=None)
 _FILL_COLUMNS = frozenset({_WIDE_BAR, _SMALL_BAR})
 

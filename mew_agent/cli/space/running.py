@@ -39,7 +39,7 @@ from mew_agent.cli.app.options import (
     participant_argument,
     with_option_groups,
 )
-from mew_agent.cli.remote.identity import Identity, configuration_at, find_identity
+from mew_agent.cli.remote.session import Identity, configuration_at, find_identity
 from mew_agent.errors import ConfigError, GatewayError, unknown_name
 from mew_agent.gateway_address import addresses, http_url
 

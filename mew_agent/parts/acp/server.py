@@ -17,6 +17,7 @@ from acp.exceptions import RequestError
 from acp.stdio import stdio_streams
 from mew_board.proposal_text import argument_lines, call_text, further_params
 from mew_board.quoting import markdown_block, markdown_line
+from mew_board.words import compaction_answer
 from mew_protocol.json_values import object_at, objects_at, value_at
 from mew_protocol.payloads.mcp import arguments_of
 
@@ -123,9 +124,7 @@ class AcpServer:
 
     async def _compact(self, session: str) -> None:
         done = await self._me.compact(self._agent)
-        freed = "an unknown number of tokens" if done.freed_tokens is None else f"{done.freed_tokens:,} tokens"
-        text = f"Nothing was compacted: {done.reason}." if done.skipped else f"Compacted; {freed} freed."
-        await self._update(session, _message("agent_message_chunk", text))
+        await self._update(session, _message("agent_message_chunk", f"{self._agent}: {compaction_answer(done)}"))
 
     # -- what happens in the space -----------------------------------------------------------------------
 

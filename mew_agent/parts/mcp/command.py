@@ -23,7 +23,7 @@ from mew_agent.cli.app.options import (
     option,
     with_option_groups,
 )
-from mew_agent.cli.remote.identity import Identity, find_identity, require_person
+from mew_agent.cli.remote.session import Identity, find_identity, require_person
 from mew_agent.errors import ConfigError
 from mew_agent.extras import require_extra
 from mew_agent.participant.participant import Participant

@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from mew_board import words
-from mew_board.composition import Share, composition, prefix_name
+from mew_board.board_json import ShownPart
+from mew_board.composition import composition, part_of, prefix_part
 from mew_protocol.payloads.participant import PrefixPart, Status
 
 
@@ -12,11 +13,7 @@ def composition_lines(status: Status, prefix: Sequence[PrefixPart], *, width: in
 
     If `width` columns are too few, the basis is left out and names are cut.
     """
-    window = status.max_tokens
-    rows = [
-        (name, one.amount, one.share(window), words.words(one.basis))
-        for name, one in _named_parts(composition(status), prefix)
-    ]
+    rows = [(one.name, one.amount, one.share, one.basis) for one in _with_prefix(status, prefix)]
     widths = [max((words.cells(row[column]) for row in rows), default=0) for column in range(4)]
     has_basis = sum(widths) + 6 <= width
     if not has_basis:
@@ -27,11 +24,13 @@ def composition_lines(status: Status, prefix: Sequence[PrefixPart], *, width: in
         yield f"{padded}  {tokens:>{widths[1]}}  {share:>{widths[2]}}{f'  {basis}' if has_basis else ''}"
 
 
-def _named_parts(parts: list[Share], prefix: Sequence[PrefixPart]) -> Iterator[tuple[str, Share]]:
-    """Yield each part with its name, and the parts of the prefix below the prefix."""
+def _with_prefix(status: Status, prefix: Sequence[PrefixPart]) -> Iterator[ShownPart]:
+    """Yield each part, and the parts of the prefix below the prefix."""
+    parts, window = composition(status), status.max_tokens
     if prefix and not any(one.part == "prefix" for one in parts):  # no call yet
-        parts.insert(0, Share("prefix", sum(one.tokens for one in prefix), "projected"))
+        parts.insert(0, part_of("prefix", sum(one.tokens for one in prefix), "projected", window))
     for one in parts:
-        yield one.name, one
+        yield one
         if one.part == "prefix":
-            yield from ((f"  {prefix_name(part)}", Share(part.part, part.tokens, part.basis)) for part in prefix)
+            inner = (prefix_part(part, window) for part in prefix)
+            yield from (part.model_copy(update={"name": f"  {part.name}"}) for part in inner)

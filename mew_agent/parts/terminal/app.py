@@ -9,12 +9,14 @@ from datetime import datetime
 from typing import ClassVar, Final, Literal
 
 from mew_board import words
+from mew_board.board_json import Grouping
 from mew_board.grouping import GROUPINGS, grouped
 from mew_board.proposal_text import argument_lines, call_text
-from mew_board.view import Grouping, ParticipantView, views_of
+from mew_board.view import ParticipantView, views_of
 from mew_board.visible import visible
 from mew_protocol.envelope import Envelope
-from mew_protocol.payloads.attention_items import AttentionAction, AttentionItem
+from mew_protocol.payloads.attention import AttentionAction, AttentionItem
+from mew_protocol.shared_words import GROUPING_WORDS
 from textual import on, work
 from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
@@ -27,7 +29,7 @@ from textual.widgets import Footer, Input, OptionList, Static
 from mew_agent.cli.app import terminal
 from mew_agent.cli.board.needs import single_items
 from mew_agent.cli.board.table import TerminalStyle
-from mew_agent.cli.remote.identity import Identity
+from mew_agent.cli.remote.session import Identity
 from mew_agent.parts.terminal.feed import FeedEntry
 from mew_agent.parts.terminal.joined_space import JoinedSpace
 from mew_agent.parts.terminal.panels import (
@@ -248,7 +250,6 @@ class SpaceApp(App[None]):
         if self._by is None:
             pane.show(rows(found))
         else:
-            # The title is that of the whole group, as on the page: a filter does not change how full it is.
             groups = [(one.title, rows(matching(one.rows, self._filter))) for one in grouped(listed, self._by)]
             pane.show([row for title, own in groups if own for row in (heading_row(words.clip(title, width)), *own)])
 
@@ -431,7 +432,7 @@ class SpaceApp(App[None]):
         """List the participants by role, by model, by state, or ungrouped."""
         choices = (None, *GROUPINGS)
         self._by = choices[(choices.index(self._by) + 1) % len(choices)]
-        self.notify(f"grouped by {self._by}" if self._by is not None else "no groups", timeout=2)
+        self.notify(GROUPING_WORDS[self._by or "none"], timeout=2)
         self._is_stale = True
 
     def action_filter(self) -> None:
@@ -448,14 +449,13 @@ class SpaceApp(App[None]):
         """Send a control to the selected participant."""
         name = self.query_one(BoardList).chosen
         if name is not None:
-            self.view.note(f"/{command} {name}")
             self._enter(f"/{command} {name}")
 
     def action_pause_or_resume(self) -> None:
         """Pause the selected participant, or resume it."""
         entry = self.view.entry(self.query_one(BoardList).chosen)
         if entry is not None:
-            is_paused = entry.status is not None and entry.status.word.word == "paused"
+            is_paused = ParticipantView(entry, None).is_paused
             self.action_control("resume" if is_paused else "pause")
 
     def action_prefill(self, start: str) -> None:

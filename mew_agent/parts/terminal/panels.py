@@ -10,13 +10,13 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from mew_board import changes, words
-from mew_board.board_json import totals
-from mew_board.grouping import SEVERAL
+from mew_board.board_json import Tone
+from mew_board.grouping import SEVERAL, total, totals
 from mew_board.proposal_text import argument_lines, call_text
-from mew_board.view import ParticipantView, Tone
+from mew_board.view import ParticipantView
 from mew_protocol.envelope import Envelope
-from mew_protocol.payloads.attention_items import AttentionItem, AttentionLevel
-from mew_protocol.payloads.context_history import FigureSample, ParticipantFigures
+from mew_protocol.payloads.attention import AttentionItem, AttentionLevel
+from mew_protocol.payloads.figures import FigureSample, ParticipantFigures
 from mew_protocol.payloads.participant import BoardEntry, PrefixPart
 
 from mew_agent.cli.board.table import TerminalStyle, gauge
@@ -55,7 +55,7 @@ def matching(shown: Sequence[ParticipantView], wanted: str) -> list[ParticipantV
 
 def glance(shown: Sequence[ParticipantView], width: int, style: TerminalStyle) -> Line | None:
     """Return the totals of a space as `mew status` shows them; None for a few agents."""
-    found = totals(shown)
+    found = totals(total(shown))
     text = found.text if style.unicode else found.text.replace(" · ", " - ")
     return ((words.clip(text, width), "dim"),) if found.agents >= SEVERAL else None
 

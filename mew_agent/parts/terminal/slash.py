@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from mew_board.verbs import VERBS, InvalidWords, payload_of
 from mew_protocol import kinds
 from mew_settings.roles import ROLE_PATTERNS, invitation
 
@@ -78,47 +79,21 @@ class InvalidLine(ValueError):
 
 def control(command: str, parts: list[str]) -> TypedEnvelope:
     """Return a command that acts on a participant: its name, then the command's own words. Raises `InvalidLine`."""
-    found = _CONTROLS.get(command)
-    if found is None:
+    name = command.removeprefix("/")
+    verb = _INVITE if name == "invite" else VERBS.get(name)
+    if verb is None or "words" not in verb or name == "cancel":
         raise InvalidLine(f"unknown command {command}; see /help")
     if not parts:
         raise InvalidLine(f"{command} needs a participant; see /help")
-    kind, read_payload = found
     participant, *rest = parts
     participant = participant.removeprefix("@")
-    if kind in _OF_GATEWAY:
-        return TypedEnvelope(kind, {**read_payload(rest), _OF_GATEWAY[kind]: participant})
-    return TypedEnvelope(kind, read_payload(rest), (participant,))
-
-
-def _reason(words: list[str], **payload: Any) -> dict[str, Any]:
-    return {**payload, "reason": " ".join(words)} if words else payload
-
-
-def _pause(words: list[str]) -> dict[str, Any]:
-    seconds = _number(words[0]) if words else None
-    return _reason(words) if seconds is None else _reason(words[1:], timeout_seconds=seconds)
-
-
-def _forget(words: list[str]) -> dict[str, Any]:
-    payload: dict[str, Any] = {"direction": "oldest"}
-    if words and words[0] in ("oldest", "newest"):
-        payload["direction"], words = words[0], words[1:]
-    if not words:
-        return payload
-    if not words[0].isdecimal() or int(words[0]) == 0:
-        raise InvalidLine(f"'{words[0]}' is not a number of messages")
-    return {**payload, "entries": int(words[0])}
-
-
-def _compact(words: list[str]) -> dict[str, Any]:
-    has_target = bool(words) and words[0].isdecimal()
-    return _reason(words[1:], target_tokens=int(words[0])) if has_target else _reason(words)
-
-
-def _undo(words: list[str]) -> dict[str, Any]:
-    has_number = bool(words) and words[0].isdecimal()
-    return _reason(words[1:], number=int(words[0])) if has_number else _reason(words)
+    try:
+        payload = _PAYLOADS[name](rest) if name in _PAYLOADS else payload_of(verb, rest)
+    except InvalidWords as error:
+        raise InvalidLine(f"{error}; see /help") from None
+    if "target" in verb:
+        return TypedEnvelope(verb["kind"], {**payload, verb["target"]: participant})
+    return TypedEnvelope(verb["kind"], payload, (participant,))
 
 
 def _capabilities(words: list[str]) -> dict[str, Any]:
@@ -134,38 +109,14 @@ def _right(word: str) -> str:
     return word
 
 
-def _text(words: list[str]) -> str:
-    if not words:
-        raise InvalidLine("a text or the id of a pin is missing; see /help")
-    return " ".join(words)
+_INVITE: Final = {"kind": kinds.SPACE_INVITE, "target": "participant_id", "words": ""}
 
-
-_CONTROLS: Final[Mapping[str, tuple[str, Callable[[list[str]], dict[str, Any]]]]] = {
-    "/status": (kinds.PARTICIPANT_REQUEST_STATUS, lambda words: {"fields": words} if words else {}),
-    "/compact": (kinds.PARTICIPANT_COMPACT, _compact),
-    "/forget": (kinds.PARTICIPANT_FORGET, _forget),
-    "/pin": (kinds.PARTICIPANT_PIN, lambda words: {"text": _text(words)}),
-    "/unpin": (kinds.PARTICIPANT_UNPIN, lambda words: {"pin": _text(words)}),
-    "/clear": (kinds.PARTICIPANT_CLEAR, _reason),
-    "/pause": (kinds.PARTICIPANT_PAUSE, _pause),
-    "/resume": (kinds.PARTICIPANT_RESUME, _reason),
-    "/reset": (kinds.PARTICIPANT_RESTART, _reason),
-    "/shutdown": (kinds.PARTICIPANT_SHUTDOWN, _reason),
-    "/undo": (kinds.PARTICIPANT_UNDO, _undo),
-    "/recall": (kinds.PARTICIPANT_RECALL, lambda words: {"words": _text(words)}),
-    "/grant": (kinds.CAPABILITY_GRANT, _capabilities),
-    "/revoke": (kinds.CAPABILITY_REVOKE, _capabilities),
-    "/invite": (kinds.SPACE_INVITE, lambda words: invitation("", [_right(word) for word in words])),
-    "/remove": (kinds.SPACE_KICK, _reason),
+_PAYLOADS: Final[Mapping[str, Callable[[list[str]], dict[str, Any]]]] = {
+    "grant": _capabilities,
+    "revoke": _capabilities,
+    "invite": lambda words: invitation("", [_right(word) for word in words]),
 }
-
-_OF_GATEWAY: Final[Mapping[str, str]] = {
-    kinds.CAPABILITY_GRANT: "recipient",
-    kinds.CAPABILITY_REVOKE: "recipient",
-    kinds.SPACE_INVITE: "participant_id",
-    kinds.SPACE_KICK: "participant_id",
-}
-"""Kinds that the gateway obeys, with the key of their payload that names the participant."""
+"""How words become a payload where it has no fields."""
 
 OTHER_NAMES: Final[Mapping[str, tuple[str, str]]] = {
     "/restart": ("/reset", "it clears the history; `mew restart` restarts a program and keeps it"),
@@ -203,7 +154,8 @@ def stream(parts: list[str]) -> TypedEnvelope:
                 payload["description"] = description
             return TypedEnvelope(kinds.STREAM_REQUEST, payload, (participant,))
         case ["close", stream, *rest]:
-            return TypedEnvelope(kinds.STREAM_CLOSE, _reason(rest, stream_id=stream), correlation_id=(stream,))
+            reason = {"reason": " ".join(rest)} if rest else {}
+            return TypedEnvelope(kinds.STREAM_CLOSE, {"stream_id": stream, **reason}, correlation_id=(stream,))
         case _:
             raise InvalidLine("/stream request PARTICIPANT DIRECTION [WORDS] or /stream close ID [REASON]")
 
@@ -224,11 +176,3 @@ def _ids(value: Any) -> tuple[str, ...]:
     if isinstance(value, str):
         return (value,)
     return tuple(str(one) for one in value) if isinstance(value, list) else ()
-
-
-def _number(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if value >= 0 else None

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from mew_board import words
 from mew_board.answers import said
+from mew_board.notes import NOTED_KINDS
 from mew_board.proposal_text import argument_lines
 from mew_board.visible import visible
 from mew_listener.bounded_dict import FairDict, weight_of
@@ -230,7 +231,9 @@ class TerminalChat:
             case kinds.PARTICIPANT_STATUS:
                 return self._status(envelope, mine=mine)
             case kinds.SYSTEM_PRESENCE:
-                return _presence_line(body)
+                return _presence_line(envelope)
+            case kind if kind in NOTED_KINDS:
+                return _said_line(envelope)
             case kinds.SYSTEM_ERROR:
                 return f"* refused: {body.get('message') or body.get('error')}"
             case kinds.MCP_PROPOSAL | kinds.SYSTEM_WELCOME:
@@ -252,7 +255,7 @@ class TerminalChat:
             case kinds.CHAT_ACKNOWLEDGE if (problem := chat_refusal_in(envelope)) is not None:
                 return f"* {who} refused your message: {problem}"
             case kinds.MCP_REJECT:
-                return f"* {who} rejects it: {body.get('reason')}"
+                return _said_line(envelope)
             case kinds.MCP_RESPONSE:
                 return f"* {who} answers: {_result(body)}"
             case kinds.PARTICIPANT_UNDO_DONE | kinds.PARTICIPANT_RECALL_DONE | kinds.PARTICIPANT_COMPACT_DONE:
@@ -331,7 +334,11 @@ def _chat_line(envelope: Envelope, me: str) -> str:
     return f"{envelope.sender}{to}: {envelope.body.get('text')}"
 
 
-def _presence_line(body: Mapping[str, Any]) -> str:
-    event = str(body.get("event"))
-    verb = {"join": "joined", "leave": "left"}.get(event, event)
-    return f"* {value_at(body, 'participant', 'id') or '?'} {verb}"
+def _presence_line(envelope: Envelope) -> str | None:
+    told = said(envelope)
+    return f"* {told.about[0]} {told.text}" if told is not None else None
+
+
+def _said_line(envelope: Envelope) -> str | None:
+    told = said(envelope)
+    return f"* {told.text}" if told is not None else None

@@ -23,8 +23,9 @@ from mew_protocol.context_report import (
 from mew_protocol.envelope import Draft, Envelope, wire_timestamp
 from mew_protocol.errors import PayloadError
 from mew_protocol.payloads.base import PAYLOADS, Payload, read_payload
-from mew_protocol.payloads.read_receipts import RequestReceipts
-from mew_protocol.payloads.retrieval import Recall, RequestHistory, Undo
+from mew_protocol.payloads.compactions import Recall, RequestHistory, Undo
+from mew_protocol.payloads.receipts import RequestReceipts
+from mew_protocol.shared_words import COUNTED
 from mew_protocol.status_word import StatusWord
 
 
@@ -135,6 +136,22 @@ def basis_label(tokens: int | None, report: ContextReport | None) -> str:
 def basis_words(label: str) -> str:
     """Return a basis for people, the same on every surface: `server counted`."""
     return label.replace("_", " ")
+
+
+def figure(number: int | None, *, is_estimate: bool = False) -> str:
+    """Format a figure: `1,234`, with `~` if it is an estimate; `?` if it is unknown."""
+    return "?" if number is None else f"{'~' if is_estimate else ''}{number:,}"
+
+
+def freed_words(tokens: int | None, basis: str | None) -> str:
+    """Format the net tokens that a compaction freed: `freed ~63,630 tokens`, `freed ? tokens`."""
+    return f"freed {figure(tokens, is_estimate=basis == 'projected')} tokens"
+
+
+def size_after(tokens: int, window: str, known_by: str) -> str:
+    """Format the size of a context after a change: `~34,782 of 128,000 (projected; exact after its next call)`."""
+    how = basis_words(known_by) + ("; exact after its next call" if known_by == "projected" else "")
+    return f"{figure(tokens, is_estimate=known_by not in COUNTED)} of {window} ({how})"
 
 
 def refusal_in(status: object) -> str | None:
@@ -256,7 +273,7 @@ class FitQuestion(Payload):
 class RequestStatus(Payload, kind=kinds.PARTICIPANT_REQUEST_STATUS):
     """Request a status. `fields` limits it to these keys; `latency` means `latency_ms`.
 
-    The status that answers `fit` has a key `fit` with a `mew_protocol.payloads.text_fit.Fit`, if the agent knows.
+    The status that answers `fit` has a key `fit` with a `mew_protocol.payloads.fit.Fit`, if the agent knows.
     """
 
     fields: tuple[str, ...] | None = None

@@ -1,113 +1,63 @@
 // What the signed-in person can do with a participant: labels, fields, and the envelope that each sends. Pure.
 
-import ROLE_PATTERNS from "./roles.json" with { type: "json" }; // Python reads the same file
-import { parseStatus } from "./status.js";
+import ROLE_PATTERNS from "./roles.json" with { type: "json" }; // Python reads the same files
+import VERBS from "./verbs.json" with { type: "json" };
 
-export const isStatus = (envelope) => envelope.kind === "participant/status" && !parseStatus(envelope.payload?.status).has("begun");
-const withReason = ({ reason }) => (reason ? { reason } : {});
-const REASON = { name: "reason", label: "Reason", placeholder: "optional" };
+/** Whether an envelope is the status that ends a request, and not that of its beginning. */
+export const isStatus = (envelope) => envelope.kind === "participant/status" && envelope.said?.stage !== "begun";
 
 /** What a revocation does with the rights that its recipient passed on, if they do not end. */
 const KEEP = "others keep it";
+const KIND = { name: "kind", label: "Kind", type: "word", required: true, value: "mcp/request", what: "a kind such as chat" };
 
-/**
- * By name: label, kind; fields of a form; `confirm` a question before it is sent; `payload(values)`; `isAnswer` which
- * envelope ends it (without: the gateway's receipt does); `isMain` shown without opening the menu; `isProgram` done by
- * the gateway, which sends no envelope.
- */
-export const ACTIONS = {
-  compact: {
-    label: "Compact",
-    kind: "participant/compact",
-    isMain: true,
-    fields: [{ name: "target_tokens", label: "Target", type: "number", placeholder: "tokens, optional" }, REASON],
-    payload: (values) => ({ reason: values.reason || "requested on the dashboard", ...(values.target_tokens === "" ? {} : { target_tokens: Number(values.target_tokens) }) }),
-    isAnswer: (envelope) => envelope.kind === "participant/compact-done",
-  },
-  pin: {
-    label: "Pin",
-    kind: "participant/pin",
-    isMain: true,
-    fields: [{ name: "text", label: "Text in every prompt", required: true, isLong: true }],
-    payload: ({ text }) => ({ text }),
-    isAnswer: isStatus,
-  },
-  pause: {
-    label: "Pause",
-    kind: "participant/pause",
-    isMain: true,
-    when: (word) => word !== "paused",
-    fields: [{ name: "timeout_seconds", label: "For", type: "number", placeholder: "seconds, optional" }, REASON],
-    payload: (values) => ({ ...withReason(values), ...(values.timeout_seconds === "" ? {} : { timeout_seconds: Number(values.timeout_seconds) }) }),
-    isAnswer: isStatus,
-  },
-  resume: { label: "Resume", kind: "participant/resume", isMain: true, when: (word) => word === "paused", payload: () => ({}), isAnswer: isStatus },
-  cancel: { label: "Cancel turn", kind: "reasoning/cancel", isMain: true, needsTurn: true, payload: () => ({ reason: "cancelled on the dashboard" }) },
-  forget: {
-    label: "Forget",
-    kind: "participant/forget",
-    fields: [
-      { name: "direction", label: "Which", options: ["oldest", "newest"] },
-      { name: "entries", label: "Messages", type: "number", placeholder: "half of them" },
-    ],
-    payload: ({ direction, entries }) => ({ direction, ...(entries === "" ? {} : { entries: Number(entries) }) }),
-    isAnswer: isStatus,
-  },
-  clear: { label: "Clear", kind: "participant/clear", confirm: (id) => `Delete the whole history of ${id}? Pins stay.`, payload: withReason, fields: [REASON], isAnswer: isStatus },
-  undo: {
-    label: "Undo",
-    kind: "participant/undo",
-    fields: [{ name: "number", label: "Entry", type: "number", placeholder: "the newest" }],
-    payload: ({ number }) => (number === "" ? {} : { number: Number(number) }),
-    isAnswer: (envelope) => envelope.kind === "participant/undo-done",
-  },
-  reset: { label: "Reset", kind: "participant/restart", confirm: (id) => `Reset ${id}? It starts again with an empty history.`, payload: withReason, fields: [REASON], isAnswer: isStatus },
-  start_program: { label: "Start program", kind: "program/restart", isMain: true, isProgram: true },
-  restart_program: {
-    label: "Restart program",
-    kind: "program/restart",
-    isProgram: true,
-    confirm: (id) => `Restart the program of ${id}? It starts with the current settings of space.yaml and continues its stored session.`,
-  },
-  shutdown: { label: "Shut down", kind: "participant/shutdown", confirm: (id) => `Shut ${id} down? It leaves the space.`, payload: withReason, fields: [REASON], isAnswer: isStatus },
+/** What only the page has: when a button makes sense, and forms about capabilities. */
+const OWN = {
+  pause: { when: (line) => !line.is_paused },
+  resume: { when: (line) => line.is_paused === true },
   grant: {
-    label: "Grant",
-    kind: "capability/grant",
-    fields: [
-      { name: "kind", label: "Kind", required: true, value: "mcp/request" },
-      { name: "to", label: "To", placeholder: "any participant" },
-      { name: "tool", label: "Tool", placeholder: "any tool" },
-    ],
-    payload: ({ kind, to, tool }, id) => {
-      const pattern = { kind, ...(to ? { to } : {}), ...(tool ? { payload: { method: "tools/call", params: { name: tool } } } : {}) };
-      return { recipient: id, capabilities: [pattern], reason: "granted on the dashboard" };
-    },
+    fields: [KIND, { name: "tool", label: "Tool", type: "word", placeholder: "any tool" }, { name: "to", label: "To", type: "word", placeholder: "any participant" }],
+    payload: ({ kind, to, tool }) => ({ capabilities: [{ kind, ...(to ? { to } : {}), ...(tool ? { payload: { method: "tools/call", params: { name: tool } } } : {}) }] }),
   },
   revoke: {
-    label: "Revoke",
-    kind: "capability/revoke",
-    fields: [
-      { name: "kind", label: "Kind", required: true, value: "mcp/request" },
-      { name: "others", label: "Passed on", options: ["ends too", KEEP] },
-    ],
-    payload: ({ kind, others }, id) => ({ recipient: id, capabilities: [{ kind }], keep_passed_on: others === KEEP, reason: "revoked on the dashboard" }),
+    fields: [KIND, { name: "others", label: "Passed on", options: ["ends too", KEEP] }],
+    payload: ({ kind, others }) => ({ capabilities: [{ kind }], keep_passed_on: others === KEEP }),
   },
-  remove: { label: "Remove", kind: "space/kick", confirm: (id) => `Remove ${id} from the space? Its token becomes invalid.`, fields: [REASON], payload: (values, id) => ({ participant_id: id, ...withReason(values) }) },
 };
+
+/**
+ * By name: kind, label (without one it has no button), `is_main` shown without opening the menu, `fields` of a form and of a typed
+ * line, `confirm` a question before it is sent, `isAnswer` which envelope ends it (without: the gateway's receipt does),
+ * `target` the key of the payload that names the participant where the gateway carries it out.
+ */
+export const ACTIONS = Object.fromEntries(Object.entries(VERBS).map(([name, verb]) => [name, { ...verb, ...OWN[name], isAnswer: answers(verb.answer) }]));
+
+function answers(kind) {
+  if (kind === "participant/status") return isStatus;
+  return kind && ((envelope) => envelope.kind === kind);
+}
+
+/** The payload of an action on a participant, from the values of its fields; empty ones are left out. */
+export function payloadOf({ fields = [], payload, target }, values, id) {
+  const given = fields.filter(({ name }) => values[name] !== undefined && values[name] !== "");
+  const own = Object.fromEntries(given.map(({ name, type }) => [name, type === "number" ? Number(values[name]) : values[name]]));
+  return { ...(payload ? payload(own) : own), ...(target ? { [target]: id } : {}) };
+}
 
 /** Actions on a participant without a context: only those that concern its program and its membership. */
 const FOR_ALL = new Set(["pause", "resume", "reset", "start_program", "restart_program", "shutdown", "grant", "revoke", "remove"]);
 
 /** Kinds that the gateway itself carries out: no participant has to be connected. */
-export const MEMBERSHIP = new Set(["capability/grant", "capability/revoke", "space/invite", "space/kick"]);
+export const MEMBERSHIP = new Set(["space/invite", ...Object.values(VERBS).filter((verb) => verb.target).map((verb) => verb.kind)]);
 
 /** The names of the actions that make sense now. `maySend(kind, to)` tells what the user may send. */
-export function availableActions({ id, me, isReporting, isConnected, word, hasTurn, programs }, maySend) {
+export function availableActions(line, { me, hasTurn, programs }, maySend) {
+  const { id, connected: isConnected, has_context: isReporting } = line;
   return Object.entries(ACTIONS).flatMap(([name, action]) => {
+    if (!action.label) return [];
     const isMembership = MEMBERSHIP.has(action.kind);
-    if (action.isProgram && !programs[name]) return [];
-    const fits = (isReporting || FOR_ALL.has(name)) && (isConnected || isMembership || action.isProgram) && (id !== me || name === "grant");
-    const isNow = (action.when?.(word) ?? true) && (!action.needsTurn || hasTurn);
+    if (action.is_program && !programs[name]) return [];
+    const fits = (isReporting || FOR_ALL.has(name)) && (isConnected || isMembership || action.is_program) && (id !== me || name === "grant");
+    const isNow = (action.when?.(line) ?? true) && (!action.needs_turn || hasTurn);
     return fits && isNow && maySend(action.kind, isMembership ? undefined : id) ? [name] : [];
   });
 }
@@ -121,5 +71,5 @@ export function invitation(id, words) {
   const patterns = words.filter((word) => !roles.includes(word)).map((kind) => ({ kind }));
   const capabilities = [...roles.flatMap((role) => ROLE_PATTERNS[role]), ...patterns];
   const several = roles.every((role) => role === "person");
-  return { kind: "space/invite", payload: { participant_id: id, initial_capabilities: capabilities, several_sockets: several, reason: "added on the dashboard" } };
+  return { kind: "space/invite", payload: { participant_id: id, initial_capabilities: capabilities, several_sockets: several } };
 }

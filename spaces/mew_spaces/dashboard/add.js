@@ -99,13 +99,13 @@ export class AddForm {
   }
 
   async _invite(id) {
-    const { token } = await this._services.requests.send(invitation(id, [this._role.value]));
-    if (!token) return this._say(`${id} was added.`);
+    const { token, text } = await this._services.requests.send(invitation(id, [this._role.value]));
+    if (!token) return this._say(text);
     const link = gatewayUrl("dashboard");
     link.hash = new URLSearchParams({ token, space: this._services.space, participant: id });
     this._answer.dataset.problem = "false";
     this._answer.replaceChildren(
-      makeText("p", "", `${id} was added. Its token, shown only once: ${token}`),
+      makeText("p", "", text),
       make("p", "buttons", copyButton("Copy token", token), ...(this._role.value === "person" ? [copyButton("Copy sign-in link", link.href)] : [])),
     );
   }

@@ -1,9 +1,10 @@
 // The page: signing in, following the event feed, and which pane shows what. Owns the order of things in a frame.
 
-import { FILTERS, groupLines, GROUPS, selectLines } from "./attention.js";
+import WORDS from "./words.json" with { type: "json" };
+import { groupLines, selectLines } from "./attention.js";
 import { Board } from "./board.js";
 import { Composer } from "./composer.js";
-import { ACTIONS, isStatus, MEMBERSHIP } from "./actions.js";
+import { MEMBERSHIP } from "./actions.js";
 import { COMMANDS } from "./commands.js";
 import { Conversation } from "./conversation.js";
 import { ConversationView } from "./conversation_view.js";
@@ -43,7 +44,7 @@ class SpaceView {
     this._changes = new Map(); // of proposed calls, by their item
     this._opened = new Set(); // proposed calls that the user opened, here or there
     this._patterns = [];
-    this._capabilities = new Map(); // of each participant
+    this._allowed = new Map(); // the calls that participants make without asking
     this._programs = { running: false, participants: [], startable: [] };
     this._selected = undefined;
     this._hasChosen = false;
@@ -86,7 +87,7 @@ class SpaceView {
       startable: () => this._programs.startable,
       runsPrograms: () => this._programs.running,
       maySend: send,
-      allowed: (id) => (this._capabilities.get(id) ?? []).filter((pattern) => pattern.approve === false),
+      allowed: (id) => this._allowed.get(id) ?? [],
       age: (time) => this._board.elapsedMs(time, Date.now()),
       now: () => this._board.nowMs(Date.now()),
       runningTurn: (id) => this._conversation.runningTurn(id),
@@ -175,15 +176,15 @@ class SpaceView {
   }
 
   _changed(line, before, isFirst) {
-    const { id, compaction, status } = line;
+    const { id, compaction, says } = line;
     if (!this._dirty.has(id)) this._dirty.set(id, before);
-    if (line.is_quiet && !status) return;
+    if (!says && !line.has_context) return;
     if (line.received_at !== before?.received_at || !before) this._figures.add(line);
     if (isFirst || !before) return;
-    if (status !== before.status) this._addLog(id, this._board.nowMs(Date.now()), line.says);
+    if (says !== before.says) this._addLog(id, this._board.nowMs(Date.now()), says);
     if (!compaction || compaction.at === before.compaction?.at) return;
-    if (compaction.trigger === "requested" && this._conversation.hasRequest(id, "compact")) return; // its answer says so
-    this._conversation.note(compaction.at, `${id} compacted: ${compaction.text}`, [id]);
+    if (compaction.trigger === "requested" && this._conversation.hasRequest(id, "participant/compact")) return; // its answer says so
+    this._conversation.note(compaction.at, compaction.text, [id]);
   }
 
   _receiveEnvelope(envelope) {
@@ -229,8 +230,8 @@ class SpaceView {
     this._permissionTimer = undefined;
     try {
       const answer = await this._requests.read("participants", { space: this._session.space });
-      this._capabilities = new Map(answer.participants.map((one) => [one.id, one.capabilities ?? []]));
-      this._patterns = this._capabilities.get(this._session.participant) ?? [];
+      this._allowed = new Map(answer.participants.map((one) => [one.id, one.allowed ?? []]));
+      this._patterns = answer.participants.find((one) => one.id === this._session.participant)?.capabilities ?? [];
       this._programs = await this._requests.read(`spaces/${encodeURIComponent(this._session.space)}/programs`);
       this._composer.offer(this._others());
       this._view.redrawProposals();
@@ -344,14 +345,14 @@ class SpaceView {
     if (MEMBERSHIP.has(kind)) {
       const receipt = await this._requests.send(envelope);
       onAccepted();
-      return receipt.token ? `${line.about} was added. Its token, shown only once: ${receipt.token}` : text.membershipAnswer(kind, receipt);
+      return receipt.text;
     }
-    if (COMMANDS[command].needsTurn) {
+    if (COMMANDS[command].needs_turn) {
       const turn = this._conversation.runningTurn(to[0]);
       if (!turn) throw new Error(`${to[0]} has no running turn.`);
       envelope.context = turn.id;
     }
-    const isAnswer = ANSWERS[command];
+    const isAnswer = answerTo(command);
     if (!isAnswer) {
       await this._requests.send(envelope);
       onAccepted();
@@ -424,7 +425,7 @@ class SpaceView {
     for (const [id, before] of this._dirty) {
       const line = this._board.lines.get(id);
       if (!line) continue;
-      isNew ||= !before || before.is_quiet !== line.is_quiet;
+      isNew ||= !before || before.has_context !== line.has_context;
       this._hasNewOrder ||= before?.order !== line.order;
       this._list.update(line);
       if (this._detail instanceof Detail && this._detail.id === id) this._detail.show(line);
@@ -443,7 +444,7 @@ class SpaceView {
   _selectFirst() {
     const named = shownInAddress();
     if (named !== undefined && this._board.lines.has(named)) return this._select(named);
-    const agents = [...this._board.lines.values()].filter((line) => !line.is_quiet);
+    const agents = [...this._board.lines.values()].filter((line) => line.has_context);
     const id = agents.length === 1 ? agents[0].id : undefined;
     if (this._detail && id === this._selected) return;
     this._selected = id;
@@ -458,7 +459,7 @@ class SpaceView {
     if (this._selected !== undefined && !this._board.lines.has(this._selected)) return this._select(undefined);
     const all = [...this._board.lines.values()];
     const lines = selectLines(all, byId("filter").value, byId("search").value);
-    this._list.show(groupLines(lines, byId("group").value, this._board.groups, all), this._selected, this._session.participant);
+    this._list.show(groupLines(lines, byId("group").value, (by, name) => this._board.titleOf(by, name)), this._selected, this._session.participant);
     const hidden = all.length - lines.length;
     setTextOrHide(byId("no-participants"), lines.length ? "" : hidden ? "Nothing matches the filter." : "No participants yet.");
     setText(byId("glance"), this._board.totals.text ?? "");
@@ -471,13 +472,8 @@ class SpaceView {
   }
 }
 
-const ANSWERS = {
-  ...Object.fromEntries(Object.entries(ACTIONS).filter(([, action]) => action.isAnswer).map(([name, action]) => [name, action.isAnswer])),
-  unpin: isStatus,
-  status: isStatus,
-  recall: (envelope) => envelope.kind === "participant/recall-done",
-  call: (envelope) => envelope.kind === "mcp/response",
-};
+/** Which envelope ends a command; without one the gateway's receipt does. */
+const answerTo = (command) => (command === "call" ? (envelope) => envelope.kind === "mcp/response" : COMMANDS[command].isAnswer);
 
 function answerOf(command, answer) {
   if (command !== "call") return text.answered(answer);
@@ -568,9 +564,9 @@ byId("tabs").addEventListener("click", (event) => {
 });
 
 byId("help-button").addEventListener("click", () => byId("help").showModal());
-byId("group").append(...Object.entries(GROUPS).map(makeOption));
+byId("group").append(...Object.entries(WORDS.groupings).map(makeOption));
 byId("group").value = stored("mew.group", "localStorage")?.by ?? "none";
-byId("filter").append(...Object.entries(FILTERS).map(([value, [label]]) => makeOption([value, label])));
+byId("filter").append(...Object.entries(WORDS.filters).map(makeOption));
 byId("commands").append(...Object.entries(COMMANDS).map(([name, { words, help }]) => make("div", "", make("dt", "", make("code", "", `/${name} ${words}`.trim())), make("dd", "", help))));
 settings.start();
 

@@ -14,7 +14,7 @@ export class Board {
     this.name = undefined;
     this.lines = new Map();
     this.totals = {};
-    this.groups = []; // the titles of the groups
+    this._groups = new Map(); // their titles
     this._skewMs = 0;
   }
 
@@ -25,13 +25,21 @@ export class Board {
     this.space = view.space;
     this.name = view.name ?? undefined;
     this.totals = view.totals ?? {};
-    this.groups = view.groups ?? [];
     const before = this.lines;
-    if (view.is_whole) this.lines = new Map();
+    if (view.is_whole) [this.lines, this._groups] = [new Map(), new Map()];
+    for (const one of view.groups ?? []) {
+      if (one.about) this._groups.set(`${one.by} ${one.name}`, one);
+      else this._groups.delete(`${one.by} ${one.name}`);
+    }
     const changed = (view.participants ?? []).map((line) => [line, before.get(line.id)]);
     for (const [line] of changed) this.lines.set(line.id, line);
     for (const id of view.removed ?? []) this.lines.delete(id);
     return changed;
+  }
+
+  /** The title {name, about} of a group. */
+  titleOf(by, name) {
+    return this._groups.get(`${by} ${name}`) ?? { name, about: "" };
   }
 
   /** The age of a protocol time in milliseconds, by the gateway's clock; undefined if it is invalid. */

@@ -2,7 +2,7 @@
 // reading under the pointer. Lines: a figure holds until the next one; an unknown figure leaves a gap.
 
 import { make, makeSvg, setText } from "./dom.js";
-import { counted, grouped, isCounted, marked, plain } from "./text.js";
+import { counted } from "./text.js";
 
 const HEIGHT = 180;
 const LABEL_WIDTH = 56; // of a time
@@ -97,7 +97,7 @@ export class Chart {
     this._x = (ms) => MARGIN.left + ((ms - fromMs) / (toMs - fromMs)) * (width - MARGIN.left - MARGIN.right);
     const y = (value) => HEIGHT - MARGIN.bottom - (Math.min(value, top) / top) * (HEIGHT - MARGIN.top - MARGIN.bottom);
     this._y = y;
-    const svg = makeSvg("svg", { width, height: HEIGHT, viewBox: `0 0 ${width} ${HEIGHT}`, role: "img", "aria-label": describe(series, known) });
+    const svg = makeSvg("svg", { width, height: HEIGHT, viewBox: `0 0 ${width} ${HEIGHT}`, role: "img", "aria-label": describe(series) });
     for (const amount of amountTicks(top)) {
       svg.append(makeSvg("line", { class: "grid", x1: MARGIN.left, x2: width - MARGIN.right, y1: y(amount), y2: y(amount) }));
       svg.append(makeSvg("text", { class: "tick", x: MARGIN.left - 6, y: y(amount) + 4, "text-anchor": "end" }, this._isPercent ? `${amount}%` : short(amount)));
@@ -115,9 +115,9 @@ export class Chart {
     this._read(undefined);
   }
 
-  _limit(svg, { compactAt }, width, top) {
+  _limit(svg, { compactAt, due }, width, top) {
     if (compactAt === undefined || compactAt > top) return;
-    svg.append(makeSvg("line", { class: "limit", x1: MARGIN.left, x2: width - MARGIN.right, y1: this._y(compactAt), y2: this._y(compactAt) }, makeSvg("title", {}, `compacts at ${grouped(compactAt)}`)));
+    svg.append(makeSvg("line", { class: "limit", x1: MARGIN.left, x2: width - MARGIN.right, y1: this._y(compactAt), y2: this._y(compactAt) }, makeSvg("title", {}, due)));
   }
 
   _series(svg, one, toMs) {
@@ -165,8 +165,7 @@ export class Chart {
     const pieces = series.flatMap((one) => {
       const sample = one.samples.findLast(({ ms: since }) => since <= at); // the one in force then
       if (!sample) return [];
-      const amount = sample.tokens === undefined ? "unknown" : `${marked(sample.tokens, isCounted(sample.basis))}${sample.max_tokens ? ` of ${grouped(sample.max_tokens)}` : ""} (${plain(sample.basis)})`;
-      return [series.length > 1 ? `${one.id}: ${sample.tokens === undefined ? "unknown" : `${percent(sample)}%`}` : amount];
+      return [series.length > 1 ? `${one.id}: ${sample.share}` : sample.reading];
     });
     setText(this._reading, pieces.length ? `${SECONDS.format(at)}  ${pieces.join(" · ")}` : "No figure at this time.");
   }
@@ -174,9 +173,4 @@ export class Chart {
 
 const percent = ({ tokens, max_tokens: max }) => (tokens === undefined || !max ? undefined : Math.floor((200 * tokens + max) / (2 * max)));
 
-function describe(series, known) {
-  const cuts = series.reduce((sum, one) => sum + one.compactions.length, 0);
-  const range = known.length ? `, from ${grouped(known[0].tokens)} to ${grouped(known.at(-1).tokens)} tokens` : "";
-  const whose = series.length === 1 ? `${series[0].id}: ${counted(series[0].samples.length, "figure")}${range}` : counted(series.length, "participant");
-  return `${whose}, ${counted(cuts, "compaction")}`;
-}
+const describe = (series) => `${series.map((one) => one.id).join(", ")}: history, ${counted(series.flatMap((one) => one.compactions).length, "compaction")}`;

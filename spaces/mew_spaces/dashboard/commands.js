@@ -1,54 +1,26 @@
 // Slash commands: what each sends, who may use it, and completion. Pure. The grammar is that of the terminal's chat,
 // except that a command acts on the target of the composer unless it starts with a participant's name.
 
-import { ACTIONS, invitation, MEMBERSHIP, ROLES } from "./actions.js";
+import { ACTIONS, invitation, MEMBERSHIP, payloadOf, ROLES } from "./actions.js";
 import { maySend } from "./permissions.js";
-
-const reason = (words) => (words.length ? { reason: words.join(" ") } : {});
-const isCount = (word) => /^\d+$/.test(word ?? "");
-const numberAndReason = (key) => (words) => (isCount(words[0]) ? { [key]: Number(words[0]), ...reason(words.slice(1)) } : reason(words));
 
 /** Words that cannot be read; the message says what is expected. */
 export class InvalidCommand extends Error {}
 
-/** By name: the kind it sends, what it does, its words, and how they and the participant it acts on become a payload. */
+/** By name: the kind it sends, what it does, its words, and `typed` where they make a payload without fields. */
 export const COMMANDS = {
-  urgent: { kind: "chat", help: "Send a message to be read before the next step of a running turn", words: "TEXT", payload: (words) => ({ text: needed(words, "a text") }) },
-  compact: { kind: "participant/compact", help: "Compact the context, to a number of tokens if given", words: "[TOKENS] [REASON]", payload: numberAndReason("target_tokens") },
-  pin: { kind: "participant/pin", help: "Keep a text in every prompt", words: "TEXT", payload: (words) => ({ text: needed(words, "a text") }) },
-  unpin: { kind: "participant/unpin", help: "Remove a pin by its id or text", words: "ID|TEXT", payload: (words) => ({ pin: needed(words, "the id or the text of a pin") }) },
-  forget: {
-    kind: "participant/forget",
-    help: "Drop messages from one end of the history",
-    words: "[oldest|newest] [N]",
-    payload: (words) => {
-      const direction = ["oldest", "newest"].includes(words[0]) ? words.shift() : "oldest";
-      if (words.length && !(isCount(words[0]) && Number(words[0]) > 0)) throw new InvalidCommand(`'${words[0]}' is not a number of messages`);
-      return { direction, ...(words.length ? { entries: Number(words[0]) } : {}) };
-    },
-  },
-  clear: { kind: "participant/clear", help: "Delete the whole history except the pins", words: "[REASON]", payload: reason },
-  undo: { kind: "participant/undo", help: "Undo a compaction, a forget or a clear (default: the newest)", words: "[NUMBER] [REASON]", payload: numberAndReason("number") },
-  pause: { kind: "participant/pause", help: "Pause, for a number of seconds if given", words: "[SECONDS] [REASON]", payload: numberAndReason("timeout_seconds") },
-  resume: { kind: "participant/resume", help: "End a pause or a stopped loop", words: "[REASON]", payload: reason },
-  cancel: { kind: "reasoning/cancel", help: "Cancel the running turn", words: "[REASON]", payload: reason, needsTurn: true },
-  status: { kind: "participant/request-status", help: "Request a new status", words: "", payload: () => ({}) },
-  recall: { kind: "participant/recall", help: "Search what left the context", words: "WORDS", payload: (words) => ({ words: needed(words, "words to search for") }) },
-  reset: { kind: "participant/restart", help: "Start again with an empty history", words: "[REASON]", payload: reason },
-  grant: { kind: "capability/grant", help: "Let it send a kind; with mcp/request also one tool only", words: "KIND [TOOL]", payload: ([kind = "", tool = ""], id) => ACTIONS.grant.payload({ kind: needed(kind ? [kind] : [], "a kind such as chat"), to: "", tool }, id) },
-  revoke: { kind: "capability/revoke", help: "Take a kind away", words: "KIND", payload: ([kind = ""], id) => ACTIONS.revoke.payload({ kind: needed(kind ? [kind] : [], "a kind such as chat"), others: "" }, id) },
+  urgent: { kind: "chat", help: "Send a message to be read before the next step of a running turn", words: "TEXT", fields: [{ name: "text", required: true, what: "a text" }] },
+  ...Object.fromEntries(Object.entries(ACTIONS).filter(([, action]) => action.words !== undefined)),
   approve: { kind: "mcp/request", help: "Go to the oldest proposal, to approve it", words: "", isDecision: true },
   reject: { kind: "mcp/reject", help: "Go to the oldest proposal, to reject it", words: "", isDecision: true },
-  invite: { kind: "space/invite", help: "Invite somebody new; the token is shown once", words: "[person|agent|tool|KIND ...]", isNew: true, payload: (words, id) => invitation(id, words.map(known)).payload },
-  remove: { kind: "space/kick", help: "End a membership; the token becomes invalid", words: "NAME [REASON]", needsName: true, payload: (words, id) => ({ participant_id: id, ...reason(words) }) },
-  shutdown: { kind: "participant/shutdown", help: "Stop the program", words: "[REASON]", payload: reason },
+  invite: { kind: "space/invite", help: "Invite somebody new; the token is shown once", words: "[person|agent|tool|KIND ...]", isNew: true, typed: (words, id) => invitation(id, words.map(known)).payload },
   call: {
     kind: "mcp/request",
     help: "Call a tool with arguments as JSON",
     words: "TOOL [JSON]",
-    payload: (words) => {
-      const name = needed(words.slice(0, 1), "the name of a tool");
-      return { jsonrpc: "2.0", id: 1, method: "tools/call", params: { name, arguments: readObject(words.slice(1).join(" ")) } };
+    typed: ([name, ...words]) => {
+      if (!name) throw new InvalidCommand("the name of a tool is missing");
+      return { jsonrpc: "2.0", id: 1, method: "tools/call", params: { name, arguments: readObject(words.join(" ")) } };
     },
   },
 };
@@ -62,9 +34,20 @@ function known(word) {
   throw new InvalidCommand(`'${word}' is not one of ${Object.keys(ROLES).join(", ")}, or a kind such as mcp/proposal`);
 }
 
-function needed(words, what) {
-  if (!words.length) throw new InvalidCommand(`${what} is missing`);
-  return words.join(" ");
+/** The values of fields that typed words have. Throws `InvalidCommand`. */
+function valuesOf(fields, words) {
+  const [rest, values] = [[...words], {}];
+  for (const { name, options, type, min = 0, required, what } of fields) {
+    const isNumber = /^\d+(\.\d+)?$/.test(rest[0] ?? "") && Number(rest[0]) >= min;
+    if (options) values[name] = options.includes(rest[0]) ? rest.shift() : options[0];
+    else if (type === "number" && isNumber) values[name] = rest.shift();
+    else if (type === "word") values[name] = rest.shift() ?? "";
+    else if (type === "list" && rest.length) values[name] = rest.splice(0);
+    else if (type === undefined) values[name] = rest.splice(0).join(" ");
+    if (required && !values[name]) throw new InvalidCommand(`${what} is missing`);
+  }
+  if (rest.length) throw new InvalidCommand(fields.at(-1).type === "number" ? `'${rest[0]}' is not a number of ${fields.at(-1).label.toLowerCase()}` : `'${rest[0]}' is one word too many`);
+  return values;
 }
 
 function readObject(text) {
@@ -102,14 +85,14 @@ export function readLine(line, targets, known) {
     words = words.slice(1);
   } else if (command.isNew) to = [];
   // A mistyped name must not remove the chosen participant.
-  if (command.needsName && !known.includes(named)) throw new InvalidCommand(`/${name} needs the name of a participant${named ? `, not '${named}'` : ""}.`);
+  if (name === "remove" && !known.includes(named)) throw new InvalidCommand(`/${name} needs the name of a participant${named ? `, not '${named}'` : ""}.`);
   if (command.isDecision) return { command: name, was: match[1], kind: command.kind, to: [], about: known.includes(named) ? named : undefined };
   if (!to.length) throw new InvalidCommand(`/${name} needs a participant: ${command.isNew ? "type a new name" : "choose a target or type its name"}.`);
   if (to.length > 1) throw new InvalidCommand(`/${name} acts on one participant; ${to.length} are chosen.`);
   try {
     // The gateway carries out what concerns membership; nobody is addressed.
     const isMembership = MEMBERSHIP.has(command.kind);
-    return { command: name, was: match[1], kind: command.kind, payload: command.payload(words, to[0]), to: isMembership ? [] : to, about: to[0] };
+    return { command: name, was: match[1], kind: command.kind, payload: command.typed ? command.typed(words, to[0]) : payloadOf(command, valuesOf(command.fields, words), to[0]), to: isMembership ? [] : to, about: to[0] };
   } catch (error) {
     throw error instanceof InvalidCommand ? new InvalidCommand(`/${name} ${command.words}: ${error.message}.`) : error;
   }

@@ -1,13 +1,12 @@
-// The conversation as entries: chats, turns of agents with their reasoning and tool calls, proposals, requests to
-// agents, and notes. Pure: envelopes and stream frames in, changed entries out. No DOM here.
+// The conversation as entries: chats, turns of agents with their reasoning and tool calls, proposals, and notes, which the
+// gateway words. Pure: envelopes and stream frames in, changed entries out. No DOM here.
 
-import { endedRights } from "./text.js";
+import WORDS from "./words.json" with { type: "json" };
 
 const MAX_ENTRIES = 600;
 const MAX_STREAM_CHARS = 200_000;
 const MAX_TOOLS = 500; // of one turn: the newest stay
 const LISTS = /\/list$|^initialize$|^ping$/;
-const CONTROLS = new Set(["compact", "forget", "clear", "pin", "unpin", "undo", "restart", "shutdown", "pause", "resume"].map((name) => `participant/${name}`));
 
 const idsOf = (envelope) => [envelope.correlation_id ?? []].flat().map(String);
 const names = (envelope) => [envelope.to ?? []].flat().map(String);
@@ -43,9 +42,9 @@ export class Conversation {
     return [...this.entries.values()].reverse().find((one) => one.type === "turn" && one.from === participant && one.state === "running");
   }
 
-  /** Whether a request for this change of a participant is among the entries. */
-  hasRequest(participant, action) {
-    return [...this.entries.values()].some((one) => one.type === "control" && one.action === action && one.to.includes(participant));
+  /** Whether a request of this kind to a participant is among the entries. */
+  hasRequest(participant, kind) {
+    return [...this.entries.values()].some((one) => one.kind === kind && one.about.includes(participant));
   }
 
   /** Apply one envelope. An envelope that was applied before changes nothing. */
@@ -57,7 +56,6 @@ export class Conversation {
       if (this._seen.size > 20_000) this._seen.delete(this._seen.values().next().value);
     }
     const payload = envelope.payload && typeof envelope.payload === "object" ? envelope.payload : {};
-    if (CONTROLS.has(envelope.kind)) return this._control(envelope, payload);
     const handler = HANDLERS[envelope.kind];
     if (handler) this[handler](envelope, payload);
   }
@@ -173,7 +171,7 @@ export class Conversation {
   _acknowledge(envelope, payload) {
     const chat = this._found(idsOf(envelope), "chat");
     const hasReceipt = Boolean(payload.receipt);
-    const mark = { hasReceipt, by: String(envelope.from), isRead: Boolean(payload.receipt?.call), words: envelope.said?.text ?? `${envelope.from}: ${text(payload.status) ?? "received"}` };
+    const mark = { hasReceipt, by: String(envelope.from), isRead: Boolean(payload.receipt?.call), words: envelope.said?.text ?? "" };
     if (chat) this._touch(chat, { acknowledged: [...chat.acknowledged.slice(-9), mark] });
   }
 
@@ -221,12 +219,6 @@ export class Conversation {
     else this._touch(turn, { state: "done", endedTs: envelope.ts });
   }
 
-  _reasoningCancel(envelope, payload) {
-    const turn = this._turnOf(envelope);
-    const why = text(payload.reason) ? `: ${payload.reason}` : "";
-    this.note(envelope.ts, `${envelope.from} cancelled ${turn ? `the turn of ${turn.from}` : "a turn"}${why}`, [envelope.from, turn?.from]);
-  }
-
   // Tools and proposals
 
   _request(envelope, payload) {
@@ -235,7 +227,7 @@ export class Conversation {
     const proposal = this._found(idsOf(envelope), "proposal");
     if (proposal && fulfils(envelope, payload, proposal)) {
       this._index(envelope.id, proposal);
-      this._touch(proposal, { state: "approved", by: String(envelope.from), asked: names(envelope), row: { ...proposal.row, state: "called" } });
+      this._touch(proposal, { state: "approved", words: WORDS.proposals.approved.replace("{participant}", envelope.from), asked: names(envelope), row: { ...proposal.row, state: "called" } });
       return;
     }
     const params = payload.params ?? {};
@@ -271,58 +263,46 @@ export class Conversation {
     const params = payload.params ?? {};
     const tool = payload.method === "tools/call" ? String(params.name) : String(payload.method);
     const row = { tool, args: payload.method === "tools/call" ? params.arguments : params, from: String(envelope.from), peer: names(envelope)[0], state: "proposed" };
-    this._add({ id: envelope.id, type: "proposal", ts: envelope.ts, from: row.from, to: names(envelope), row, payload, state: "open" }, envelope.id);
+    this._add({ id: envelope.id, type: "proposal", ts: envelope.ts, from: row.from, to: names(envelope), row, payload, state: "open", words: WORDS.proposals.open }, envelope.id);
   }
 
-  _endProposal(envelope, payload) {
+  _endProposal(envelope) {
     const proposal = this._found(idsOf(envelope), "proposal");
     if (!proposal || proposal.state !== "open") return;
-    const state = envelope.kind === "mcp/reject" ? "rejected" : "withdrawn";
-    this._touch(proposal, { state, by: String(envelope.from), reason: text(payload.reason) });
+    this._touch(proposal, { state: envelope.kind === "mcp/reject" ? "rejected" : "withdrawn", words: envelope.said?.text ?? "" });
   }
 
-  // Requests to agents, and notes
+  // Notes: requests to participants, and changes of the membership
 
-  _control(envelope, payload) {
-    const action = envelope.kind.split("/")[1];
-    this._add({ id: envelope.id, type: "control", ts: envelope.ts, from: String(envelope.from), to: names(envelope), action, payload }, envelope.id);
+  _noted({ id, ts, kind, said }) {
+    if (said) this._add({ id, type: "note", ts, kind, words: said.text, about: said.about ?? [] }, id);
   }
 
-  _answer(envelope, payload) {
-    const control = this._found(idsOf(envelope), "control");
-    if (control && !(envelope.kind === "participant/status" && control.answer)) this._touch(control, { answer: envelope });
+  _answer({ kind, from, said, ...envelope }) {
+    const note = this._found(idsOf(envelope), "note");
+    if (!note || !said || said.stage === "calm" || (kind === "participant/status" && note.answer)) return;
+    this._touch(note, { answer: { from, said } });
   }
 
-  _presence(envelope, payload) {
-    const id = payload.participant?.id;
-    const verb = { join: "joined", leave: "left", invited: "was invited" }[payload.event];
-    if (typeof id !== "string" || !verb) return;
+  _presence({ id, ts, said }) {
+    if (!said?.text) return;
+    const { text: verb, about } = said;
     const last = [...this.entries.values()].at(-1);
-    if (last?.verb === verb) return this._touch(last, { about: [...new Set([...last.about, id])] });
-    this._add({ id: envelope.id, type: "presence", ts: envelope.ts, verb, about: [id] });
-  }
-
-  _ended(envelope, payload) {
-    if (!Array.isArray(payload.ended)) return;
-    this.note(envelope.ts, `no longer held: ${endedRights(payload)}`, payload.ended.map((one) => one.participant));
-  }
-
-  _membership(envelope, payload) {
-    const who = String(payload.recipient ?? payload.participant_id ?? "");
-    const what = { "capability/grant": "granted capabilities to", "capability/revoke": "revoked capabilities of", "space/kick": "removed" }[envelope.kind];
-    this.note(envelope.ts, `${envelope.from} ${what} ${who}${text(payload.reason) ? `: ${payload.reason}` : ""}`, [envelope.from, who]);
+    if (last?.verb === verb) return this._touch(last, { about: [...new Set([...last.about, ...about])] });
+    this._add({ id, type: "presence", ts, verb, about });
   }
 }
 
+const NOTED = ["compact", "forget", "clear", "pin", "unpin", "undo", "restart", "shutdown", "pause", "resume"].map((name) => `participant/${name}`);
+
 const HANDLERS = {
-  "capability/ended": "_ended",
+  ...Object.fromEntries([...NOTED, "capability/grant", "capability/revoke", "capability/ended", "space/kick", "reasoning/cancel"].map((kind) => [kind, "_noted"])),
   chat: "_chat",
   "chat/acknowledge": "_acknowledge",
   "chat/cancel": "_chatCancel",
   "reasoning/start": "_start",
   "reasoning/thought": "_thought",
   "reasoning/conclusion": "_conclude",
-  "reasoning/cancel": "_reasoningCancel",
   "stream/open": "_streamOpen",
   "stream/close": "_streamClose",
   "mcp/request": "_request",
@@ -334,9 +314,6 @@ const HANDLERS = {
   "participant/undo-done": "_answer",
   "participant/status": "_answer",
   "system/presence": "_presence",
-  "capability/grant": "_membership",
-  "capability/revoke": "_membership",
-  "space/kick": "_membership",
 };
 
 function addTool(turn, row) {

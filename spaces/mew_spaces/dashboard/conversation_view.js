@@ -212,7 +212,7 @@ export class ConversationView {
   }
 
   _render(entry) {
-    const renderers = { chat: "_chat", turn: "_turn", tool: "_tool", proposal: "_proposal", control: "_control", thought: "_thought" };
+    const renderers = { chat: "_chat", turn: "_turn", tool: "_tool", proposal: "_proposal", thought: "_thought" };
     return renderers[entry.type] ? this[renderers[entry.type]](entry) : this._note(entry);
   }
 
@@ -309,8 +309,7 @@ export class ConversationView {
   }
 
   _proposal(entry) {
-    const ended = { approved: `approved by ${entry.by}`, rejected: `rejected by ${entry.by}${entry.reason ? `: ${entry.reason}` : ""}`, withdrawn: "withdrawn" }[entry.state];
-    const node = make("article", "entry proposal", this._head(entry, makeText("span", "state", ended ?? "waits for approval")));
+    const node = make("article", "entry proposal", this._head(entry, makeText("span", "state", entry.words)));
     node.dataset.state = entry.state;
     const { nodes: [call, ...args], key, isShown, note } = renderProposal("wants to call", entry, this._opened, entry.state === "open" ? { chars: 4_000, lines: 60 } : {}, this._changesOf(entry));
     const result = renderResult(entry.row.result, this._room(entry));
@@ -335,20 +334,16 @@ export class ConversationView {
     return new Room({ isWhole: this._whole.has(entry.id) });
   }
 
-  _control(entry) {
-    const node = make("article", "entry note", make("p", "", timeOf(entry.ts), makeText("span", "", text.controlSentence(entry))));
-    const answer = text.controlAnswer(entry);
-    if (answer) node.append(makeText("p", "answer", answer));
-    return node;
-  }
-
   _thought(entry) {
     return make("article", "entry thought", this._head({ ...entry, to: undefined }, " thinks"), makeText("div", "reasoning", entry.text.slice(0, MAX_TEXT_CHARS)));
   }
 
   _note(entry) {
     const words = entry.type === "presence" ? `${inFew(entry.about)} ${entry.verb}` : entry.words;
-    return make("article", "entry note", make("p", "", timeOf(entry.ts), makeText("span", "", words)));
+    const node = make("article", "entry note", make("p", "", timeOf(entry.ts), makeText("span", "", words)));
+    const { answer } = entry;
+    if (answer) node.append(makeText("p", "answer", `${answer.from}: ${text.answered(answer)}`));
+    return node;
   }
 }
 
@@ -378,7 +373,7 @@ function showAll(words) {
   return button;
 }
 
-const STATES = { called: "…", answered: "answered", failed: "failed", proposed: "waits for approval" };
+const STATES = { called: "…", answered: "answered", failed: "failed" };
 
 function toolRow(row, key, isWhole) {
   const where = row.peer ? ` on ${row.peer}` : "";

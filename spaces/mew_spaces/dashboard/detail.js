@@ -1,7 +1,7 @@
 // The right pane: one participant's figures, composition, history, compactions, pins, tools and log, and the actions on
 // it. Owns the sections and their forms. Figures come from the board, the past from the gateway or the agent.
 
-import { ACTIONS, MEMBERSHIP, availableActions, isStatus } from "./actions.js";
+import { ACTIONS, MEMBERSHIP, availableActions, isStatus, payloadOf } from "./actions.js";
 import { aged, parseTime } from "./board.js";
 import { Chart } from "./chart.js";
 import { Composition } from "./composition.js";
@@ -10,7 +10,6 @@ import { render } from "./markdown.js";
 import { drawGauge, makeGauge } from "./participant_list.js";
 import { ProgressBar } from "./progress.js";
 import { ProgramLog } from "./program.js";
-import { parseStatus } from "./status.js";
 import * as text from "./text.js";
 
 const RANGES = [[0, "so far"], [900, "15 min"], [3_600, "1 h"], [86_400, "24 h"], [7 * 86_400, "7 d"], [90 * 86_400, "90 d"]];
@@ -25,7 +24,7 @@ const MARGIN = 0.02;
 export class Detail {
   /**
    * Shows the participant of a line in `root`. `services`: requests, figures, me, maySend(kind, to), age(time),
-   * runningTurn(id), range {seconds}, log(id), announce(words), allowed(id): the patterns of what is always allowed.
+   * runningTurn(id), range {seconds}, log(id), announce(words), allowed(id): what is always allowed, in words.
    */
   constructor(root, line, services) {
     this.id = line.id;
@@ -110,14 +109,14 @@ export class Detail {
     this._line = line;
     this._name.closest("header").dataset.tone = line.tone;
     setText(this._word, line.word);
-    for (const node of this._contextSections) node.hidden = line.is_quiet;
-    setTextOrHide(this._plain, line.is_quiet ? this._aged(line.remarks.join(" · ")) : "");
+    setText(this._about, line.about);
+    for (const node of this._contextSections) node.hidden = !line.has_context;
+    setTextOrHide(this._plain, line.has_context ? "" : this._aged(line.remarks.join(" · ")));
     this._once("actions", this._available(), (names) => this._drawActions(names));
-    if (line.is_quiet) return setText(this._about, "reports no context");
-    setText(this._about, [line.model, `${line.messages} ${line.messages === "1" ? "message" : "messages"}`].filter(Boolean).join(" · "));
+    if (!line.has_context) return;
     setText(this._amount, line.amount);
     setText(this._window, `of ${line.window}`);
-    setText(this._level, line.share === "?" ? line.level : `${line.level} · ${line.share}`);
+    setText(this._level, line.fullness);
     this._once("gauge", line.gauge, () => drawGauge(this._gauge, line.gauge));
     this._once("composition", [line.parts, line.max_tokens], () => this._composition.show(line));
     this._once("savings", line.savings ?? [], (all) => this._savings.replaceChildren(...all.map((one) => makeText("li", "", one))));
@@ -130,9 +129,9 @@ export class Detail {
   tick() {
     const line = this._line;
     this._once("available", this._available(), (names) => this._drawActions(names));
-    this._once("allowed", this._services.allowed(this.id), (patterns) => this._drawAllowed(patterns));
+    this._once("allowed", this._services.allowed(this.id), (calls) => this._drawAllowed(calls));
     this._drawLog();
-    if (line.is_quiet) return;
+    if (!line.has_context) return;
     this._progress.show(line.progress && { ...line.progress, text: this._aged(line.progress.text) });
     setText(this._known, this._aged([line.origin, line.due].filter(Boolean).join(" · ")));
     setTextOrHide(this._remark, this._aged(line.remarks.join(" · ")));
@@ -146,18 +145,16 @@ export class Detail {
   }
 
   _available() {
-    const { connected, is_quiet: isQuiet, status } = this._line;
-    const { word } = parseStatus(status);
-    const programs = { restart_program: this._services.programs().includes(this.id), start_program: this._services.startable().includes(this.id) && !connected };
-    const facts = { id: this.id, me: this._services.me, isReporting: !isQuiet, isConnected: connected, word, hasTurn: Boolean(this._services.runningTurn(this.id)), programs };
+    const programs = { restart_program: this._services.programs().includes(this.id), start_program: this._services.startable().includes(this.id) && !this._line.connected };
+    const facts = { me: this._services.me, hasTurn: Boolean(this._services.runningTurn(this.id)), programs };
     this._program.node.hidden = !programs.restart_program || !this._services.maySend("program/log", this.id);
-    return availableActions(facts, this._services.maySend);
+    return availableActions(this._line, facts, this._services.maySend);
   }
 
-  _describeGauge({ amount, window, known, old, due, tokens, max_tokens: max }) {
+  _describeGauge({ figure, known, old, due, tokens, max_tokens: max }) {
     const { gauge, mark } = this._gauge;
-    mark.title = due;
-    const label = this._aged([`${amount} of ${window}`, known, old].filter(Boolean).join(", "));
+    mark.title = due ?? "";
+    const label = this._aged([figure, known, old].filter(Boolean).join(", "));
     const isMeasured = Number.isFinite(tokens) && Number.isFinite(max);
     const values = isMeasured
       ? { role: "meter", "aria-label": `Context of ${this.id}`, "aria-valuemin": 0, "aria-valuemax": max, "aria-valuenow": Math.min(tokens, max), "aria-valuetext": label }
@@ -202,7 +199,7 @@ export class Detail {
     const toMs = this._services.now();
     const fromMs = toMs - 1000 * this._services.figures.shownSeconds(this._services.range.seconds, [this.id], toMs);
     const series = this._services.figures.since(this.id, fromMs);
-    series.compactAt = this._line.compact_at_tokens ?? undefined;
+    Object.assign(series, { compactAt: this._line.compact_at_tokens, due: this._line.due ?? "" });
     this._chart ??= new Chart(this._chartBox);
     const step = Math.max(1000, (toMs - fromMs) / 400); // less than a pixel is not drawn again
     this._once("chart", [Math.floor(toMs / step), series.samples.length, series.samples.at(-1), series.compactions.length], () => this._chart.show([series], fromMs, toMs + MARGIN * (toMs - fromMs)));
@@ -277,11 +274,10 @@ export class Detail {
   // Pins, tools and log
 
   /** What the participant may call without asking, and how to end that. */
-  _drawAllowed(patterns) {
+  _drawAllowed(calls) {
     this._allowed.replaceChildren(
-      ...patterns.map((pattern) => {
-        const tool = pattern.payload?.params?.name ?? "any tool";
-        const row = make("p", "pin", makeText("span", "", `May call ${tool} on ${[pattern.to ?? "any participant"].flat().join(", ")} without asking. `));
+      ...calls.map(({ text: words, pattern }) => {
+        const row = make("p", "pin", makeText("span", "", `${words}. `));
         if (!this._services.maySend("capability/revoke", this.id)) return row;
         const button = make("button", "quiet", "Stop allowing");
         button.addEventListener("click", () => void this._request("capability/revoke", { recipient: this.id, capabilities: [pattern], reason: "no longer always allowed" }));
@@ -298,8 +294,8 @@ export class Detail {
   }
 
   _pin(pin) {
-    const row = make("div", "pin", makeText("p", "", pin.text ?? `${pin.id}, ${String(pin.hash).slice(0, 8)}`), make("p", "soft", `~${text.grouped(pin.tokens)} tokens · from ${pin.origin}`));
-    if (this._services.maySend("participant/unpin", this.id) && !/settings$/.test(pin.origin ?? "")) {
+    const row = make("div", "pin", makeText("p", "", pin.text), make("p", "soft", pin.about));
+    if (pin.is_removable && this._services.maySend("participant/unpin", this.id)) {
       const button = make("button", "quiet", "Remove");
       button.setAttribute("aria-label", `Remove pin ${pin.id}`);
       button.addEventListener("click", () => void this._request("participant/unpin", { pin: pin.id }, isStatus));
@@ -312,8 +308,8 @@ export class Detail {
     const { pins, connected } = this._line;
     if (!pins?.length || !connected || !this._services.maySend("participant/request-status", this.id)) return;
     try {
-      const answer = await this._ask("participant/request-status", { fields: ["pins"] }, (one) => isStatus(one) && Array.isArray(one.payload?.pins));
-      if (!this._isClosed) this._pins.replaceChildren(...answer.payload.pins.map((pin) => this._pin(pin)));
+      const answer = await this._ask("participant/request-status", { fields: ["pins"] }, (one) => isStatus(one) && one.said?.pins !== undefined);
+      if (!this._isClosed) this._pins.replaceChildren(...answer.said.pins.map((pin) => this._pin(pin)));
     } catch {
       // the list without texts stays
     }
@@ -357,8 +353,8 @@ export class Detail {
 
   _drawActions(names) {
     this._drawn.available = this._drawn.actions = JSON.stringify(names);
-    const main = names.filter((name) => ACTIONS[name].isMain);
-    const others = names.filter((name) => !ACTIONS[name].isMain);
+    const main = names.filter((name) => ACTIONS[name].is_main);
+    const others = names.filter((name) => !ACTIONS[name].is_main);
     const focused = this._actions.contains(document.activeElement) ? document.activeElement.dataset.action : undefined;
     const wasOpen = this._actions.querySelector(".menu")?.open === true; // asked now: its event comes later than a click
     this._actions.replaceChildren(...main.map((name) => this._button(name)));
@@ -380,7 +376,7 @@ export class Detail {
 
   _choose(name) {
     const action = ACTIONS[name];
-    if (!action.fields && !action.confirm) return void this._send(name, {});
+    if (action.is_direct || !(action.fields || action.confirm)) return void this._send(name, {});
     if (this._form === name) return this._closeForm();
     this._form = name;
     const fields = (action.fields ?? []).map((field) => make("label", "", make("span", "", field.label), input(field)));
@@ -388,7 +384,7 @@ export class Detail {
     submit.type = "submit";
     const cancel = make("button", "quiet", action.confirm ? "Keep" : "Close");
     cancel.addEventListener("click", () => this._closeForm());
-    const form = make("form", "action", ...(action.confirm ? [make("p", "", action.confirm(this.id))] : []), ...fields, make("p", "buttons", submit, cancel));
+    const form = make("form", "action", ...(action.confirm ? [make("p", "", action.confirm.replace("{participant}", this.id))] : []), ...fields, make("p", "buttons", submit, cancel));
     form.addEventListener("submit", (event) => {
       event.preventDefault();
       const values = Object.fromEntries([...new FormData(form)].map(([key, value]) => [key, String(value).trim()]));
@@ -408,9 +404,9 @@ export class Detail {
 
   async _send(name, values) {
     const action = ACTIONS[name];
-    if (action.isProgram) return this._startProgram(name);
-    const turn = action.needsTurn ? this._services.runningTurn(this.id) : undefined;
-    await this._request(action.kind, action.payload({ ...values }, this.id), action.isAnswer, turn?.id);
+    if (action.is_program) return this._startProgram(name);
+    const turn = action.needs_turn ? this._services.runningTurn(this.id) : undefined;
+    await this._request(action.kind, payloadOf(action, values, this.id), action.isAnswer, turn?.id);
   }
 
   /** Send an envelope and say what came of it. */
@@ -424,10 +420,10 @@ export class Detail {
     try {
       if (!isAnswer) {
         const receipt = await this._services.requests.send(envelope);
-        return this._say(isMembership ? text.membershipAnswer(kind, receipt) : "Accepted by the gateway.");
+        return this._say(receipt.text ?? "Accepted by the gateway.");
       }
       const answer = await this._services.requests.ask(envelope, isAnswer);
-      this._say(text.answered(answer), answer.said?.is_problem);
+      this._say(text.answered(answer), answer.said?.stage === "problem");
     } catch (error) {
       this._say(error.message, true);
     } finally {
@@ -480,7 +476,7 @@ const fold = (title, ...children) => make("details", "inner", make("summary", ""
 
 const facts = (rows) => make("dl", "facts", ...rows.map(([label, value]) => make("div", "", make("dt", "", label), makeText("dd", "", String(value)))));
 
-function input({ name, label, type, placeholder, required, options, value, isLong }) {
+function input({ name, type, placeholder, required, options, value, long: isLong }) {
   const node = options ? makeSelect(options.map((one) => [one, one])) : make(isLong ? "textarea" : "input", "");
   node.name = name;
   if (type) node.type = type;

@@ -30,14 +30,14 @@ export class FigureHistory {
   }
 
   /** Add the figures of a view. */
-  add({ id, received_at: at, tokens, max_tokens: max, basis, compaction: cut }) {
-    const ms = parseTime(at);
-    if (!Number.isFinite(ms)) return;
+  add({ id, received_at: at, tokens, max_tokens, reading, share, compaction: cut }) {
+    const given = sampleOf({ at, tokens, max_tokens, reading, share });
+    if (!Number.isFinite(given.ms)) return;
     const series = this._series.get(id) ?? { samples: [], compactions: [] };
     this._series.set(id, series);
     const last = series.samples.at(-1);
-    const sample = { ms: Math.max(ms, last?.ms ?? 0), tokens: tokens ?? undefined, max_tokens: max ?? undefined, basis };
-    if (!last || last.tokens !== sample.tokens || last.basis !== basis || last.max_tokens !== sample.max_tokens) {
+    const sample = { ...given, ms: Math.max(given.ms, last?.ms ?? 0) };
+    if (last?.reading !== reading) {
       const before = series.samples.at(-2);
       // As in the gateway, of several within a second the last one stays; none is lost below a compaction.
       if (before && sample.ms - before.ms < 1_000 && sample.tokens >= last.tokens) series.samples.pop();
@@ -77,7 +77,7 @@ export class FigureHistory {
   }
 }
 
-const sampleOf = ({ at, tokens, max_tokens, basis }) => ({ ms: parseTime(at), tokens: tokens ?? undefined, max_tokens: max_tokens ?? undefined, basis });
+const sampleOf = ({ at, tokens, max_tokens, reading, share }) => ({ ms: parseTime(at), tokens: tokens ?? undefined, max_tokens: max_tokens ?? undefined, reading, share });
 
 const compactionOf = (one) => ({ ...one, ms: parseTime(one.at) });
 

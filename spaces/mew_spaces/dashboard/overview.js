@@ -47,7 +47,7 @@ export class Overview {
   show(lines) {
     const fullest = lines.filter((line) => Number.isFinite(line.gauge?.fill)).sort((a, b) => b.gauge.fill - a.gauge.fill || (a.id < b.id ? -1 : 1));
     this._ids = fullest.slice(0, MAX_SERIES).map((line) => line.id);
-    this._agents = lines.filter((line) => !line.is_quiet && this._services.programs().includes(line.id)).map((line) => line.id).sort();
+    this._agents = lines.filter((line) => line.has_context && this._services.programs().includes(line.id)).map((line) => line.id).sort();
     this._adding.show();
     this._showEveryone(lines);
     this._draw();
@@ -55,7 +55,7 @@ export class Overview {
 
   /** A tile for each agent, the most urgent first: a team in one look. */
   _showEveryone(lines) {
-    const agents = lines.filter((line) => !line.is_quiet).sort((a, b) => (a.order < b.order ? -1 : 1));
+    const agents = lines.filter((line) => line.has_context).sort((a, b) => (a.order < b.order ? -1 : 1));
     this._everyone.hidden = agents.length < 2;
     const totals = this._services.totals();
     setText(this._totals, totals.text ?? "");
@@ -102,7 +102,7 @@ function tile(line) {
   drawGauge(gauge, line.gauge);
   const button = make("button", "tile", makeText("span", "tile-name", line.id), make("span", "tile-share", line.share), gauge.gauge, makeText("span", "tile-word", line.word));
   Object.assign(button.dataset, { id: line.id, tone: line.tone });
-  button.setAttribute("aria-label", `${line.id}, ${line.word}, ${line.share === "?" ? "size unknown" : line.share}`);
+  button.setAttribute("aria-label", `${line.id}, ${line.word}, ${line.share}`);
   return make("li", "", button);
 }
 

@@ -51,7 +51,7 @@ export class ParticipantList {
     this._lines = lines;
     this._selected = selected;
     this._me = me;
-    this._isCompact = lines.filter((line) => !line.is_quiet).length > COMPACT_ABOVE;
+    this._isCompact = lines.filter((line) => line.has_context).length > COMPACT_ABOVE;
     this._box.dataset.compact = String(this._isCompact);
     let top = 0;
     this._tops = [];
@@ -75,7 +75,7 @@ export class ParticipantList {
   }
 
   _heightOf(line) {
-    return this._isCompact ? COMPACT_HEIGHT : line.is_quiet ? PLAIN_HEIGHT : ROW_HEIGHT;
+    return this._isCompact ? COMPACT_HEIGHT : line.has_context ? ROW_HEIGHT : PLAIN_HEIGHT;
   }
 
   /** Show a new line of a participant at its present place; redraws one row, if it is in view. */
@@ -151,8 +151,8 @@ export class ParticipantList {
     set(row, "tone", line.tone, (value) => (node.dataset.tone = value));
     setText(name, line.id === this._me ? `${line.id} (you)` : line.id);
     setText(word, line.id === this._me && !line.connected ? "on this page" : line.word);
-    set(row, "quiet", line.is_quiet, (value) => node.classList.toggle("plain", value));
-    if (line.is_quiet) {
+    set(row, "quiet", !line.has_context, (value) => node.classList.toggle("plain", value));
+    if (!line.has_context) {
       set(row, "label", `${line.id}, ${line.word}`, (value) => node.setAttribute("aria-label", value));
       set(row, "title", line.word, (value) => (node.title = value));
       return;
@@ -164,14 +164,13 @@ export class ParticipantList {
 
   /** Count the ages of the rows in view on. */
   tick() {
-    for (const row of this._rows.values()) if (row.line && !row.line.is_quiet) this._fillAges(row, row.line);
+    for (const row of this._rows.values()) if (row.line?.has_context) this._fillAges(row, row.line);
   }
 
   _fillAges(row, line) {
-    const figure = `${line.amount} of ${line.window}`;
     const known = aged([line.known, line.old].filter(Boolean).join(" · "), this._age);
-    setText(row.amount, `${figure} · ${known}`);
-    set(row, "label", `${line.id}, ${line.word}, ${figure} tokens, ${known}`, (value) => row.node.setAttribute("aria-label", value));
+    setText(row.amount, `${line.figure} · ${known}`);
+    set(row, "label", `${line.id}, ${line.word}, ${line.figure} tokens, ${known}`, (value) => row.node.setAttribute("aria-label", value));
     set(row, "title", aged(rowTitle(line), this._age), (value) => (row.node.title = value));
   }
 

@@ -2,7 +2,7 @@
 // sends. The gateway decides what is in it and in which words; ages are counted here.
 
 import { renderProposal } from "./arguments.js";
-import { titleOf } from "./attention.js";
+import WORDS from "./words.json" with { type: "json" };
 import { byId, make, makeText, setText } from "./dom.js";
 import { span } from "./text.js";
 
@@ -141,8 +141,8 @@ export class Queue {
     node.dataset.item = item.id;
     const proposal = proposalOf(item);
     // What would run is shown from the call itself: the gateway's sentence has the beginning of it only.
-    const shown = proposal && renderProposal(`${item.participant} waits for approval of`, proposal, this._opened, { chars: 1_200, lines: 24 }, item.changes);
-    const head = make("p", "item-head", make("span", "item-kind", titleOf(item)), ...(shown ? [] : [makeText("span", "item-reason", item.reason)]));
+    const shown = proposal && renderProposal(`${item.participant} ${WORDS.proposals.open} of`, proposal, this._opened, { chars: 1_200, lines: 24 }, item.changes);
+    const head = make("p", "item-head", make("span", "item-kind", WORDS.attention[item.kind]), ...(shown ? [] : [makeText("span", "item-reason", item.reason)]));
     if (item.since) {
       const age = make("span", "item-age", this._age(item.since));
       age.dataset.since = item.since;
@@ -152,7 +152,7 @@ export class Queue {
     if (!shown) node.append(head, bar);
     else {
       const call = make("div", "item-call", ...shown.nodes);
-      if (item.rejected_by?.length) head.append(makeText("span", "item-reason", `rejected by ${item.rejected_by.join(", ")}; others may still approve it`));
+      if (item.rejected_by?.length) head.append(makeText("span", "item-reason", `${WORDS.proposals.rejected.replace("{participant}", item.rejected_by.join(", "))}; others may still approve it`));
       for (const mark of call.querySelectorAll("[data-whole]")) Object.assign(mark.dataset, { action: "open", call: shown.key, key: `${item.id} open` });
       Object.assign(call, { tabIndex: -1 }).dataset.key = `${item.id} call`;
       for (const one of bar.querySelectorAll("[data-approves]")) one.disabled = !shown.isShown; // nothing is approved that was not shown

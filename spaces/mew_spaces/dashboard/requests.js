@@ -3,7 +3,6 @@
 
 import { messageOf } from "./events.js";
 import { gatewayUrl } from "./session.js";
-import { parseStatus } from "./status.js";
 import { answered, sentence, span, wholeSentence } from "./text.js";
 
 const ANSWER_TIMEOUT_MS = 180_000;
@@ -91,7 +90,7 @@ export class Requests {
     for (const id of [envelope.correlation_id ?? []].flat()) {
       const one = this._open.get(id);
       if (!one || envelope.from !== one.to) continue;
-      const isRefusal = envelope.kind === "participant/status" && parseStatus(envelope.payload?.status).word === "refused";
+      const isRefusal = envelope.kind === "participant/status" && envelope.said?.stage === "problem";
       if (isRefusal) this._end(id, () => one.reject(new Refused(answered(envelope))));
       else if (one.isAnswer(envelope)) this._end(id, () => one.resolve(envelope));
     }

@@ -1,6 +1,6 @@
 // What the user sets in this browser: the theme, and desktop notifications, which are off until switched on.
 
-import { titleOf } from "./attention.js";
+import WORDS from "./words.json" with { type: "json" };
 import { byId, setText } from "./dom.js";
 import { store, stored } from "./session.js";
 
@@ -31,7 +31,7 @@ export function start() {
 export function notify(items) {
   if (!("Notification" in window) || !items.length || read("notify") !== "on" || document.hasFocus() || Notification.permission !== "granted") return;
   const [first] = items;
-  const title = items.length === 1 ? `${first.participant ?? "mew"}: ${titleOf(first)}` : `${items.length} things need you`;
+  const title = items.length === 1 ? `${first.participant ?? "mew"}: ${WORDS.attention[first.kind]}` : `${items.length} things need you`;
   const note = new Notification(title, { body: items.map((item) => item.reason).slice(0, 3).join("\n"), tag: "mew" });
   note.onclick = () => window.focus();
 }

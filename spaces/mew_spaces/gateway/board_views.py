@@ -1,17 +1,20 @@
 """Keeps the views of a space's board up to date for pages that follow it.
 
 Computes a view again if its participant reported, came or went, or needs a person, and that of a growing context from
-time to time. Computes nothing while nobody follows. What a view shows is decided in `mew_board`.
+time to time; corrects the sums of its groups and of the space by it. Computes nothing while nobody follows. What a view
+shows is decided in `mew_board`.
 """
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import takewhile
 from typing import Final
 
-from mew_board.board_json import ShownBoard, ShownGroup, ShownParticipant, ShownTotals, shown, shown_groups, totals
+from mew_board.board_json import Grouping, ShownBoard, ShownGroup, ShownParticipant
+from mew_board.grouping import Sums, about, sums_of, totals
 from mew_board.view import ParticipantView, items_of
 from mew_protocol.envelope import wire_timestamp
-from mew_protocol.payloads.attention_items import AttentionItem
+from mew_protocol.payloads.attention import AttentionItem
 
 from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.space import SpaceCore
@@ -28,12 +31,20 @@ _GROWTH_SECONDS: Final = 10
 
 @dataclass(slots=True)
 class _KnownView:
-    """A view, the cause of its last change, and the number of that change."""
+    """A view, the cause of its last change, the number of that change, and what it adds to sums."""
 
     key: tuple[object, ...]
-    view: ParticipantView
     shown: ShownParticipant
     number: int
+    sums: Sums
+
+
+@dataclass(slots=True)
+class _KnownGroup:
+    """The sums of a group, and the number of their last change."""
+
+    sums: Sums = field(default_factory=Sums)
+    number: int = 0
 
 
 @dataclass(eq=False, slots=True)
@@ -46,11 +57,13 @@ class BoardViews:
     """How many readers follow the views."""
     number: int = 0
     _lines: dict[str, _KnownView] = field(default_factory=dict)
+    """The views, the one that changed last at the end."""
+    _totals: Sums = field(default_factory=Sums)
+    _groups: dict[tuple[Grouping, str], _KnownGroup] = field(default_factory=dict)
+    """Groups by grouping and name; those without a participant stay until there are many, so that readers learn it."""
     _removed: dict[str, int] = field(default_factory=dict)
     _forgotten: int = -1
     """The number of the last removal that is no longer known."""
-    _sums: tuple[int, ShownTotals, tuple[ShownGroup, ...]] | None = None
-    """The number of changes at which these sums were computed, for all readers."""
     _items: tuple[AttentionItem, ...] = ()
     _items_of: dict[str, tuple[AttentionItem, ...]] = field(default_factory=dict)
 
@@ -61,10 +74,13 @@ class BoardViews:
         names = self.space.names
         for gone in self._lines.keys() - set(names):
             self.number += 1
-            del self._lines[gone]
+            self._add(self._lines.pop(gone), -1)
             self._removed[gone] = self.number
-        if len(self._removed) > _MOST_REMOVED:
+        empty = [key for key, one in self._groups.items() if not one.sums["members"]]
+        if len(self._removed) + len(empty) > _MOST_REMOVED:
             self._removed, self._forgotten = {}, self.number
+            for group in empty:
+                del self._groups[group]
         left = AT_ONCE
         for name in names:
             key = self._key(name, now)
@@ -102,32 +118,43 @@ class BoardViews:
             items=self._items_of.get(name, ()),
             is_person=self.config.is_person(name),
         )
-        line = shown(view)
+        line = ShownParticipant.model_validate(view)
         if known is not None and known.shown == line:
             known.key = key
             return
         self.number += 1
         self._removed.pop(name, None)
-        self._lines[name] = _KnownView(key, view, line, self.number)
+        if known is not None:
+            self._add(self._lines.pop(name), -1)
+        self._lines[name] = _KnownView(key, line, self.number, sums_of(view))
+        self._add(self._lines[name], 1)
+
+    def _add(self, one: _KnownView, sign: int) -> None:
+        """Add a view to the sums of the space and of its groups, or take it out again."""
+        groups = [self._groups.setdefault(group, _KnownGroup()) for group in one.shown.groups.items()]
+        for group in groups:
+            group.number = self.number
+        for sums in (self._totals, *(group.sums for group in groups)):
+            (sums.update if sign > 0 else sums.subtract)(one.sums)
 
     def since(self, number: int | None, now: datetime) -> ShownBoard:
         """Return the changes after a number; without one, everything."""
         number = None if number is not None and number < self._forgotten else number
-        if self._sums is None or self._sums[0] != self.number:
-            lines = self._lines.values()
-            groups = shown_groups(one.shown for one in lines)
-            self._sums = self.number, totals(one.view for one in lines), groups
-        _, sums, groups = self._sums
         first = -1 if number is None else number
-        changed = (one.shown for one in self._lines.values() if one.number > first)
+        changed = takewhile(lambda one: one.number > first, reversed(self._lines.values()))
         removed = () if number is None else tuple(name for name, at in self._removed.items() if at > first)
+        groups = (
+            ShownGroup(by=by, name=name, about=about(one.sums) if one.sums["members"] else "")
+            for (by, name), one in self._groups.items()
+            if one.number > first
+        )
         return ShownBoard(
             space=self.space.id,
             name=self.space.name,
             at=wire_timestamp(now),
             is_whole=number is None,
-            participants=tuple(changed),
+            participants=tuple(one.shown for one in changed),
             removed=removed,
-            totals=sums,
-            groups=groups,
+            totals=totals(self._totals),
+            groups=tuple(groups),
         )

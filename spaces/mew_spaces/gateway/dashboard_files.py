@@ -6,6 +6,7 @@ HTTP API, with the user's token.
 
 from pathlib import Path
 
+from mew_board.verbs import VERBS_FILE
 from mew_protocol.shared_words import WORDS_FILE
 from mew_settings.roles import ROLES_FILE
 from starlette.exceptions import HTTPException
@@ -62,7 +63,7 @@ def dashboard_routes() -> list[BaseRoute]:
 
 
 _FILES = StaticFiles(directory=DASHBOARD)
-_SHARED = {file.name: file for file in (WORDS_FILE, ROLES_FILE)}
+_SHARED = {file.name: file for file in (WORDS_FILE, ROLES_FILE, VERBS_FILE)}
 """Files that Python reads, too."""
 
 

@@ -27,7 +27,7 @@ from mew_protocol import kinds
 from mew_protocol.codec import StreamFrame, kind_in
 from mew_protocol.envelope import Draft
 from mew_protocol.ids import ParticipantId, Position
-from mew_protocol.payloads.attention_items import AttentionItem
+from mew_protocol.payloads.attention import AttentionItem
 from pydantic import ValidationError
 from pydantic_core import to_json
 from starlette.responses import StreamingResponse
@@ -267,7 +267,7 @@ class _EventSource:
             return b""
         found = self._watch.views.since(self._view, self._service.now())
         self._view = self._watch.views.number
-        data = found.model_dump_json(by_alias=True, exclude_unset=True).encode()
+        data = found.model_dump_json(exclude_defaults=True).encode()
         return event("view", data, id=None if place is None else str(place))
 
     def _take_outdated(self) -> bytes:

@@ -16,18 +16,20 @@ from typing import Any, Final
 import anyio
 from anyio import to_thread
 from mew_board.board_json import ShownBoard
+from mew_board.notes import receipt as change_receipt
+from mew_board.proposal_text import allowed_calls
 from mew_board.text_changes import changes_in
-from mew_listener.http_connection import STREAMING, authenticate
+from mew_listener.http import STREAMING, authenticate
 from mew_protocol import errors, kinds
 from mew_protocol.codec import decode_envelope
 from mew_protocol.envelope import PROTOCOL, Draft
 from mew_protocol.errors import DecodeError
 from mew_protocol.ids import ParticipantId, Position
-from mew_protocol.payloads.attention_items import Attention
-from mew_protocol.payloads.context_history import KEPT_SECONDS, ContextHistory
+from mew_protocol.payloads.attention import Attention
+from mew_protocol.payloads.figures import KEPT_SECONDS, ContextHistory
+from mew_protocol.payloads.fit import Fit, fit_in
 from mew_protocol.payloads.mcp import UndecidedProposals
 from mew_protocol.payloads.participant import Board
-from mew_protocol.payloads.text_fit import Fit, fit_in
 from mew_settings.plugins import load_table
 from mew_settings.setting_problems import first_problem
 from pydantic import BaseModel, ValidationError
@@ -241,6 +243,9 @@ class HttpApi:
         # Without models: the capabilities of thousands of participants are checked already.
         space = call.space.space
         listed = [{**space.describe(name), "connected": name in space.members} for name in space.names]
+        for one in listed:
+            if allowed := allowed_calls(one["id"], one["capabilities"]):
+                one["allowed"] = [{"text": text, "pattern": pattern} for text, pattern in allowed]
         return JSONResponse({"participants": listed})
 
     @serves(
@@ -268,6 +273,8 @@ class HttpApi:
         envelope = receipt.accepted
         assert envelope is not None
         answer = {"id": envelope.id, "status": "accepted", "timestamp": envelope.ts, **receipt.answer}
+        if (text := change_receipt(envelope.kind, envelope.body, receipt.answer)) is not None:
+            answer["text"] = text
         return bodies.AcceptedEnvelope.model_validate(answer)
 
     async def _read_envelope(self, call: Call, sender: ParticipantId) -> Draft:

@@ -9,7 +9,7 @@ from typing import Any
 from mew_board.answers import ShownAnswer
 from mew_protocol import errors
 from mew_protocol.envelope import Draft, Envelope
-from mew_protocol.payloads.attention_items import TextChange
+from mew_protocol.payloads.attention import TextChange
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -38,12 +38,20 @@ class ReadyAnswer(BaseModel):
     status: str
 
 
+class AllowedCall(BaseModel):
+    """A call that a participant makes without asking, in words, and the capability that allows it."""
+
+    text: str
+    pattern: dict[str, Any]
+
+
 class ListedParticipant(BaseModel):
     """One entry of `/participants`."""
 
     id: str
     connected: bool
     capabilities: list[dict[str, Any]]
+    allowed: list[AllowedCall] | None = Field(None, description="calls that somebody allowed for good; absent if none")
 
 
 class ParticipantList(BaseModel):
@@ -71,6 +79,7 @@ class AcceptedEnvelope(BaseModel):
     status: str
     timestamp: str
     position: str | None = Field(default=None, description="where it is stored in the space; absent if it is not")
+    text: str | None = Field(default=None, description="what a change of rights or of the membership did, for people")
 
 
 class MessagePage(BaseModel):

@@ -74,7 +74,7 @@ def test_long_lines_wrap_between_words() -> None:
 
 def test_unreported_figures_of_a_compaction_are_unknown() -> None:
     event = {"event": "compact-done", "participant": "editor", "status": "compacted"}
-    assert line_for(event) == "editor answers: freed an unknown number of tokens"
+    assert line_for(event) == "editor answers: freed ? tokens"
     done = {**event, "freed_tokens": 1_774, "freed_messages": 12}
     assert line_for(done) == "editor answers: freed 1,774 tokens, 12 messages"
 

@@ -13,7 +13,7 @@ from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
 from mew_agent import Participant
-from mew_agent.cli.remote.identity import Identity
+from mew_agent.cli.remote.session import Identity
 from mew_agent.errors import Unauthorized
 from mew_agent.participant import streams
 from mew_agent.parts.terminal.app import SpaceApp
@@ -67,11 +67,11 @@ async def test_a_person_chats_acts_and_sees_the_figures_of_the_status(
         await screen.pilot.press("up")
         assert screen.app.query_one(Composer).value == "@coder second"
         await screen.pilot.press("escape", "f2", "c")
-        await screen.shows("/compact coder", "coder: freed ", "last compaction")
+        await screen.shows("ada asked coder to compact", "coder: freed ", "last compaction")
         await screen.pilot.press("p")
         await screen.shows("coder: paused", "projected · paus")
         await screen.pilot.press("p")
-        await screen.shows("/resume coder")
+        await screen.shows("ada asked coder to resume")
         await screen.type("@nobody hi")
         await screen.shows("no participant 'nobody' is here")
         await screen.type("/nonsense")

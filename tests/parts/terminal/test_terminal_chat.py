@@ -201,7 +201,7 @@ def test_cancel_stops_work_for_us_or_of_the_named_agent(talk: TerminalChat) -> N
         (received("mcp/response", {"result": {"a": 1}}, to=["ada"]), '* coder answers: {"a": 1}'),
         (received("mcp/response", {"error": {"message": "bad"}}, to=["ada"]), "* coder answers: error: bad"),
         (received("mcp/response", {"result": {}}, to=["bob"]), None),
-        (received("mcp/reject", {"reason": "busy"}, to=["ada"]), "* coder rejects it: busy"),
+        (received("mcp/reject", {"reason": "busy"}, to=["ada"]), "* rejected by coder: busy"),
         (received("participant/status", {"messages_in_context": 1, "status": "thinking"}), None),
         (received("participant/status", {"messages_in_context": 1, "status": "paused"}), "* coder: paused"),
         (

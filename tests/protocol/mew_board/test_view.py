@@ -5,11 +5,11 @@ from typing import Any, get_args
 
 import pytest
 from mew_board import words
-from mew_board.board_json import MOST_CHARS, shown, shown_groups, totals
-from mew_board.grouping import GROUPINGS, grouped
-from mew_board.view import TONES, ParticipantView, Tone, items_of
+from mew_board.board_json import MOST_CHARS, ShownParticipant, Tone
+from mew_board.grouping import about, grouped, total, totals
+from mew_board.view import TONES, ParticipantView, items_of
 from mew_protocol.context_report import Basis, LimitBasis, PartName, UnknownReason
-from mew_protocol.payloads.attention_items import AttentionItem, AttentionKind
+from mew_protocol.payloads.attention import AttentionItem, AttentionKind
 from mew_protocol.payloads.participant import BoardEntry, Status
 from mew_protocol.shared_words import ATTENTION_WORDS, STATE_WORDS
 
@@ -32,6 +32,10 @@ def view(
     given = {"messages_in_context": 3, "tokens": 50_000, "max_tokens": 100_000, "context": report, **status}
     entry = {"id": name, "connected": connected, "status": given, "received_at": BEFORE}
     return ParticipantView(BoardEntry.model_validate(entry), now, items=items)
+
+
+def shown(one: ParticipantView) -> ShownParticipant:
+    return ShownParticipant.model_validate(one)
 
 
 def item(kind: AttentionKind, level: Any = "warning") -> AttentionItem:
@@ -113,7 +117,7 @@ def test_every_value_of_a_report_has_words_of_its_own() -> None:
 def test_figures_with_a_tilde_are_hatched(context: dict[str, Any], tokens: int | None, pattern: str) -> None:
     found = view(context=context, tokens=tokens)
     assert words.pattern(found.status) == pattern
-    assert found.tokens.startswith("~") == (pattern == "hatched")
+    assert found.amount.startswith("~") == (pattern == "hatched")
     assert words.pattern(Status(messages_in_context=1, tokens=5)) == "hatched"
 
 
@@ -143,7 +147,7 @@ def test_long_texts_of_a_participant_are_cut_with_a_mark() -> None:
     long = "a" * 100_000
     line = shown(view(now=None, status=long, context={"level": long, "model": long, "policy": long}))
     assert len(line.model_dump_json()) < 20 * MOST_CHARS
-    assert line.level.endswith("…")
+    assert line.word.endswith("…")
 
 
 def test_totals_count_what_is_known_and_what_waits() -> None:
@@ -153,32 +157,20 @@ def test_totals_count_what_is_known_and_what_waits() -> None:
         view(context={"basis": "projected"}, status="compacting"),
         ParticipantView(BoardEntry(id="ada", connected=True), NOW),
     ]
-    found = totals(views)
+    found = totals(total(views))
     assert found.text == (
         "3 agents · ~100,000 of 200,000 tokens in use · 1 unknown · 1,000 spent"
         " · 1 blocked until you act · 1 compacting"
     )
-    assert totals(views[1:2]).text == "1 agent · ? tokens in use · 1 unknown · 1 blocked until you act"
-    assert totals(views[3:]).text == "No agent has reported a context yet."
+    assert totals(total(views[1:2])).text == "1 agent · ? tokens in use · 1 unknown · 1 blocked until you act"
+    assert totals(total(views[3:])).text == "No agent has reported a context yet."
 
 
 def test_a_group_of_one_is_as_full_as_its_row() -> None:
     for tokens, fill in ((765, "77%"), (764, "76%"), (5, "1%")):
         row = view(tokens=tokens, max_tokens=1_000)
         (group,) = grouped([row], "model")
-        assert (row.share, group.about) == (fill, f"1, {fill} full")
-
-
-def test_pages_and_terminals_have_the_same_groups_with_the_same_titles() -> None:
-    rows = [
-        view(name="a", tokens=410, max_tokens=1_000),
-        view(name="b", tokens=723, max_tokens=1_000, context={"basis": "projected", "model": "one"}),
-        view(name="c", tokens=None, context={**UNKNOWN, "model": "one"}, connected=False),
-        ParticipantView(BoardEntry(id="ada", connected=True), NOW, is_person=True),
-    ]
-    titles = {(one.by, one.name, one.about) for one in shown_groups(map(shown, rows))}
-    assert titles == {(by, one.name, one.about) for by in GROUPINGS for one in grouped(rows, by)}
-    assert ("model", "one", "2, ~72% full") in titles
+        assert (row.share, about(total(group.rows))) == (fill, f"1, {fill} full")
 
 
 def test_items_of_a_group_belong_to_their_participants() -> None:

@@ -1,12 +1,11 @@
 """Ages, shares and names of the board."""
 
 from datetime import UTC, datetime, timedelta, timezone
-from pathlib import Path
 from typing import Any, get_args
 
-import mew_spaces
 import pytest
 from mew_board import words
+from mew_board.board_json import ShownParticipant
 from mew_board.view import ParticipantView
 from mew_protocol.context_report import Basis, NextPromptBasis, PartBasis, SenderSpending, UnknownReason, Waiting
 from mew_protocol.payloads.participant import ESTIMATE, Board, BoardEntry, Status
@@ -14,9 +13,9 @@ from mew_protocol.payloads.participant import ESTIMATE, Board, BoardEntry, Statu
 from mew_agent.agent.space_tools import context_words
 from mew_agent.cli.board.table import TerminalStyle, board_lines
 from mew_agent.cli.remote.status import _as_json
+from mew_agent.participant.answers.context_notes import context_key
 from mew_agent.participant.peers import PeerContext
 from mew_agent.parts.mcp.space_offers import board_text
-from mew_agent.parts.shared.reported_usage import context_key
 from mew_agent.parts.terminal.panels import row
 from tests.support.linear import growth
 
@@ -44,11 +43,11 @@ def test_time_without_a_zone_is_utc() -> None:
 
 @pytest.mark.parametrize(("tokens", "share"), [(0, 0), (4, 0), (5, 1), (899, 90), (1_000, 100), (1_500, 150)])
 def test_share_rounds_half_up_and_may_exceed_the_window(tokens: int, share: int) -> None:
-    assert words.percent(Status(messages_in_context=1, tokens=tokens, max_tokens=1_000)) == share
+    assert words.percent_of(tokens, 1_000) == share
 
 
 def test_share_without_a_window_is_unknown() -> None:
-    assert words.percent(Status(messages_in_context=1, tokens=5)) is None
+    assert words.percent_of(5, None) is None
 
 
 @pytest.mark.parametrize(
@@ -187,7 +186,7 @@ def test_spend_is_shown_with_its_budget_and_never_as_a_share() -> None:
         "3 messages queued (~1,200 tokens)",
         "spent 155,000 of 150,000",
     ]
-    assert words.percent(status) == 21
+    assert words.percent_of(status.tokens, status.max_tokens) == 21
 
 
 def test_limits_for_others_and_what_they_cost_are_named() -> None:
@@ -208,7 +207,6 @@ def test_every_surface_calls_a_figure_without_a_report_an_estimate() -> None:
     entry = BoardEntry(id="other", connected=True, status=status)
     context = PeerContext.from_status(status, "")
     now = datetime.now(UTC)
-    script = Path(mew_spaces.__path__[0]) / "dashboard" / "text.js"
     board = Board(space="a", at="", participants=(entry,))
     for surface in (
         ParticipantView(entry, now).sentence,
@@ -217,7 +215,7 @@ def test_every_surface_calls_a_figure_without_a_report_an_estimate() -> None:
         context_words(context),
         str(context_key("other", context)),
         board_text(board, now),
-        script.read_text(encoding="utf-8"),
+        ShownParticipant.model_validate(ParticipantView(entry, None)).known,
     ):
         assert ESTIMATE in surface
         assert "not stated" not in surface

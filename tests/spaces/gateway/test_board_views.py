@@ -6,7 +6,8 @@ from typing import Any
 import anyio
 import httpx2
 import pytest
-from mew_board.view import ParticipantView
+from mew_board.grouping import GROUPINGS, grouped, total, totals
+from mew_board.view import ParticipantView, views_of
 from mew_protocol.codec import read_draft
 from mew_protocol.ids import ParticipantId
 from mew_spaces.config.loading import SpaceConfig, parse_space
@@ -116,3 +117,19 @@ async def test_the_view_is_served_over_http(gateway: RunningGateway) -> None:
             answer = (await client.get("/spaces/demo/view", headers=headers)).json()
     assert answer["is_whole"]
     assert "ada" in [one["id"] for one in answer["participants"]]
+
+
+async def test_groups_and_totals_follow_each_change(service: SpaceService) -> None:
+    views, titles, number = service.attention.views, dict[tuple[str, str], str](), -1
+    people = [name for name in service.space.names if service.config.is_person(name)]
+    for name, tokens in (("agent-000", 100), ("agent-001", 950), ("agent-000", 990), ("agent-001", 1)):
+        report(service, name, tokens)
+        await service.attention.refresh_views()
+        changed = views.since(number, service.now())
+        assert len(changed.participants) == (MANY + 1 if number < 0 else 1)
+        number = views.number
+        titles.update({(one.by, one.name): one.about for one in changed.groups})
+        everyone = views_of(service.board(), now=service.now(), people=people, items=service.attention.items)
+        expected = {(by, one.name): one.about for by in GROUPINGS for one in grouped(everyone, by)}
+        assert {key: about for key, about in titles.items() if about} == expected
+        assert changed.totals == totals(total(everyone))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mew_board.view import Grouping
+from mew_board.board_json import Grouping
 from mew_board.words import cells
 from mew_protocol.payloads.participant import Board
 

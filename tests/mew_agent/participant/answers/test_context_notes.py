@@ -39,28 +39,30 @@ def test_compaction_causes_a_notice_at_its_beginning_and_its_end() -> None:
     assert notices.update(status("compacting")) == ContextNote("begun", "compacting 98,412 tokens ...")
     assert notices.is_compacting
     ended = notices.update(status("compacted", 27_046, basis="projected", last_compaction=LAST))
-    assert ended == ContextNote("ended", "freed 71,366 tokens; now 27,046 of 128,000 (projected)")
+    assert ended == ContextNote(
+        "ended", "freed ~71,366 tokens; now ~27,046 of 128,000 (projected; exact after its next call)"
+    )
     assert not notices.is_compacting
 
 
-def test_freed_tokens_are_labelled_if_the_size_is_not() -> None:
+def test_freed_tokens_are_marked_as_an_estimate() -> None:
     unknown = ContextNotes().update(status("compacted", None, last_compaction=LAST))
-    assert unknown == ContextNote("ended", "freed 71,366 tokens (projected)")
+    assert unknown == ContextNote("ended", "freed ~71,366 tokens")
 
 
 def test_notices_say_in_words_how_a_size_is_known() -> None:
     notices = ContextNotes()
     begun = notices.update(status("compacting", basis="agent_reported"))
-    assert begun == ContextNote("begun", "compacting 98,412 tokens (agent reported) ...")
+    assert begun == ContextNote("begun", "compacting ~98,412 tokens (agent reported) ...")
     ended = notices.update(status("compacted", 27_046, basis="server_counted", last_compaction=LAST))
-    assert ended == ContextNote("ended", "freed 71,366 tokens (projected); now 27,046 of 128,000 (server counted)")
+    assert ended == ContextNote("ended", "freed ~71,366 tokens; now 27,046 of 128,000 (server counted)")
 
 
 def test_compaction_that_freed_nothing_does_not_show_an_earlier_one() -> None:
     notices = ContextNotes(status("active", last_compaction=LAST))
     notices.update(status("compacting", last_compaction=LAST))
     ended = notices.update(status("compacted", last_compaction=LAST))
-    assert ended == ContextNote("ended", "compacting freed nothing; now 98,412 of 128,000")
+    assert ended == ContextNote("ended", "compacting freed nothing; now 98,412 of 128,000 (reported)")
 
 
 def test_repeated_compacting_status_causes_one_notice() -> None:
@@ -90,9 +92,9 @@ def test_failed_compaction_shows_its_reason(word: str, text: str) -> None:
 def test_sizes_without_a_report_are_estimates() -> None:
     notices = ContextNotes()
     plain = PeerContext(tokens=900, max_tokens=1000, messages=3, status="compacting")
-    assert notices.update(plain) == ContextNote("begun", "compacting 900 tokens (estimate) ...")
+    assert notices.update(plain) == ContextNote("begun", "compacting ~900 tokens (estimate) ...")
     after = PeerContext(tokens=500, max_tokens=1000, messages=3, status="compacted")
-    assert notices.update(after) == ContextNote("ended", "compacted; now 500 of 1,000 (estimate)")
+    assert notices.update(after) == ContextNote("ended", "compacted; now ~500 of 1,000 (estimate)")
 
 
 def test_pause_causes_one_notice() -> None:

@@ -21,7 +21,7 @@ from websockets.frames import CloseCode, Frame, Opcode
 from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
-from mew_listener.server_connections import ServerConnections
+from mew_listener.connections import ServerConnections
 from mew_listener.unjoined import TLS_BYTES
 
 try:

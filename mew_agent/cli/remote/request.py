@@ -30,7 +30,7 @@ from mew_agent.cli.app.options import (
 )
 from mew_agent.cli.board.live_board import apply_event, entry_of
 from mew_agent.cli.remote.http_api import GatewayApi, SpaceEvents
-from mew_agent.cli.remote.identity import find_gateway
+from mew_agent.cli.remote.session import find_gateway
 from mew_agent.errors import BadAnswer, ChatRefused, ConfigError, MewAgentError, NotConnected, PeerTimeout, listed
 
 STATUS_SECONDS: Final = 30.0
@@ -96,7 +96,8 @@ class SentRequest:
         state = words.state(status.status or "") if status is not None and not words.is_quiet(status) else ""
         number = _number_of_call(self._calls_before, _calls(status))
         work = words.report_of(status).progress
-        size = f"{words.tokens(status)} of {words.window(status)} tokens" if words.percent(status) is not None else ""
+        has_size = status is not None and status.tokens is not None
+        size = f"{words.tokens(status)} of {words.window(status)} tokens" if has_size else ""
         parts = (state or "waiting for the answer", number, words.progress(work) if work is not None else "", size)
         self.progress.show(f"{self.participant}: {', '.join(one for one in parts if one)}")
 
