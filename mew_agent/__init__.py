@@ -156,11 +156,11 @@ if TYPE_CHECKING:  # `X as X` makes a name public for type checkers
     from mew_agent.participant.peers import PeerContext as PeerContext
     from mew_agent.participant.peers import Peers as Peers
     from mew_agent.participant.receipts import SentChat as SentChat
-    from mew_agent.parts.in_process.space import Space as Space
     from mew_agent.program import run as run
     from mew_agent.settings import CompactionSettings as CompactionSettings
     from mew_agent.settings import LoopLimits as LoopLimits
     from mew_agent.settings import Summariser as Summariser
+    from mew_agent.space import Space as Space
     from mew_agent.tokens.tokenizers import TextCounter as TextCounter
     from mew_agent.tools.functions import Tool as Tool
     from mew_agent.tools.peer_offers import PeerPrompt as PeerPrompt
@@ -214,6 +214,7 @@ _NAMES_OF = {
     "mew_agent.context.policy.actions": "Suggestion",
     "mew_agent.tokens.tokenizers": "TextCounter",
     "mew_agent.settings": "CompactionSettings LoopLimits Summariser",
+    "mew_agent.space": "Space",
     "mew_settings.model_facts": "ModelFacts ModelPrice",
     "mew_protocol.capability": "CapabilitySet",
     "mew_protocol.codec": "StreamFrame",
@@ -230,23 +231,15 @@ _NAMES_OF = {
 }
 _HOMES = {name: home for home, names in _NAMES_OF.items() for name in names.split()}
 
-_ADDED = ("Space",)
-"""Names that parts add by entry points of the group `mew_agent.names`."""
-
 if not TYPE_CHECKING:
-    __all__ = sorted([*_HOMES, *_ADDED, "__version__"])
+    __all__ = sorted([*_HOMES, "__version__"])
 
 
 def __getattr__(name: str) -> object:
     if (home := _HOMES.get(name)) is not None:
         return getattr(import_module(home), name)
-    if name in _ADDED:
-        from mew_settings.plugins import entry_points
-
-        if (added := entry_points("mew_agent.names").get(name)) is not None:
-            return added.load()
     raise AttributeError(f"module 'mew_agent' has no attribute '{name}'")
 
 
 def __dir__() -> list[str]:
-    return sorted([*_HOMES, *_ADDED, "__version__"])
+    return sorted([*_HOMES, "__version__"])

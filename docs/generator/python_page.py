@@ -23,7 +23,7 @@ HEADINGS: dict[str, tuple[str, ...]] = {
         "mew_agent.program",
     ),
     "Tools and resources": ("mew_agent.tools", "mew_agent.participant"),
-    "Spaces": ("mew_agent.parts.in_process.space",),
+    "Spaces": ("mew_agent.space",),
     "Agents": ("mew_agent.agent", "mew_agent.config", "mew_agent.conversation", "mew_agent.settings", "mew_settings"),
     "Events of a space": ("mew_agent.participant.events", "mew_agent.participant.proposals"),
     "Parts of an answer": ("mew_agent.participant.answers",),

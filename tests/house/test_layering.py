@@ -137,10 +137,6 @@ NAMES_OF_PARTS = re.compile(
 READS_WHAT_PARTS_SEND = ("`relayed_prompt`, from a request that `mew meter` relayed", "set `acp.mode` in space.yaml")
 """What the wire says of a report that a part makes, and of what to do about it."""
 
-FOR_TYPE_CHECKERS = {("mew_agent", "in_process"), ("mew_agent.parts.testing", "rehearsal")}
-"""Imports of parts for types only. Type checkers read no entry points, which give the same objects at run time:
-the class of `from mew_agent import Space`, and the server that the fixture `mew_model` yields."""
-
 
 def test_the_core_imports_no_part_and_parts_no_other(modules: list[Module]) -> None:
     found = set()
@@ -151,7 +147,59 @@ def test_the_core_imports_no_part_and_parts_no_other(modules: list[Module]) -> N
             target = name.split(".")[2] if re.match(r"(mew_agent|mew_spaces)\.parts\.", name) else here
             if target != here and (here is None or target != SHARED):
                 found.add((module.name, target))
-    assert found == FOR_TYPE_CHECKERS
+    assert not found
+
+
+OPEN_TO_PARTS = frozenset(
+    {
+        *("mew_board", "mew_listener", "mew_protocol", "mew_settings"),
+        *(f"mew_agent.{name}" for name in ("agent", "config", "context", "model", "participant", "tokens", "tools")),
+        *(f"mew_agent.cli.{name}" for name in ("app", "board", "remote", "space")),
+        *(f"mew_spaces.{name}" for name in ("config", "gateway", "launch")),
+    }
+)
+"""Packages that every part may import from. Modules in the roots of `mew_agent` and `mew_spaces` are open, too."""
+
+OPEN_TO_ONE = {
+    "mew_agent.cli.programs": ("testing",),  # runs a gateway in the process of a test
+    "mew_agent.compaction": ("compaction_approval",),  # decides on the plan of a compaction
+    "mew_agent.conversation": ("compaction_approval", "integrations"),  # which hold a turn, and write its events
+    "mew_spaces.core": ("jetstream",),  # stores what the core decided
+    "mew_spaces.log": ("jetstream",),
+}
+"""Packages that only these parts may import from."""
+
+
+def closed_imports(module: Module, part: str, packages: set[str]) -> list[str]:
+    """Return the imports of a part that are private, or from a package of the core that is closed to it."""
+    closed = []
+    for name in module.imports(with_types=True):
+        words = name.split(".")
+        homes = {".".join(words[:count]) for count in range(1, len(words) + 1)}
+        is_private = words[0].startswith("mew_") and any(is_private_name(word) for word in words)
+        is_open = homes & OPEN_TO_PARTS or any(part in OPEN_TO_ONE.get(home, ()) for home in homes)
+        if is_private or (homes & packages and not is_open):
+            closed.append(name)
+    return closed
+
+
+def is_private_name(name: str) -> bool:
+    return name.startswith("_") and not name.endswith("__")
+
+
+def test_parts_import_public_names_of_open_packages(modules: list[Module]) -> None:
+    core = [module for module in modules if ".parts" not in module.name]
+    packages = {module.name for module in core if module.path.name == "__init__.py" and "." in module.name}
+    found = {
+        module.path.as_posix(): closed
+        for module in modules
+        if (inside := re.match(r"mew_\w+\.parts\.(\w+)", module.name))
+        and (closed := closed_imports(module, inside[1], packages))
+    }
+    assert not found
+    tree = ast.parse("from mew_agent import _version\nimport mew_spaces.core.space\nfrom mew_agent.model import usage")
+    strange = Module(ROOT, "mew_agent.parts.x.y", tree)
+    assert sorted(closed_imports(strange, "x", packages)) == ["mew_agent._version", "mew_spaces.core.space"]
 
 
 def test_a_module_that_a_string_names_counts_as_imported(tmp_path: Path) -> None:

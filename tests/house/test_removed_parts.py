@@ -39,7 +39,6 @@ WITHOUT_MODEL = ("protocol/mew_settings", "spaces/core", "spaces/log")
 """Tests that run without the rehearsal model, which the fixtures of all agents talk to."""
 
 SEEN_FROM_OUTSIDE = {
-    "mew_agent.parts.in_process": ("tests/mew_agent/test_init.py",),
     "mew_spaces.parts.jetstream": ("tests/mew_agent/cli/space/test_plan.py",),
     "mew_spaces.parts.metrics": ("tests/parts/openai_api/test_metrics.py", "tests/parts/openai_api/test_one_truth.py"),
 }

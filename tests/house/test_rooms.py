@@ -61,8 +61,7 @@ def test_a_cycle_between_packages_is_found() -> None:
 
 def sibling_imports(modules: list[Module]) -> Mapping[str, Mapping[str, set[str]]]:
     """For each package: which of its direct children import which others."""
-    # `test_layering` says who may import a part.
-    known = {module.name for module in modules if module.has_code and ".parts" not in module.name}
+    known = {module.name for module in modules if module.has_code}
     return edges_by_package(
         (module.name, target)
         for module in modules

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TextIO
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, Self, TextIO
 
 from mew_board.quoting import clean, indented
 from mew_board.words import clip
@@ -225,23 +225,42 @@ def own_command() -> str:
     return str(program.relative_to(here) if program.is_relative_to(here) else program)
 
 
-def full_screen() -> Callable[..., None] | None:
-    """Return the full-screen application of a space; None if it is not installed, or the terminal cannot show it.
+class TerminalClient(Protocol):
+    """A person's way to take part in a space from a terminal: an entry of the table `mew_agent.terminals`."""
 
-    It takes an `Identity`, and what `open_space` of the part `terminal` takes.
-    """
+    def join(self, connection: Any, config: Any = None) -> None:
+        """Chat until the person leaves. Takes `ConnectionOptions`, and the `SpaceConfig` if it was read already."""
+
+    def open_space(
+        self,
+        who: Any,
+        targets: tuple[str, ...] = (),
+        *,
+        start_on: Literal["conversation", "board"] = "conversation",
+        bell: bool = False,
+    ) -> None:
+        """Run the full-screen application as an `Identity`, and send plain text to `targets`."""
+
+
+def _client() -> TerminalClient | None:
+    """Return the first installed way to take part from a terminal."""
+    return next(iter(load_table("mew_agent.terminals").values()), None)
+
+
+def full_screen() -> TerminalClient | None:
+    """Return the full-screen application of a space; None if it is not installed, or the terminal cannot show it."""
     streams = (sys.stdin, sys.stdout, sys.stderr)  # Textual draws on standard error
     if not all(map(is_terminal, streams)) or os.environ.get("TERM", "dumb") == "dumb":
         return None
-    return load_table("mew_agent.screens").get("full_screen")
+    return _client()
 
 
-def join_space(*arguments: Any) -> None:
-    """Chat in a space from this terminal, with what `join_space` of the part `terminal` takes."""
-    join = load_table("mew_agent.terminals").get("join")
-    if join is None:
-        raise ConfigError("mew connect", "the part 'terminal' of mew-agent is not installed")
-    join(*arguments)
+def join_space(connection: Any, config: Any = None) -> None:
+    """Chat in a space from this terminal; see `TerminalClient.join`. Raises `ConfigError` if nothing installed can."""
+    client = _client()
+    if client is None:
+        raise ConfigError("mew connect", "no installed part of mew-agent joins a space from a terminal")
+    client.join(connection, config)
 
 
 def style_of(stream: TextIO, environ: Mapping[str, str] | None = None) -> TerminalStyle:

@@ -61,7 +61,7 @@ def find_gateway(connection: ConnectionOptions) -> GatewayApi:
     api = GatewayApi(who.gateway, space=who.space, participant=who.participant, token=who.token, run_path=who.run_path)
     if who.run_path is not None or api.is_complete():
         return api
-    joining = load_table("mew_agent.gateway_apis").get("member")
+    joining = next(iter(load_table("mew_agent.gateway_apis").values()), None)
     return api if joining is None else cast("GatewayApi", joining(who, api))
 
 

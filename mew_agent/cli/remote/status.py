@@ -70,14 +70,14 @@ def _warn_of_killed_supervisor(api: GatewayApi) -> None:
 
 def _opens_full_screen(connection: ConnectionOptions, *, bell: bool) -> bool:
     """Run the full-screen application as a person; return False if there is none, or if no person would join."""
-    open_space = terminal.full_screen()
-    if open_space is None:
+    client = terminal.full_screen()
+    if client is None:
         return False
     who = find_identity(connection)
     config = configuration_at(who.run_path)
     if config is None or not config.is_person(who.participant):  # joining would replace a program's connection
         return False
-    open_space(who, start_on="board", bell=bell)
+    client.open_space(who, start_on="board", bell=bell)
     return True
 
 

@@ -42,7 +42,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Message
 
-from mew_agent._version import __version__
+from mew_agent import __version__
 from mew_agent.parts.a2a.tasks import CONTEXT_EXTENSION, ParticipantTasks, RecentTasks, UsableRequests, tools_of
 from mew_agent.parts.a2a.tools import JSON, A2ARole, extension_of, skills_of
 from mew_agent.parts.shared.answers import AnswerFailed

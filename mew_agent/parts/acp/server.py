@@ -21,7 +21,7 @@ from mew_board.words import compaction_answer
 from mew_protocol.json_values import object_at, objects_at, value_at
 from mew_protocol.payloads.mcp import arguments_of
 
-from mew_agent._version import __version__
+from mew_agent import __version__
 from mew_agent.errors import MewAgentError
 from mew_agent.participant.answers.builder import Answered, AnswerEvent, ContextNotice, Thinking, ToolCalled, Writing
 from mew_agent.participant.events import ContextReported, ProposalMade

@@ -18,7 +18,7 @@ from acp.connection import Connection
 from acp.exceptions import RequestError
 from mew_protocol.json_values import object_at, objects_at, value_at
 
-from mew_agent._version import __version__
+from mew_agent import __version__
 from mew_agent.parts.acp.files import ProjectFiles
 from mew_agent.parts.acp.modes import first_mode, mode_in, modes_in
 from mew_agent.parts.acp.profiles import profile_for, profiles

@@ -34,7 +34,7 @@ from mew_listener.request_guard import ONLY_OWN, Allowed
 from mew_listener.server import serving
 from pydantic import BaseModel, ValidationError
 
-from mew_agent._version import __version__
+from mew_agent import __version__
 from mew_agent.tools.catalog import INVALID_PARAMS, Offers, RequestFailed
 from mew_agent.tools.results import ToolResult
 

@@ -27,8 +27,7 @@ from mew_settings.setting_problems import first_problem
 from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
 
-from mew_agent import tracing
-from mew_agent._version import __version__
+from mew_agent import __version__, tracing
 from mew_agent.certificates import client_options
 from mew_agent.parts.mcp.settings import BridgeSettings
 from mew_agent.parts.shared.child_program import ChildFailed, ChildProgram, running_program

@@ -105,7 +105,7 @@ def metrics_of(space: str) -> WriteMetrics | None:
 
     None without the part `metrics` of the gateway.
     """
-    of_board = load_table("mew_spaces.metrics").get("board")
+    of_board = load_table("mew_spaces.documents").get("board_metrics")
     if of_board is None:
         return None
 

@@ -1,11 +1,11 @@
 """`mew connect`: joins a space from a terminal, at full screen or line by line.
 
-Owns the choice between the two: the application of the table `mew_agent.screens`, and `line_chat`.
+Owns the choice between the two. `TERMINAL` is the entry of the table `mew_agent.terminals`.
 """
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final, Literal
 
 from mew_protocol.kinds import CHAT
 from mew_spaces.config.loading import SpaceConfig
@@ -20,7 +20,7 @@ from mew_agent.cli.app.options import (
     option,
     with_option_groups,
 )
-from mew_agent.cli.remote.session import configuration_at, find_identity
+from mew_agent.cli.remote.session import Identity, configuration_at, find_identity
 from mew_agent.errors import ConfigError
 from mew_agent.parts.shared.line_io import lines_of_stdin, read_lines
 from mew_agent.parts.terminal.json_lines import LineFiles
@@ -55,20 +55,39 @@ def connect(
     elif files != LineFiles():
         raise ConfigError("--fifo-in, --fifo-out, --output-file", "require --json")
     else:
-        join_space(connection, plain=plain)
+        TERMINAL.join(connection, plain=plain)
 
 
-def join_space(connection: ConnectionOptions, config: SpaceConfig | None = None, *, plain: bool = False) -> None:
-    """Chat until `/exit` or the end of the input. `config` saves reading space.yaml again.
+class TerminalPart:
+    """A space at a terminal: at full screen if the terminal can show it, else line by line."""
 
-    At a terminal that can, it is the full-screen application, unless `plain`.
-    """
-    who = find_identity(connection)
-    targets = default_targets(config or configuration_at(who.run_path), who.participant)
-    if not plain and (open_space := terminal.full_screen()) is not None:
-        open_space(who, targets)
-    else:
-        run_until_signal(lambda: chat_by_lines(who, targets, read_lines(lines_of_stdin())))
+    def join(self, connection: ConnectionOptions, config: SpaceConfig | None = None, *, plain: bool = False) -> None:
+        """Chat until `/exit` or the end of the input, line by line if `plain`.
+
+        `config` saves reading space.yaml again.
+        """
+        who = find_identity(connection)
+        targets = default_targets(config or configuration_at(who.run_path), who.participant)
+        if not plain and (client := terminal.full_screen()) is not None:
+            client.open_space(who, targets)
+        else:
+            run_until_signal(lambda: chat_by_lines(who, targets, read_lines(lines_of_stdin())))
+
+    def open_space(
+        self,
+        who: Identity,
+        targets: tuple[str, ...] = (),
+        *,
+        start_on: Literal["conversation", "board"] = "conversation",
+        bell: bool = False,
+    ) -> None:
+        """Run the full-screen application; see `app.open_space`."""
+        from mew_agent.parts.terminal.app import open_space  # Textual takes long to import
+
+        open_space(who, targets, start_on=start_on, bell=bell)
+
+
+TERMINAL: Final = TerminalPart()
 
 
 def default_targets(config: SpaceConfig | None, participant: str) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ in its `conftest.py`:
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
@@ -22,11 +22,8 @@ require_extra("space", "`mew_agent.parts.testing`")
 
 from mew_agent.cli.programs.gateway import RunningGateway, serve_in_process  # noqa: E402
 
-if TYPE_CHECKING:
-    from mew_agent.parts.rehearsal import RehearsalServer
-
 TEST_MODELS = "mew_agent.test_models"
-"""The table of model servers for tests: functions that return an async context manager of a `RehearsalServer`."""
+"""The table of model servers for tests: functions that return an async context manager of a `ModelServer`."""
 
 SPACE = """
 space: {id: test, default_participant: ada}
@@ -36,6 +33,21 @@ participants:
   tools: {role: tool}
 """
 """`ada` may send everything; `agent` and `tools` may send what agents and programs with tools need."""
+
+
+class ModelServer(Protocol):
+    """A model server of a test, such as a `RehearsalServer`."""
+
+    base_url: str
+    requests: list[Any]
+    """What it received, each with its true counts of tokens."""
+
+    @property
+    def options(self) -> Any:
+        """Its present options; `model` is the model's name."""
+
+    def change(self, **changes: Any) -> None:
+        """Replace options by name, from the next request on."""
 
 
 @pytest.fixture(scope="session")
@@ -62,7 +74,7 @@ def mew_gateway(mew_space: str | Path, mew_thread: BlockingPortal) -> Iterator[R
 
 
 @pytest.fixture
-def mew_model(mew_thread: BlockingPortal) -> "Iterator[RehearsalServer]":
+def mew_model(mew_thread: BlockingPortal) -> Iterator[ModelServer]:
     """Run the rehearsal model as an OpenAI-compatible server.
 
     `requests` lists what it received, `change(...)` sets options of `RehearsalOptions` from the next request on.
@@ -73,7 +85,7 @@ def mew_model(mew_thread: BlockingPortal) -> "Iterator[RehearsalServer]":
 
 
 @pytest.fixture
-def mew_environment(mew_gateway: RunningGateway, mew_model: "RehearsalServer") -> Callable[[str], dict[str, str]]:
+def mew_environment(mew_gateway: RunningGateway, mew_model: ModelServer) -> Callable[[str], dict[str, str]]:
     """`mew_environment(participant)`: the environment variables of a program that joins as this participant.
 
     They are what `mew up` sets, and the rehearsal model as the provider. `from_environment` takes them as an argument.

@@ -46,6 +46,9 @@ ABSENCE_GRACE: Final = timedelta(seconds=10)
 START_GRACE: Final = timedelta(seconds=60)
 """For how long the programs of space.yaml may take to join when the gateway starts."""
 
+RECEIVERS: Final = "mew_spaces.attention_receivers"
+"""The table of functions that make an `AttentionReceiver`, of the options, the space's id and the folder."""
+
 _MOST_SHOWN: Final = 16
 """For how many different capabilities of readers items are kept."""
 
@@ -57,7 +60,7 @@ _Shown = dict[str, tuple[AttentionItem, AttentionItem]]
 
 
 class AttentionReceiver(Protocol):
-    """Gets the attention items of one space, and passes them on. The part `webhook` is one."""
+    """Gets the attention items of one space, and passes them on. Entries of its table make one."""
 
     takes_over: bool
     """Whether another gateway of the space has passed items on so far."""
@@ -76,9 +79,9 @@ def attention_receiver(config: SpaceConfig, folder: Path) -> AttentionReceiver |
     """
     if config.attention.webhook is None:
         return None
-    make = load_table("mew_spaces.attention_receivers").get("webhook")
+    make = next(iter(load_table(RECEIVERS).values()), None)
     if make is None:
-        raise SpacesError("attention.webhook: the part 'webhook' of mew-agent is not installed")
+        raise SpacesError("attention.webhook: no installed part of mew-agent posts to it")
     return cast("AttentionReceiver", make(config.attention, config.space.id, folder))
 
 
@@ -99,7 +102,7 @@ class AttentionWatch:
     log: SpaceLog
     clock: Callable[[], datetime]
     started_at: datetime
-    webhook: AttentionReceiver | None
+    receiver: AttentionReceiver | None
     storage: Storage
     single: _Items = ()
     """One item for each cause."""
@@ -136,8 +139,8 @@ class AttentionWatch:
                 try:
                     if self.refresh():
                         announce()
-                    if self.webhook is not None:
-                        self.webhook.observe(self.items, posts=self.storage.is_leader)
+                    if self.receiver is not None:
+                        self.receiver.observe(self.items, posts=self.storage.is_leader)
                 except Exception:  # what a participant reported must not end the other tasks of the gateway
                     log.exception("failed to find what needs a person")
                 took = anyio.current_time() - begun

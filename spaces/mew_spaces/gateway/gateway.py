@@ -125,8 +125,8 @@ async def _running_tasks(registry: SpaceRegistry) -> AsyncIterator[None]:
             tasks.start_soon(_must_run, service.keep_announcing)
             tasks.start_soon(_must_run, service.figures.run)
             tasks.start_soon(_must_run, partial(service.attention.run, registry.event_streams.wake))
-            if service.webhook is not None:
-                tasks.start_soon(_must_run, service.webhook.run)
+            if service.attention_receiver is not None:
+                tasks.start_soon(_must_run, service.attention_receiver.run)
         try:
             yield
         finally:

@@ -79,6 +79,9 @@ _PIECE_BYTES: Final = 64 * 1024
 _SPACE: Final = Parameter("space", "The space's id (default: the space that the token belongs to)")
 _VIEW: Final = Parameter("view", "1 to get what there is in words too, as pages show it", 0, 1, 0)
 
+DOCUMENTS: Final = "mew_spaces.documents"
+"""The table of functions that write a document about the spaces, such as their metrics."""
+
 WriteMetrics = Callable[[str], tuple[bytes, str]]
 """Writes metrics in the format that an `Accept` header asks for. Returns them with their media type."""
 
@@ -150,11 +153,11 @@ async def _pieces(content: bytes) -> AsyncIterator[bytes]:
         yield content[start : start + _PIECE_BYTES]
 
 
-def _from_part(table: str, name: str) -> Any:
-    """Return what a part adds to a table. Raises `ApiError` if no part does."""
-    found = load_table(table).get(name)
+def _document(name: str) -> Any:
+    """Return the function that writes a document, from the table of those. Raises `ApiError` if no part has it."""
+    found = load_table(DOCUMENTS).get(name)
     if found is None:
-        raise ApiError(404, "not_found", f"no installed part of mew-agent serves this ('{name}' of '{table}')")
+        raise ApiError(404, "not_found", f"no installed part of mew-agent serves this ('{name}' of '{DOCUMENTS}')")
     return found
 
 
@@ -177,7 +180,7 @@ class HttpApi:
 
     def document(self) -> dict[str, Any]:
         """Return the OpenAPI document. Raises `ApiError` without its part."""
-        openapi_document = _from_part("mew_spaces.api_documents", "openapi")
+        openapi_document = _document("openapi")
         summaries = {one: " ".join((handler.__doc__ or "").split()) for one, handler in _HANDLERS.items()}
         document: dict[str, Any] = openapi_document(summaries, version=self._version, error=bodies.ErrorAnswer)
         return document
@@ -224,7 +227,7 @@ class HttpApi:
     @serves("GET", "/metrics", media_type="text/plain")
     async def _metrics(self, call: Call) -> Response:
         """Read the metrics of every space that the token may read, in the format of Prometheus."""
-        collect = _from_part("mew_spaces.metrics", "gateway")
+        collect = _document("metrics")
         headers = call.request.headers
         token, accept = bearer_of(headers), headers.get("accept", "")
         write: WriteMetrics = collect([one for one in self._registry if one.tokens.may_read(token)])

@@ -141,7 +141,7 @@ class SpaceService:
         self._folder = folder or (Path() if state is None else space_folder(state))
         self._writer = writer
         self.started_at = clock()
-        self.webhook = attention_receiver(config, self._folder)
+        self.attention_receiver = attention_receiver(config, self._folder)
         # Only the real clock is set by others; a caller's own clock jumps when the caller wants it to.
         self._wall_clock = WallClock(self._shift_deadlines) if clock is now_utc else None
         self.now: Callable[[], datetime] = self._wall_clock or clock
@@ -161,10 +161,10 @@ class SpaceService:
         self._deliveries: dict[ConnectionId, DeliveryRequest] = {}
         """The requests of connections with a join that is not completed yet."""
         self.storage: Storage = LocalStorage(self) if open_storage is None else open_storage(self)
-        if self.webhook is not None:
-            self.webhook.takes_over = self.storage.is_shared
+        if self.attention_receiver is not None:
+            self.attention_receiver.takes_over = self.storage.is_shared
         self.attention = AttentionWatch(
-            self.space, config, self.log, self.now, self.started_at, self.webhook, self.storage
+            self.space, config, self.log, self.now, self.started_at, self.attention_receiver, self.storage
         )
         self._slow: list[ConnectionId] = []
         self._is_ending_slow = False

@@ -41,7 +41,8 @@ print(json.dumps([type(one).__name__ for one in found]))
 """
 
 
-@pytest.mark.parametrize("first", ["mystore", "mew_spaces.parts.jetstream.options", "mew_spaces.config.settings"])
+@pytest.mark.part("jetstream")
+@pytest.mark.parametrize("first", ["mystore", "mew_spaces.parts.jetstream.storage_type", "mew_spaces.config.settings"])
 def test_storages_are_found_whichever_module_is_imported_first(first: str, tmp_path: Path) -> None:
     (tmp_path / "mystore.py").write_text(MODULE)
     metadata = tmp_path / "mystore-1.dist-info"

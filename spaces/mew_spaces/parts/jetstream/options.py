@@ -4,15 +4,11 @@ Owns the forms that are accepted. Does not connect, and does not read the files 
 """
 
 import re
-from contextlib import AbstractAsyncContextManager
-from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
-from mew_settings.setting_problems import expectation, matching
+from mew_settings.setting_problems import matching
 from mew_settings.values import SettingsModel, text_as
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
-
-from mew_spaces.config.shared_storages import StorageType
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 EMBEDDED: Final = "embedded-nats"
 """In place of addresses: start a NATS server of the space's own."""
@@ -92,29 +88,3 @@ class JetStreamOptions(SettingsModel):
         if len(ways) > 1:
             raise ValueError(f"has both '{ways[0]}' and '{ways[1]}'; remove one of them")
         return self
-
-
-class JetStream(StorageType):
-    """NATS JetStream as the storage of several gateways."""
-
-    settings = JetStreamOptions
-    extra = "scale"
-
-    def with_addresses(self, options: JetStreamOptions | None, text: str) -> JetStreamOptions:
-        """Return the options with these servers; credentials stay those of space.yaml."""
-        try:
-            read = JetStreamOptions.model_validate(text)
-        except ValidationError as error:
-            raise ValueError(expectation(error.errors()[0])) from None
-        if options is None or options.is_embedded or read.is_embedded:
-            return read
-        return options.model_copy(update={"servers": read.servers})
-
-    def open(self, config: Any, *, folder: Path, state: Path) -> AbstractAsyncContextManager[Any]:
-        """Connect to the servers; see `opening.open_storage`."""
-        from mew_spaces.parts.jetstream.opening import open_storage  # needs the extra
-
-        return open_storage(config, folder=folder, state=state)
-
-
-JETSTREAM = JetStream()

@@ -1,7 +1,7 @@
 """The gateway's own metrics, and how metrics are written.
 
 Those of participants are in `context_metrics`. Does not know who may read them. The functions for the table
-`mew_spaces.metrics` are `metrics_of_gateway` and `metrics_of_board`.
+`mew_spaces.documents` are `metrics_of_gateway` and `metrics_of_board`.
 """
 
 from collections import Counter

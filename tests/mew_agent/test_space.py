@@ -11,7 +11,7 @@ import pytest
 from mew_agent.agent.agent import Agent
 from mew_agent.errors import ConfigError, NotPermitted, PeerAbsent, Refused, Rejected, Unauthorized
 from mew_agent.participant.participant import Participant
-from mew_agent.parts.in_process.space import OWNER, Space
+from mew_agent.space import OWNER, Space
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 

@@ -1,1 +1,0 @@
-"""`mew_agent.Space`: a gateway and agents inside a Python program."""
