@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Self, overload
 
-from mew_agent.agent.inbox import AddressFilter
+from mew_agent.agent.address_filter import AddressFilter
 from mew_agent.agent.runtime import AgentRuntime
 from mew_agent.agent.sessions import AgentResources, ConversationEngine, ModelParts, open_resources, store_limits
 from mew_agent.agent.space_tools import BoardTools, ResourceTools

@@ -26,10 +26,11 @@ from mew_protocol.status_word import status_word
 from pydantic import ValidationError
 
 from mew_agent import tracing
+from mew_agent.agent.address_filter import AddressFilter
 from mew_agent.agent.budgets import SenderBudgets
 from mew_agent.agent.engine import Answering, Engine
 from mew_agent.agent.headroom import HeadroomCheck
-from mew_agent.agent.inbox import AddressFilter, Admission, Inbox, Outcome, asks_for_receipts, is_about
+from mew_agent.agent.inbox import Admission, Inbox, Outcome, asks_for_receipts, is_about
 from mew_agent.agent.loop_guard import LoopGuard, Verdict
 from mew_agent.agent.receipts import AgentReceipts
 from mew_agent.agent.shared_turn import SharedAnswer, replies

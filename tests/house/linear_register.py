@@ -22,7 +22,7 @@ from mew_spaces.launch.launch import substitute
 from mew_spaces.parts.jetstream.jetstream import _sequences, _split
 from mew_spaces.parts.webhook.webhook import chat_line
 
-from mew_agent.agent.inbox import AddressFilter
+from mew_agent.agent.address_filter import AddressFilter
 from mew_agent.agent.loop_guard import asks_something
 from mew_agent.agent.shared_turn import divided
 from mew_agent.cli.app.failures import _one_line
@@ -81,7 +81,7 @@ PATTERNS: Final[Mapping[str, Iterable[str]]] = {
     "mew_protocol.patterns._compile_plain_glob": _NAMESPACE,  # its steps are counted: tests/protocol/test_patterns.py
     "mew_protocol.patterns._compile_regex": _NAMESPACE,  # likewise
     "mew_settings.setting_problems.matching.check": (r"[A-Za-z_][A-Za-z0-9_]*", r"https?://\S+"),
-    "mew_agent.agent.inbox.AddressFilter.__init__": (r"(?<!\w)@?(?:ada|a\-da|coder)(?!\w)",),
+    "mew_agent.agent.address_filter.AddressFilter.__init__": (r"(?<!\w)@?(?:ada|a\-da|coder)(?!\w)",),
     "mew_agent.cli.app.failures.report_error": _NAMESPACE,
     "mew_agent.compaction.language": _NAMESPACE,
     "mew_agent.compaction.language._words": _NAMESPACE,

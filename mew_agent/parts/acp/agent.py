@@ -19,8 +19,8 @@ from mew_protocol.payloads.participant import Compact, CompactDone
 from mew_protocol.payloads.system import SpaceFacts
 from mew_protocol.status_word import StatusWord, status_word
 
+from mew_agent.agent.address_filter import AddressFilter
 from mew_agent.agent.engine import Engine
-from mew_agent.agent.inbox import AddressFilter
 from mew_agent.agent.runtime import AgentRuntime
 from mew_agent.context.receipts import MessageKey
 from mew_agent.context.sqlite_store import MemoryStore, SqliteStore, Store

@@ -13,8 +13,8 @@ from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import text_at
 from mew_protocol.payloads.participant import Compact, CompactDone
 
+from mew_agent.agent.address_filter import AddressFilter, AnswerBroadcasts
 from mew_agent.agent.engine import Answering, Engine
-from mew_agent.agent.inbox import AddressFilter, AnswerBroadcasts
 from mew_agent.agent.runtime import AgentRuntime
 from mew_agent.context.sqlite_store import MemoryStore, SqliteStore, Store
 from mew_agent.context.store import ChatRefusal, InboxChange, StoredChat

@@ -6,7 +6,7 @@ import anyio
 import pytest
 from mew_protocol.envelope import Envelope
 
-from mew_agent.agent.inbox import MAX_CHARS, AddressFilter, AnswerBroadcasts
+from mew_agent.agent.address_filter import MAX_CHARS, AddressFilter, AnswerBroadcasts
 from tests.support.conversation_driver import TOOL, ConversationDriver, StartConversation, without_spending
 from tests.support.waiting import PATIENCE_SECONDS
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from mew_spaces.gateway.gateway import RunningGateway
 
-from mew_agent.agent.inbox import INSTRUCTIONS
+from mew_agent.agent.address_filter import INSTRUCTIONS
 from tests.support.conversation_driver import without_spending
 
 StartAgent = Callable[..., Any]

@@ -9,14 +9,13 @@ from mew_listener.bounded_dict import WEIGHT_BYTES
 from mew_protocol.envelope import Envelope
 from mew_protocol.ids import Position
 
+from mew_agent.agent.address_filter import AddressFilter, AnswerBroadcasts
 from mew_agent.agent.inbox import (
     MAX_HELD_CHATS,
     MAX_OVERHEARD_CHATS,
     MAX_QUEUED_CHATS,
     QUEUED,
-    AddressFilter,
     Admission,
-    AnswerBroadcasts,
     Inbox,
     Outcome,
     is_about,
