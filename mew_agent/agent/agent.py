@@ -8,10 +8,11 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Self, overload
 
+from mew_settings.plugins import load_table
+
 from mew_agent.agent.address_filter import AddressFilter
 from mew_agent.agent.runtime import AgentRuntime
 from mew_agent.agent.sessions import AgentResources, ConversationEngine, ModelParts, open_resources, store_limits
-from mew_agent.agent.space_tools import BoardTools, ResourceTools
 from mew_agent.config.agent_config import (
     AgentConfig,
     check_model_source,
@@ -35,6 +36,9 @@ logger = logging.getLogger("mew_agent.agent.agent")
 _UNPLACED: Final = "unplaced"
 _WITHOUT_PLACE: Final = {"gateway": "ws://unplaced", "space": _UNPLACED, "token": _UNPLACED}
 """In the place of settings that an agent gets when it is added to a space."""
+
+TOOL_SOURCES: Final = "mew_agent.tool_sources"
+"""The table of further tools for models: called with the agent and its settings. Returns a `ToolSource`, or None."""
 
 ContextEventHandler = Callable[[ContextEvent], object]
 
@@ -107,8 +111,7 @@ class Agent(Participant):
             ModelParts(model, summariser, counter, call_bound_seconds),
             store or MemoryStore(store_limits(config)),
             OwnTools(self.toolbox, config.tool_timeout_seconds),
-            *([BoardTools(self)] if config.board_tools else []),
-            ResourceTools(self),
+            *filter(None, (make(self, config) for make in load_table(TOOL_SOURCES).values())),
             on_tools_left_out=self.show_tools_left_out,
         )
         if resources is not None:

@@ -29,8 +29,8 @@ from mew_settings.plugins import load_table
 from mew_settings.private_files import replace_private_file
 
 from mew_agent.agent.engine import Engine
+from mew_agent.agent.peer_tools import PeerTools, ToolRoom
 from mew_agent.agent.recall import RecallTools
-from mew_agent.agent.space_tools import PeerTools, ToolRoom
 from mew_agent.agent.turn import MAIN, AgentSession, ConversationAnswer, SessionKey
 from mew_agent.config.agent_config import AgentConfig, chosen_policy
 from mew_agent.config.policy_choice import server_refusal

@@ -20,9 +20,9 @@ from mew_protocol.status_word import status_word
 
 from mew_agent.agent.engine import Answering
 from mew_agent.agent.headroom import too_large_text
+from mew_agent.agent.peer_tools import context_line
 from mew_agent.agent.recall import as_referred_to
 from mew_agent.agent.shared_turn import prompt_text
-from mew_agent.agent.space_tools import context_line
 from mew_agent.config.agent_config import AgentConfig
 from mew_agent.context.history import Item
 from mew_agent.context.persisted_state import CallRecord

@@ -253,7 +253,7 @@ EXCUSED: Final[Mapping[str, str]] = {
     "mew_agent.parts.local.command._prints_raw_progress": _INSTALLER,
     "mew_agent.parts.rehearsal.summaries._written": _PART,
     "mew_agent.parts.questions.receipt._find": _OPERATOR,
-    "mew_agent.agent.space_tools._within": _LIST,
+    "mew_agent.agent.peer_tools._within": _LIST,
     "mew_agent.agent.inbox.Inbox.senders_of": _WHOLE,
     "mew_agent.participant.receipts.ReportedReads.note_read": _LIST,
     "mew_agent.participant.receipts.ReceiptSource.of": _LIST,

@@ -25,7 +25,7 @@ from mew_protocol.payloads.chat import Chat
 from mew_protocol.payloads.participant import Board, BoardEntry, Compact, CompactDone
 from pydantic import Field
 
-from mew_agent.agent.space_tools import PeerTools, context_words
+from mew_agent.agent.peer_tools import PeerTools, context_words
 from mew_agent.cli.app.options import ConnectionOptions
 from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.cli.remote.request import new_envelope, parse_answer, send_request

@@ -108,6 +108,7 @@ async def test_tools_are_called_by_request_or_proposal_as_capabilities_allow() -
         assert "tool_failed:calculator__fail: RuntimeError: out of order" in s.recorder.words("coder")
 
 
+@pytest.mark.part("space_tools")
 async def test_peer_tools_are_offered_with_the_first_question() -> None:
     async with at_work() as s:
         await s.ask("Who is here?")
@@ -123,6 +124,7 @@ async def test_discovery_and_board_can_be_switched_off() -> None:
         assert not s.recorder.sent_by("coder", "mcp/request", "mcp/proposal")
 
 
+@pytest.mark.part("space_tools")
 async def test_a_model_reads_the_board() -> None:
     async with at_work(script=script(("context_board", "{}"))) as s:
         assert await s.ask("How full are we?") == "I see."

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from mew_agent.agent.space_tools import PeerTools
+from mew_agent.agent.peer_tools import PeerTools
 from mew_agent.model.interface import ToolCall
 from mew_agent.participant.participant import Participant
 from mew_agent.tools.functions import Tool, Toolbox

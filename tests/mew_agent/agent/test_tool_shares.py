@@ -7,7 +7,7 @@ import pytest
 from mew_spaces.config.loading import parse_space
 from mew_spaces.config.settings import SpaceConfig
 
-from mew_agent.agent.space_tools import WINDOW_PART, PeerTools, ToolRoom
+from mew_agent.agent.peer_tools import WINDOW_PART, PeerTools, ToolRoom
 from mew_agent.participant.participant import Participant
 from mew_agent.tools.peer_offers import PeerTool
 from tests.support.agents import SPACE, StartAgent

@@ -10,7 +10,7 @@ from mew_board.view import ParticipantView
 from mew_protocol.context_report import Basis, NextPromptBasis, PartBasis, SenderSpending, UnknownReason, Waiting
 from mew_protocol.payloads.participant import ESTIMATE, Board, BoardEntry, Status
 
-from mew_agent.agent.space_tools import context_words
+from mew_agent.agent.peer_tools import context_words
 from mew_agent.cli.board.table import TerminalStyle, board_lines
 from mew_agent.cli.remote.status import _as_json
 from mew_agent.participant.answers.context_notes import context_key

@@ -1,45 +1,38 @@
-"""The tools with which a model uses the space: those of peers, their resources, and the board of all contexts.
+"""The tools of peers for a model, and a report of a context as text.
 
 Owns under which names tools of peers are offered, and when: those that our capabilities allow us to request or propose,
-as far as they fit into their part of the window; the tools for resources while a peer has announced some that we may
-read; and the tools for the board that our capabilities allow. Owns also how a report reads as text; the figures are
-those of the report that every reader sees. Does not know how a request travels (see `McpClient`), how offers are
-discovered (see `Discovery`), or how much of a text enters the context.
+as far as they fit into their part of the window. Owns also how a report reads as text; the figures are those of the
+report that every reader sees. Does not know how a request travels (see `McpClient`), how offers are discovered (see
+`Discovery`), or how much of a text enters the context.
 """
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from contextvars import ContextVar
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any, Final
+from datetime import datetime
+from typing import Final
 
-import anyio
 from mew_board.quoting import one_line
-from mew_board.words import compaction_answer
-from mew_protocol import kinds
 from mew_protocol.context_report import ContextReport, old_figure, span
 from mew_protocol.envelope import unix_seconds
 from mew_protocol.json_values import well_formed
 from mew_protocol.payloads.participant import Status, basis_words, freed_words
 
 from mew_agent.context.window import DEFAULT_WINDOW_TOKENS
-from mew_agent.errors import MewAgentError, PeerAbsent
+from mew_agent.errors import MewAgentError
 from mew_agent.model.interface import ToolCall, ToolSpec
 from mew_agent.participant.mcp_client import PeerCall
 from mew_agent.participant.participant import Participant
-from mew_agent.participant.peers import Peer, PeerContext
+from mew_agent.participant.peers import PeerContext
 from mew_agent.tokens.projection import Calibration, features
 from mew_agent.tools.bounds import fair_shares
-from mew_agent.tools.functions import ToolCallFailed, UnknownTool, read_arguments
-from mew_agent.tools.peer_offers import MAX_LIST_BYTES, MAX_LISTED, PeerResource, PeerTool
+from mew_agent.tools.functions import UnknownTool, read_arguments
+from mew_agent.tools.peer_offers import MAX_LIST_BYTES, MAX_LISTED, PeerTool
 from mew_agent.tools.results import ToolResult
-from mew_agent.tools.sources import CallContext, FunctionTools, Target, ToolNames
+from mew_agent.tools.sources import CallContext, Target, ToolNames
 
 DESCRIPTION_CHARS = 1_000
 """Descriptions are cut here; a model needs no more to choose a tool."""
-
-MAX_DESCRIPTION_CHARS: Final = 200
 
 WINDOW_PART: Final = 4
 """The tools of all peers may take a quarter of the window."""
@@ -57,9 +50,6 @@ NO_ROOM: Final = (
     "{left:,} of its {count:,} tools are not offered to the model: the tools of participants may take {tokens:,} tokens"
     " (projected), new ones half of what is free"
 )
-
-_call_context: ContextVar[CallContext | None] = ContextVar("call_context", default=None)
-"""What the running call is for. A model's arguments have no place for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,179 +209,6 @@ def _key(one: _Weighed) -> tuple[str, str]:
     return one.tool.peer, one.tool.name
 
 
-class ResourceTools(FunctionTools):
-    """The source of these tools; see `ToolSource`."""
-
-    def __init__(self, me: Participant) -> None:
-        self._me = me
-        super().__init__(self.list_resources, self.read_resource)
-
-    def specs(self) -> tuple[ToolSpec, ...]:
-        """See `ToolSource`."""
-        return self.methods if self._me.discovery.with_resources() else ()
-
-    async def run(self, call: ToolCall, context: CallContext | None = None) -> ToolResult:
-        """See `ToolSource`."""
-        _call_context.set(context)
-        return await super().run(call, context)
-
-    # -- docstrings are what the model sees --------------------------------------------------------------
-
-    async def list_resources(self, peer: str | None = None) -> str:
-        """List the resources of one participant or of all: participant, URI and description.
-
-        Replace {placeholders} in a URI with values of your own.
-        """
-        peers = self._me.discovery.with_resources() if peer is None else (self._known(peer),)
-        if not peers:
-            raise ToolCallFailed("no participant has resources to read")
-        lists: dict[str, list[str]] = {}
-
-        async def ask(name: str) -> None:
-            try:
-                lists[name] = [_line(resource) for resource in await self._me.discovery.resources(name)]
-            except MewAgentError as error:
-                lists[name] = [f"{name}: {error}"]
-
-        async with anyio.create_task_group() as tasks:
-            for name in peers:
-                tasks.start_soon(ask, name)
-        return "\n".join(line for name in peers for line in lists[name] or [f"{name}: nothing to read"])
-
-    async def read_resource(self, peer: str, uri: str) -> str:
-        """Read a resource of a participant by its URI."""
-        call = PeerCall(self._known(peer), "resources/read", {"uri": uri}, _call_context.get())
-        return contents_text(peer, await self._me.mcp.request(call))
-
-    def _known(self, peer: str) -> str:
-        if peer not in self._me.peers:
-            raise PeerAbsent(peer)
-        return peer
-
-
-def contents_text(peer: str, result: Any) -> str:
-    """Return the contents of a resource as text; parts that are not text are only named. Raises `ToolCallFailed`."""
-    contents = result.get("contents") if isinstance(result, Mapping) else result
-    if isinstance(contents, str):
-        return well_formed(contents)
-    parts = contents if isinstance(contents, list) else [contents]
-    texts = [text for part in parts if (text := _part(part)) is not None]
-    if not texts:
-        raise ToolCallFailed(f"the answer of '{peer}' contains no readable content")
-    return well_formed("\n".join(texts))
-
-
-def _part(part: object) -> str | None:
-    if isinstance(part, str):
-        return part
-    if not isinstance(part, Mapping):
-        return None
-    if isinstance(part.get("text"), str):
-        return str(part["text"])
-    return f"[{part.get('mimeType') or 'data'}, not shown]" if part.get("blob") is not None else None
-
-
-def _line(resource: PeerResource) -> str:
-    details = [resource.name if resource.name != resource.uri else "", resource.description, resource.mime_type or ""]
-    words = " · ".join(" ".join(well_formed(detail).split())[:MAX_DESCRIPTION_CHARS] for detail in details if detail)
-    return one_line(f"{resource.peer}: {well_formed(resource.uri)}{f' ({words})' if words else ''}")
-
-
-REQUEST_COMPACTION: Final = "request_compaction"
-
-WAIT_SECONDS: Final = 60.0
-MAX_WAIT_SECONDS: Final = 240.0
-
-
-class BoardTools(FunctionTools):
-    """The source of these tools; see `ToolSource`."""
-
-    def __init__(self, me: Participant) -> None:
-        self._me = me
-        self._changed = anyio.Event()
-        super().__init__(self.context_board, self.request_compaction, self.wait_for_headroom)
-        me.on_context(self._wake_waiting)
-        me.on(kinds.SYSTEM_PRESENCE)(self._wake_waiting)
-
-    def specs(self) -> tuple[ToolSpec, ...]:
-        """See `ToolSource`. The board is offered to agents that may request reports or compactions."""
-        me = self._me
-        everyone, controls = (me.id, *me.peers), (kinds.PARTICIPANT_COMPACT, kinds.PARTICIPANT_REQUEST_STATUS)
-        allowed = [kind for kind in controls if any(me.messenger.may_send(kind, {}, (name,)) for name in everyone)]
-        left_out = () if kinds.PARTICIPANT_COMPACT in allowed else (REQUEST_COMPACTION,)
-        return tuple(spec for spec in self.methods if spec.name not in left_out) if allowed else ()
-
-    # -- docstrings are what the model sees --------------------------------------------------------------
-
-    async def context_board(self) -> str:
-        """Show how full the context window of each participant is, yours included, as each reports it."""
-        me = self._me
-        peers = [me.peers[name] for name in sorted(me.peers)]
-        reporting = [Peer(me.id, context=me.context), *(peer for peer in peers if _has_context(peer.context))]
-        now = datetime.now(UTC)
-        lines = [
-            f"{one.id}{' (you)' if one.id == me.id else ''}: {context_words(one.context, now)}" for one in reporting
-        ]
-        without = [peer.id for peer in peers if not _has_context(peer.context)]
-        return "\n".join([*lines, *([f"no context of their own: {', '.join(without)}"] if without else [])])
-
-    async def request_compaction(self, peer: str, reason: str | None = None, target_tokens: int | None = None) -> str:
-        """Ask a participant to compact its context, and wait until it is done.
-
-        Without target_tokens the participant keeps only its current work and its newest turns.
-        """
-        known = self._known(peer)
-        if not _has_context(known.context) and not self._can_answer(known):
-            raise ToolCallFailed(f"'{peer}' reports no context of its own, and may not send the result of a compaction")
-        done = await self._me.compact(peer, reason=reason, target_tokens=target_tokens)
-        return f"{peer}: {compaction_answer(done)}"
-
-    async def wait_for_headroom(self, peer: str, tokens: int, timeout_seconds: float = WAIT_SECONDS) -> str:
-        """Wait until a participant has room for this many tokens before it compacts or its window is full."""
-        bound_seconds = min(max(0.0, timeout_seconds), MAX_WAIT_SECONDS)
-        with anyio.move_on_after(bound_seconds):
-            while True:
-                changed = self._changed
-                room = headroom_tokens(self._known(peer).context)
-                if room is not None and room >= tokens:
-                    return f"{peer} has room for {room:,} tokens: {context_words(self._known(peer).context)}"
-                await changed.wait()
-        context = self._known(peer).context
-        room = headroom_tokens(context)
-        problem = "its room is unknown" if room is None else f"it has room for only {room:,} tokens"
-        raise ToolCallFailed(f"waited {bound_seconds:g} seconds for '{peer}': {problem} ({context_words(context)})")
-
-    def _can_answer(self, peer: Peer) -> bool:
-        """Return whether a peer may send the result of a compaction; always true for ourselves."""
-        me = self._me.id
-        done, status = {"status": "compacted"}, {"messages_in_context": 0}
-        answers = ((kinds.PARTICIPANT_COMPACT_DONE, done), (kinds.PARTICIPANT_STATUS, status))
-        return peer.id == me or any(peer.may_send(kind, payload, me) for kind, payload in answers)
-
-    def _known(self, peer: str) -> Peer:
-        if peer == self._me.id:
-            return Peer(peer, context=self._me.context)
-        known = self._me.peers.get(peer)
-        if known is None:
-            names = ", ".join(self._me.peers) or "none"
-            raise ToolCallFailed(f"no participant '{peer}' in this space (participants: {names})")
-        return known
-
-    async def _wake_waiting(self, *_event: object) -> None:
-        changed, self._changed = self._changed, anyio.Event()
-        changed.set()
-
-
-def headroom_tokens(context: PeerContext) -> int | None:
-    """Return the tokens until a participant compacts automatically or its window is full; None if unknown."""
-    if context.tokens is None or context.outdated is not None:
-        return None
-    limit = context.max_tokens
-    if context.report is not None and context.report.compact_at_tokens is not None:
-        limit = context.report.compact_at_tokens
-    return None if limit is None else max(0, limit - context.tokens)
-
-
 def context_words(context: PeerContext, now: datetime | None = None) -> str:
     """Return a context report in one line: tokens, limit, basis, level and next compaction.
 
@@ -446,7 +263,3 @@ def _ago(at: str | None, now: datetime | None) -> str:
 def context_line(status: Status) -> str:
     """Return an agent's own context as a line for its model, from the report that all readers see."""
     return f"[Your context: {context_words(PeerContext.from_status(status, ''))}]"
-
-
-def _has_context(context: PeerContext) -> bool:
-    return context.report is not None or bool(context.tokens)

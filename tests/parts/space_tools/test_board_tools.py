@@ -13,12 +13,13 @@ from mew_protocol.status_word import StatusWord
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import serve_gateway
 
-from mew_agent.agent.space_tools import BoardTools, context_words, headroom_tokens
+from mew_agent.agent.peer_tools import context_words
 from mew_agent.model.interface import ToolCall
 from mew_agent.participant.compaction_driver import Begun, Requester
 from mew_agent.participant.external_context import ExternalContext
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.peers import PeerContext
+from mew_agent.parts.space_tools.board import BoardTools, headroom_tokens
 from mew_agent.tools.sources import CallContext
 from tests.support.waiting import PATIENCE_SECONDS
 
