@@ -26,7 +26,7 @@ def replace_private_file(path: Path, text: str) -> None:
     """Write a file, or replace it, and wait until the disk has it. Raises `OSError`."""
     with _draft(path, text) as draft:
         draft.replace(path)
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
 def replace_file(path: Path, text: str) -> None:
@@ -34,30 +34,7 @@ def replace_file(path: Path, text: str) -> None:
     with _draft(path, text) as draft:
         draft.chmod(path.stat().st_mode & 0o777)
         draft.replace(path)
-    _sync_folder(path.parent)
-
-
-class ReservedFile:
-    """Reserved disk space for the next content of a file: it can be written on a full disk."""
-
-    def __init__(self, path: Path, size_bytes: int) -> None:
-        """Reserve space for `size_bytes`. Raises `OSError`."""
-        self._path = path
-        # Real bytes: file systems that support no preallocation would only pretend to.
-        self._draft = _write_draft(path, b" " * size_bytes)
-
-    def replace(self, text: str) -> None:
-        """Put the content in place and wait until the disk has it. Raises `OSError`."""
-        with self._draft.open("r+b") as file:
-            file.write(text.encode())
-            file.truncate()
-            _sync(file)
-        self._draft.replace(self._path)
-        _sync_folder(self._path.parent)
-
-    def release(self) -> None:
-        """Give the space back, unless it was used."""
-        self._draft.unlink(missing_ok=True)
+    sync_folder(path.parent)
 
 
 def create_private_file(path: Path, text: str) -> bool:
@@ -67,7 +44,7 @@ def create_private_file(path: Path, text: str) -> bool:
             os.link(draft, path)
         except FileExistsError:
             return False
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
     return True
 
 
@@ -122,7 +99,7 @@ def _sync(file: IO[bytes]) -> None:
     os.fsync(file.fileno())
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Wait until the disk has the names in a folder. Windows cannot open folders and orders names by itself."""
     if sys.platform == "win32":
         return

@@ -79,11 +79,10 @@ class SpaceDriver:
         """Send an envelope over a connection, or over HTTP if `number` is None."""
         draft = read_draft({"kind": kind, "payload": payload, **headers})
         connection = None if number is None else ConnectionId(number)
-        about: Any = {"sender": ParticipantId(name), "connection": connection, "now": self.now}
-        receipt = self.space.check(draft, **about)
+        event = EnvelopeArrives(connection, ParticipantId(name), 0, False, None, draft)
+        receipt = self.space.check(event, draft, now=self.now)
         if receipt is None:
             before = self.space.state.model_copy(deep=True)
-            event = EnvelopeArrives(connection, ParticipantId(name), 0, False, None, draft)
             decision = self.space.decide(event, now=self.now)
             assert self.space.state == before, "a decision changed the state"
             assert decision.problem is None

@@ -13,7 +13,6 @@ from typing import Annotated
 import typer
 from mew_board import words
 from mew_spaces.gateway.auth import state_dir
-from mew_spaces.gateway.membership_store import ROSTER_FILE_NAME
 from mew_spaces.launch.run_file import LAST_RUN_FILE_NAME, PIDS_FILE_NAME, RUN_FILE_NAME
 
 from mew_agent.cli.app import terminal
@@ -82,7 +81,7 @@ def _files(folder: Path, state: Path, selection: CleanSelection) -> Iterator[Pat
     if selection.everything:
         yield from _files_in(state / "sessions", "*")
         yield from _files_in(state / "tokens", "*.token", "*.token.expires")
-        yield from _files_in(state, "history-*.sqlite3*", ROSTER_FILE_NAME)
+        yield from _files_in(state, "history-*.sqlite3*")
         yield from _files_in(state, RUN_FILE_NAME, PIDS_FILE_NAME, LAST_RUN_FILE_NAME)
 
 

@@ -411,22 +411,27 @@ class SpaceCore:
 
     # Envelopes and stream frames
 
-    def check(
-        self, draft: Draft, *, sender: ParticipantId, now: datetime, connection: ConnectionId | None = None
-    ) -> Receipt | None:
+    def check(self, event: EnvelopeArrives, draft: Draft, *, now: datetime) -> Receipt | None:
         """Return the outcome of an envelope that is not stored: the refusal of one that is above the rate limit or
         malformed, which no shared state decides, and the receipt of a heartbeat. None for all others.
         """
-        # Before anything else, so that refused envelopes count: a client in an error loop is slowed down, too.
-        if not self._rate.try_spend(sender):
+        connection, sender = event.connection, event.sender
+        # Before anything else, so that refused envelopes count: a client in an error loop is slowed down, too. One that
+        # comes again is not refused, since its sender would take the first one for refused.
+        if not self._rate.try_spend(sender) and self._repeated(event, draft) is None:
             return self.refuse(self._too_often(sender), draft, sender, connection, now=now)
         refused = malformed(draft, sender, self._may_open)
         if refused is not None:
             return self.refuse(refused, draft, sender, connection, now=now)
         return self._rule(draft, sender, connection, now) if draft.kind == kinds.SYSTEM_HEARTBEAT else None
 
+    def _repeated(self, event: EnvelopeArrives, draft: Draft) -> KnownEnvelope | None:
+        """Return the accepted envelope that comes again with this one, if there is one."""
+        known = self._known.get((event.sender, draft.id or "")) if event.may_repeat else None
+        return known if known is not None and self._is_same(known, draft) else None
+
     def _decide_envelope(self, event: EnvelopeArrives, now: datetime) -> Decided:
-        connection, sender, checked_at, may_repeat, data, draft = event
+        connection, sender, checked_at, _, data, draft = event
         if draft is None:
             try:
                 draft, data = _read(data or b"")
@@ -434,8 +439,8 @@ class SpaceCore:
                 return Decided(event, refuse(problem.error, problem.detail, code=problem.code), now)
         if connection is None and self.connections.is_revoked(sender, checked_at):
             return Decided(event, refuse(errors.UNAUTHORIZED, REFUSED_TOKEN), now, draft)
-        known = self._known.get((sender, draft.id or "")) if may_repeat else None
-        if known is not None and self._is_same(known, draft):
+        known = self._repeated(event, draft)
+        if known is not None:
             return Decided(event, self._duplicate(sender, draft, known, now), now, draft, is_duplicate=True)
         return Decided(event, self._rule(draft, sender, connection, now), now, draft, data)
 

@@ -57,7 +57,7 @@ from mew_spaces.gateway.registry import SpaceRegistry
 from mew_spaces.gateway.server import bound_socket, listener_options
 from mew_spaces.gateway.service import OpenStorage, SpaceService, history_bounds
 from mew_spaces.log.figures import FigureStore
-from mew_spaces.log.memory import NotStored, SpaceLog
+from mew_spaces.log.memory import NotStored
 from mew_spaces.log.sqlite import SqliteLog, lock_path
 
 log = logging.getLogger("mew_spaces")
@@ -276,8 +276,8 @@ def _open_space(space: HostedSpace, port: int) -> SpaceService:
         return SpaceService(config, tokens, writer=writer, open_storage=space.storage)
     audit = _open_audit(config, state / "logs" / f"gateway-{port}" if is_shared else state / "logs", writer)
     space_log = open_log(config, state, is_shared=is_shared)
-    figures = FigureStore(None if not isinstance(space_log, SqliteLog) else _figures_of(space_log.path))
-    is_first = not isinstance(space_log, SqliteLog) or space_log.path == history_path(config, state)
+    figures = FigureStore(None if space_log.durability == "memory" else _figures_of(space_log.path))
+    is_first = space_log.path == history_path(config, state)
     try:
         return SpaceService(
             config,
@@ -293,8 +293,7 @@ def _open_space(space: HostedSpace, port: int) -> SpaceService:
             folder_is_held=not is_first,
         )
     except BaseException:
-        if space_log is not None:
-            space_log.close()  # else it stays locked in this process
+        space_log.close()  # else it stays locked in this process
         raise
 
 
@@ -318,15 +317,15 @@ def _figures_of(history: Path) -> Path:
     return history.with_name(f"{history.name}-figures")
 
 
-def open_log(config: SpaceConfig, state: Path, *, is_shared: bool = False) -> SpaceLog | None:
-    """Open the stored log of a space; None if its history is kept in memory. Raises `SpacesError`.
+def open_log(config: SpaceConfig, state: Path, *, is_shared: bool = False) -> SqliteLog:
+    """Open the stored log of a space. Raises `SpacesError`.
 
     Of several gateways that share a space and its folder, each has a file of its own. What these accept is synced
     where they share it.
     """
     durability = config.history.durability
-    if durability == "memory":
-        return None
+    if is_shared and durability == "synced":
+        durability = "flushed"
     path, bounds, number = history_path(config, state), history_bounds(config), 1
     try:
         if not is_shared:
@@ -334,14 +333,13 @@ def open_log(config: SpaceConfig, state: Path, *, is_shared: bool = False) -> Sp
         while True:
             own = path if number == 1 else path.with_name(f"{path.name}-gateway-{number}")
             with suppress(BlockingIOError):
-                return SqliteLog(own, bounds=bounds, lock=own.with_name(f"{own.name}.gateway.lock"))
+                lock = own.with_name(f"{own.name}.gateway.lock")
+                return SqliteLog(own, bounds=bounds, durability=durability, lock=lock)
             number += 1
     except BlockingIOError:
         raise SpacesError(f"{path}: {_IS_HELD}") from None
     except (OSError, NotStored) as error:
-        raise SpacesError(
-            f"{path}: cannot be opened: {error}; set history.durability to memory to do without"
-        ) from None
+        raise SpacesError(f"{path}: cannot be opened: {error}; make its folder writable") from None
 
 
 def run_gateway(

@@ -44,7 +44,7 @@ from mew_spaces.gateway.events import MAX_LAST, EventReader, EventResponse, in_w
 from mew_spaces.gateway.http_bodies import ApiError
 from mew_spaces.gateway.operations import Operation, Parameter
 from mew_spaces.gateway.registry import SpaceRegistry, client_of
-from mew_spaces.gateway.service import NOT_STORED_MESSAGE, OutcomeUnknown, SpaceService
+from mew_spaces.gateway.service import NOT_STORED_MESSAGE, SpaceService
 from mew_spaces.log.figures import RAW_SECONDS
 from mew_spaces.log.memory import Entry, SpaceLog
 
@@ -67,6 +67,7 @@ _STATUS = {
     errors.LIMIT_EXCEEDED: 429,
     errors.RATE_LIMITED: 429,
     errors.NOT_STORED: 503,
+    errors.OUTCOME_UNKNOWN: 504,
 }
 """The HTTP status of each error of the protocol; 400 for all others."""
 
@@ -265,10 +266,7 @@ class HttpApi:
         space, sender = call.space, call.sender
         assert sender is not None
         draft = await self._read_envelope(call, sender)
-        try:
-            receipt = await space.post(sender, draft)
-        except OutcomeUnknown as unknown:
-            raise ApiError(504, errors.OUTCOME_UNKNOWN, str(unknown)) from None
+        receipt = await space.post(sender, draft)
         if receipt.refused is not None:
             more = receipt.refused.model_dump(mode="json", exclude_none=True, exclude={"error", "message"})
             error, message = receipt.refused.error, receipt.refused.message or ""

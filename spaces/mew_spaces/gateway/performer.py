@@ -34,7 +34,7 @@ from mew_spaces.core.space import SpaceCore
 from mew_spaces.core.state import ReportedStatus
 from mew_spaces.gateway.audit import AuditLog
 from mew_spaces.gateway.delivery import DeliverySessions, numbered
-from mew_spaces.gateway.membership_store import ROSTER_TABLES, MembershipStore
+from mew_spaces.gateway.membership_store import MembershipStore
 from mew_spaces.gateway.outbound import Fanout, OutboundChannel, frame_json, frame_message
 from mew_spaces.log.figures import FigureStore
 from mew_spaces.log.memory import SpaceLog
@@ -172,8 +172,6 @@ class EffectPerformer:
     def _change_membership(self, effect: StateChanged | AddToken | RevokeTokens | AuditNote) -> None:
         match effect:
             case StateChanged(changes):
-                if not ROSTER_TABLES.isdisjoint(change.table for change in changes):
-                    self.store.write_roster(changes)
                 self.sessions.frames.follow(changes, self.log.staged_through)
                 for change in changes:
                     if isinstance(change.value, ReportedStatus):

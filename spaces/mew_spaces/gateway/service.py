@@ -29,7 +29,7 @@ from mew_protocol.payloads.system import SystemError as ErrorPayload
 from websockets.frames import CloseCode
 
 from mew_spaces.config.settings import SpaceConfig
-from mew_spaces.core.effects import Broadcast, Deliver, Receipt, StateChanged
+from mew_spaces.core.effects import AddToken, Broadcast, Deliver, Receipt, StateChanged, refuse
 from mew_spaces.core.events import (
     ClockJumps,
     ConnectionId,
@@ -43,7 +43,6 @@ from mew_spaces.core.events import (
 )
 from mew_spaces.core.space import REMEMBERED_ENVELOPES, Decided, SpaceCore
 from mew_spaces.core.system_messages import DerivedIds, NewId
-from mew_spaces.errors import SpacesError
 from mew_spaces.gateway.attention import AttentionWatch, attention_receiver
 from mew_spaces.gateway.audit import AuditLog, Transport
 from mew_spaces.gateway.auth import TokenBook, generate_token, space_folder
@@ -62,6 +61,11 @@ log = logging.getLogger("mew_spaces")
 
 NOT_STORED_MESSAGE = "the gateway could not store this envelope, so no participant received it; send it again later"
 
+_UNKNOWN = (
+    errors.OUTCOME_UNKNOWN,
+    "the gateway does not know yet whether this envelope is stored; send it again with the same id",
+)
+
 REJOIN_SECONDS = 2.0
 """When a client that could not join because nothing is stored is to try again."""
 
@@ -70,10 +74,6 @@ ANSWER_SECONDS = 30.0
 
 OpenStorage = Callable[["SpaceService"], Storage]
 """Returns the storage of a space."""
-
-
-class OutcomeUnknown(SpacesError):
-    """Nobody can tell yet whether an envelope is stored. Its sender may send it again with the same id."""
 
 
 def history_bounds(config: SpaceConfig) -> Bounds:
@@ -305,7 +305,7 @@ class SpaceService:
     # Envelopes and stream frames
 
     async def post(self, sender: ParticipantId, draft: Draft) -> Receipt:
-        """Handle an envelope from HTTP, and wait for its receipt. Raises `OutcomeUnknown` if it takes too long.
+        """Handle an envelope from HTTP, and wait for its receipt. One that takes too long refuses it as unknown.
 
         The answer in the receipt names the position of an envelope that is stored.
         """
@@ -316,9 +316,7 @@ class SpaceService:
             with anyio.move_on_after(ANSWER_SECONDS):
                 await completed.wait()
             if not completed.is_set():
-                raise OutcomeUnknown(
-                    "the gateway does not know yet whether this envelope is stored; send it again with the same id"
-                )
+                return refuse(*_UNKNOWN)
         receipt, sequence = submission.receipt, submission.sequence
         if sequence is None:
             return receipt
@@ -341,7 +339,7 @@ class SpaceService:
         # answer they did not get. Others may mean something new by an id that they used before.
         may_repeat = connection is None or connection in self.sessions.by_connection or connection in self._deliveries
         event = EnvelopeArrives(connection, sender, self.space.batch, may_repeat, data, draft)
-        receipt = self.space.check(draft, sender=sender, connection=connection, now=now)
+        receipt = self.space.check(event, draft, now=now)
         if receipt is None:
             return self.storage.submit(event)
         # Nothing to store, and no other gateway has to know.
@@ -450,6 +448,8 @@ class SpaceService:
                 numbered.append((data, sequence))
             elif isinstance(effect, StateChanged):
                 self.store.stage(effect.changes)
+            elif isinstance(effect, AddToken):  # first: no participant that is stored lacks its token
+                self.store.write_token(effect.participant, effect.token)
         submission.numbered = tuple(numbered)
 
     def complete(self, submission: Submission, *, is_own: bool = True) -> None:
@@ -504,17 +504,25 @@ class SpaceService:
         if permitted is not None:
             audit.log_decision(logged, event.sender, permitted, transport, now=decision.now)
 
-    def refuse(self, submission: Submission) -> None:
-        """Tell the sender of an event that it is not stored."""
+    def refuse(self, submission: Submission, *, is_unknown: bool = False) -> None:
+        """Tell the sender of an event that it is not stored, or that nobody can tell."""
         event = submission.event
         if isinstance(event, ConnectionJoins):
             self.refuse_join(event.connection)
         elif isinstance(event, EnvelopeArrives):
             draft = event.draft or decode_envelope(event.data or b"")
-            payload = ErrorPayload(error=errors.NOT_STORED, message=NOT_STORED_MESSAGE, attempted_kind=draft.kind)
+            error, message = (errors.NOT_STORED, NOT_STORED_MESSAGE) if not is_unknown else _UNKNOWN
+            payload = ErrorPayload(error=error, message=message, attempted_kind=draft.kind)
+            if not is_unknown and submission.decision is not None:
+                self._forget_tokens(submission.decision)
             receipt = self.space.refuse(payload, draft, event.sender, event.connection, now=self.now())
             self.performer.perform(receipt.effects)
             submission.resolve(receipt)
+
+    def _forget_tokens(self, decision: Decided) -> None:
+        for effect in decision.receipt.effects:
+            if isinstance(effect, AddToken):
+                self.store.remove_token(effect.participant)
 
     def settle(self) -> None:
         """Follow up when everything stored is completed: disconnect slow consumers, continue replays."""

@@ -21,20 +21,16 @@ import anyio
 from anyio import to_thread
 from mew_listener.log_budget import survived
 from mew_protocol import kinds
-from mew_protocol.envelope import Draft
 
 from mew_spaces.core.effects import Broadcast, Effect, Receipt, StateChanged
 from mew_spaces.core.events import EnvelopeArrives, FrameArrives, SpaceEvent
 from mew_spaces.core.space import ONLY_PASSED_ON, Decided, SpaceCore
 from mew_spaces.gateway.membership_store import MembershipStore
-from mew_spaces.log.memory import NOTHING, Batch, NotStored, SpaceLog
+from mew_spaces.log.memory import NOTHING, Batch, NotStored, OutcomeUnknown, SpaceLog
 
 log = logging.getLogger("mew_spaces")
 
 UPKEEP_SECONDS = 0.5
-
-_RESERVING_KINDS = (kinds.SPACE_INVITE, kinds.SPACE_KICK, kinds.CAPABILITY_REVOKE)
-"""Their changes must be on the disk before they are answered."""
 
 _PROBE_KEY, _PROBE = "probe", b"." * 8192
 """Written to find out whether a full disk accepts data again, then deleted."""
@@ -85,8 +81,8 @@ class Host(Protocol):
     def complete(self, submission: Submission) -> None:
         """Perform the effects of an event that is true now, and answer its sender."""
 
-    def refuse(self, submission: Submission) -> None:
-        """Tell the sender of an event that it is not stored."""
+    def refuse(self, submission: Submission, *, is_unknown: bool = False) -> None:
+        """Tell the sender of an event that it is not stored, or that nobody can tell."""
 
     def settle(self) -> None:
         """Follow up when everything stored is completed."""
@@ -142,7 +138,7 @@ class Storage(Protocol):
 
 
 class LocalStorage:
-    """The storage of the only gateway of a space: its log, and its list of invitations and removals.
+    """The storage of the only gateway of a space: its log.
 
     An event is decided, stored and applied, and then its effects are performed.
     """
@@ -263,12 +259,9 @@ class LocalStorage:
         touched: set[object] = set()
         while self._waiting and not (self._in_flight and _depends(self._waiting[0].event, touched)):
             submission = self._waiting.popleft()
-            if isinstance(submission.event, EnvelopeArrives):
-                draft = submission.event.draft
-                needs_room = draft if draft is not None and draft.kind in _RESERVING_KINDS else None
-                if not self.is_storing or (needs_room is not None and not self._reserve(needs_room)):
-                    self._host.refuse(submission)
-                    continue
+            if not self.is_storing and isinstance(submission.event, EnvelopeArrives):
+                self._host.refuse(submission)
+                continue
             self._space.batch += 1
             submission.decision = self._space.decide(submission.event, now=self._host.now())
             self._in_flight.append(submission)
@@ -279,18 +272,6 @@ class LocalStorage:
             return NOTHING
         self._is_probing = False
         return self.log.seal()
-
-    def _reserve(self, change: Draft) -> bool:
-        """Return False if the disk has no room for a change of the members.
-
-        That list is written behind the log, so a full disk has to be noticed before.
-        """
-        try:
-            self._store.reserve(len(change.encode()))
-        except OSError as error:
-            log.error("invitation or removal not stored: %s", error)
-            return False
-        return True
 
     def _write(self, batch: Batch) -> NotStored | None:
         """Store a batch. Returns the error if that fails."""
@@ -320,7 +301,7 @@ class LocalStorage:
                 decision = submission.decision
                 assert decision is not None
                 if error is not None and not self._holds_unstored(submission, decision):
-                    self._host.refuse(submission)
+                    self._host.refuse(submission, is_unknown=isinstance(error, OutcomeUnknown))
                     continue
                 first = submission.numbered[0][1] if submission.numbered else None
                 if follows := self._space.apply(decision, after=0 if first is None else first - 1):
@@ -329,8 +310,6 @@ class LocalStorage:
         finally:
             self._in_flight = []
             self.is_settled = True
-            if self._store.reserved is not None:
-                self._store.release()
 
     def _holds_unstored(self, submission: Submission, decision: Decided) -> bool:
         """Return False for an envelope. A fact holds in any case: it is stored as soon as that is possible."""

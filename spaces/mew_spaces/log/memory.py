@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
@@ -23,9 +24,16 @@ from mew_protocol.ids import Position
 Durability = Literal["memory", "flushed", "synced"]
 """When an envelope counts as accepted: kept in memory, handed to the operating system, or written to the disk."""
 
+SYNCED_PREFIX = "synced/"
+"""The state under keys with this prefix is on the disk when it is written, whatever the durability."""
+
 
 class NotStored(Exception):
     """A batch could not be stored; its entries do not exist."""
+
+
+class OutcomeUnknown(NotStored):
+    """A batch may be stored, because the disk failed at its end. The next batch that is written replaces it."""
 
 
 class Entry(NamedTuple):
@@ -45,6 +53,11 @@ class Batch(NamedTuple):
     entries: Sequence[Entry] = ()
     state: Mapping[str, bytes | None] = MappingProxyType({})
     """Values by key; None deletes."""
+
+    @property
+    def synced_state(self) -> Mapping[str, bytes | None]:
+        """The values that must be on the disk."""
+        return {key: value for key, value in self.state.items() if key.startswith(SYNCED_PREFIX)}
 
 
 NOTHING = Batch()
@@ -78,6 +91,8 @@ class SpaceLog:
     """
 
     durability: Durability = "memory"
+    path: Path | None = None
+    """The file that stores it."""
 
     def __init__(self, *, epoch: str, bounds: Bounds) -> None:
         self.epoch = epoch
@@ -132,7 +147,10 @@ class SpaceLog:
         return batch
 
     def write(self, batch: Batch) -> None:
-        """Store a batch. Blocks. Raises `NotStored`, after which no part of the batch is stored; always once closed."""
+        """Store a batch. Blocks. Raises `NotStored`, after which no part of the batch is stored; always once closed.
+
+        Raises `OutcomeUnknown` if nobody can tell.
+        """
         if self._is_released:
             raise NotStored("the log is closed")
 

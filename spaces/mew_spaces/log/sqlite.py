@@ -4,7 +4,8 @@
 batch to the operating system, which survives a killed gateway: a write to a tail file (`TailFile`) takes a tenth of a
 transaction, and never waits for the disk. A transaction does so after each checkpoint, when SQLite reuses its WAL file.
 `upkeep` moves many batches at once from there into the database. The next start reads these files up to the first
-incomplete record. Reading goes through a `SpaceLog` that holds what the bounds allow, so the files are read once.
+incomplete record. `memory` stores no envelopes, and of the state only what must be on the disk. Reading goes through a
+`SpaceLog` that holds what the bounds allow, so the files are read once.
 """
 
 import logging
@@ -22,9 +23,9 @@ from typing import NamedTuple
 from zlib import crc32
 
 from mew_protocol.ids import Position
-from mew_settings.private_files import FileLock
+from mew_settings.private_files import FileLock, sync_folder
 
-from mew_spaces.log.memory import Batch, Bounds, Durability, Entry, NotStored, SpaceLog
+from mew_spaces.log.memory import Batch, Bounds, Durability, Entry, NotStored, OutcomeUnknown, SpaceLog
 
 log = logging.getLogger("mew_spaces")
 
@@ -72,10 +73,10 @@ class SqliteLog(SpaceLog):
         """Open or create the file, readable by its owner alone.
 
         A file that cannot be read is renamed to `<name>.damaged-<seconds>`, or `...-<seconds>.<number>` if that exists,
-        and a new epoch starts, with one warning. Raises `OSError` or `NotStored` if no file can be made at all,
-        and `BlockingIOError` if another gateway has it open.
+        and a new epoch starts, with one warning. `memory` starts one each time. Raises `OSError` or `NotStored` if no
+        file can be made at all, and `BlockingIOError` if another gateway has it open.
         """
-        self.path = path
+        self.path: Path = path
         self._clock = clock
         self._lock = FileLock(lock or lock_path(path))  # a second gateway would give its envelopes the same numbers
         try:
@@ -100,9 +101,12 @@ class SqliteLog(SpaceLog):
             self._tails = _number_of(self._moving[-1]) if self._moving else 0
             self._restore_all(opened)
             self._move()
+            self._remove_moved()
         except (sqlite3.Error, OSError) as error:
             self._release()
             raise NotStored(f"{path}: {error}") from error
+        if durability == "memory":  # the envelopes of an earlier run stay in the file
+            super().begin_at(Position(new_epoch(), 0))
 
     def _earlier_tails(self) -> list[Path]:
         """Return the tail files of an earlier run, oldest first. Raises `OSError`."""
@@ -128,24 +132,41 @@ class SqliteLog(SpaceLog):
 
     def write(self, batch: Batch) -> None:
         super().write(batch)
+        if self.durability == "memory":
+            batch = Batch(state=batch.synced_state)
+            if not batch.state:
+                return
         try:
-            if self.durability == "synced":
+            if self.durability != "flushed":
                 self._write_all(batch.entries, batch.state)
                 self._commits_since_checkpoint += 1
                 return
             with self._tail_lock:
-                if self._tail is None:
-                    self._tail = TailFile(self.path.with_name(f"{self._tail_name}{self._tails + 1}"))
-                    self._tails += 1
-                self._tail.append(batch)
-                self._unmoved.append(batch)
+                self._append(batch)
         except (sqlite3.Error, OSError) as error:
-            raise NotStored(f"{self.path}: {error}") from error
+            raise (OutcomeUnknown if _has_failed_late(error) else NotStored)(f"{self.path}: {error}") from error
+
+    def _append(self, batch: Batch) -> None:
+        """Write a batch to the tail file, and to the disk if some of it must be there. Raises `OSError`."""
+        if self._tail is None or self._tail.is_damaged:
+            self._end_tail()
+            self._tail = TailFile(self.path.with_name(f"{self._tail_name}{self._tails + 1}"))
+            self._tails += 1
+        self._tail.append(batch)
+        if batch.synced_state:
+            self._tail.sync()
+        self._unmoved.append(batch)
+
+    def _end_tail(self) -> None:
+        if self._tail is not None:
+            self._tail.close()
+            self._moving.append(self._tail.path)
+            self._tail = None
 
     def begin_at(self, position: Position) -> None:
         is_continued = self.epoch == position.epoch and position.sequence <= self.position.sequence
         super().begin_at(position)
-        if is_continued:
+        if is_continued or self.durability == "memory":
             return
         with self._tail_lock:
             self._unmoved = []
@@ -165,18 +186,15 @@ class SqliteLog(SpaceLog):
         self._commits_since_checkpoint = 0
         try:
             self._move()
-            self._checkpoints.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            self._remove_moved()
         except sqlite3.Error as error:
             log.warning("%s: maintenance failed: %s", self.path, error)
 
     def _move(self) -> None:
-        """Move the contents of tail files into the database. Raises `sqlite3.Error`; then the files stay."""
+        """Move the contents of tail files into the database. Raises `sqlite3.Error`."""
         with self._tail_lock:
             batches, self._unmoved = self._unmoved, []
-            if self._tail is not None:
-                self._tail.close()
-                self._moving.append(self._tail.path)
-                self._tail = None
+            self._end_tail()
         state: dict[str, bytes | None] = {}
         for batch in batches:
             state |= batch.state
@@ -187,6 +205,10 @@ class SqliteLog(SpaceLog):
             with self._tail_lock:
                 self._unmoved = batches + self._unmoved
             raise
+
+    def _remove_moved(self) -> None:
+        """Remove the tail files that were moved, once the disk has their contents. Raises `sqlite3.Error`."""
+        self._checkpoints.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         while self._moving:
             try:
                 self._moving[0].unlink(missing_ok=True)
@@ -199,6 +221,7 @@ class SqliteLog(SpaceLog):
         try:
             self._move()
             self._prune()
+            self._remove_moved()
         except sqlite3.Error as error:
             log.warning("%s: closing failed: %s", self.path, error)
         finally:
@@ -293,7 +316,7 @@ def _open(path: Path, durability: Durability) -> _OpenedFile:
     try:
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA wal_autocheckpoint = 0")  # `upkeep` does it, where it delays no sender
-        database.execute(f"PRAGMA synchronous = {'FULL' if durability == 'synced' else 'NORMAL'}")
+        database.execute(f"PRAGMA synchronous = {'NORMAL' if durability == 'flushed' else 'FULL'}")
         if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'about'").fetchone():
             raise _Unreadable("not a history of a gateway")
         about = dict(database.execute("SELECT key, value FROM about"))
@@ -319,6 +342,16 @@ def _is_damage(error: Exception) -> bool:
     return code is not None and (code & 0xFF in _DAMAGE or code == sqlite3.SQLITE_IOERR_SHORT_READ)
 
 
+def _has_failed_late(error: Exception) -> bool:
+    """Return True if a batch may be in the file although the disk did not confirm it."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return isinstance(error, _NotSynced) or (code is not None and code & 0xFF == sqlite3.SQLITE_IOERR)
+
+
+class _NotSynced(OSError):
+    """A tail file has the batch, but the disk did not confirm it."""
+
+
 class _Unreadable(Exception):
     """The file exists but does not hold a log of a gateway."""
 
@@ -340,6 +373,8 @@ class TailFile:
         self.path = path
         self._file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND, 0o600)
         self.size = 0
+        self.is_damaged = False
+        """Whether it ends with an incomplete record, behind which nothing is read."""
 
     def append(self, batch: Batch) -> None:
         """Append all of a batch, or nothing. Raises `OSError`."""
@@ -363,8 +398,18 @@ class TailFile:
             while written < len(record):
                 written += write(self._file, record[written:])
         except OSError:
+            self.is_damaged = True
             os.ftruncate(self._file, self.size)
+            self.is_damaged = False
             raise
+
+    def sync(self) -> None:
+        """Wait until the disk has everything that was appended. Raises `OSError`."""
+        try:
+            os.fsync(self._file)
+            sync_folder(self.path.parent)
+        except OSError as error:
+            raise _NotSynced(*error.args) from error
 
     def close(self) -> None:
         """Close the file."""

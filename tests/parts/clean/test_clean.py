@@ -18,7 +18,6 @@ PRIVATE = (
     ".mew/tokens/ada.token",
     ".mew/history-demo.sqlite3",
     ".mew/history-demo.sqlite3-wal",
-    ".mew/roster.json",
 )
 STAYS = (
     ".mew/space.yaml",

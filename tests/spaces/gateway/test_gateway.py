@@ -20,6 +20,7 @@ from mew_spaces.gateway.gateway import (
     RunningGateway,
     create_app,
     history_path,
+    open_log,
     run_gateway,
     serve_gateway,
 )
@@ -29,6 +30,7 @@ from mew_spaces.log.sqlite import lock_path
 from mew_spaces.parts.jetstream.options import JetStreamOptions
 
 from tests.support.gateway_client import joined, opened
+from tests.support.space_logs import commit
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 
@@ -175,6 +177,15 @@ async def test_logs_have_what_happens_until_the_last_connection_is_closed(config
     assert {one["id"] for one in sent[1:3]} <= {json.loads(line)["id"] for line in lines}
 
 
+def spoil(config: SpaceConfig, state: Path) -> Path:
+    """Store a removal that cannot be read."""
+    log = open_log(config, state)
+    log.put("synced/space/removed/bob", b"[]")
+    commit(log)
+    log.close()
+    return log.path
+
+
 async def test_unusable_state_is_reported_with_its_path(config: SpaceConfig, tmp_path: Path) -> None:
     tokens = TokenBook.generate(config)
     (tmp_path / "logs").write_text("a file where a folder should be")
@@ -182,8 +193,8 @@ async def test_unusable_state_is_reported_with_its_path(config: SpaceConfig, tmp
         async with serve_gateway(config, state=tmp_path, tokens=tokens):
             pass
     (tmp_path / "logs").unlink()
-    (tmp_path / "roster.json").write_text("[]")
-    with pytest.raises(SpacesError, match="roster"):
+    history = spoil(config, tmp_path)
+    with pytest.raises(SpacesError, match=history.name):
         async with serve_gateway(config, state=tmp_path, tokens=tokens):
             pass
 
@@ -192,12 +203,12 @@ async def test_a_failed_start_leaves_no_space_locked(config: SpaceConfig, tmp_pa
     second = config.model_copy(update={"space": config.space.model_copy(update={"id": "second"})})
     folder = tmp_path / "second"
     folder.mkdir()
-    (folder / "roster.json").write_text("[]")
+    history = spoil(second, folder)
     others = [HostedSpace(second, folder)]
-    with pytest.raises(SpacesError, match="roster"):
+    with pytest.raises(SpacesError, match=history.name):
         async with serve_gateway(config, state=tmp_path, others=others):
             pass
-    (folder / "roster.json").unlink()
+    history.unlink()
     async with serve_gateway(config, state=tmp_path, others=others) as gateway:
         assert len(gateway.registry) == 2
 

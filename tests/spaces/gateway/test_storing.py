@@ -2,6 +2,7 @@
 
 import copy
 import json
+import shutil
 import threading
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -17,12 +18,12 @@ from mew_protocol.join import DeliveryRequest
 from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.core.effects import Receipt
 from mew_spaces.core.events import ConnectionId, FrameArrives, TimePasses
-from mew_spaces.core.state import SpaceState
 from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.membership_store import MembershipStore
 from mew_spaces.gateway.service import SpaceService
 from mew_spaces.gateway.storage import PENDING
-from mew_spaces.log.memory import Batch, Bounds, Durability, NotStored, SpaceLog
+from mew_spaces.log.memory import Batch, Bounds, Durability, NotStored, OutcomeUnknown, SpaceLog
+from mew_spaces.log.sqlite import SqliteLog
 
 from tests.support.channels import RecordingChannel
 from tests.support.waiting import PATIENCE_SECONDS, until
@@ -69,6 +70,7 @@ class RecordingLog(SpaceLog):
         super().__init__(epoch="e", bounds=Bounds(1_000, 1_000_000))
         self.durability = durability
         self.is_full = False
+        self.failure = NotStored
         self.attempts = 0
         self.is_writing = False
         self.may_write: threading.Event | None = None
@@ -81,7 +83,7 @@ class RecordingLog(SpaceLog):
             assert self.may_write.wait(PATIENCE_SECONDS)
         self.is_writing = False
         if self.is_full:
-            raise NotStored("the disk is full")
+            raise self.failure("the disk is full")
         self.stored.append(batch)
 
 
@@ -356,7 +358,7 @@ async def test_a_refused_removal_of_an_absent_participant_changes_nothing(
 
 
 @pytest.mark.parametrize("envelope", CHANGING[-2:], ids=lambda envelope: envelope["kind"])
-async def test_a_refused_removal_or_invitation_is_not_in_the_roster(
+async def test_a_refused_removal_or_invitation_leaves_no_token(
     config: SpaceConfig, log: RecordingLog, tmp_path: Path, envelope: dict[str, Any]
 ) -> None:
     service = SpaceService(config, TokenBook.generate(config), space_log=log, state=tmp_path)
@@ -367,9 +369,79 @@ async def test_a_refused_removal_or_invitation_is_not_in_the_roster(
         log.is_full = True
         service.receive(connection, ADA, read_draft(envelope))
         await until(lambda: kinds(ada)[-1] == "system/error")
-        assert MembershipStore(config, TokenBook(), tmp_path).state == SpaceState()
-        assert [one.name for one in tmp_path.iterdir() if one.is_file()] == []
+        assert list(tmp_path.rglob("*.token")) == []
         assert (service.tokens.knows(BOB), service.tokens.knows(FAY)) == (True, False)
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("durability", ["memory", "flushed", "synced"])
+@pytest.mark.parametrize("envelope", CHANGING[-2:], ids=lambda envelope: envelope["kind"])
+async def test_a_removal_or_invitation_is_whole_whenever_the_gateway_is_killed(
+    config: SpaceConfig, tmp_path: Path, envelope: dict[str, Any], durability: Durability
+) -> None:
+    folder, killed = tmp_path / "state", tmp_path / "killed"
+    folder.mkdir()
+
+    class KilledLog(SqliteLog):
+        """A log that keeps the files as a gateway leaves them that is killed right after a write."""
+
+        def write(self, batch: Batch) -> None:
+            super().write(batch)
+            if batch.synced_state:
+                shutil.copytree(folder, killed)
+
+    def opened(folder: Path, made: type[SqliteLog]) -> SpaceService:
+        log = made(folder / "log", bounds=Bounds(1_000, 1_000_000), durability=durability)
+        tokens = TokenBook.load(config, folder, environ={})
+        return SpaceService(config, tokens, space_log=log, state=folder)
+
+    service = opened(folder, KilledLog)
+    bob = service.tokens.token_of(BOB)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(service.storage.run)
+        await service.post(ADA, read_draft(envelope))
+        tasks.cancel_scope.cancel()
+    (killed / "log.lock").unlink()
+    restarted = opened(killed, SqliteLog)
+    names = restarted.space.membership.names
+    assert (BOB in names, FAY in names) == (envelope["kind"] != "space/kick", envelope["kind"] == "space/invite")
+    assert restarted.tokens.identify(bob) == (BOB if BOB in names else None)
+    assert restarted.tokens.token_of(FAY) == service.tokens.token_of(FAY)
+    assert (restarted.tokens.token_of(FAY) is not None) == (FAY in names)
+    for one in (service, restarted):
+        one.close()
+
+
+async def test_an_envelope_that_may_be_stored_is_not_called_refused(service: SpaceService, log: RecordingLog) -> None:
+    connection, ada = await joined(service, ADA)
+    log.is_full, log.failure = True, OutcomeUnknown
+    draft = read_draft({"kind": "chat", "id": "c", "payload": {"text": "hi"}})
+    service.receive(connection, ADA, draft)
+    await until(lambda: kinds(ada)[-1] == "system/error")
+    assert messages(ada)[-1]["payload"]["error"] == "outcome_unknown"
+    await recovered(service, log)
+    receipt = await service.post(ADA, draft)
+    assert receipt.accepted is not None
+    assert kinds(ada).count("chat") == 1
+
+
+async def test_a_repetition_above_the_rate_limit_learns_that_the_first_is_stored(
+    config: SpaceConfig, log: RecordingLog
+) -> None:
+    limits = config.limits.model_copy(update={"envelopes_per_second": 0.001, "envelope_burst": 1})
+    limited = config.model_copy(update={"limits": limits})
+    service = SpaceService(limited, TokenBook.generate(limited), space_log=log)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(service.storage.run)
+        draft = read_draft({"kind": "chat", "id": "c", "payload": {"text": "hi"}})
+        assert (await service.post(ADA, draft)).accepted is not None
+        assert (await service.post(ADA, draft)).answer["status"] == "duplicate"
+        for other in ({"id": "c", "text": "other"}, {"id": "d", "text": "hi"}):
+            refused = (
+                await service.post(ADA, read_draft({"kind": "chat", "id": other["id"], "payload": other}))
+            ).refused
+            assert refused is not None
+            assert refused.error == "rate_limited"
         tasks.cancel_scope.cancel()
 
 

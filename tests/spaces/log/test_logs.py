@@ -2,19 +2,22 @@
 
 import errno
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mew_protocol.ids import Position
-from mew_spaces.log.memory import Bounds, NotStored, SpaceLog
+from mew_spaces.log import sqlite
+from mew_spaces.log.memory import Bounds, NotStored, OutcomeUnknown, SpaceLog
 from mew_spaces.log.sqlite import UPKEEP_EVERY_BATCHES, SqliteLog
 
 from tests.support.full_disk import full_disk
@@ -255,6 +258,109 @@ def test_a_database_that_takes_nothing_loses_no_flushed_batch(tmp_path: Path, ca
     assert append_chats(again, "c") == [3]
     again.close()
     assert not list(tmp_path.glob("*-tail-*"))
+
+
+def test_state_that_must_be_on_the_disk_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_size))
+    log = SqliteLog(tmp_path / "log", bounds=ROOMY)
+    append_chats(log, "a")
+    log.put("board", b"[]")
+    commit(log)
+    assert not synced
+    log.put("synced/kicked", b"bob")
+    commit(log)
+    assert synced[0] == next(tmp_path.glob("*-tail-*")).stat().st_size
+    log.close()
+
+
+def test_a_disk_that_confirms_nothing_leaves_the_outcome_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    log = SqliteLog(tmp_path / "log", bounds=ROOMY)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        log.put("synced/kicked", b"bob")
+        batch = log.seal()
+        with pytest.raises(OutcomeUnknown, match="Input/output"):
+            log.write(batch)
+    log.write(batch)
+    log.publish(batch)
+    log.close()
+    again = SqliteLog(tmp_path / "log", bounds=ROOMY)
+    assert dict(again.state()) == {"synced/kicked": b"bob"}
+    again.close()
+
+
+class FailingAtTheEnd(sqlite3.Connection):
+    """A database on a disk that does not confirm a transaction."""
+
+    code = sqlite3.SQLITE_IOERR_FSYNC
+
+    def execute(self, sql: str, parameters: Any = ()) -> sqlite3.Cursor:
+        if sql == "COMMIT":
+            error = sqlite3.OperationalError("disk I/O error")
+            error.sqlite_errorcode = self.code
+            raise error
+        return super().execute(sql, parameters)
+
+
+@pytest.mark.parametrize(("code", "is_unknown"), [(sqlite3.SQLITE_IOERR_FSYNC, True), (sqlite3.SQLITE_FULL, False)])
+def test_a_transaction_that_fails_at_its_end_may_be_stored(tmp_path: Path, code: int, is_unknown: bool) -> None:
+    log = SqliteLog(tmp_path / "log", bounds=ROOMY, durability="synced")
+    database, log._database = (
+        log._database,
+        sqlite3.connect(tmp_path / "log", factory=FailingAtTheEnd, isolation_level=None),
+    )
+    log._database.code = code
+    log.stage(b"a", sender="ada", id="a", at=0.0)
+    batch = log.seal()
+    with pytest.raises(NotStored) as raised:
+        log.write(batch)
+    assert isinstance(raised.value, OutcomeUnknown) == is_unknown
+    log._database.close()
+    log._database = database
+    log.write(batch)
+    log.close()
+
+
+def test_in_memory_only_what_must_be_on_the_disk_outlasts_the_run(tmp_path: Path) -> None:
+    log = SqliteLog(tmp_path / "log", bounds=ROOMY)
+    append_chats(log, "stored")
+    log.close()
+    log = SqliteLog(tmp_path / "log", bounds=ROOMY, durability="memory")
+    first = log.epoch
+    log.put("synced/kicked", b"bob")
+    log.put("board", b"[]")
+    assert append_chats(log, "a") == [1]
+    log.close()
+    again = SqliteLog(tmp_path / "log", bounds=ROOMY, durability="memory")
+    assert (again.epoch != first, again.last(9), dict(again.state())) == (True, (), {"synced/kicked": b"bob"})
+    again.close()
+    stored = SqliteLog(tmp_path / "log", bounds=ROOMY)
+    assert texts(stored.last(9)) == ["stored"]
+    stored.close()
+
+
+def test_records_behind_a_damaged_one_are_in_another_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    log = SqliteLog(tmp_path / "log", bounds=ROOMY)
+    append_chats(log, "a")
+    with monkeypatch.context() as patch:
+        patch.setattr(sqlite, "write", lambda file, data: os.write(file, data[:9]) if len(data) > 30 else fail())
+        patch.setattr(os, "ftruncate", fail)
+        with pytest.raises(NotStored):
+            append_chats(log, "b" * 30)
+    append_chats(log, "c")
+    killed = tmp_path / "killed"
+    shutil.copytree(tmp_path, killed, ignore=lambda *_: ["killed", "log.lock"])
+    again = SqliteLog(killed / "log", bounds=ROOMY)
+    assert texts(again.last(9)) == ["a", "c"]
+    for one in (log, again):
+        one.close()
 
 
 def test_a_tail_that_was_moved_but_not_removed_changes_nothing(tmp_path: Path) -> None:
