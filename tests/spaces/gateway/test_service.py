@@ -18,7 +18,8 @@ from mew_spaces.core.events import ConnectionId, FrameArrives
 from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.log_writer import LogWriter
 from mew_spaces.gateway.service import SpaceService, history_bounds
-from mew_spaces.log.memory import SpaceLog
+from mew_spaces.log.memory import Bounds, SpaceLog
+from mew_spaces.log.sqlite import SqliteLog
 
 from tests.support.channels import RecordingChannel
 
@@ -250,23 +251,32 @@ def said(service: SpaceService, sender: ParticipantId, kind: str, **payload: Any
     return service.receive(None, sender, read_draft({"kind": kind, "payload": payload})).receipt
 
 
+def in_folder(config: SpaceConfig, folder: Path) -> SpaceService:
+    """A space with a history in memory, and a folder for what outlasts it."""
+    log = SqliteLog(folder / "log", bounds=Bounds(100, 100_000), durability="memory")
+    return SpaceService(config, TokenBook.load(config, folder, environ={}), space_log=log, state=folder)
+
+
 def test_invitations_and_removals_survive_a_restart(config: SpaceConfig, tmp_path: Path) -> None:
-    first = SpaceService(config, TokenBook.load(config, tmp_path, environ={}), state=tmp_path)
+    first = in_folder(config, tmp_path)
     coder = first.tokens.token_of("coder")
-    token = said(first, ADA, "space/invite", participant_id="eve", initial_capabilities=[{"kind": "chat"}]).answer[
-        "token"
-    ]
+    capabilities = [{"kind": "chat"}]
+    token = said(first, ADA, "space/invite", participant_id="eve", initial_capabilities=capabilities).answer["token"]
     said(first, ADA, "space/invite", participant_id="mallory")
     for name in ("coder", "mallory"):
         said(first, ADA, "space/kick", participant_id=name)
     assert first.tokens.identify(coder) is None
-    second = SpaceService(config, TokenBook.load(config, tmp_path, environ={}), state=tmp_path)
+    first.close()
+    second = in_folder(config, tmp_path)
     assert second.tokens.identify(token) == "eve"
     assert said(second, ParticipantId("eve"), "chat", text="hi").accepted is not None
     for gone in ("token-of-coder", coder, second.tokens.token_of("coder")):
         assert second.tokens.identify(gone) is None
     again = said(second, ADA, "space/invite", participant_id="coder").answer["token"]
-    assert SpaceService(config, TokenBook.load(config, tmp_path, environ={}), state=tmp_path).tokens.identify(again)
+    second.close()
+    third = in_folder(config, tmp_path)
+    assert third.tokens.identify(again) == "coder"
+    third.close()
 
 
 def test_the_last_figure_of_a_removed_participant_is_stored(config: SpaceConfig) -> None:
@@ -287,20 +297,25 @@ def test_a_removal_also_closes_superseded_sockets(service: SpaceService) -> None
 
 
 def test_an_invitation_or_removal_that_cannot_be_stored_is_refused(config: SpaceConfig, tmp_path: Path) -> None:
-    state = tmp_path / "state"
-    service = SpaceService(config, TokenBook.generate(config), state=state)
+    service = in_folder(config, tmp_path)
     bobs_token = service.tokens.token_of("bob")
-    state.write_text("a file where a folder should be")
+    log = service.log
+    assert isinstance(log, SqliteLog)
+    log._database.execute("PRAGMA query_only = ON")
     for kind, participant in (("space/invite", "eve"), ("space/kick", "bob")):
         refused = said(service, ADA, kind, participant_id=participant).refused
         assert refused is not None
         assert refused.error == "not_stored"
+        service.expire()
+        assert service.storage.is_storing  # the history is in memory
     assert "eve" not in service.space.membership.names
     assert service.tokens.identify(bobs_token) == "bob"
-    state.unlink()
+    log._database.execute("PRAGMA query_only = OFF")
     assert said(service, ADA, "space/kick", participant_id="bob").accepted is not None
-    again = SpaceService(config, TokenBook.generate(config), state=state)
+    service.close()
+    again = in_folder(config, tmp_path)
     assert again.tokens.identify(bobs_token) is None
+    again.close()
 
 
 @pytest.fixture
