@@ -4,10 +4,10 @@ Describes what is kept of each message: its entry into the history, the first pr
 end. Does not know history, summaries or time.
 """
 
-from collections import OrderedDict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from typing import Final, Literal, NamedTuple
 
+from mew_listener.bounded_dict import BoundedDict
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.receipts import InContext, PromptCall
 
@@ -122,46 +122,25 @@ FINAL_STATES: Final = ("refused",)
 
 
 class Follows:
-    """The newest followers of messages, by message and by the change that they wait for."""
+    """The newest followers of messages, by message and follower."""
 
-    def __init__(self, limit: int = MAX_FOLLOWS) -> None:
-        self._limit = limit
-        self.all: OrderedDict[tuple[MessageKey, str], Follow] = OrderedDict()
-        """By message and follower, the oldest first; to read."""
-        self._of: dict[Cause, dict[tuple[MessageKey, str], None]] = {}
+    def __init__(self) -> None:
+        self.all: BoundedDict[tuple[MessageKey, str], Follow] = BoundedDict(MAX_FOLLOWS)
 
     def put(self, follow: Follow) -> None:
-        """Add a follower as the newest, or replace its newest news. Above the limit the oldest goes."""
-        place = (follow.key, follow.follower)
-        self._drop(place)
-        self.all[place] = follow
-        for cause in _causes_of(follow):
-            self._of.setdefault(cause, {})[place] = None
-        if len(self.all) > self._limit:
-            self._drop(next(iter(self.all)))
+        """Add a follower as the newest, or replace its newest news."""
+        self.all[follow.key, follow.follower] = follow
 
     def due(self, causes: Collection[Cause]) -> list[Follow]:
-        """Return the followers that one of these causes may concern, each once; `join` concerns all."""
+        """Return the followers that one of these causes may concern, the oldest first; `join` concerns all."""
+        followers = list(self.all.values())
         if "join" in causes:
-            return list(self.all.values())
-        places = dict.fromkeys(place for cause in causes for place in self._of.get(cause, ()))
-        return [self.all[place] for place in places]
+            return followers
+        return [one for one in followers if any(cause in causes for cause in (one.key, *one.waits_for))]
 
     def get(self, key: MessageKey, follower: str) -> Follow | None:
         """Return a follower of a message with its newest news; None if it does not follow it."""
         return self.all.get((key, follower))
-
-    def _drop(self, place: tuple[MessageKey, str]) -> None:
-        known = self.all.pop(place, None)
-        for cause in () if known is None else _causes_of(known):
-            del self._of[cause][place]
-            if not self._of[cause]:
-                del self._of[cause]
-
-
-def _causes_of(follow: Follow) -> Iterator[Cause]:
-    yield follow.key
-    yield from follow.waits_for
 
 
 class ReceiptChange(NamedTuple):

@@ -78,23 +78,21 @@ def archived(db: sqlite3.Connection, number: int) -> ArchivedCompaction | None:
     row = db.execute(f"{_COMPACTIONS} WHERE number = ?", (number,)).fetchone()
     if row is None:
         return None
-    entry = _entry(*row)
-    if entry.problem == "damaged":
-        return ArchivedCompaction(entry)
+    entry, change = _entry(*row), _change(number, row[1])
     texts = db.execute(
         "SELECT coalesce(archive.present, original) FROM archive JOIN items USING (seq) WHERE compaction = ?"
         " ORDER BY seq",
         (number,),
     )
+    items: tuple[Item, ...] = ()
     try:
         items = tuple(item_from(text) for (text,) in texts)
-        record = json.loads(row[1])
-        if missing := {"before", "after", "point"} - record.keys():
-            raise ValueError(f"it has no {', '.join(sorted(missing))}")
-        return replace(_ARCHIVED.validate_python(record), entry=entry, items=items)
     except ValueError as error:
-        logger.warning("compaction %d is damaged in the session file: %s", number, error)
+        logger.warning("an item of compaction %d is damaged in the session file: %s", number, error)
+        change = None
+    if change is None:
         return ArchivedCompaction(entry.model_copy(update={"problem": "damaged"}))
+    return replace(change, entry=entry, items=items)
 
 
 def life_of(db: sqlite3.Connection, seq: int) -> ItemLife | None:
@@ -104,26 +102,26 @@ def life_of(db: sqlite3.Connection, seq: int) -> ItemLife | None:
         return None
     took = frozenset(number for (number,) in db.execute("SELECT compaction FROM archive WHERE seq = ?", (seq,)))
     since = db.execute("SELECT number, record FROM compactions WHERE number >= ? ORDER BY 1", (min(took, default=-1),))
-    changes = [_without_items(number, record) for number, record in since] if took else []
+    changes = [_change(number, record) for number, record in since] if took else []
     return ItemLife(item_from(row[0]), tuple(one for one in changes if one is not None), took)
 
 
-def _without_items(number: int, record: str) -> ArchivedCompaction | None:
+def _change(number: int, record: str) -> ArchivedCompaction | None:
     """Return a change without its items; None if its row is damaged."""
     try:
-        change = _ARCHIVED.validate_python(json.loads(record))
-    except ValueError as error:
+        values: dict[str, Any] = json.loads(record)
+        if missing := {"before", "after", "point"} - values.keys():
+            raise ValueError(f"it has no {', '.join(sorted(missing))}")
+        change = _ARCHIVED.validate_python(values)
+    except (AttributeError, ValueError) as error:
         logger.warning("compaction %d is damaged in the session file: %s", number, error)
         return None
     return replace(change, entry=change.entry.model_copy(update={"number": number}))
 
 
 def _entry(number: int, record: str, undone_by: int | None, stored_items: int) -> CompactionEntry:
-    try:
-        values: dict[str, Any] = json.loads(record)["entry"]
-        entry = CompactionEntry.model_validate({**values, "number": number, "undone_by": undone_by})
-    except (KeyError, TypeError, ValueError) as error:
-        logger.warning("compaction %d is damaged in the session file: %s", number, error)
+    change = _change(number, record)
+    if change is None:
         return CompactionEntry(
             number=number,
             at="",
@@ -136,7 +134,9 @@ def _entry(number: int, record: str, undone_by: int | None, stored_items: int) -
             undone_by=undone_by,
             problem="damaged",
         )
-    return entry.model_copy(update={"problem": "pruned"}) if stored_items < entry.items else entry
+    is_pruned = stored_items < change.entry.items
+    problem = {"problem": "pruned"} if is_pruned else {}
+    return change.entry.model_copy(update={"undone_by": undone_by, **problem})
 
 
 # -- full text --------------------------------------------------------------------------------------------

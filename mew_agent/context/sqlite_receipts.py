@@ -41,13 +41,11 @@ _READ: Final = (
     "UPDATE prompts SET call = ?, call_id = ?, call_at = ? WHERE call IS NULL AND seq <= ?"
     " AND seq IN (SELECT seq FROM items WHERE present IS NOT NULL)"
 )
-_DOUBTED_AT_RESTART: Final = (
-    "UPDATE prompts SET doubtful = 1 WHERE call IS NULL AND seq IN (SELECT seq FROM items WHERE present IS NOT NULL)"
-)
 _DOUBTED: Final = (
     "UPDATE prompts SET doubtful = 1 WHERE call IS NULL AND seq <= ?"
     " AND seq IN (SELECT seq FROM items WHERE present IS NOT NULL)"
 )
+_NEWEST_SEQ: Final = 2**63 - 1
 
 
 def change_receipts(db: sqlite3.Connection, change: ReceiptChange) -> None:
@@ -61,7 +59,7 @@ def change_receipts(db: sqlite3.Connection, change: ReceiptChange) -> None:
         else:
             db.execute(_DOUBTED, (prompted.last_seq,))
     if change.is_restart:
-        db.execute(_DOUBTED_AT_RESTART)
+        db.execute(_DOUBTED, (_NEWEST_SEQ,))
     for key, call in change.read:
         db.execute(
             "INSERT INTO prompts (sender, id, call, call_id, call_at, form) VALUES (?, ?, ?, ?, ?, 'whole')",

@@ -55,7 +55,7 @@ async def test_several_tasks_wait_for_one_message_to_be_read(joined: Joined) -> 
     assert sorted(read) == ["one", "three", "two"]
 
 
-def test_a_change_looks_only_at_the_followers_that_it_may_concern() -> None:
+def test_a_change_is_due_only_to_the_followers_that_it_may_concern() -> None:
     follows = Follows()
     for number in range(1_000):
         follows.put(Follow(MessageKey("ada", f"m{number}"), "ada", "answered whole"))
