@@ -6,7 +6,6 @@ pass `fetch`. Each reader takes a decoded JSON body and returns None for a shape
 
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from functools import partial
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
@@ -21,10 +20,8 @@ Json = Mapping[str, object]
 Fetch = Callable[[Literal["GET", "POST"], str, dict[str, object] | None], Awaitable[object]]
 """Takes a method, an absolute URL and a JSON body; returns decoded JSON. Has its own timeout; raises `ModelError`."""
 
-Question = Callable[[Fetch, str, str], Awaitable[Window | None]]
-"""Asks one kind of server at a root URL for the window of a model."""
-
 _OLLAMA_PORT: Final = 11434
+_OLLAMA_SHOW: Final = "/api/show"
 # OpenAI names these owners and has no endpoint with a window; LiteLLM's proxy names `openai` for every model.
 _CLOUD_OWNERS: Final = frozenset({"openai", "openai-internal", "openai-dev", "system"})
 
@@ -53,8 +50,13 @@ async def discover_window(fetch: Fetch, base_url: str, model: str) -> Window | N
     address = urlsplit(base)
     if _is_loaded(best) or (address.hostname or "").endswith(OPENAI_HOSTS):
         return best
-    for ask in _questions(owners, address.port):
-        found = await ask(fetch, base.removesuffix("/v1"), model)
+    for path, read in _questions(owners, address.port):
+        asked: dict[str, object] | None = {"model": model} if path == _OLLAMA_SHOW else None
+        try:
+            answer = await fetch("POST" if asked else "GET", f"{base.removesuffix('/v1')}{path}", asked)
+        except ModelError:
+            continue
+        found = read(answer, model)
         if _is_loaded(found):
             return found
         best = best or found
@@ -65,38 +67,20 @@ def _is_loaded(window: Window | None) -> bool:
     return window is not None and window.basis == "loaded"
 
 
+Question = tuple[str, Callable[[object, str], Window | None]]
+"""A path of one kind of server, and what reads the window of a model from the answer."""
+
+
 def _questions(owners: Collection[object], port: int | None) -> Sequence[Question]:
-    """Return how to ask the servers that it may be, by its port and the owners of its models; likely ones first."""
-    lm_studio = [partial(_ask_lm_studio, version) for version in ("v0", "v1")]
+    """Return what to ask the servers that it may be, by its port and the owners of its models; likely ones first."""
+    lm_studio: list[Question] = [("/api/v0/models", read_lm_studio), ("/api/v1/models", read_lm_studio)]
+    ollama: list[Question] = [("/api/ps", read_ollama_ps), (_OLLAMA_SHOW, lambda body, _: read_ollama_show(body))]
+    litellm: list[Question] = [("/model/info", read_litellm)]
     if not _CLOUD_OWNERS.isdisjoint(owners):
-        return [_ask_litellm]
+        return litellm
     if "library" in owners or port == _OLLAMA_PORT:
-        return [_ask_ollama, *lm_studio]
-    return [*lm_studio, _ask_ollama, _ask_litellm]
-
-
-async def _ask_lm_studio(version: str, fetch: Fetch, root: str, model: str) -> Window | None:
-    return read_lm_studio(await _fetch_or_none(fetch, "GET", f"{root}/api/{version}/models"), model)
-
-
-async def _ask_ollama(fetch: Fetch, root: str, model: str) -> Window | None:
-    running = read_ollama_ps(await _fetch_or_none(fetch, "GET", f"{root}/api/ps"), model)
-    if running is not None:
-        return running
-    return read_ollama_show(await _fetch_or_none(fetch, "POST", f"{root}/api/show", {"model": model}))
-
-
-async def _ask_litellm(fetch: Fetch, root: str, model: str) -> Window | None:
-    return read_litellm(await _fetch_or_none(fetch, "GET", f"{root}/model/info"), model)
-
-
-async def _fetch_or_none(
-    fetch: Fetch, method: Literal["GET", "POST"], url: str, body: dict[str, object] | None = None
-) -> object:
-    try:
-        return await fetch(method, url, body)
-    except ModelError:
-        return None
+        return [*ollama, *lm_studio]
+    return [*lm_studio, *ollama, *litellm]
 
 
 def listed_models(body: object) -> list[Json]:
