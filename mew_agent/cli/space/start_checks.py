@@ -133,7 +133,8 @@ def _keys_without_effect(config: SpaceConfig, path: Path) -> Iterator[str]:
         rows += ((("participants", name, *inner), why) for inner, why in _useless_keys(one))
     routing = config.defaults.routing.default_to
     rows += ((("defaults", "routing", "default_to", kind), "here") for kind in routing if kind != kinds.CHAT)
-    if config.backplane is not None and "durability" in config.history.model_fields_set:
+    stores = config.history.durability != "memory"
+    if config.backplane is not None and stores and "durability" in config.history.model_fields_set:
         rows.append((("history", "durability"), "next to 'backplane'"))
     if config.attention.webhook is None:
         options = config.attention.model_dump(exclude_defaults=True)

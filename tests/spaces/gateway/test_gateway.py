@@ -5,7 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
 
 import anyio
@@ -152,6 +152,21 @@ def test_a_gateway_with_a_backplane_shares_no_folder_with_one_without(config: Sp
     with pytest.raises(SpacesError, match="--backplane"):
         run_gateway(on_nats, state=tmp_path, port=0)
     lock.release()
+
+
+@pytest.mark.parametrize("durability", ["flushed", "synced"])
+def test_a_shared_space_keeps_the_same_copy_in_the_folder(config: SpaceConfig, tmp_path: Path, durability: str) -> None:
+    history = config.history.model_copy(update={"durability": durability})
+    log = open_log(config.model_copy(update={"history": history}), tmp_path, is_shared=True)
+    assert log is not None
+    with closing(log):
+        assert (log.durability, history_path(config, tmp_path).exists()) == ("flushed", True)
+
+
+def test_a_shared_space_in_memory_keeps_no_copy_in_the_folder(config: SpaceConfig, tmp_path: Path) -> None:
+    history = config.history.model_copy(update={"durability": "memory"})
+    assert open_log(config.model_copy(update={"history": history}), tmp_path, is_shared=True) is None
+    assert not any(tmp_path.iterdir())
 
 
 async def test_logs_are_written_into_the_state_folder(config: SpaceConfig, tmp_path: Path) -> None:

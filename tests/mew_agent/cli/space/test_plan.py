@@ -215,6 +215,11 @@ def test_a_key_without_effect_gives_a_notice_with_its_place(tmp_path: Path, text
     assert notice in found
 
 
+def test_memory_next_to_a_backplane_gives_no_notice(tmp_path: Path) -> None:
+    (tmp_path / "space.yaml").write_text("space: {id: a}\nbackplane: nats://a\nhistory: {durability: memory}\n")
+    assert make_launch_plan(StartOptions(port=0, folder=tmp_path), {}).notices == ()
+
+
 def test_fifos_and_program_options_give_no_notice(tmp_path: Path) -> None:
     path = tmp_path / "space.yaml"
     path.write_text(
