@@ -29,6 +29,7 @@ from tests.faults.fuzz_attack import AttackPlan, run_attack
 from tests.faults.fuzz_inputs import SPACE_ID, token_of
 from tests.faults.fuzz_servers import AGENT, FuzzedSpace, Server, run_command
 from tests.faults.processes import ProgramProcess
+from tests.faults.witness import PromiseBroken, TooLate
 from tests.support.ports import unused_ports
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -178,7 +179,7 @@ class FuzzRun:
         """What did not hold: the first details of each."""
 
     async def run(self) -> FuzzReport:
-        """Run until all inputs are sent or the time is over. Raises `AssertionError` with the seed."""
+        """Run until all inputs are sent or the time is over. Raises `PromiseBroken` with the seed."""
         client_log, report = _Records(), self.report
         logging.getLogger("mew_agent").addHandler(client_log)
         try:
@@ -218,9 +219,16 @@ class FuzzRun:
             logging.getLogger("mew_agent").removeHandler(client_log)
         self._check_servers()
         self._check(not client_log.lines, "our client failed", "\n".join(client_log.lines[:3]))
-        found = "\n".join(f"- {problem}\n{details}" for problem, details in self._problems.items())
-        assert not found, f"{report}\n{found}"
+        if found := "".join(f"\n- {problem}\n{details}" for problem, details in self._problems.items()):
+            raise PromiseBroken(f"{report}{found}")
+        if self._slow_reads:
+            raise TooLate("\n- ".join((str(report), *self._slow_reads)))
         return report
+
+    @property
+    def _slow_reads(self) -> list[str]:
+        slow = {name: one for name, one in self.report.slowest.items() if one[0] > self._read_seconds}
+        return [f"{name}: {path} took {seconds:.1f} s" for name, (seconds, path) in slow.items()]
 
     # -- what must hold ----------------------------------------------------------------------------------
 
@@ -259,8 +267,6 @@ class FuzzRun:
                 arrived >= (sent * ARRIVING if sent >= ENOUGH else 1),
                 f"only {arrived:,} of {sent:,} inputs for {name} arrived",
             )
-        for name, (seconds, path) in report.slowest.items():
-            self._check(seconds <= self._read_seconds, f"{name}: {path} took {seconds:.1f} s")
 
     async def _attack(self) -> None:
         """Attack from another process, so that hundreds of attacking tasks do not delay people here."""

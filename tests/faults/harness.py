@@ -27,7 +27,15 @@ from mew_agent.participant.participant import Participant
 from mew_agent.parts.rehearsal import RehearsalOptions, RehearsalServer, serve_rehearsal
 from tests.faults.load import AgentProcess, HttpSender, JoinedProcess, MemberProcess
 from tests.faults.processes import GatewayProcess
-from tests.faults.witness import ChatKey, DeliveryWitness, FrameWitness, QuestionWitness, SendOutcome
+from tests.faults.witness import (
+    ChatKey,
+    DeliveryWitness,
+    FrameWitness,
+    PromiseBroken,
+    QuestionWitness,
+    SendOutcome,
+    TooLate,
+)
 from tests.support.faulty_link import FaultyLink, faulty_link
 from tests.support.waiting import until
 
@@ -54,10 +62,6 @@ MOST_UNANSWERED = 20
 """How many questions of a run wait for an answer at most."""
 
 _CUTS = ("fin", "rst", "byte")
-
-
-class PromiseBroken(AssertionError):
-    """The run contradicts a promise. Says which, the seed, and what happened before."""
 
 
 @dataclass(frozen=True)
@@ -366,10 +370,12 @@ class FaultRun:
                     f"not settled after {SETTLE_SECONDS:.0f} s; no answer to {sorted(self.questions.open())}"
                 )
                 problems += [f"{agent.name}: {agent.output[-2000:]}" for agent in self.agents.values()]
+            problems += self.witness.violations() + self.questions.violations()
             if closing.cancelled_caught:  # not counted again: reading the states opened files, too
-                problems.append(f"the gateway has {self.gateway.open_files} open files, {files_with_members} before")
+                late = f"the gateway has {self.gateway.open_files} open files, {files_with_members} before"
+                raise self._broken([*problems, late], PromiseBroken if problems else TooLate)
             if problems:
-                raise self._broken(problems + self.witness.violations() + self.questions.violations())
+                raise self._broken(problems)
             return self._report(settled)
 
     async def _start(self, stack: AsyncExitStack) -> tuple[RehearsalServer, list[HttpSender]]:
@@ -602,9 +608,9 @@ class FaultRun:
             gateway_rss_bytes=self.gateway.rss_bytes,
         )
 
-    def _broken(self, problems: list[str]) -> PromiseBroken:
+    def _broken(self, problems: list[str], kind: type[PromiseBroken] = PromiseBroken) -> PromiseBroken:
         shown = problems[:30] + ([f"and {len(problems) - 30} more"] if len(problems) > 30 else [])
-        return PromiseBroken(
+        return kind(
             "\n".join(
                 [
                     f"seed {self.plan.seed}; {dict(self.faults)}",

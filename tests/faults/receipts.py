@@ -30,11 +30,11 @@ from mew_agent.errors import MewAgentError
 from mew_agent.participant.messenger import timestamp
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.rehearsal import RehearsalOptions, RehearsalServer, serve_rehearsal
-from tests.faults.harness import MODEL_AT_WORK, MODEL_FAULTS, PromiseBroken, only_error, outcome_of
+from tests.faults.harness import MODEL_AT_WORK, MODEL_FAULTS, only_error, outcome_of
 from tests.faults.load import AgentProcess
 from tests.faults.processes import GatewayProcess
 from tests.faults.receipt_witness import MARK, Change, Chat, Claim, ReceiptWitness
-from tests.faults.witness import HISTORY_LINES, SendOutcome
+from tests.faults.witness import HISTORY_LINES, PromiseBroken, SendOutcome
 from tests.support.faulty_link import FaultyLink, faulty_link
 from tests.support.waiting import until
 

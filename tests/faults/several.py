@@ -27,9 +27,9 @@ from mew_spaces.parts.jetstream.nats_server import NatsServer
 from mew_agent.errors import GatewayError
 from mew_agent.participant.gaps import HistoryGap
 from mew_agent.participant.participant import Participant
-from tests.faults.harness import PromiseBroken, RunReport, outcome_of, send_status
+from tests.faults.harness import RunReport, outcome_of, send_status
 from tests.faults.processes import GatewayProcess
-from tests.faults.witness import ChatKey, DeliveryWitness, SendOutcome
+from tests.faults.witness import ChatKey, DeliveryWitness, PromiseBroken, SendOutcome
 from tests.support.faulty_link import FaultyLink, faulty_link
 from tests.support.ports import unused_ports
 from tests.support.waiting import until

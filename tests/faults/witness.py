@@ -13,6 +13,14 @@ HISTORY_LINES = 400
 """How many events a failure report shows."""
 
 
+class PromiseBroken(AssertionError):
+    """The run contradicts a promise. Says which, the seed, and what happened before."""
+
+
+class TooLate(PromiseBroken):
+    """Only a bound of waiting time was missed: nothing was lost, forged or wrong."""
+
+
 class SendOutcome(Enum):
     """How a send ended for its sender."""
 
