@@ -23,7 +23,7 @@ import anyio
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.chat import chat_refusal_in
-from mew_protocol.payloads.fit import WOULD_OVERFLOW, Delivery, WouldFit
+from mew_protocol.payloads.text_fit import WOULD_OVERFLOW, Delivery, WouldFit
 from mew_spaces.config.loading import load_space
 from mew_spaces.gateway.gateway import serve_gateway
 

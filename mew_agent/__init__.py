@@ -50,14 +50,14 @@ if TYPE_CHECKING:  # `X as X` makes a name public for type checkers
     from mew_protocol.context_report import Waiting as Waiting
     from mew_protocol.envelope import Envelope as Envelope
     from mew_protocol.payloads.capability import EndedRights as EndedRights
-    from mew_protocol.payloads.fit import Fit as Fit
     from mew_protocol.payloads.participant import CompactDone as CompactDone
     from mew_protocol.payloads.participant import PinnedText as PinnedText
     from mew_protocol.payloads.participant import PrefixPart as PrefixPart
     from mew_protocol.payloads.participant import Status as Status
-    from mew_protocol.payloads.receipts import PromptCall as PromptCall
-    from mew_protocol.payloads.receipts import ReadReceipt as ReadReceipt
-    from mew_protocol.payloads.receipts import ReceiptEvent as ReceiptEvent
+    from mew_protocol.payloads.read_receipts import PromptCall as PromptCall
+    from mew_protocol.payloads.read_receipts import ReadReceipt as ReadReceipt
+    from mew_protocol.payloads.read_receipts import ReceiptEvent as ReceiptEvent
+    from mew_protocol.payloads.text_fit import Fit as Fit
     from mew_protocol.status_word import StatusWord as StatusWord
     from mew_settings.model_facts import ModelFacts as ModelFacts
     from mew_settings.model_facts import ModelPrice as ModelPrice
@@ -224,10 +224,10 @@ _NAMES_OF = {
     ),
     "mew_protocol.envelope": "Envelope",
     "mew_protocol.payloads.capability": "EndedRights",
-    "mew_protocol.payloads.fit": "Fit",
+    "mew_protocol.payloads.text_fit": "Fit",
     "mew_protocol.status_word": "StatusWord",
     "mew_protocol.payloads.participant": "CompactDone PinnedText PrefixPart Status",
-    "mew_protocol.payloads.receipts": "PromptCall ReadReceipt ReceiptEvent",
+    "mew_protocol.payloads.read_receipts": "PromptCall ReadReceipt ReceiptEvent",
 }
 _HOMES = {name: home for home, names in _NAMES_OF.items() for name in names.split()}
 

@@ -83,7 +83,7 @@ class Space:
 
     async def _open(self) -> Participant:
         """Start the gateway, and join as the program's participant."""
-        from mew_agent.cli.programs.gateway import serve_in_process
+        from mew_agent.cli.programs.start_gateway import serve_in_process
 
         members = {OWNER: {"capabilities": [{"kind": "*"}]}}
         space = json.dumps({"space": {"id": self.name}, "participants": members})

@@ -19,7 +19,7 @@ HEADINGS: dict[str, tuple[str, ...]] = {
         "mew_agent.participant.peers",
         "mew_agent.participant.client",
         "mew_agent.participant.receipts",
-        "mew_protocol.payloads.receipts",
+        "mew_protocol.payloads.read_receipts",
         "mew_agent.program",
     ),
     "Tools and resources": ("mew_agent.tools", "mew_agent.participant"),

@@ -12,7 +12,7 @@ from make_dashboard_picture import SPACE, converse, member_of, send_reports
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import serve_gateway
 
-from mew_agent.cli.remote.session import Identity
+from mew_agent.cli.remote.identity import Identity
 from mew_agent.parts.terminal.app import SpaceApp
 
 PAUSES = 100

@@ -13,9 +13,9 @@ from typing import Any, Final, Protocol
 from mew_protocol.context_report import QueuedMessages, SenderSpending, Waiting, answer_reserve_tokens
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.chat import MAIN_SESSION, RESPONSE_FORMAT_UNSUPPORTED, SESSIONS_UNSUPPORTED
-from mew_protocol.payloads.fit import Delivery, Fit, fit_in
-from mew_protocol.payloads.receipts import ReceiptBasis, ReceiptEvent
+from mew_protocol.payloads.read_receipts import ReceiptBasis, ReceiptEvent
 from mew_protocol.payloads.system import SpaceFacts
+from mew_protocol.payloads.text_fit import Delivery, Fit, fit_in
 from mew_protocol.status_word import StatusWord
 
 from mew_agent.context.receipts import MessageKey

@@ -14,8 +14,8 @@ from mew_protocol.context_report import QueuedMessages, Waiting
 from mew_protocol.envelope import Envelope, wire_time
 from mew_protocol.json_values import text_at
 from mew_protocol.payloads.chat import MAIN_SESSION, Acknowledge
-from mew_protocol.payloads.fit import DELIVERIES, WOULD_OVERFLOW, Delivery, Fit, WouldFit
 from mew_protocol.payloads.participant import FitQuestion
+from mew_protocol.payloads.text_fit import DELIVERIES, WOULD_OVERFLOW, Delivery, Fit, WouldFit
 
 from mew_agent.agent.engine import Engine
 from mew_agent.agent.inbox import QUEUED, Inbox

@@ -21,7 +21,7 @@ from mew_protocol.envelope import Envelope
 from mew_protocol.ids import Position
 from mew_protocol.json_values import text_at
 from mew_protocol.payloads.chat import client_of
-from mew_protocol.payloads.fit import Fit
+from mew_protocol.payloads.text_fit import Fit
 
 from mew_agent.agent.address_filter import AddressFilter
 from mew_agent.agent.loop_guard import Verdict, asks_something

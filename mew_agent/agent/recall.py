@@ -12,7 +12,7 @@ from typing import Final
 from uuid import uuid4
 
 import anyio.to_thread
-from mew_protocol.payloads.compactions import MAX_RECALLED, Recall
+from mew_protocol.payloads.retrieval import MAX_RECALLED, Recall
 
 from mew_agent.compaction.extract import extract
 from mew_agent.compaction.ranking import by_worth

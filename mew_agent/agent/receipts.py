@@ -11,7 +11,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 from mew_protocol.envelope import Envelope
-from mew_protocol.payloads.receipts import (
+from mew_protocol.payloads.read_receipts import (
     InContext,
     PromptCall,
     ReadReceipt,

@@ -18,10 +18,10 @@ from mew_protocol.envelope import Envelope
 from mew_protocol.join import DeliveryRequest
 from mew_protocol.json_values import objects_at, text_at, value_at
 from mew_protocol.payloads.chat import ChatFailure
-from mew_protocol.payloads.fit import WOULD_OVERFLOW, Fit
 from mew_protocol.payloads.mcp import proposals_in
 from mew_protocol.payloads.participant import FitQuestion
 from mew_protocol.payloads.system import SpaceFacts
+from mew_protocol.payloads.text_fit import WOULD_OVERFLOW, Fit
 from mew_protocol.status_word import status_word
 from pydantic import ValidationError
 

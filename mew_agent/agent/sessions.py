@@ -21,9 +21,9 @@ from mew_listener.bounded_dict import Shares
 from mew_protocol.context_report import ContextReport, SessionContext
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.chat import MAIN_SESSION, SESSION_NAME, client_of
-from mew_protocol.payloads.fit import DELIVERIES, Fit
 from mew_protocol.payloads.participant import Status
 from mew_protocol.payloads.system import SpaceFacts
+from mew_protocol.payloads.text_fit import DELIVERIES, Fit
 from mew_protocol.status_word import status_word
 from mew_settings.plugins import load_table
 from mew_settings.private_files import replace_private_file

@@ -14,8 +14,8 @@ import anyio
 from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import text_at
 from mew_protocol.payloads.chat import MAIN_SESSION, TokenUsage, TurnReport
-from mew_protocol.payloads.fit import WOULD_OVERFLOW
 from mew_protocol.payloads.participant import Status
+from mew_protocol.payloads.text_fit import WOULD_OVERFLOW
 from mew_protocol.status_word import status_word
 
 from mew_agent.agent.engine import Answering

@@ -11,7 +11,7 @@ import typer
 from mew_agent.cli.app.commands import COMMANDS
 from mew_agent.cli.app.exit_codes import ExitCode, exit_code_rows
 from mew_agent.cli.app.groups import make_group
-from mew_agent.cli.app.quiet import QUIET
+from mew_agent.cli.app.options import QUIET
 from mew_agent.cli.app.signals import raise_on_interrupt
 
 
@@ -32,7 +32,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         is_closed_pipe = isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError)
         if not is_closed_pipe and (isinstance(error, SystemExit | GeneratorExit) or os.environ.get("MEW_DEBUG")):
             raise
-        from mew_agent.cli.app.failures import report_error
+        from mew_agent.cli.app.reported_errors import report_error
 
         code = ExitCode.PIPE_CLOSED if is_closed_pipe else report_error(error)
         if code == ExitCode.PIPE_CLOSED:

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Final
 
 from mew_protocol.context_report import LastCompaction
-from mew_protocol.payloads.compactions import CompactionEntry
+from mew_protocol.payloads.retrieval import CompactionEntry
 from pydantic import BaseModel, ConfigDict
 
 from mew_agent.context.history import Item, Summary

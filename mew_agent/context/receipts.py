@@ -9,7 +9,7 @@ from typing import Final, Literal, NamedTuple
 
 from mew_listener.bounded_dict import BoundedDict
 from mew_protocol.envelope import Envelope
-from mew_protocol.payloads.receipts import InContext, PromptCall
+from mew_protocol.payloads.read_receipts import InContext, PromptCall
 
 MAX_KEPT = 20_000
 """How many entries a store keeps; a receipt of an older message is unknown."""

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
-from mew_protocol.payloads.compactions import CompactionEntry
+from mew_protocol.payloads.retrieval import CompactionEntry
 from pydantic import TypeAdapter
 
 from mew_agent.context.archive import ArchivedCompaction, ItemLife, query_of, searchable

@@ -6,7 +6,7 @@ Owns these tables. The caller holds the transaction.
 import sqlite3
 from typing import Final, cast
 
-from mew_protocol.payloads.receipts import InContext, PromptCall
+from mew_protocol.payloads.read_receipts import InContext, PromptCall
 
 from mew_agent.context.receipts import (
     MAX_FOLLOWS,

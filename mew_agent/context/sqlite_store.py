@@ -17,7 +17,7 @@ from weakref import finalize
 
 import anyio
 import anyio.to_thread
-from mew_protocol.payloads.compactions import CompactionEntry
+from mew_protocol.payloads.retrieval import CompactionEntry
 from pydantic import TypeAdapter, ValidationError
 
 from mew_agent.context import sqlite_archive, sqlite_receipts

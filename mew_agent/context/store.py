@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from mew_protocol.envelope import Envelope, wire_time
-from mew_protocol.payloads.fit import Fit
+from mew_protocol.payloads.text_fit import Fit
 
 from mew_agent.context.archive import ArchivedCompaction
 from mew_agent.context.history import Item, Summary

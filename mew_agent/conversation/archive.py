@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 
 from mew_protocol.json_values import well_formed
-from mew_protocol.payloads import compactions
+from mew_protocol.payloads import retrieval
 
 from mew_agent.context.archive import (
     ArchivedCompaction,
@@ -44,44 +44,44 @@ class ContextArchive(Archive):
         self._state = state
         self._hold = hold
 
-    async def history(self, request: compactions.RequestHistory) -> compactions.CompactionHistory:
+    async def history(self, request: retrieval.RequestHistory) -> retrieval.CompactionHistory:
         """Return all entries, or the texts of one; see `CompactionHistory`."""
         store = self._state.store
         try:
             entries = await store.compactions()
             dropped = entries[0].number - 1 if entries else 0
             if request.number is None:
-                return compactions.CompactionHistory(entries=tuple(entries), dropped=dropped)
+                return retrieval.CompactionHistory(entries=tuple(entries), dropped=dropped)
             archived = await store.archived(request.number)
         except StoreUnusable as error:
             logger.warning("archive not read: %s", error)
-            return compactions.CompactionHistory(error=str(error))
+            return retrieval.CompactionHistory(error=str(error))
         if archived is None:
-            return compactions.CompactionHistory(dropped=dropped, error=unknown_entry(entries, request.number))
+            return retrieval.CompactionHistory(dropped=dropped, error=unknown_entry(entries, request.number))
         return _shown(archived, dropped, request.after)
 
-    async def recall(self, request: compactions.Recall, extract_chars: int = EXTRACT_CHARS) -> compactions.RecallDone:
+    async def recall(self, request: retrieval.Recall, extract_chars: int = EXTRACT_CHARS) -> retrieval.RecallDone:
         """Return the items that left the context and contain these words, each with an extract."""
         try:
             found = await self._state.store.search(request.words, request.limit)
         except StoreUnusable as error:
             logger.warning("archive not searched: %s", error)
-            return compactions.RecallDone(error=str(error))
+            return retrieval.RecallDone(error=str(error))
         words = request.words
         shown = [(item, *extract_around(well_formed(item.text()), words, extract_chars)) for item in found]
-        return compactions.RecallDone(found=tuple(_as_archived(*one) for one in shown))
+        return retrieval.RecallDone(found=tuple(_as_archived(*one) for one in shown))
 
-    async def undo(self, request: compactions.Undo, asked_by: str | None = None) -> compactions.UndoDone:
+    async def undo(self, request: retrieval.Undo, asked_by: str | None = None) -> retrieval.UndoDone:
         """Undo a change of the context, or say why not. A refused undo interrupts nothing."""
         state, found = self._state, await self._find(request)
-        if isinstance(found, compactions.UndoDone):
+        if isinstance(found, retrieval.UndoDone):
             return found
         async with self._hold():
             found = await self._find(request)  # a compaction may have ended meanwhile
-            if isinstance(found, compactions.UndoDone):
+            if isinstance(found, retrieval.UndoDone):
                 return found
             entry, outcome = await state.put_back(found, Origin(asked_by, request.reason))
-        return compactions.UndoDone(
+        return retrieval.UndoDone(
             status="undone",
             number=found.entry.number,
             entry=entry,
@@ -92,7 +92,7 @@ class ContextArchive(Archive):
             max_tokens=state.tracker.window.max_tokens,
         )
 
-    async def _find(self, request: compactions.Undo) -> ArchivedCompaction | compactions.UndoDone:
+    async def _find(self, request: retrieval.Undo) -> ArchivedCompaction | retrieval.UndoDone:
         """Return the change to undo, or the refusal."""
         state = self._state
         try:
@@ -124,16 +124,16 @@ class ContextArchive(Archive):
         tokens, window = tracker.ledger.next_prompt_tokens + grown, tracker.window.max_tokens
         return f"the next request would take about {tokens:,} tokens and a reply, in a window of {window:,}"
 
-    def _refused(self, number: int | None, reason: str) -> compactions.UndoDone:
+    def _refused(self, number: int | None, reason: str) -> retrieval.UndoDone:
         tokens, window = self._state.tracker.measurement.tokens, self._state.tracker.window.max_tokens
-        return compactions.UndoDone(
+        return retrieval.UndoDone(
             status="refused", number=number, reason=reason, tokens_before=tokens, tokens_after=tokens, max_tokens=window
         )
 
 
-def _shown(archived: ArchivedCompaction, dropped: int, after: int) -> compactions.CompactionHistory:
+def _shown(archived: ArchivedCompaction, dropped: int, after: int) -> retrieval.CompactionHistory:
     """Return one entry with the items after a seq, as many as fit in one answer."""
-    items: list[compactions.ArchivedItem] = []
+    items: list[retrieval.ArchivedItem] = []
     following: int | None = None
     room = PAGE_CHARS
     for item in archived.items:
@@ -147,7 +147,7 @@ def _shown(archived: ArchivedCompaction, dropped: int, after: int) -> compaction
         room -= len(shown)
         items.append(_as_archived(item, shown, len(text) - len(shown)))
     is_new = archived.after is not None and archived.after != archived.before
-    return compactions.CompactionHistory(
+    return retrieval.CompactionHistory(
         entries=(archived.entry,),
         dropped=dropped,
         summary=archived.after.text if archived.after is not None and is_new else None,
@@ -157,8 +157,8 @@ def _shown(archived: ArchivedCompaction, dropped: int, after: int) -> compaction
     )
 
 
-def _as_archived(item: Item, text: str, clipped_chars: int) -> compactions.ArchivedItem:
-    return compactions.ArchivedItem(
+def _as_archived(item: Item, text: str, clipped_chars: int) -> retrieval.ArchivedItem:
+    return retrieval.ArchivedItem(
         seq=item.seq,
         id=item.id,
         role=item.role,

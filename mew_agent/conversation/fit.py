@@ -4,7 +4,7 @@ Knows the parts that no compaction removes, and the size of a message that a mod
 the message, and what becomes of it.
 """
 
-from mew_protocol.payloads.fit import Fit, TextBasis, decided
+from mew_protocol.payloads.text_fit import Fit, TextBasis, decided
 
 from mew_agent.compaction.planner import summary_budget_tokens
 from mew_agent.context.policy.definition import CompactRule

@@ -17,7 +17,7 @@ from uuid import uuid4
 import anyio
 from mew_protocol.context_report import Waiting
 from mew_protocol.json_values import well_formed
-from mew_protocol.payloads.receipts import PromptCall
+from mew_protocol.payloads.read_receipts import PromptCall
 from mew_settings.model_facts import ModelPrice
 
 from mew_agent import tracing

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from mew_protocol.payloads.receipts import InContext, PromptCall, ReceiptEvent, SummaryTrace
+from mew_protocol.payloads.read_receipts import InContext, PromptCall, ReceiptEvent, SummaryTrace
 
 from mew_agent.compaction.traces import traces
 from mew_agent.context.archive import UNDO, ArchivedCompaction, ItemLife

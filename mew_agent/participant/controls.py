@@ -16,7 +16,7 @@ from mew_protocol import kinds
 from mew_protocol.context_report import Waiting
 from mew_protocol.envelope import Envelope
 from mew_protocol.errors import PayloadError
-from mew_protocol.payloads import compactions, read_payload
+from mew_protocol.payloads import read_payload, retrieval
 from mew_protocol.payloads.participant import (
     CONTROL_ANSWERS,
     CONTROLS,
@@ -38,7 +38,7 @@ from mew_protocol.payloads.participant import (
     report_of,
 )
 from mew_protocol.payloads.participant import Control as ControlPayload
-from mew_protocol.payloads.receipts import RequestReceipts
+from mew_protocol.payloads.read_receipts import RequestReceipts
 from mew_protocol.status_word import StatusWord, status_word
 from mew_settings.environment import COMPAT_VARIABLE
 from pydantic import BaseModel
@@ -74,15 +74,15 @@ class PinKeeper(Protocol):
 class Archive(Protocol):
     """The archive of a conversation. Failures and refusals are in the answers."""
 
-    async def history(self, request: compactions.RequestHistory) -> compactions.CompactionHistory:
+    async def history(self, request: retrieval.RequestHistory) -> retrieval.CompactionHistory:
         """List past compactions, or show one."""
         ...
 
-    async def recall(self, request: compactions.Recall) -> compactions.RecallDone:
+    async def recall(self, request: retrieval.Recall) -> retrieval.RecallDone:
         """Search the archive."""
         ...
 
-    async def undo(self, request: compactions.Undo, asked_by: str | None = None) -> compactions.UndoDone:
+    async def undo(self, request: retrieval.Undo, asked_by: str | None = None) -> retrieval.UndoDone:
         """Undo a compaction, a forget or a clear."""
         ...
 
@@ -223,7 +223,7 @@ class Control:
                 await self.announce(status_word("shutting_down", request.reason), (envelope.id,))
                 await self.hooks.close_streams("shutdown")
                 await self._messenger.session.client.aclose()
-            case compactions.RequestHistory() | compactions.Recall() | compactions.Undo() | RequestReceipts():
+            case retrieval.RequestHistory() | retrieval.Recall() | retrieval.Undo() | RequestReceipts():
                 await self._inform(envelope, request)
             case _:
                 assert_never(request)
@@ -305,7 +305,7 @@ class Control:
     async def _inform(
         self,
         envelope: Envelope,
-        request: compactions.RequestHistory | compactions.Recall | compactions.Undo | RequestReceipts,
+        request: retrieval.RequestHistory | retrieval.Recall | retrieval.Undo | RequestReceipts,
     ) -> None:
         """Carry out a request with an answer of its own kind. Without the capability for the answer, refuse it."""
         answer, inform = CONTROL_ANSWERS[envelope.kind], self._informing(request, envelope.sender)
@@ -314,21 +314,23 @@ class Control:
             return
         payload = await inform()
         await self._answer(envelope, answer, payload)
-        if isinstance(payload, compactions.UndoDone) and payload.status == "undone":
+        if isinstance(payload, retrieval.UndoDone) and payload.status == "undone":
             await self.announce(status_word("undone", payload.number), (envelope.id,))
 
     def _informing(
-        self, request: compactions.RequestHistory | compactions.Recall | compactions.Undo | RequestReceipts, sender: str
+        self,
+        request: retrieval.RequestHistory | retrieval.Recall | retrieval.Undo | RequestReceipts,
+        sender: str,
     ) -> Callable[[], Awaitable[BaseModel]]:
         """Return the function that makes the answer to a request. Raises `ControlImpossible`."""
         match request:
             case RequestReceipts():
                 return partial(self.receipts.of, request, sender)
-            case compactions.RequestHistory():
+            case retrieval.RequestHistory():
                 return partial(self.conversation.archive.history, request)
-            case compactions.Recall():
+            case retrieval.Recall():
                 return partial(self.conversation.archive.recall, request)
-            case compactions.Undo():
+            case retrieval.Undo():
                 return partial(self.conversation.archive.undo, request, sender)
 
     async def _answer(self, envelope: Envelope, kind: str, payload: BaseModel | dict[str, Any]) -> None:
@@ -343,11 +345,11 @@ def _refusal(kind: str, problem: str) -> tuple[str, BaseModel] | None:
         case kinds.PARTICIPANT_COMPACT:
             return kinds.PARTICIPANT_COMPACT_DONE, CompactDone.as_skipped(problem)
         case kinds.PARTICIPANT_REQUEST_HISTORY:
-            return kinds.PARTICIPANT_HISTORY, compactions.CompactionHistory(error=problem)
+            return kinds.PARTICIPANT_HISTORY, retrieval.CompactionHistory(error=problem)
         case kinds.PARTICIPANT_RECALL:
-            return kinds.PARTICIPANT_RECALL_DONE, compactions.RecallDone(error=problem)
+            return kinds.PARTICIPANT_RECALL_DONE, retrieval.RecallDone(error=problem)
         case kinds.PARTICIPANT_UNDO:
-            return kinds.PARTICIPANT_UNDO_DONE, compactions.UndoDone(status="refused", reason=problem)
+            return kinds.PARTICIPANT_UNDO_DONE, retrieval.UndoDone(status="refused", reason=problem)
         case _:
             return None
 

@@ -16,9 +16,9 @@ from mew_protocol.codec import StreamFrame
 from mew_protocol.envelope import Envelope
 from mew_protocol.errors import PayloadError
 from mew_protocol.payloads import read_payload
-from mew_protocol.payloads.fit import Fit
 from mew_protocol.payloads.participant import FitQuestion
 from mew_protocol.payloads.system import Welcome
+from mew_protocol.payloads.text_fit import Fit
 
 from mew_agent.errors import GatewayError
 from mew_agent.participant.answers.agent_answers import AnswerRouter

@@ -32,7 +32,7 @@ from mew_protocol.payloads.participant import (
     Forget,
     Status,
 )
-from mew_protocol.payloads.receipts import InContext
+from mew_protocol.payloads.read_receipts import InContext
 from mew_protocol.status_word import StatusWord, status_word
 
 from mew_agent.errors import ControlImpossible, InvalidReport

@@ -6,8 +6,8 @@ Measures the text for the question. Without an answer, reads what the last repor
 from typing import NamedTuple, Self
 
 from mew_protocol.context_report import Outdated
-from mew_protocol.payloads.fit import Fit, TextBasis, fit_in
 from mew_protocol.payloads.participant import FitQuestion, RequestStatus, Status
+from mew_protocol.payloads.text_fit import Fit, TextBasis, fit_in
 from pydantic import ValidationError
 
 from mew_agent.tokens.projection import NO_UNITS, Calibration, Units, features

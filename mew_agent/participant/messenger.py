@@ -27,8 +27,8 @@ from mew_protocol.payloads import read_payload
 from mew_protocol.payloads.base import Payload
 from mew_protocol.payloads.capability import Ended, EndedRights
 from mew_protocol.payloads.chat import REFUSED, Acknowledge, Chat, ChatFailure, chat_refusal_in
-from mew_protocol.payloads.fit import Fit
 from mew_protocol.payloads.participant import CompactDone, Status, refusal_in
+from mew_protocol.payloads.text_fit import Fit
 from mew_protocol.status_word import status_word
 from pydantic import BaseModel
 

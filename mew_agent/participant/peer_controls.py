@@ -12,10 +12,9 @@ from mew_protocol import kinds
 from mew_protocol.context_report import PinReport, pin_hash
 from mew_protocol.envelope import Envelope
 from mew_protocol.ids import GATEWAY
-from mew_protocol.payloads import compactions
+from mew_protocol.payloads import retrieval
 from mew_protocol.payloads.capability import EndedRights, Grant, Revoke
 from mew_protocol.payloads.chat import ChatCancel
-from mew_protocol.payloads.fit import Delivery, Fit
 from mew_protocol.payloads.participant import (
     CONTROL_ANSWERS,
     Clear,
@@ -32,7 +31,8 @@ from mew_protocol.payloads.participant import (
     Status,
     UnpinRequest,
 )
-from mew_protocol.payloads.receipts import ReadReceipt, ReadReceipts, RequestReceipts
+from mew_protocol.payloads.read_receipts import ReadReceipt, ReadReceipts, RequestReceipts
+from mew_protocol.payloads.text_fit import Delivery, Fit
 from mew_settings.roles import invitation
 from pydantic import BaseModel
 
@@ -215,21 +215,21 @@ class PeerControls:
 
     async def compaction_history(
         self, peer: str, *, timeout_seconds: float = ARCHIVE_SECONDS
-    ) -> compactions.CompactionHistory:
+    ) -> retrieval.CompactionHistory:
         """List a peer's compactions, oldest first: trigger, sizes, cost and requester. `dropped` are not kept."""
-        return await self._page(peer, compactions.RequestHistory(), timeout_seconds)
+        return await self._page(peer, retrieval.RequestHistory(), timeout_seconds)
 
     async def show_compaction(
         self, peer: str, number: int, *, timeout_seconds: float = ARCHIVE_SECONDS
-    ) -> compactions.CompactionHistory:
+    ) -> retrieval.CompactionHistory:
         """Read one compaction of a peer: its `summary`, and the `items` that it replaced.
 
         Raises `ControlRefused` if there is no such compaction.
         """
-        shown = page = await self._page(peer, compactions.RequestHistory(number=number), timeout_seconds)
+        shown = page = await self._page(peer, retrieval.RequestHistory(number=number), timeout_seconds)
         items = list(shown.items)
         while page.next is not None:
-            page = await self._page(peer, compactions.RequestHistory(number=number, after=page.next), timeout_seconds)
+            page = await self._page(peer, retrieval.RequestHistory(number=number, after=page.next), timeout_seconds)
             items += page.items
         return shown.model_copy(update={"items": tuple(items), "next": None})
 
@@ -240,25 +240,25 @@ class PeerControls:
         *,
         reason: str | None = None,
         timeout_seconds: float = 120.0,
-    ) -> compactions.UndoDone:
+    ) -> retrieval.UndoDone:
         """Undo a peer's compaction (default: the newest) and wait until that is done. Check `status` and `reason`."""
         return await self._ask(
             peer,
             kinds.PARTICIPANT_UNDO,
-            compactions.Undo(number=number, reason=reason),
-            compactions.UndoDone,
+            retrieval.Undo(number=number, reason=reason),
+            retrieval.UndoDone,
             timeout_seconds,
         )
 
     async def recall(
         self, peer: str, words: str, *, limit: int = 10, timeout_seconds: float = ARCHIVE_SECONDS
-    ) -> tuple[compactions.ArchivedItem, ...]:
+    ) -> tuple[retrieval.ArchivedItem, ...]:
         """Search a peer's archive: an extract of each item that matches, the best match first.
 
         Raises `ControlRefused` if its archive cannot be searched.
         """
-        request = compactions.Recall(words=words, limit=limit)
-        done = await self._ask(peer, kinds.PARTICIPANT_RECALL, request, compactions.RecallDone, timeout_seconds)
+        request = retrieval.Recall(words=words, limit=limit)
+        done = await self._ask(peer, kinds.PARTICIPANT_RECALL, request, retrieval.RecallDone, timeout_seconds)
         if done.error is not None:
             raise ControlRefused(peer, kinds.PARTICIPANT_RECALL, done.error)
         return done.found
@@ -327,10 +327,10 @@ class PeerControls:
         return request.ended
 
     async def _page(
-        self, peer: str, request: compactions.RequestHistory, timeout_seconds: float
-    ) -> compactions.CompactionHistory:
+        self, peer: str, request: retrieval.RequestHistory, timeout_seconds: float
+    ) -> retrieval.CompactionHistory:
         kind = kinds.PARTICIPANT_REQUEST_HISTORY
-        history = await self._ask(peer, kind, request, compactions.CompactionHistory, timeout_seconds)
+        history = await self._ask(peer, kind, request, retrieval.CompactionHistory, timeout_seconds)
         if history.error is not None:
             raise ControlRefused(peer, kind, history.error)
         return history

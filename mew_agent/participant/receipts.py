@@ -15,7 +15,7 @@ from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
 from mew_protocol.ids import Position
 from mew_protocol.payloads.chat import Acknowledge, chat_refusal_in
-from mew_protocol.payloads.receipts import InContext, PromptCall, ReadReceipt, ReadReceipts, RequestReceipts
+from mew_protocol.payloads.read_receipts import InContext, PromptCall, ReadReceipt, ReadReceipts, RequestReceipts
 from pydantic import PrivateAttr, ValidationError
 
 from mew_agent.context.receipts import Cause, Follow, Follows, MessageKey

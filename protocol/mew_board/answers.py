@@ -11,9 +11,9 @@ from mew_protocol.envelope import Draft
 from mew_protocol.json_values import value_at
 from mew_protocol.payloads.base import Payload
 from mew_protocol.payloads.chat import Acknowledge
-from mew_protocol.payloads.compactions import CompactionHistory, RecallDone, UndoDone
 from mew_protocol.payloads.participant import CompactDone, Status
-from mew_protocol.payloads.receipts import ReadReceipt, ReadReceipts
+from mew_protocol.payloads.read_receipts import ReadReceipt, ReadReceipts
+from mew_protocol.payloads.retrieval import CompactionHistory, RecallDone, UndoDone
 from mew_protocol.status_word import StatusWord
 from pydantic import ValidationError
 

@@ -14,7 +14,7 @@ from mew_protocol import kinds
 from mew_protocol.context_report import AgentMode, ContextReport, Waiting
 from mew_protocol.envelope import unix_seconds, wire_timestamp
 from mew_protocol.json_values import value_at
-from mew_protocol.payloads.attention import LEVELS, AttentionAction, AttentionItem, AttentionKind, AttentionLevel
+from mew_protocol.payloads.attention_items import LEVELS, AttentionAction, AttentionItem, AttentionKind, AttentionLevel
 from mew_protocol.payloads.mcp import UndecidedProposal, approval_of, arguments_of
 from mew_protocol.payloads.participant import BoardEntry
 from mew_protocol.status_word import NEEDS, StatusWord

@@ -7,7 +7,7 @@ also there as numbers, for gauges and charts. Long texts of participants are cut
 from typing import Annotated, Final, Literal
 
 from mew_protocol.payloads.base import Payload
-from mew_protocol.payloads.figures import ContextHistory, FigureSample, ParticipantFigures, RecordedCompaction
+from mew_protocol.payloads.context_history import ContextHistory, FigureSample, ParticipantFigures, RecordedCompaction
 from pydantic import AfterValidator
 
 from mew_board import changes, words

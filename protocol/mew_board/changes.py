@@ -4,8 +4,8 @@ Takes what an agent lists of its own changes, what its report says of the last o
 """
 
 from mew_protocol.context_report import LastCompaction
-from mew_protocol.payloads.compactions import CompactionEntry
-from mew_protocol.payloads.figures import RecordedCompaction
+from mew_protocol.payloads.context_history import RecordedCompaction
+from mew_protocol.payloads.retrieval import CompactionEntry
 
 from mew_board import words
 

@@ -9,8 +9,8 @@ from typing import Any, Final
 from mew_protocol import kinds
 from mew_protocol.envelope import Draft
 from mew_protocol.json_values import objects_at, value_at
-from mew_protocol.payloads.compactions import Undo
 from mew_protocol.payloads.participant import Compact, Forget, Pause, PinRequest, UnpinRequest
+from mew_protocol.payloads.retrieval import Undo
 from mew_protocol.shared_words import PRESENCE_WORDS, PROPOSAL_WORDS
 from pydantic import ValidationError
 

@@ -14,7 +14,7 @@ from mew_protocol.capability import OWN_CALLS_ONLY, may_approve
 from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import object_at, value_at
 from mew_protocol.patterns import is_literal
-from mew_protocol.payloads.attention import TextChange
+from mew_protocol.payloads.attention_items import TextChange
 from mew_protocol.payloads.mcp import COMPACT_CONTEXT, CallSubject, arguments_of
 
 from mew_board.text_changes import changes_in

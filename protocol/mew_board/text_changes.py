@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Any, Final
 
-from mew_protocol.payloads.attention import Row, TextChange
+from mew_protocol.payloads.attention_items import Row, TextChange
 
 PAIRS: Final = (
     ("old_string", "new_string"),

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, Final, get_args
 
 from mew_protocol.context_report import ContextReport, PinReport
-from mew_protocol.payloads.attention import AttentionItem, AttentionLevel
+from mew_protocol.payloads.attention_items import AttentionItem, AttentionLevel
 from mew_protocol.payloads.participant import Board, BoardEntry, PinnedText, Status
 from mew_protocol.shared_words import ATTENTION_WORDS, STATE_WORDS
 from mew_protocol.status_word import Mark

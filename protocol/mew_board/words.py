@@ -26,7 +26,6 @@ from mew_protocol.context_report import (
 )
 from mew_protocol.context_report import span as span
 from mew_protocol.envelope import parse_time as parse_time
-from mew_protocol.payloads.compactions import UndoDone
 from mew_protocol.payloads.mcp import COMPACT_CONTEXT
 from mew_protocol.payloads.participant import (
     BoardEntry,
@@ -39,6 +38,7 @@ from mew_protocol.payloads.participant import (
 from mew_protocol.payloads.participant import figure as figure
 from mew_protocol.payloads.participant import report_of as report_of
 from mew_protocol.payloads.participant import size_after as size_after
+from mew_protocol.payloads.retrieval import UndoDone
 from mew_protocol.shared_words import COUNTED as COUNTED
 from mew_protocol.shared_words import REASONS, SKIPPED, WINDOW_SOURCES
 from mew_protocol.status_word import StatusWord

@@ -1,7 +1,7 @@
 """The TLS handshake of each connection.
 
 Owns the limits that hold until a handshake is complete: the connection counts among those that have not joined, and its
-time is bounded. Afterwards `http` takes the connection over, as it does without TLS.
+time is bounded. Afterwards `http_connection` takes over, as it does without TLS.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ import logging
 import ssl
 from typing import cast
 
-from mew_listener.connections import ServerConnections
+from mew_listener.server_connections import ServerConnections
 from mew_listener.unjoined import TLS_BYTES
 
 log = logging.getLogger("mew_listener")

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from mew_protocol.context_report import ContextReport
 from mew_protocol.envelope import PROTOCOL, Envelope
 from mew_protocol.payloads.all_kinds import PAYLOADS
-from mew_protocol.payloads.attention import Attention
+from mew_protocol.payloads.attention_items import Attention
 from mew_protocol.payloads.mcp import UndecidedProposals
 from mew_protocol.payloads.participant import Board
 

@@ -23,7 +23,7 @@ from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
 from mew_agent import Participant
-from mew_agent.cli.remote.session import Identity
+from mew_agent.cli.remote.identity import Identity
 from mew_agent.parts.acp.agent import AcpAgent
 from mew_agent.parts.acp.settings import AcpConfig
 from mew_agent.parts.mcp.command import serve_space_tools

@@ -10,7 +10,7 @@ from axe_playwright_python.async_playwright import Axe
 from mew_board import receipt_words
 from mew_protocol import kinds
 from mew_protocol.json_values import objects_at
-from mew_protocol.payloads.receipts import ReadReceipt
+from mew_protocol.payloads.read_receipts import ReadReceipt
 from mew_spaces.gateway.gateway import RunningGateway
 from playwright.async_api import Locator, Page, expect
 

@@ -12,7 +12,7 @@ from mew_board.view import ParticipantView, views_of
 from mew_protocol import kinds
 from mew_protocol.context_report import LastCompaction, PinReport
 from mew_protocol.envelope import Envelope
-from mew_protocol.payloads.compactions import CompactionEntry
+from mew_protocol.payloads.retrieval import CompactionEntry
 from mew_protocol.shared_words import FILTER_WORDS, SKIPPED
 from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.gateway.gateway import RunningGateway
@@ -20,7 +20,7 @@ from playwright.async_api import Page, expect
 
 from mew_agent.cli.board.needs import attention_lines
 from mew_agent.cli.board.table import TerminalStyle, board_lines
-from mew_agent.cli.remote.session import Identity
+from mew_agent.cli.remote.identity import Identity
 from mew_agent.parts.terminal.app import SpaceApp
 from mew_agent.parts.terminal.terminal_chat import TerminalChat
 from mew_agent.parts.terminal.widgets import BoardList

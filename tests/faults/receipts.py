@@ -20,8 +20,8 @@ import anyio.to_thread
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope, wire_timestamp
 from mew_protocol.json_values import objects_at
-from mew_protocol.payloads.fit import Delivery
-from mew_protocol.payloads.receipts import MAX_RECEIPT_IDS, ReadReceipt
+from mew_protocol.payloads.read_receipts import MAX_RECEIPT_IDS, ReadReceipt
+from mew_protocol.payloads.text_fit import Delivery
 from mew_protocol.status_word import StatusWord
 from mew_spaces.parts.jetstream.nats_server import NatsServer
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import pytest
-from mew_protocol.payloads.receipts import PromptCall, ReadReceipt
+from mew_protocol.payloads.read_receipts import PromptCall, ReadReceipt
 
 from tests.faults.receipt_witness import SUMMARY, Change, Chat, Claim, ReceiptWitness
 

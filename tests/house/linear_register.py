@@ -25,7 +25,7 @@ from mew_spaces.parts.webhook.webhook import chat_line
 from mew_agent.agent.address_filter import AddressFilter
 from mew_agent.agent.loop_guard import asks_something
 from mew_agent.agent.shared_turn import divided
-from mew_agent.cli.app.failures import _one_line
+from mew_agent.cli.app.reported_errors import _one_line
 from mew_agent.cli.app.terminal import _printable
 from mew_agent.cli.board import table
 from mew_agent.cli.space.templates import _valid_id
@@ -39,7 +39,6 @@ from mew_agent.context.history import Item, Summary
 from mew_agent.model.dialect import Dialect, adapted
 from mew_agent.model.event_stream import Event, EventDecoder
 from mew_agent.model.reply_events import ReplyAssembly
-from mew_agent.participant.answers.builder import AnswerBuilder
 from mew_agent.parts.archive.command import _indented
 from mew_agent.parts.demo.story import split_text
 from mew_agent.parts.meter.replies import ReplyReader
@@ -49,6 +48,7 @@ from mew_agent.parts.rehearsal.summaries import _without_blocks, summarise
 from mew_agent.parts.rehearsal.tool_requests import requested_calls
 from mew_agent.parts.shared.relay import _readable
 from mew_agent.parts.shared.responses_format import ResponseWriter
+from mew_agent.parts.shared.text_answer import TextAnswer
 from mew_agent.parts.simple_agents.fulfiller_policy import FulfillerPolicy
 from mew_agent.parts.terminal.panels import matching
 from mew_agent.parts.terminal.slash import mentioned
@@ -82,7 +82,7 @@ PATTERNS: Final[Mapping[str, Iterable[str]]] = {
     "mew_protocol.patterns._compile_regex": _NAMESPACE,  # likewise
     "mew_settings.setting_problems.matching.check": (r"[A-Za-z_][A-Za-z0-9_]*", r"https?://\S+"),
     "mew_agent.agent.address_filter.AddressFilter.__init__": (r"(?<!\w)@?(?:ada|a\-da|coder)(?!\w)",),
-    "mew_agent.cli.app.failures.report_error": _NAMESPACE,
+    "mew_agent.cli.app.reported_errors.report_error": _NAMESPACE,
     "mew_agent.compaction.language": _NAMESPACE,
     "mew_agent.compaction.language._words": _NAMESPACE,
     "mew_agent.context.archive.extract_around": (r"alpha|beta|aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab",),
@@ -164,7 +164,7 @@ def _addresses(text: str) -> None:
 
 EXAMPLES: Final[Mapping[str, Callable[[str], object]]] = {
     "mew_board.proposal_text._record_lines": _proposed,
-    "mew_agent.cli.app.failures._one_line": _one_line,
+    "mew_agent.cli.app.reported_errors._one_line": _one_line,
     "mew_agent.cli.app.terminal._printable": lambda text: _printable(text, StringIO()),
     "mew_agent.parts.demo.story.split_text": lambda text: split_text(PurePath("a.md"), text),
     "mew_agent.parts.archive.command._indented": lambda text: list(_indented(text)),
@@ -259,12 +259,12 @@ EXCUSED: Final[Mapping[str, str]] = {
     "mew_agent.participant.receipts.ReceiptSource.of": _LIST,
     "mew_agent.parts.acp.agent.AcpEngine._prompt_turn": _WHOLE,
     "mew_agent.parts.acp.server.AcpServer._show_compaction": _WHOLE,
-    "mew_agent.cli.app.failures._expected_arguments": _OPERATOR,
-    "mew_agent.cli.app.failures._naming_options": _OPERATOR,
+    "mew_agent.cli.app.reported_errors._expected_arguments": _OPERATOR,
+    "mew_agent.cli.app.reported_errors._naming_options": _OPERATOR,
     "mew_agent.cli.app.groups: difflib": _OPERATOR,
     "mew_agent.parts.demo.view: textwrap": _OPERATOR,
-    "mew_agent.cli.remote.history: fnmatch": _OPERATOR,
-    "mew_agent.cli.remote.history: fnmatch.fnmatchcase": _OPERATOR,
+    "mew_agent.cli.remote.show_history: fnmatch": _OPERATOR,
+    "mew_agent.cli.remote.show_history: fnmatch.fnmatchcase": _OPERATOR,
     "mew_spaces.config.lookalikes._prototype": _CHARACTER,
     "mew_agent.parts.simple_agents.fulfiller_policy: fnmatch": _PART,
     "mew_agent.parts.simple_agents.fulfiller_policy: fnmatch.fnmatchcase": _PART,
@@ -309,7 +309,7 @@ EXCUSED: Final[Mapping[str, str]] = {
     "mew_agent.parts.shared.responses_format.ResponseWriter.call": _LIST,
     "mew_agent.parts.openai_api.app._Response._send": _LIST,
     "mew_agent.parts.openai_api.sessions._digest": _LIST,
-    "mew_agent.participant.answers.builder.AnswerBuilder._show": _READER,
+    "mew_agent.parts.shared.text_answer.TextAnswer.show": _READER,
     "mew_agent.participant.discovery.Discovery.wait_for_first_answers": _LIST,
     "mew_agent.participant.dispatcher.Dispatcher.follow": _LIST,
     "mew_agent.participant.peer_controls.PeerControls.pin": _WHOLE,
@@ -341,7 +341,7 @@ EXCUSED: Final[Mapping[str, str]] = {
     "mew_settings.plugins._metadata_in": "reads the metadata of installed packages",
     "mew_settings.plugins.entry_points": "reads the metadata of installed packages",
     "mew_spaces.parts.jetstream.jetstream.JetStreamBackplane.claim": _WHOLE,
-    "mew_listener.websocket.WebSocketConnection._receive": _ONE_READ,
+    "mew_listener.websocket_connection.WebSocketConnection._receive": _ONE_READ,
     "mew_spaces.gateway.http._pieces": "yields each part once",
     "mew_spaces.gateway.log_writer.LogFile._write": "writes each part once",
     "mew_listener.tls._feed": _ONE_READ,
@@ -354,7 +354,7 @@ SEARCHED: Final[Mapping[str, str]] = {
     "mew_agent.agent.headroom.HeadroomCheck.show_held": "replaces in a word of ours",
     "mew_agent.cli.app.options.with_option_groups": _OPERATOR,
     "mew_agent.cli.app.options.with_quiet_option": _OPERATOR,
-    "mew_agent.cli.programs.gateway._refuse_shared_folders": _OPERATOR,
+    "mew_agent.cli.programs.start_gateway._refuse_shared_folders": _OPERATOR,
     "mew_agent.compaction.traces._Stated._find": _PART,
     "mew_agent.tokens.sizes.Sizes.counts": "counts the tokens of each text once",
     "mew_spaces.gateway.log_writer.LogFile._rotate": "renames files",
@@ -404,7 +404,7 @@ def _arguments(pieces: list[str]) -> None:
 
 
 def _answered(pieces: list[str]) -> None:
-    builder = AnswerBuilder()
+    builder = TextAnswer()
     for piece in pieces:
         builder.add_text(piece)
     builder.finish("".join(pieces))
@@ -438,14 +438,14 @@ READERS: Final[Mapping[str, Callable[[list[str]], None]]] = {
 BUFFERS: Final[Mapping[str, str]] = {
     "mew_settings.line_reader._rest": "lines",
     "mew_agent.participant.answers.builder._held": "answer of an agent",
-    "mew_agent.participant.answers.builder._content_end": "answer of an agent",
+    "mew_agent.participant.answers.builder.content_end": "answer of an agent",
     "mew_agent.tokens.projection._open_text": "size of a reply",
 }
 """Texts that grow in pieces, by the reader above that measures them."""
 
 GROWING: Final[Mapping[str, str]] = {
-    "mew_listener.http._body": "a bytearray that is read once, at its end",
-    "mew_listener.websocket._later": "reading is paused, so at most one more read arrives",
+    "mew_listener.http_connection._body": "a bytearray that is read once, at its end",
+    "mew_listener.websocket_connection._later": "reading is paused, so at most one more read arrives",
     "mew_listener.tls._arrived": "a bytearray that is read once, at the end of the handshake",
     "mew_agent.parts.acp.terminals.kept": "a bytearray that nothing searches; its start is removed in blocks",
     "mew_agent.parts.terminal.feed.text": "at most MAX_WORK_CHARS",

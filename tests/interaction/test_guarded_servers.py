@@ -11,7 +11,7 @@ import anyio
 import httpx2
 import pytest
 from anyio import to_thread
-from mew_listener import options
+from mew_listener import listener_options
 from mew_listener.request_guard import ONLY_OWN, Allowed
 
 from tests.house.conftest import Module
@@ -31,13 +31,13 @@ _Attack = Callable[[tuple[str, int]], bytes]
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(options, "HEADER_SECONDS", HEADER_SECONDS)
-    monkeypatch.setattr(options, "REQUEST_SECONDS", 2 * HEADER_SECONDS)
-    monkeypatch.setattr(options, "BODY_BYTES", 10_000)
+    monkeypatch.setattr(listener_options, "HEADER_SECONDS", HEADER_SECONDS)
+    monkeypatch.setattr(listener_options, "REQUEST_SECONDS", 2 * HEADER_SECONDS)
+    monkeypatch.setattr(listener_options, "BODY_BYTES", 10_000)
 
 
 def test_every_server_is_attacked_here(modules: list[Module]) -> None:
-    starting = {f"mew_listener.server.{name}" for name in ("serving", "Server")}
+    starting = {f"mew_listener.serving.{name}" for name in ("serving", "Server")}
     found = {one.name for one in modules if one.imports() & starting and not one.name.startswith("mew_listener")}
     assert found <= SERVERS.keys()
     for module in modules:

@@ -21,7 +21,7 @@ from mew_spaces.gateway.auth import read_token, token_path
 from mew_spaces.gateway.gateway import serve_gateway
 
 from mew_agent.parts.mcp.space_offers import BOARD
-from tests.mew_agent.cli.remote.test_session import running_space
+from tests.mew_agent.cli.remote.test_identity import running_space
 from tests.parts.mcp import workshop
 from tests.support.space_folder import Folder, environment
 from tests.support.waiting import PATIENCE_SECONDS, until

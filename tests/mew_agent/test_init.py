@@ -105,7 +105,7 @@ LIGHT_IMPORTS = {
     ),
     "from mew_agent import Participant": SERVER_AND_MODEL | {"typer", "rich", "yaml", "sqlite3", "mcp"},
     "from mew_agent import Agent": SERVER_AND_MODEL | {"typer", "rich", "mcp"},
-    "import mew_agent.cli.programs.gateway": {"nats"},  # only a space with a backplane needs it
+    "import mew_agent.cli.programs.start_gateway": {"nats"},  # only a space with a backplane needs it
 }
 HELP = {
     "from mew_agent.cli.main import run; run(['--help'])": (

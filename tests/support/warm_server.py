@@ -29,8 +29,8 @@ del sys.path[0]
 IMPORTED = (
     "mew_agent.cli.main",
     "mew_agent.parts.terminal.command",
-    "mew_agent.cli.programs.agent",
-    "mew_agent.cli.programs.gateway",
+    "mew_agent.cli.programs.run_agent",
+    "mew_agent.cli.programs.start_gateway",
     "mew_agent.cli.space.up",
     "mew_agent.parts.shared.serve_model",
     "mew_agent.cli.remote.http_api",

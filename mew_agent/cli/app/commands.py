@@ -27,7 +27,11 @@ _CORE: Final[Sections] = {
         ),
         "gateway": GroupEntry(
             "Run a gateway.",
-            {"start": CommandEntry("Run the gateway of one or more spaces.", "mew_agent.cli.programs.gateway:start")},
+            {
+                "start": CommandEntry(
+                    "Run the gateway of one or more spaces.", "mew_agent.cli.programs.start_gateway:start"
+                )
+            },
             is_everyday=False,
         ),
     },
@@ -38,7 +42,8 @@ _CORE: Final[Sections] = {
         ),
         "logs": CommandEntry("Print what the programs of a space wrote.", "mew_agent.cli.space.running:logs"),
         "history": CommandEntry(
-            "Print recent chats of a space, or envelopes of other kinds.", "mew_agent.cli.remote.history:show_history"
+            "Print recent chats of a space, or envelopes of other kinds.",
+            "mew_agent.cli.remote.show_history:show_history",
         ),
         "dashboard": CommandEntry("Print the address of the dashboard.", "mew_agent.cli.space.running:dashboard"),
     },
@@ -46,10 +51,10 @@ _CORE: Final[Sections] = {
         "chat": CommandEntry("Send a message and print the answer.", "mew_agent.cli.remote.control:chat"),
         "cancel": CommandEntry("Cancel what agents work on for you.", "mew_agent.cli.remote.cancelling:cancel"),
         "proposals": CommandEntry(
-            "List the proposals that need a decision.", "mew_agent.cli.remote.proposals:show_proposals"
+            "List the proposals that need a decision.", "mew_agent.cli.remote.decisions:show_proposals"
         ),
-        "approve": CommandEntry("Approve a proposal: make its request.", "mew_agent.cli.remote.proposals:approve"),
-        "reject": CommandEntry("Reject a proposal.", "mew_agent.cli.remote.proposals:reject"),
+        "approve": CommandEntry("Approve a proposal: make its request.", "mew_agent.cli.remote.decisions:approve"),
+        "reject": CommandEntry("Reject a proposal.", "mew_agent.cli.remote.decisions:reject"),
     },
     "Context windows": {
         "compact": CommandEntry(
@@ -69,14 +74,16 @@ _CORE: Final[Sections] = {
             {
                 "add": CommandEntry("Add a participant, even while the space runs.", "mew_agent.cli.space.add:add"),
                 "remove": CommandEntry("Remove a participant from the space.", "mew_agent.cli.space.remove:remove"),
-                "run": CommandEntry("Run an agent until it is shut down.", "mew_agent.cli.programs.agent:run"),
+                "run": CommandEntry("Run an agent until it is shut down.", "mew_agent.cli.programs.run_agent:run"),
             },
         ),
         "pause": CommandEntry("Pause a participant.", "mew_agent.cli.remote.control:pause"),
         "resume": CommandEntry("Resume a paused participant.", "mew_agent.cli.remote.control:resume"),
         "shutdown": CommandEntry("Shut a participant down.", "mew_agent.cli.remote.control:shutdown"),
         "run": rare_command(
-            "Run your own program as a participant.", "mew_agent.cli.programs.run:run_program", passes_options=True
+            "Run your own program as a participant.",
+            "mew_agent.cli.programs.run_program:run_program",
+            passes_options=True,
         ),
     },
     "Help": {"help": rare_command("Show the help of a command.", "mew_agent.cli.app.help_pages:show_help")},

@@ -4,6 +4,7 @@ Finds, loads and describes the commands. Which commands there are is `commands`;
 modules that implement them.
 """
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -12,9 +13,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import typer
+from mew_settings.environment import COMPAT_VARIABLE
 from typer.core import TyperCommand, TyperGroup
 
-from mew_agent.cli.app.options import SHORT_OPTIONS, common_options, say_other_name, with_quiet_option
+from mew_agent.cli.app.options import SHORT_OPTIONS, common_options, with_quiet_option
 from mew_agent.cli.app.signals import raise_on_interrupt
 
 _SIMILARITY: Final = 0.7
@@ -258,7 +260,7 @@ class LazyGroup(_Page, TyperGroup):
         meant = self.other_names[typed]
         has_argument = any(not one.startswith("-") for one in rest)
         words = ((meant.with_argument if has_argument else None) or meant.target).split()
-        say_other_name(f"mew {typed}", f"mew {' '.join(words)}")
+        _say_name(f"mew {typed}", f"mew {' '.join(words)}")
         names = [*takewhile(lambda one: not one.startswith("-"), words)]
         command = self
         for name in names:
@@ -285,6 +287,14 @@ class LazyGroup(_Page, TyperGroup):
         super().format_options(ctx, formatter)
         write_tables(formatter, {title: _summaries(section) for title, section in self.listed().items()})
         write_tables(formatter, self.tables)
+
+
+def _say_name(typed: str, command: str) -> None:
+    """Print the name of a command that was typed by another one. Scripts of the TypeScript CLI see nothing."""
+    from mew_agent.cli.app import terminal
+
+    if COMPAT_VARIABLE not in os.environ:
+        terminal.warn(f"`{typed}` is `{command}` here")
 
 
 def _summaries(section: Mapping[str, CommandEntry | GroupEntry]) -> list[tuple[str, str]]:

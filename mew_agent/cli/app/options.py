@@ -5,8 +5,6 @@ the group as one parameter.
 """
 
 import inspect
-import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
 from functools import wraps
@@ -14,11 +12,18 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar, get_args
 
 import typer
-from mew_settings.environment import COMPAT_VARIABLE
-
-from mew_agent.cli.app.quiet import QUIET
 
 CommandResult = TypeVar("CommandResult")
+
+
+@dataclass
+class Quiet:
+    """Whether the command that runs prints no hints, warnings and progress: the option `--quiet`."""
+
+    is_on: bool = False
+
+
+QUIET: Final = Quiet()
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 
@@ -68,37 +73,12 @@ def option(usage: str, text: str = "", **settings: Any) -> Any:
     """Return an option from its usage, for example `--gateway, -g URL`: a word without a dash names the value.
 
     Help pages show that name, because they have no column for types. A switch has none. The first long name is shown;
-    other long names, and short ones that `SHORT_OPTIONS` gives another meaning, are hidden aliases for old scripts and
-    those of the TypeScript CLI.
+    other long names, and short ones that `SHORT_OPTIONS` gives another meaning, are hidden aliases for scripts of the
+    TypeScript CLI.
     """
     words = usage.replace(",", " ").split()
     name = words.pop() if not words[-1].startswith("-") else None
     return typer.Option(*words, metavar=name, help=text, **settings)
-
-
-def former(usage: str, use: str = "") -> Any:
-    """Return a hidden option of the TypeScript CLI. `use` is what to type instead, if anything.
-
-    A person reads that, but not the log of a script.
-    """
-    name = usage.replace(",", " ").split()[0]
-
-    def say(value: Any) -> Any:
-        from mew_agent.cli.app import terminal
-
-        if value and terminal.is_terminal(sys.stderr):
-            say_other_name(name, use)
-        return value
-
-    return option(usage, hidden=True, callback=say if use else None)
-
-
-def say_other_name(typed: str, command: str) -> None:
-    """Print the present name of what was typed by another one. Scripts of the TypeScript CLI see nothing."""
-    from mew_agent.cli.app import terminal
-
-    if COMPAT_VARIABLE not in os.environ:
-        terminal.warn(f"`{typed}` is `{command}` here")
 
 
 def complete_participants(context: typer.Context, incomplete: str) -> list[str]:

@@ -21,7 +21,7 @@ from mew_listener.log_budget import LogBudget
 from mew_settings.plugins import load_table
 from mew_settings.setting_problems import unreadable
 
-from mew_agent.cli.app.quiet import QUIET
+from mew_agent.cli.app.options import QUIET
 from mew_agent.cli.board.table import TerminalStyle
 from mew_agent.errors import ConfigError
 

@@ -2,7 +2,7 @@
 
 from mew_board import changes
 from mew_board.words import clean, reading
-from mew_protocol.payloads.figures import FigureSample, RecordedCompaction
+from mew_protocol.payloads.context_history import FigureSample, RecordedCompaction
 
 
 def sample_line(sample: FigureSample) -> str:

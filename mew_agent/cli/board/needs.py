@@ -11,7 +11,7 @@ from typing import Final
 from mew_board import words
 from mew_board.attention import aggregate, entry_items, sort_items
 from mew_board.view import SEVERITIES
-from mew_protocol.payloads.attention import AttentionItem, AttentionLevel
+from mew_protocol.payloads.attention_items import AttentionItem, AttentionLevel
 from mew_protocol.payloads.participant import Board
 
 from mew_agent.cli.board.table import COLOURS, TerminalStyle, paint

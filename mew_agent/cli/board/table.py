@@ -13,7 +13,7 @@ from mew_board import words
 from mew_board.board_json import Grouping
 from mew_board.grouping import SEVERAL, grouped, total, totals
 from mew_board.view import ParticipantView, views_of
-from mew_protocol.payloads.attention import AttentionItem
+from mew_protocol.payloads.attention_items import AttentionItem
 from mew_protocol.payloads.participant import Board, BoardEntry, Status
 
 # Not rich's Table: it shrinks and wraps columns where this one drops whole columns in a fixed order, it cannot put a

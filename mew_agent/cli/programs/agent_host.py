@@ -26,7 +26,7 @@ from mew_spaces.launch.program_logs import open_log
 from mew_agent.agent.agent import run_agent
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
-from mew_agent.cli.app.failures import report_error
+from mew_agent.cli.app.reported_errors import report_error
 from mew_agent.config.agent_config import AgentConfig, check_model_source, load_agent_config
 from mew_agent.errors import ConfigError
 from mew_agent.model.builtin import is_builtin

@@ -23,8 +23,8 @@ from mew_agent.cli.app.options import (
     with_option_groups,
 )
 from mew_agent.cli.remote.http_api import GatewayApi
-from mew_agent.cli.remote.request import check_name, new_envelope
-from mew_agent.cli.remote.session import configuration_at, find_gateway
+from mew_agent.cli.remote.identity import configuration_at, find_gateway
+from mew_agent.cli.remote.sent_request import check_name, new_envelope
 from mew_agent.errors import NotPermitted
 from mew_agent.participant.unfinished import Unfinished
 

@@ -12,7 +12,6 @@ import typer
 from mew_board import words
 from mew_protocol import kinds
 from mew_protocol.payloads.chat import Acknowledge, Chat, ChatCancel
-from mew_protocol.payloads.fit import WOULD_OVERFLOW, Fit
 from mew_protocol.payloads.participant import (
     Clear,
     Compact,
@@ -25,14 +24,16 @@ from mew_protocol.payloads.participant import (
     Status,
     refusal_in,
 )
-from mew_protocol.payloads.receipts import ReadReceipt
+from mew_protocol.payloads.read_receipts import ReadReceipt
+from mew_protocol.payloads.text_fit import WOULD_OVERFLOW, Fit
 from pydantic import BaseModel
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.options import ReasonOption, option, with_option_groups
-from mew_agent.cli.remote.proposals import announce_approvals
-from mew_agent.cli.remote.request import (
+from mew_agent.cli.remote.decisions import announce_approvals
+from mew_agent.cli.remote.identity import configuration_at
+from mew_agent.cli.remote.sent_request import (
     ParticipantOffline,
     SentRequest,
     SlowRequest,
@@ -40,7 +41,6 @@ from mew_agent.cli.remote.request import (
     new_envelope,
     parse_answer,
 )
-from mew_agent.cli.remote.session import configuration_at
 from mew_agent.errors import ConfigError, GatewayError, NotConnected, PeerTimeout
 
 _LAST_STATUS_SECONDS: Final = 3.0

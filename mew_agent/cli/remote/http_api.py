@@ -20,8 +20,8 @@ from typing import Any, Final, Protocol, TypeVar
 import httpx2
 from mew_protocol.errors import CAPABILITY_VIOLATION
 from mew_protocol.ids import Position
-from mew_protocol.payloads.attention import Attention, AttentionItem
-from mew_protocol.payloads.figures import KEPT_SECONDS, ContextHistory
+from mew_protocol.payloads.attention_items import Attention, AttentionItem
+from mew_protocol.payloads.context_history import KEPT_SECONDS, ContextHistory
 from mew_protocol.payloads.mcp import UndecidedProposal, UndecidedProposals
 from mew_protocol.payloads.participant import Board
 from mew_spaces.launch.run_file import RunFile, read_run_file

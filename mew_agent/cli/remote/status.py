@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from mew_board.board_json import Grouping
 from mew_board.view import ParticipantView
 from mew_protocol.envelope import parse_time
-from mew_protocol.payloads.attention import Attention, AttentionItem
+from mew_protocol.payloads.attention_items import Attention, AttentionItem
 from mew_protocol.payloads.participant import Board, BoardEntry
 
 from mew_agent.cli.app import terminal
@@ -21,7 +21,7 @@ from mew_agent.cli.board.live_board import apply_event
 from mew_agent.cli.board.needs import attention_line, attention_lines, single_items, with_faults
 from mew_agent.cli.board.table import board_line, board_lines
 from mew_agent.cli.remote.http_api import MAX_MINUTES, MAX_REPORTS, GatewayApi, SpaceEvents
-from mew_agent.cli.remote.session import configuration_at, find_gateway, find_identity
+from mew_agent.cli.remote.identity import configuration_at, find_gateway, find_identity
 from mew_agent.errors import ConfigError
 
 

@@ -30,7 +30,7 @@ from mew_agent.cli.app.locate import find_run, people_of, relative_to, space_con
 from mew_agent.cli.app.options import ConnectionOptions, JsonOption, SpaceFileOptions, option, with_option_groups
 from mew_agent.cli.board.live_board import entry_of
 from mew_agent.cli.remote.http_api import GatewayApi
-from mew_agent.cli.remote.session import find_gateway
+from mew_agent.cli.remote.identity import find_gateway
 from mew_agent.cli.space.agent_type import AGENT_KEY
 from mew_agent.cli.space.plan import check_new_participant
 from mew_agent.cli.space.restart import start_program, supervisor_of

@@ -19,7 +19,7 @@ from mew_spaces.config.loading import parse_space
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import SPACE_FILE, find_run, is_reference, relative_to
-from mew_agent.cli.app.options import former, option
+from mew_agent.cli.app.options import option
 from mew_agent.cli.space.agent_type import AGENT_KEY
 from mew_agent.cli.space.templates import (
     DEFAULT_TEMPLATE,
@@ -63,8 +63,8 @@ def init(
     list_templates: Annotated[bool, option("--list-templates", "List the templates.")] = False,
     template_info: Annotated[str | None, option("--template-info TEMPLATE", "Describe a template.")] = None,
     as_json: Annotated[bool, option("--json", "With the list or the description: print JSON.")] = False,
-    template_option: Annotated[str | None, former("--template TEMPLATE", "mew init TEMPLATE")] = None,
-    port: Annotated[str | None, former("--port PORT", "mew up --port")] = None,
+    template_option: Annotated[str | None, option("--template TEMPLATE", hidden=True)] = None,
+    port: Annotated[str | None, option("--port PORT", hidden=True)] = None,
 ) -> None:
     """Create a space in this folder from a template.
 

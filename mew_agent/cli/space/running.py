@@ -34,12 +34,11 @@ from mew_agent.cli.app.options import (
     ConnectionOptions,
     FolderOption,
     JsonOption,
-    former,
     option,
     participant_argument,
     with_option_groups,
 )
-from mew_agent.cli.remote.session import Identity, configuration_at, find_identity
+from mew_agent.cli.remote.identity import Identity, configuration_at, find_identity
 from mew_agent.errors import ConfigError, GatewayError, unknown_name
 from mew_agent.gateway_address import addresses, http_url
 
@@ -128,7 +127,7 @@ def down(
         int | None, option("--port, -p PORT", "Port of the gateway to drain (default: the only one here).")
     ] = None,
     as_json: JsonOption = False,
-    force: Annotated[bool, former("--force")] = False,
+    force: Annotated[bool, option("--force", hidden=True)] = False,
 ) -> None:
     """Stop the running space of this folder.
 

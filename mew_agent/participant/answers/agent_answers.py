@@ -28,12 +28,12 @@ from mew_protocol.payloads.chat import (
     TurnReport,
     chat_refusal_in,
 )
-from mew_protocol.payloads.fit import WOULD_OVERFLOW
 from mew_protocol.payloads.participant import is_whole_status
+from mew_protocol.payloads.text_fit import WOULD_OVERFLOW
 from pydantic import ValidationError
 
 from mew_agent.errors import GatewayError, MewAgentError, NoAnswer, NotPermitted, PeerAbsent
-from mew_agent.participant.answers.context_notes import PAUSED_TEXT, CallUsage, ContextNote, ContextNotes, approval_text
+from mew_agent.participant.answers.context_notes import PAUSED_TEXT, ContextNote, ContextNotes, approval_text
 from mew_agent.participant.gaps import StreamGap
 from mew_agent.participant.messenger import Messenger, is_refusal
 from mew_agent.participant.peers import Peer, PeerChanges, PeerContext, Peers, StreamOwners
@@ -73,7 +73,6 @@ class Exchange:
     failure: NoAnswer | None = None
     deadline: float = 0.0
     """When the inactivity timeout ends, by the event loop's clock."""
-    usage: CallUsage = field(init=False)
     _notes: ContextNotes = field(init=False)
     _ready: "deque[AnswerEvent]" = field(default_factory=deque)
     _changed: anyio.Event = field(default_factory=anyio.Event)
@@ -83,7 +82,8 @@ class Exchange:
 
     def _begin_at(self, context: PeerContext) -> None:
         """Compare later figures with those of this context."""
-        self.context, self.usage, self._notes = context, CallUsage(context), ContextNotes(context)
+        self.context, self._notes = context, ContextNotes(context)
+        self.answer.work_began(context)
         self.extend_deadline()
 
     async def next_event(self) -> "AnswerEvent | None":
@@ -138,7 +138,7 @@ class Exchange:
     def update_agent(self, context: PeerContext, note: ContextNote | None) -> None:
         """Read the status of the agent, and add its notice."""
         self.context = context
-        self.usage.update(context)
+        self.answer.context_reported(context)
         if self.is_queued or note is not None:
             self.extend_deadline()
         if note is not None:
@@ -147,7 +147,7 @@ class Exchange:
     def begin(self, reasoning_id: str | None) -> None:
         """Record that the agent has begun to work on it."""
         if self.reasoning_id is None:
-            self.usage.begin(self.context)
+            self.answer.work_began(self.context)
         self.reasoning_id = reasoning_id or self.reasoning_id
         self.is_queued = False
         self.extend_deadline()

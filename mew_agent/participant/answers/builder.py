@@ -9,17 +9,12 @@ call are therefore held back: enough to tell "Let me look." from an answer, few 
 """
 
 from dataclasses import dataclass
-from typing import Final, Literal
-
-from mew_board.quoting import markdown_line
+from typing import Final
 
 from mew_agent.participant.peers import PeerContext
 
-NoticePlacement = Literal["events", "content", "reasoning", "off"]
-
 HOLD_CHARACTERS: Final = 400
 AGENT_RESTARTED: Final = "the agent was restarted and continues with the question"
-_LONGEST_ARGUMENTS: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,33 +66,31 @@ AnswerEvent = Thinking | Writing | ToolCalled | ContextNotice | Answered
 class AnswerBuilder:
     """Builds one answer. Every method returns the events that are now ready, in order; none returns `Answered`."""
 
-    def __init__(
-        self,
-        *,
-        notices: NoticePlacement = "events",
-        hold_characters: int = HOLD_CHARACTERS,
-        may_use_tools: bool = True,
-    ) -> None:
-        """`notices` says where notices go. All but `events` also turn tool calls into text, as `Thinking`.
+    def __init__(self, *, hold_characters: int = HOLD_CHARACTERS, may_use_tools: bool = True) -> None:
+        """`hold_characters` is how much text of a call is held back, 0 for none.
 
-        `hold_characters` is how much text of a call is held back, 0 for none. It applies from the first call on if
-        `may_use_tools`, otherwise from the first tool call on.
+        It applies from the first call on if `may_use_tools`, otherwise from the first tool call on.
         """
         self.text = ""
         """The answer, once it is finished."""
         self.notices: list[str] = []
-        self._placement = notices
         self._hold_characters = hold_characters
         self._holds = may_use_tools and hold_characters > 0
         self._held = ""
         self._shown: list[str] = []
-        self._content_end = ""
+        self.content_end = ""
+        """The last two characters of the answer so far."""
         self._reasoning_end = ""
         self._is_cut = False
         self._misses_text = False
-        self._waiting_notices: list[str] = []
         self._tool_calls: set[str] = set()
         self._last_remark = ""
+
+    def work_began(self, context: PeerContext) -> None:
+        """Hook: the agent begins to work on the answer; `context` is its context before."""
+
+    def context_reported(self, context: PeerContext) -> None:
+        """Hook: the agent reported its context."""
 
     def add_text(self, text: str) -> list[AnswerEvent]:
         """Add a piece of text from the current model call."""
@@ -133,38 +126,29 @@ class AnswerBuilder:
         self._last_remark = text or self._last_remark
         self._end_call()
         self._holds = self._hold_characters > 0
-        events = self._reason_line(text.strip()) if is_new else []
-        if self._placement == "events":
-            return [*events, ToolCalled(name, arguments)]
-        shown = arguments if len(arguments) <= _LONGEST_ARGUMENTS else f"{arguments[:_LONGEST_ARGUMENTS]}..."
-        return [*events, *self._reason_line(f"→ {markdown_line(f'{name} {shown}')}")]
+        return [*(self.reason_line(text.strip()) if is_new else ()), *self.show_tool_call(name, arguments)]
+
+    def show_tool_call(self, name: str, arguments: str) -> list[AnswerEvent]:
+        """Return the events that show a tool call."""
+        return [ToolCalled(name, arguments)]
 
     def add_notice(self, text: str) -> list[AnswerEvent]:
-        """Add a text about the agent's context. In the answer it is a separate paragraph and splits no word."""
+        """Add a text about the agent's context."""
         self.notices.append(text)
-        match self._placement:
-            case "events":
-                return [ContextNotice(text)]
-            case "off":
-                return []
-            case "reasoning":
-                return self._reason_line(f"> {markdown_line(text)}")
-            case "content":
-                self._waiting_notices.append(text)
-                return [] if self._is_in_a_word else self._show_notices()
+        return [ContextNotice(text)]
 
     def restart_call(self, why: str) -> list[AnswerEvent]:
         """Discard the current model call, which is made again. `why` becomes a notice if some of its text was shown."""
         held, was_shown = self._held.strip(), not all(map(str.isspace, self._shown))
         self._end_call()
-        events = self._reason_line(held) if held else []
+        events = self.reason_line(held) if held else []
         return [*events, *self.add_notice(why)] if was_shown else events
 
     def restart_agent(self) -> list[AnswerEvent]:
         """Discard the current model call: the agent's process was restarted and continues with the question."""
         self._end_call()
-        events = self.add_notice(AGENT_RESTARTED)
-        return [AgentRestarted(AGENT_RESTARTED)] if self._placement == "events" else events
+        self.notices.append(AGENT_RESTARTED)
+        return [AgentRestarted(AGENT_RESTARTED)]
 
     def skip_call(self, why: str) -> list[AnswerEvent]:
         """Show nothing more of the current call, because part of its text is missing, and `why` as a notice.
@@ -179,7 +163,7 @@ class AnswerBuilder:
     def finish(self, text: str) -> list[AnswerEvent]:
         """Finish with the final chat; adds the part that was not shown yet."""
         self.text = text
-        events = self._show_notices()
+        events = self.close()
         shown = "".join(self._shown)
         streamed = shown + self._held
         if streamed and streamed.strip() == text.strip():
@@ -195,12 +179,8 @@ class AnswerBuilder:
         return events
 
     def close(self) -> list[AnswerEvent]:
-        """End without a final chat; adds notices that wait for the end of a word."""
-        return self._show_notices()
-
-    @property
-    def _is_in_a_word(self) -> bool:
-        return bool(self._content_end) and not self._content_end[-1].isspace()
+        """End without a final chat."""
+        return []
 
     def _release(self) -> list[AnswerEvent]:
         held, self._held, self._holds = self._held, "", False
@@ -218,33 +198,23 @@ class AnswerBuilder:
         self._shown.append(text)
         events: list[AnswerEvent] = []
         if self._is_cut:
-            events += self._write(_break_after(self._content_end))
+            events += self.write(break_after(self.content_end))
             self._is_cut = False
-        if self._waiting_notices:
-            at = next((place for place, one in enumerate(text) if one.isspace()), None)
-            if self._is_in_a_word and at is None:
-                return events + self._write(text)
-            if self._is_in_a_word and at is not None:
-                events += self._write(text[:at])
-                text = text[at:].lstrip(" ")
-            events += self._show_notices()
-        return events + self._write(text)
+        return events + self.show(text)
 
-    def _show_notices(self) -> list[AnswerEvent]:
-        waiting, self._waiting_notices = self._waiting_notices, []
-        return [
-            one
-            for text in waiting
-            for one in self._write(f"{_break_after(self._content_end)}> {markdown_line(text)}\n\n")
-        ]
+    def show(self, text: str) -> list[AnswerEvent]:
+        """Return the events that add a text of the agent to the answer."""
+        return self.write(text)
 
-    def _write(self, text: str) -> list[AnswerEvent]:
+    def write(self, text: str) -> list[AnswerEvent]:
+        """Add a text to the answer."""
         if not text:
             return []
-        self._content_end = (self._content_end + text)[-2:]
+        self.content_end = (self.content_end + text)[-2:]
         return [Writing(text)]
 
-    def _reason_line(self, text: str) -> list[AnswerEvent]:
+    def reason_line(self, text: str) -> list[AnswerEvent]:
+        """Add a line to the thinking."""
         start = "\n" if self._reasoning_end and self._reasoning_end != "\n" else ""
         return self._reason(f"{start}{text}\n")
 
@@ -258,7 +228,7 @@ def _length_of_prefix(shown: str, text: str) -> int | None:
     return next((len(start) for start in (shown, shown.lstrip(), shown.strip()) if text.startswith(start)), None)
 
 
-def _break_after(end: str) -> str:
+def break_after(end: str) -> str:
     """Return the newlines needed between text that ends with `end` and a new paragraph."""
     if not end or end == "\n\n":
         return ""

@@ -15,7 +15,7 @@ from mew_agent.cli.app.options import (
     participant_argument,
     with_option_groups,
 )
-from mew_agent.cli.remote.session import configuration_at, find_identity
+from mew_agent.cli.remote.identity import configuration_at, find_identity
 from mew_agent.errors import ConfigError
 from mew_agent.extras import require_extra
 from mew_agent.parts.shared.allowed_callers import AllowedCallers
@@ -73,7 +73,7 @@ def serve(
         from mew_agent.parts.a2a.server import A2AServer  # needs the extra `a2a`
 
         # A task has its own place for notices.
-        options = ChatOptions(configured=configured, inactivity_seconds=timeout, notices="events")
+        options = ChatOptions(configured=configured, inactivity_seconds=timeout, notices=None)
         participant = ChatParticipant(
             who.ws_url, space=who.space, person=who.participant, token=who.token, options=options, discover=True
         )

@@ -31,7 +31,7 @@ from a2a.types import (
     StringList,
 )
 from mew_listener.request_guard import ONLY_OWN, Allowed
-from mew_listener.server import serving
+from mew_listener.serving import serving
 from mew_protocol.codec import parse_json
 from mew_protocol.errors import DecodeError
 from mew_protocol.payloads.participant import Status

@@ -19,7 +19,7 @@ from mew_agent.cli.app.options import (
     option,
     with_option_groups,
 )
-from mew_agent.cli.remote.session import find_identity, require_person
+from mew_agent.cli.remote.identity import find_identity, require_person
 from mew_agent.errors import ConfigError, unknown_name
 from mew_agent.extras import has_extra, require_extra
 from mew_agent.participant.participant import Participant

@@ -11,7 +11,9 @@ from typing import Annotated
 import typer
 from mew_board import changes, words
 from mew_protocol import kinds
-from mew_protocol.payloads.compactions import (
+from mew_protocol.payloads.context_history import ParticipantFigures
+from mew_protocol.payloads.participant import RequestStatus
+from mew_protocol.payloads.retrieval import (
     MAX_RECALLED,
     ArchivedItem,
     CompactionEntry,
@@ -22,8 +24,6 @@ from mew_protocol.payloads.compactions import (
     Undo,
     UndoDone,
 )
-from mew_protocol.payloads.figures import ParticipantFigures
-from mew_protocol.payloads.participant import RequestStatus
 from pydantic import BaseModel
 
 from mew_agent.cli.app import terminal
@@ -31,7 +31,8 @@ from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.options import ReasonOption, option, with_option_groups
 from mew_agent.cli.board.figures import compaction_line
 from mew_agent.cli.remote.http_api import MAX_MINUTES, MAX_REPORTS
-from mew_agent.cli.remote.request import (
+from mew_agent.cli.remote.identity import find_gateway
+from mew_agent.cli.remote.sent_request import (
     ParticipantOffline,
     RequestRefused,
     SlowRequest,
@@ -39,7 +40,6 @@ from mew_agent.cli.remote.request import (
     check_known,
     typed_payload,
 )
-from mew_agent.cli.remote.session import find_gateway
 from mew_agent.parts.archive.csv_export import csv_lines
 from mew_agent.parts.shared.composition_lines import composition_lines
 

@@ -5,7 +5,7 @@ import io
 from typing import Final
 
 from mew_board.words import clean
-from mew_protocol.payloads.figures import ParticipantFigures
+from mew_protocol.payloads.context_history import ParticipantFigures
 
 CSV_COLUMNS: Final = (
     *("at", "participant", "event", "tokens", "max_tokens", "basis", "level", "severity", "trigger", "tokens_before"),

@@ -22,8 +22,9 @@ from mew_settings.plugins import Finding
 
 from mew_agent.errors import ConfigError
 from mew_agent.extras import require_extra
-from mew_agent.model.builtin import DEFAULT_WINDOW_TOKENS, BuiltinModel, EmbeddedModel, ServeOptions, ServerAddress
+from mew_agent.model.builtin import DEFAULT_WINDOW_TOKENS, BuiltinModel, ServeOptions, ServerAddress
 from mew_agent.model.interface import Model
+from mew_agent.parts.shared.embedded_model import EmbeddedModel
 from mew_agent.settings import DEFAULT_MODEL
 
 PACKAGED_REPLY_TOKENS = 256

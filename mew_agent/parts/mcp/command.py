@@ -19,11 +19,10 @@ from mew_agent.cli.app.options import (
     ConnectionOptions,
     LogLevelOption,
     ProgramConnection,
-    former,
     option,
     with_option_groups,
 )
-from mew_agent.cli.remote.session import Identity, find_identity, require_person
+from mew_agent.cli.remote.identity import Identity, find_identity, require_person
 from mew_agent.errors import ConfigError
 from mew_agent.extras import require_extra
 from mew_agent.participant.participant import Participant
@@ -53,7 +52,7 @@ def start(
     ] = 300_000,
     reconnect: Annotated[str, option("--reconnect BOOL", "Restart the server when it ends.")] = "true",
     max_reconnects: Annotated[int, option("--max-reconnects N", "Maximum restarts in a row.", min=0)] = 3,
-    capabilities: Annotated[str | None, former("--capabilities JSON")] = None,
+    capabilities: Annotated[str | None, option("--capabilities JSON", hidden=True)] = None,
     log_level: LogLevelOption = "info",
     connection: ProgramConnection,
 ) -> None:

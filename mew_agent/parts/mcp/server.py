@@ -29,9 +29,9 @@ from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import event_to_notification
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
-from mew_listener.http import admit
+from mew_listener.http_connection import admit
 from mew_listener.request_guard import ONLY_OWN, Allowed
-from mew_listener.server import serving
+from mew_listener.serving import serving
 from pydantic import BaseModel, ValidationError
 
 from mew_agent import __version__

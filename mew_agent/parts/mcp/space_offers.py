@@ -28,8 +28,8 @@ from pydantic import Field
 from mew_agent.agent.peer_tools import PeerTools, context_words
 from mew_agent.cli.app.options import ConnectionOptions
 from mew_agent.cli.remote.http_api import GatewayApi
-from mew_agent.cli.remote.request import new_envelope, parse_answer, send_request
-from mew_agent.cli.remote.session import Identity, find_gateway, find_identity, require_person
+from mew_agent.cli.remote.identity import Identity, find_gateway, find_identity, require_person
+from mew_agent.cli.remote.sent_request import new_envelope, parse_answer, send_request
 from mew_agent.errors import ConfigError, MewAgentError, PeerTimeout
 from mew_agent.participant.discovery import Pace
 from mew_agent.participant.participant import Participant

@@ -12,7 +12,7 @@ from mew_agent.cli.app.options import (
     option,
     with_option_groups,
 )
-from mew_agent.cli.remote.session import find_identity
+from mew_agent.cli.remote.identity import find_identity
 from mew_agent.errors import ConfigError
 from mew_agent.parts.shared.allowed_callers import AllowedCallers
 from mew_agent.program import run_until_signal

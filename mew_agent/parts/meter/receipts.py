@@ -10,7 +10,7 @@ from typing import Any, Final
 from mew_listener.bounded_dict import BoundedDict
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
-from mew_protocol.payloads.receipts import PromptCall, ReadReceipt, ReceiptEvent
+from mew_protocol.payloads.read_receipts import PromptCall, ReadReceipt, ReceiptEvent
 
 from mew_agent.context.receipts import MessageKey
 from mew_agent.participant.receipts import ReceiptBook

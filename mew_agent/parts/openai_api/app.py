@@ -15,7 +15,7 @@ from uuid import uuid4
 import anyio
 from anyio import to_thread
 from mew_listener.request_guard import ONLY_OWN, Allowed
-from mew_listener.server import serving, while_connected
+from mew_listener.serving import serving, while_connected
 from mew_protocol.payloads.participant import BoardEntry
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
@@ -27,7 +27,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mew_agent.participant.answers.agent_answers import Exchange
 from mew_agent.participant.answers.builder import Thinking, Writing
-from mew_agent.participant.answers.context_notes import context_key
 from mew_agent.parts.openai_api.format import KEEP_ALIVE, ApiAnswer, CompletionFormat, Json, ReplyFormat
 from mew_agent.parts.openai_api.questions import Questions
 from mew_agent.parts.openai_api.request import ApiRequest, answer_in_background, read_request
@@ -44,6 +43,7 @@ from mew_agent.parts.shared.http import (
     health_routes,
     read_json,
 )
+from mew_agent.parts.shared.reported_usage import context_key
 
 logger = logging.getLogger("mew_agent.parts.openai_api")
 

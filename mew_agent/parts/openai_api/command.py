@@ -19,7 +19,7 @@ from mew_agent.cli.app.options import (
     option,
     with_option_groups,
 )
-from mew_agent.cli.remote.session import configuration_at, find_identity
+from mew_agent.cli.remote.identity import configuration_at, find_identity
 from mew_agent.errors import ConfigError
 from mew_agent.parts.openai_api.app import WriteMetrics, create_app, serve_app
 from mew_agent.parts.openai_api.sessions import SessionPolicy

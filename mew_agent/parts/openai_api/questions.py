@@ -12,12 +12,13 @@ from typing import Literal
 from mew_protocol.payloads.chat import MAIN_SESSION, RESPONSE_FORMAT_UNSUPPORTED
 
 from mew_agent.participant.answers.agent_answers import Exchange
-from mew_agent.participant.answers.context_notes import context_key, usage_of
 from mew_agent.parts.openai_api.format import ApiAnswer, Json
 from mew_agent.parts.openai_api.request import ApiRequest
 from mew_agent.parts.openai_api.sessions import ChosenSession, unknown_response, with_transcript
 from mew_agent.parts.shared.answers import AnswerFailed
 from mew_agent.parts.shared.chat_participant import AgentQuestion, ChatParticipant, OfferedAgent
+from mew_agent.parts.shared.reported_usage import context_key, usage_of
+from mew_agent.parts.shared.text_answer import TextAnswer
 
 
 @dataclass(eq=False)
@@ -74,8 +75,10 @@ class Questions:
             _check_format(exchange, text, is_ignored=turn is None and exchange.session == question.session)
         if "tools" in request.ignored or "functions" in request.ignored:
             warnings.append("the client's tools were not offered; the agent calls the tools of its space")
-        usage = exchange.usage.usage if turn is None else usage_of(turn.usage)
-        last_call = exchange.usage.last_call if turn is None else usage_of(turn.last_call)
+        assert isinstance(exchange.answer, TextAnswer)
+        by_status = exchange.answer.usage
+        usage = by_status.usage if turn is None else usage_of(turn.usage)
+        last_call = by_status.last_call if turn is None else usage_of(turn.last_call)
         ignored = (*request.ignored, *question.ignored)
         mew = context_key(exchange.agent, exchange.context, notices=exchange.answer.notices, ignored=ignored)
         values: Json = {"session": turn.session if turn else None, "last_call": last_call, "warnings": warnings or None}

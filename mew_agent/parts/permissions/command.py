@@ -27,8 +27,8 @@ from mew_agent.cli.app.options import (
     with_option_groups,
 )
 from mew_agent.cli.remote.http_api import GatewayApi
-from mew_agent.cli.remote.request import check_name
-from mew_agent.cli.remote.session import find_gateway
+from mew_agent.cli.remote.identity import find_gateway
+from mew_agent.cli.remote.sent_request import check_name
 from mew_agent.errors import ConfigError
 
 

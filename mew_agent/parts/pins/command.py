@@ -11,7 +11,7 @@ from mew_protocol.payloads.participant import PinRequest, RequestStatus, UnpinRe
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.options import with_option_groups
-from mew_agent.cli.remote.request import TargetedRequest, typed_payload
+from mew_agent.cli.remote.sent_request import TargetedRequest, typed_payload
 from mew_agent.errors import ConfigError
 
 _PINNED_TEXT_CELLS: Final = 100

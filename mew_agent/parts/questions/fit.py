@@ -1,6 +1,6 @@
 """`mew fit`: asks an agent whether a text fits, and prints its figures.
 
-Whether a text fits is computed in `mew_protocol.payloads.fit`.
+Whether a text fits is computed in `mew_protocol.payloads.text_fit`.
 """
 
 from pathlib import Path
@@ -8,13 +8,13 @@ from typing import Annotated, Final
 
 import typer
 from mew_protocol import kinds
-from mew_protocol.payloads.fit import Fit
+from mew_protocol.payloads.text_fit import Fit
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.options import ConnectionOptions, JsonOption, TargetArgument, option, with_option_groups
-from mew_agent.cli.remote.request import ParticipantOffline, check_known, send_request
-from mew_agent.cli.remote.session import find_gateway
+from mew_agent.cli.remote.identity import find_gateway
+from mew_agent.cli.remote.sent_request import ParticipantOffline, check_known, send_request
 from mew_agent.errors import NotPermitted, PeerError
 from mew_agent.participant.fit_requests import FitRequest
 from mew_agent.participant.peer_controls import FIT_SECONDS

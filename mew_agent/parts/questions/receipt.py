@@ -13,14 +13,14 @@ from mew_board import receipt_words, words
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.participant import Board
-from mew_protocol.payloads.receipts import ReadReceipt, ReadReceipts, RequestReceipts
+from mew_protocol.payloads.read_receipts import ReadReceipt, ReadReceipts, RequestReceipts
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.options import ConnectionOptions, JsonOption, with_option_groups
 from mew_agent.cli.remote.http_api import GatewayApi
-from mew_agent.cli.remote.request import ParticipantOffline, RequestRefused, TargetedRequest
-from mew_agent.cli.remote.session import find_gateway
+from mew_agent.cli.remote.identity import find_gateway
+from mew_agent.cli.remote.sent_request import ParticipantOffline, RequestRefused, TargetedRequest
 from mew_agent.errors import ConfigError, PeerError
 from mew_agent.participant.receipts import stored_receipt
 

@@ -21,8 +21,8 @@ from mew_agent.cli.app.options import (
     with_option_groups,
 )
 from mew_agent.cli.remote.http_api import GatewayApi, SpaceEvents
-from mew_agent.cli.remote.request import check_member, first_board, new_envelope
-from mew_agent.cli.remote.session import configuration_at, find_gateway
+from mew_agent.cli.remote.identity import configuration_at, find_gateway
+from mew_agent.cli.remote.sent_request import check_member, first_board, new_envelope
 from mew_agent.errors import PeerTimeout, listed
 from mew_agent.tools.peer_offers import BoundedEntries, ListPage
 

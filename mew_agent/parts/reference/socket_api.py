@@ -16,12 +16,12 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from mew_board.attention import aggregate, attention
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope, wire_timestamp
-from mew_protocol.payloads.attention import AttentionItem
+from mew_protocol.payloads.attention_items import AttentionItem
 from mew_protocol.payloads.participant import Board
 
 from mew_agent.cli.board.live_board import apply_event
 from mew_agent.cli.remote.http_api import SILENCE_SECONDS, GatewayApi, ServerSentEvent
-from mew_agent.cli.remote.session import Identity
+from mew_agent.cli.remote.identity import Identity
 from mew_agent.errors import ConfigError, GatewayError, NotConnected, NotPermitted
 from mew_agent.gateway_address import websocket_url
 from mew_agent.participant.participant import Participant

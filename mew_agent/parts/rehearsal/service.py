@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 
 import anyio
 import anyio.lowlevel
-from mew_listener.options import ListenerOptions
+from mew_listener.listener_options import ListenerOptions
 from mew_listener.request_guard import ONLY_OWN, Allowed
-from mew_listener.server import break_connection, serving, while_connected
+from mew_listener.serving import break_connection, serving, while_connected
 from mew_protocol.codec import parse_json
 from mew_protocol.envelope import wire_timestamp
 from mew_protocol.errors import DecodeError
@@ -30,13 +30,13 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from mew_agent.model.builtin import EmbeddedModel
 from mew_agent.parts.rehearsal import completion as wire
 from mew_agent.parts.rehearsal import messages_api, responses_api
 from mew_agent.parts.rehearsal.behaviour import SELF_DESCRIPTION, PlannedReply, plan_reply
 from mew_agent.parts.rehearsal.options import RehearsalOptions, ReportedUsage
 from mew_agent.parts.rehearsal.summaries import is_summary_request
 from mew_agent.parts.rehearsal.tokenizer import count_request, render_request
+from mew_agent.parts.shared.embedded_model import EmbeddedModel
 from mew_agent.parts.shared.responses_format import DONE, event
 
 KEPT_REQUESTS = 1_000

@@ -20,10 +20,11 @@ from mew_protocol.payloads.participant import BoardEntry
 
 from mew_agent.errors import GatewayError, NoAnswer, NotConnected, NotPermitted
 from mew_agent.participant.answers.agent_answers import INACTIVITY_SECONDS, Exchange
-from mew_agent.participant.answers.builder import HOLD_CHARACTERS, AnswerBuilder, NoticePlacement
+from mew_agent.participant.answers.builder import HOLD_CHARACTERS, AnswerBuilder
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.peers import PeerContext
 from mew_agent.parts.shared.answers import AnswerFailed, no_answer
+from mew_agent.parts.shared.text_answer import NoticePlacement, TextAnswer
 
 STATUS_WAIT_SECONDS: Final = 0.5
 """Time for a new participant to report its status before we request it."""
@@ -37,13 +38,14 @@ class ChatOptions:
 
     `configured` are the agents named in the space's configuration, present or absent. `inactivity_seconds` is the
     timeout for an agent without any activity. `clients` is the number of API keys, which share the open requests. For
-    `notices` and `hold_characters` see `AnswerBuilder`.
+    `notices` see `TextAnswer`; None: clients have another place for notices and tool calls. For `hold_characters` see
+    `AnswerBuilder`.
     """
 
     configured: frozenset[str] = frozenset()
     inactivity_seconds: float = INACTIVITY_SECONDS
     hold_characters: int = HOLD_CHARACTERS
-    notices: NoticePlacement = "content"
+    notices: NoticePlacement | None = "content"
     clients: int = 1
 
 
@@ -116,11 +118,11 @@ class ChatParticipant(Participant):
         """Ask an agent; leaving the block early cancels the turn. Raises `AnswerFailed` without an answer."""
         question = AgentQuestion(question) if isinstance(question, str) else question
         self._check(agent, question.client, may_be_absent=question.is_for_person)
-        answer = AnswerBuilder(
-            notices="off" if question.response_format else self.options.notices,
-            hold_characters=self.options.hold_characters,
-            may_use_tools=self.answers.may_use_tools(agent),
-        )
+        hold, may_use_tools = self.options.hold_characters, self.answers.may_use_tools(agent)
+        answer = AnswerBuilder(hold_characters=hold, may_use_tools=may_use_tools)
+        if self.options.notices is not None:
+            place = "off" if question.response_format else self.options.notices
+            answer = TextAnswer(notices=place, hold_characters=hold, may_use_tools=may_use_tools)
         self._open[question.client] += 1
         try:
             async with self.answers.open(

@@ -8,7 +8,7 @@ from mew_protocol.kinds import CHAT
 from mew_spaces.config.loading import SpaceConfig
 
 from mew_agent.cli.app.addresses import listening_failures
-from mew_agent.cli.remote.session import Identity, require_person
+from mew_agent.cli.remote.identity import Identity, require_person
 from mew_agent.errors import NotPermitted
 from mew_agent.parts.shared.chat_participant import ChatParticipant
 

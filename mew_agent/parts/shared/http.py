@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any, Final
 
-from mew_listener.http import admit
+from mew_listener.http_connection import admit
 from mew_protocol.codec import parse_json
 from mew_protocol.errors import DecodeError
 from starlette.datastructures import Headers

@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 import anyio
 import httpx2
 from anyio.abc import TaskGroup
-from mew_listener.options import ListenerOptions
+from mew_listener.listener_options import ListenerOptions
 from mew_listener.request_guard import ONLY_OWN, Allowed
-from mew_listener.server import break_connection, serving, until_disconnected
+from mew_listener.serving import break_connection, serving, until_disconnected
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send

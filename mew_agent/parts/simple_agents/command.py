@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.groups import AgentProgram
 from mew_agent.cli.app.options import ProgramConnection
-from mew_agent.cli.remote.session import find_identity
+from mew_agent.cli.remote.identity import find_identity
 from mew_agent.config.agent_config import file_source
 from mew_agent.errors import ConfigError, unknown_name
 from mew_agent.participant.events import ProposalMade

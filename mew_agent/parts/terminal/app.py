@@ -15,7 +15,7 @@ from mew_board.proposal_text import argument_lines, call_text
 from mew_board.view import ParticipantView, views_of
 from mew_board.visible import visible
 from mew_protocol.envelope import Envelope
-from mew_protocol.payloads.attention import AttentionAction, AttentionItem
+from mew_protocol.payloads.attention_items import AttentionAction, AttentionItem
 from mew_protocol.shared_words import GROUPING_WORDS
 from textual import on, work
 from textual.app import App, ComposeResult, SystemCommand
@@ -29,7 +29,7 @@ from textual.widgets import Footer, Input, OptionList, Static
 from mew_agent.cli.app import terminal
 from mew_agent.cli.board.needs import single_items
 from mew_agent.cli.board.table import TerminalStyle
-from mew_agent.cli.remote.session import Identity
+from mew_agent.cli.remote.identity import Identity
 from mew_agent.parts.terminal.feed import FeedEntry
 from mew_agent.parts.terminal.joined_space import JoinedSpace
 from mew_agent.parts.terminal.panels import (

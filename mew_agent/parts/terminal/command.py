@@ -20,7 +20,7 @@ from mew_agent.cli.app.options import (
     option,
     with_option_groups,
 )
-from mew_agent.cli.remote.session import Identity, configuration_at, find_identity
+from mew_agent.cli.remote.identity import Identity, configuration_at, find_identity
 from mew_agent.errors import ConfigError
 from mew_agent.parts.shared.line_io import lines_of_stdin, read_lines
 from mew_agent.parts.terminal.json_lines import LineFiles

@@ -15,8 +15,8 @@ from mew_board.proposal_text import allowed_calls, ending
 from mew_protocol import kinds
 from mew_protocol.codec import StreamFrame
 from mew_protocol.envelope import Envelope
-from mew_protocol.payloads.attention import AttentionAction, AttentionItem
-from mew_protocol.payloads.figures import ParticipantFigures
+from mew_protocol.payloads.attention_items import AttentionAction, AttentionItem
+from mew_protocol.payloads.context_history import ParticipantFigures
 from mew_protocol.payloads.mcp import UndecidedProposal
 from mew_protocol.payloads.participant import Board, BoardEntry, PrefixPart, RequestStatus, Status
 from mew_spaces.launch.run_file import read_run_file
@@ -26,7 +26,7 @@ from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import agents_of, people_of
 from mew_agent.cli.board.live_board import apply_event, entry_of
 from mew_agent.cli.remote.http_api import GatewayApi
-from mew_agent.cli.remote.session import Identity, configuration_at
+from mew_agent.cli.remote.identity import Identity, configuration_at
 from mew_agent.errors import MewAgentError
 from mew_agent.participant.gaps import HistoryGap
 from mew_agent.participant.participant import Participant

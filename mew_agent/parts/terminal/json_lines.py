@@ -16,7 +16,7 @@ from mew_protocol.envelope import Envelope
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.options import option
-from mew_agent.cli.remote.session import Identity
+from mew_agent.cli.remote.identity import Identity
 from mew_agent.errors import first_cause
 from mew_agent.participant.client import Client, Credentials
 from mew_agent.participant.delivery import Message

@@ -15,7 +15,7 @@ from mew_protocol.envelope import Envelope
 from mew_protocol.kinds import SYSTEM_WELCOME
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.remote.session import Identity
+from mew_agent.cli.remote.identity import Identity
 from mew_agent.errors import MewAgentError, listed
 from mew_agent.participant.gaps import ConnectionLost, HistoryGap
 from mew_agent.participant.participant import Participant

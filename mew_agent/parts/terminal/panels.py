@@ -15,8 +15,8 @@ from mew_board.grouping import SEVERAL, total, totals
 from mew_board.proposal_text import argument_lines, call_text
 from mew_board.view import ParticipantView
 from mew_protocol.envelope import Envelope
-from mew_protocol.payloads.attention import AttentionItem, AttentionLevel
-from mew_protocol.payloads.figures import FigureSample, ParticipantFigures
+from mew_protocol.payloads.attention_items import AttentionItem, AttentionLevel
+from mew_protocol.payloads.context_history import FigureSample, ParticipantFigures
 from mew_protocol.payloads.participant import BoardEntry, PrefixPart
 
 from mew_agent.cli.board.table import TerminalStyle, gauge

@@ -20,7 +20,7 @@ from mew_agent.participant.participant import Participant
 
 require_extra("space", "`mew_agent.parts.testing`")
 
-from mew_agent.cli.programs.gateway import RunningGateway, serve_in_process  # noqa: E402
+from mew_agent.cli.programs.start_gateway import RunningGateway, serve_in_process  # noqa: E402
 
 TEST_MODELS = "mew_agent.test_models"
 """The table of model servers for tests: functions that return an async context manager of a `ModelServer`."""

@@ -32,7 +32,6 @@ from mew_agent.cli.app.locate import not_in_space, space_config_path
 from mew_agent.cli.app.options import (
     JsonOption,
     SpaceFileOptions,
-    former,
     option,
     participant_argument,
     with_option_groups,
@@ -113,7 +112,7 @@ def token(
     replace: Annotated[bool, option("--replace", "Replace the token with a new one.")] = False,
     revoke: Annotated[bool, option("--revoke", "Delete the token.")] = False,
     new: NewTokenOptions,
-    capabilities: Annotated[str | None, former("--capabilities, -c JSON", "mew invite")] = None,
+    capabilities: Annotated[str | None, option("--capabilities, -c JSON", hidden=True)] = None,
     as_json: JsonOption = False,
     place: SpaceFileOptions,
 ) -> None:

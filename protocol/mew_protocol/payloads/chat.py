@@ -7,9 +7,9 @@ from pydantic import Field
 from mew_protocol import kinds
 from mew_protocol.envelope import Draft
 from mew_protocol.payloads.base import Payload
-from mew_protocol.payloads.fit import WOULD_OVERFLOW, Delivery, Fit
 from mew_protocol.payloads.participant import Status
-from mew_protocol.payloads.receipts import ReadReceipt
+from mew_protocol.payloads.read_receipts import ReadReceipt
+from mew_protocol.payloads.text_fit import WOULD_OVERFLOW, Delivery, Fit
 from mew_protocol.status_word import StatusWord
 
 MAIN_SESSION = "main"

@@ -23,8 +23,8 @@ from mew_protocol.context_report import (
 from mew_protocol.envelope import Draft, Envelope, wire_timestamp
 from mew_protocol.errors import PayloadError
 from mew_protocol.payloads.base import PAYLOADS, Payload, read_payload
-from mew_protocol.payloads.compactions import Recall, RequestHistory, Undo
-from mew_protocol.payloads.receipts import RequestReceipts
+from mew_protocol.payloads.read_receipts import RequestReceipts
+from mew_protocol.payloads.retrieval import Recall, RequestHistory, Undo
 from mew_protocol.shared_words import COUNTED
 from mew_protocol.status_word import StatusWord
 
@@ -273,7 +273,7 @@ class FitQuestion(Payload):
 class RequestStatus(Payload, kind=kinds.PARTICIPANT_REQUEST_STATUS):
     """Request a status. `fields` limits it to these keys; `latency` means `latency_ms`.
 
-    The status that answers `fit` has a key `fit` with a `mew_protocol.payloads.fit.Fit`, if the agent knows.
+    The status that answers `fit` has a key `fit` with a `mew_protocol.payloads.text_fit.Fit`, if the agent knows.
     """
 
     fields: tuple[str, ...] | None = None

@@ -6,9 +6,9 @@ from pydantic import Field
 
 from mew_protocol import kinds
 from mew_protocol.payloads.base import Payload
-from mew_protocol.payloads.fit import WouldFit
 from mew_protocol.payloads.mcp import UndecidedProposal
 from mew_protocol.payloads.participant import BoardEntry
+from mew_protocol.payloads.text_fit import WouldFit
 
 Capability = dict[str, Any]
 """A capability pattern, as `mew_protocol.capability` reads it."""

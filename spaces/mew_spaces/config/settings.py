@@ -11,8 +11,8 @@ from mew_protocol.capability import number_problem, patterns_problem
 from mew_protocol.codec import DEFAULT_MAX_BYTES
 from mew_protocol.context_report import MAX_PIN_CHARS
 from mew_protocol.ids import checked_id
-from mew_protocol.payloads.attention import AttentionKind
-from mew_protocol.payloads.fit import WouldFit
+from mew_protocol.payloads.attention_items import AttentionKind
+from mew_protocol.payloads.text_fit import WouldFit
 from mew_settings.model_facts import ModelFacts
 from mew_settings.participant_types import ParticipantType, participant_types
 from mew_settings.roles import ROLE_PATTERNS, Role

@@ -20,7 +20,7 @@ from mew_listener.bounded_dict import BoundedDict
 from mew_protocol.capability import CapabilitySet
 from mew_protocol.envelope import Draft, wire_timestamp
 from mew_protocol.json_values import value_at
-from mew_protocol.payloads.attention import Attention, AttentionAction, AttentionItem, TextChange
+from mew_protocol.payloads.attention_items import Attention, AttentionAction, AttentionItem, TextChange
 from mew_protocol.payloads.mcp import UndecidedProposal, arguments_of
 from mew_settings.plugins import load_table
 

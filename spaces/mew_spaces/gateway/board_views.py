@@ -14,7 +14,7 @@ from mew_board.board_json import Grouping, ShownBoard, ShownGroup, ShownParticip
 from mew_board.grouping import Sums, about, sums_of, totals
 from mew_board.view import ParticipantView, items_of
 from mew_protocol.envelope import wire_timestamp
-from mew_protocol.payloads.attention import AttentionItem
+from mew_protocol.payloads.attention_items import AttentionItem
 
 from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.space import SpaceCore

@@ -27,7 +27,7 @@ from mew_protocol import kinds
 from mew_protocol.codec import StreamFrame, kind_in
 from mew_protocol.envelope import Draft
 from mew_protocol.ids import ParticipantId, Position
-from mew_protocol.payloads.attention import AttentionItem
+from mew_protocol.payloads.attention_items import AttentionItem
 from pydantic import ValidationError
 from pydantic_core import to_json
 from starlette.responses import StreamingResponse

@@ -35,7 +35,7 @@ from mew_listener.freed_memory import return_freed_memory
 from mew_listener.log_budget import bounded_logs, survived
 from mew_listener.proxies import TrustedProxies
 from mew_listener.request_guard import Advice, RequestGuard
-from mew_listener.server import Server
+from mew_listener.serving import Server
 from mew_protocol.payloads.participant import Board
 from mew_settings.installation import install_command
 from mew_settings.private_files import FileLock, make_private_folder

@@ -19,17 +19,17 @@ from mew_board.board_json import ShownBoard
 from mew_board.notes import receipt as change_receipt
 from mew_board.proposal_text import allowed_calls
 from mew_board.text_changes import changes_in
-from mew_listener.http import STREAMING, authenticate
+from mew_listener.http_connection import STREAMING, authenticate
 from mew_protocol import errors, kinds
 from mew_protocol.codec import decode_envelope
 from mew_protocol.envelope import PROTOCOL, Draft
 from mew_protocol.errors import DecodeError
 from mew_protocol.ids import ParticipantId, Position
-from mew_protocol.payloads.attention import Attention
-from mew_protocol.payloads.figures import KEPT_SECONDS, ContextHistory
-from mew_protocol.payloads.fit import Fit, fit_in
+from mew_protocol.payloads.attention_items import Attention
+from mew_protocol.payloads.context_history import KEPT_SECONDS, ContextHistory
 from mew_protocol.payloads.mcp import UndecidedProposals
 from mew_protocol.payloads.participant import Board
+from mew_protocol.payloads.text_fit import Fit, fit_in
 from mew_settings.plugins import load_table
 from mew_settings.setting_problems import first_problem
 from pydantic import BaseModel, ValidationError

@@ -9,7 +9,7 @@ from typing import Any
 from mew_board.answers import ShownAnswer
 from mew_protocol import errors
 from mew_protocol.envelope import Draft, Envelope
-from mew_protocol.payloads.attention import TextChange
+from mew_protocol.payloads.attention_items import TextChange
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.requests import Request

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence
 from os import write
 
-from mew_listener.websocket import WebSocketConnection
+from mew_listener.websocket_connection import WebSocketConnection
 
 from mew_spaces.core.events import ConnectionId
 

@@ -23,7 +23,7 @@ from mew_protocol.codec import decode_envelope
 from mew_protocol.envelope import Draft, Envelope, wire_timestamp
 from mew_protocol.ids import GATEWAY, ParticipantId, Position
 from mew_protocol.join import DeliveryRequest
-from mew_protocol.payloads.figures import ContextHistory
+from mew_protocol.payloads.context_history import ContextHistory
 from mew_protocol.payloads.participant import Board
 from mew_protocol.payloads.system import SystemError as ErrorPayload
 from websockets.frames import CloseCode

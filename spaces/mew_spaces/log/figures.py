@@ -24,7 +24,7 @@ from mew_listener.log_budget import survived
 from mew_protocol.context_report import CallCosts, plausible
 from mew_protocol.envelope import unix_seconds, wire_time
 from mew_protocol.json_values import well_formed
-from mew_protocol.payloads.figures import (
+from mew_protocol.payloads.context_history import (
     KEPT_SECONDS,
     ContextHistory,
     FigureSample,

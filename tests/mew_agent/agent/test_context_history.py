@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-from mew_protocol.payloads.figures import ContextHistory
+from mew_protocol.payloads.context_history import ContextHistory
 from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway

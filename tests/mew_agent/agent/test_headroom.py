@@ -8,8 +8,8 @@ import anyio
 import pytest
 from mew_protocol.context_report import answer_reserve_tokens
 from mew_protocol.envelope import Envelope
-from mew_protocol.payloads.fit import WouldFit
 from mew_protocol.payloads.participant import FitQuestion
+from mew_protocol.payloads.text_fit import WouldFit
 from mew_spaces.config.loading import SpaceConfig, load_space
 
 from benchmarks.bursts import run_bursts

@@ -9,8 +9,8 @@ from typing import Any
 import anyio
 import pytest
 from mew_protocol.envelope import Envelope
-from mew_protocol.payloads.compactions import Undo
-from mew_protocol.payloads.receipts import ReadReceipt
+from mew_protocol.payloads.read_receipts import ReadReceipt
+from mew_protocol.payloads.retrieval import Undo
 
 from mew_agent.agent.receipts import LEFT_DURING_TURN
 from mew_agent.context.archive import ItemLife

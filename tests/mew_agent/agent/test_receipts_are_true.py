@@ -11,7 +11,7 @@ import anyio
 import pytest
 from mew_protocol.json_values import objects_at
 from mew_protocol.payloads.participant import Forget
-from mew_protocol.payloads.receipts import ReadReceipt
+from mew_protocol.payloads.read_receipts import ReadReceipt
 
 from mew_agent.context.sqlite_store import SqliteStore
 from mew_agent.participant.participant import Participant

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 from hypothesis import given
 from hypothesis import strategies as st
-from mew_protocol.payloads.compactions import RequestHistory
+from mew_protocol.payloads.retrieval import RequestHistory
 from mew_spaces.config.loading import load_space
 from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.gateway import serve_gateway

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mew_protocol.payloads.compactions import CompactionEntry
+from mew_protocol.payloads.retrieval import CompactionEntry
 
 from mew_agent.context.archive import (
     ArchivedCompaction,

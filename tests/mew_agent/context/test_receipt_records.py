@@ -1,6 +1,6 @@
 """What is kept of a message that entered a history more than once."""
 
-from mew_protocol.payloads.receipts import PromptCall
+from mew_protocol.payloads.read_receipts import PromptCall
 
 from mew_agent.context.receipts import MessageEntry, MessageRecord
 

@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 import pytest
-from mew_protocol.payloads.compactions import RequestHistory
 from mew_protocol.payloads.participant import Compact, CompactDone, Forget
+from mew_protocol.payloads.retrieval import RequestHistory
 
 from mew_agent.context.policy import MEW
 from mew_agent.context.policy.threshold import Fraction

@@ -7,8 +7,8 @@ from typing import Any
 
 import anyio
 import pytest
-from mew_protocol.payloads.compactions import RequestHistory
 from mew_protocol.payloads.participant import Forget
+from mew_protocol.payloads.retrieval import RequestHistory
 
 from mew_agent.context.policy import CompactAction
 from mew_agent.conversation.events import ConversationEvent

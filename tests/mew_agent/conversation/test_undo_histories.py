@@ -9,8 +9,8 @@ from pathlib import Path
 import anyio
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from mew_protocol.payloads.compactions import Undo
-from mew_protocol.payloads.receipts import PromptCall
+from mew_protocol.payloads.read_receipts import PromptCall
+from mew_protocol.payloads.retrieval import Undo
 
 from mew_agent.compaction.planner import CompactionPlan
 from mew_agent.context.archive import Origin

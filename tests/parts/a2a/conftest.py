@@ -93,7 +93,7 @@ def a2a(start_agent: StartAgent, gateway: RunningGateway) -> StartA2A:
         **of_agent: Any,
     ) -> AsyncIterator[A2ADriver]:
         token = gateway.token_of("bob")
-        chosen = ChatOptions(**{"notices": "events", **(options or {})})
+        chosen = ChatOptions(**{"notices": None, **(options or {})})
         participant = ChatParticipant(
             gateway.ws_url, space="demo", person="bob", token=token, options=chosen, discover=True
         )

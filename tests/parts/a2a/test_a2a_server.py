@@ -16,7 +16,7 @@ from a2a.utils.errors import (
     TaskNotFoundError,
     UnsupportedOperationError,
 )
-from mew_listener import options
+from mew_listener import listener_options
 
 from mew_agent import Participant
 from mew_agent.participant.answers import agent_answers as exchange
@@ -270,7 +270,7 @@ async def test_wrong_token_and_unknown_agent_are_refused(a2a: StartA2A) -> None:
 
 
 async def test_unusable_request_leaves_no_task(a2a: StartA2A, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(options, "BODY_BYTES", 10_000)
+    monkeypatch.setattr(listener_options, "BODY_BYTES", 10_000)
     async with a2a() as built:
         client = await built.client()
         with pytest.raises(TaskNotFoundError):

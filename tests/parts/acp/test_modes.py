@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from mew_board.attention import entry_items
-from mew_protocol.payloads.attention import AttentionItem
+from mew_protocol.payloads.attention_items import AttentionItem
 from mew_protocol.payloads.participant import BoardEntry, Status
 
 from mew_agent.parts.acp.profiles import profiles

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from mew_protocol.payloads.fit import fit_in
 from mew_protocol.payloads.participant import Status
+from mew_protocol.payloads.text_fit import fit_in
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import serve_gateway
 

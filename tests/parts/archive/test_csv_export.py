@@ -4,7 +4,7 @@ import csv
 import io
 from typing import Any
 
-from mew_protocol.payloads.figures import ParticipantFigures
+from mew_protocol.payloads.context_history import ParticipantFigures
 
 from mew_agent.parts.archive.csv_export import csv_lines
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mew_agent.cli.remote.test_session import running_space
+from tests.mew_agent.cli.remote.test_identity import running_space
 from tests.support.cli import mew
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there are no FIFOs")

@@ -7,8 +7,8 @@ import pytest
 from mew_spaces.gateway.gateway import RunningGateway
 
 from mew_agent.cli.app.options import ProgramConnection
-from mew_agent.cli.remote.request import NoSuchParticipant, ParticipantOffline
-from mew_agent.cli.remote.session import Identity
+from mew_agent.cli.remote.identity import Identity
+from mew_agent.cli.remote.sent_request import NoSuchParticipant, ParticipantOffline
 from mew_agent.errors import BadAnswer, ConfigError, NotConnected, NotPermitted, PeerTimeout
 from mew_agent.parts.mcp import space_offers as mcp_tools
 from mew_agent.parts.mcp.space_offers import SpaceLink, SpaceOffers

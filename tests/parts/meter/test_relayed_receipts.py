@@ -9,7 +9,7 @@ import anyio
 import httpx2
 import pytest
 from mew_protocol.json_values import objects_at
-from mew_protocol.payloads.receipts import ReadReceipt
+from mew_protocol.payloads.read_receipts import ReadReceipt
 
 from mew_agent import Participant
 from mew_agent.context.receipts import MessageKey

@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import httpx2
 import pytest
-from mew_listener import options
+from mew_listener import listener_options
 from mew_listener.request_guard import Allowed
 from openai import (
     APIError,
@@ -261,7 +261,7 @@ async def test_half_of_a_surrogate_pair_in_a_body_is_replaced(chat: StartChatApi
 
 
 async def test_a_body_that_is_too_large_is_refused(chat: StartChatApi, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(options, "BODY_BYTES", 10_000)
+    monkeypatch.setattr(listener_options, "BODY_BYTES", 10_000)
     async with chat() as built, httpx2.AsyncClient(headers={"authorization": f"Bearer {KEY}"}) as http:
         refused = await http.post(f"{built.base_url}/chat/completions", content=b" " * 10_001)
     assert refused.status_code == 413

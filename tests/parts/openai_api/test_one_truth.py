@@ -16,7 +16,7 @@ from mew_protocol.payloads.participant import basis_label
 from mew_spaces.gateway.gateway import RunningGateway
 from prometheus_client.parser import text_string_to_metric_families
 
-from mew_agent.cli.remote.session import Identity
+from mew_agent.cli.remote.identity import Identity
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.mcp.space_offers import context_uri
 from mew_agent.parts.openai_api.command import metrics_of

@@ -13,7 +13,7 @@ from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
 from mew_agent import Participant
-from mew_agent.cli.remote.session import Identity
+from mew_agent.cli.remote.identity import Identity
 from mew_agent.errors import Unauthorized
 from mew_agent.participant import streams
 from mew_agent.parts.terminal.app import SpaceApp

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 from mew_board.view import ParticipantView, views_of
-from mew_protocol.payloads.attention import AttentionItem
-from mew_protocol.payloads.figures import ParticipantFigures
+from mew_protocol.payloads.attention_items import AttentionItem
+from mew_protocol.payloads.context_history import ParticipantFigures
 from mew_protocol.payloads.participant import Board, BoardEntry
 
 from mew_agent.cli.board.table import TerminalStyle

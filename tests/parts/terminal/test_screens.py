@@ -11,10 +11,10 @@ from typing import Any
 import anyio
 import pytest
 from mew_protocol.envelope import Envelope
-from mew_protocol.payloads.figures import ParticipantFigures
+from mew_protocol.payloads.context_history import ParticipantFigures
 from mew_protocol.payloads.participant import Board, PrefixPart
 
-from mew_agent.cli.remote.session import Identity
+from mew_agent.cli.remote.identity import Identity
 from mew_agent.parts.terminal.app import SpaceApp
 from mew_agent.parts.terminal.joined_space import JoinedSpace
 from mew_agent.parts.terminal.widgets import BoardList

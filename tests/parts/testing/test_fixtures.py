@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from mew_agent import Agent, NotPermitted, Participant
-from mew_agent.cli.programs.gateway import RunningGateway
+from mew_agent.cli.programs.start_gateway import RunningGateway
 from mew_agent.parts.testing import ModelServer
 
 Environment = Callable[[str], dict[str, str]]

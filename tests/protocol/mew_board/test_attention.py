@@ -5,7 +5,7 @@ from typing import Any, get_args
 
 import pytest
 from mew_board.attention import aggregate, attention, entry_items, not_stored_item, sort_items
-from mew_protocol.payloads.attention import AttentionItem, AttentionKind
+from mew_protocol.payloads.attention_items import AttentionItem, AttentionKind
 from mew_protocol.payloads.mcp import UndecidedProposal, digest_of
 from mew_protocol.payloads.participant import BoardEntry, StoredMessages
 

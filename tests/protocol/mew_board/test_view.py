@@ -9,7 +9,7 @@ from mew_board.board_json import MOST_CHARS, ShownParticipant, Tone
 from mew_board.grouping import about, grouped, total, totals
 from mew_board.view import TONES, ParticipantView, items_of
 from mew_protocol.context_report import Basis, LimitBasis, PartName, UnknownReason
-from mew_protocol.payloads.attention import AttentionItem, AttentionKind
+from mew_protocol.payloads.attention_items import AttentionItem, AttentionKind
 from mew_protocol.payloads.participant import BoardEntry, Status
 from mew_protocol.shared_words import ATTENTION_WORDS, STATE_WORDS
 

@@ -13,9 +13,9 @@ from mew_protocol.payloads.participant import ESTIMATE, Board, BoardEntry, Statu
 from mew_agent.agent.peer_tools import context_words
 from mew_agent.cli.board.table import TerminalStyle, board_lines
 from mew_agent.cli.remote.status import _as_json
-from mew_agent.participant.answers.context_notes import context_key
 from mew_agent.participant.peers import PeerContext
 from mew_agent.parts.mcp.space_offers import board_text
+from mew_agent.parts.shared.reported_usage import context_key
 from mew_agent.parts.terminal.panels import row
 from tests.support.linear import growth
 

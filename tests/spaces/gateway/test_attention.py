@@ -13,7 +13,7 @@ from mew_board.attention import UNREAD_SECONDS, approval_item
 from mew_protocol.capability import CapabilitySet
 from mew_protocol.codec import read_draft
 from mew_protocol.ids import ParticipantId
-from mew_protocol.payloads.attention import AttentionItem
+from mew_protocol.payloads.attention_items import AttentionItem
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.attention import ABSENCE_GRACE, START_GRACE
 from mew_spaces.gateway.auth import TokenBook

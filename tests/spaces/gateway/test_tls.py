@@ -94,7 +94,9 @@ async def test_a_handshake_that_does_not_end_is_ended(
         with sent(gateway, data, 1) as (connection,):
             read_until_closed(connection)
 
-    monkeypatch.setattr("mew_listener.options.HEADER_SECONDS", 3_600.0)  # what holds is the option of the space
+    monkeypatch.setattr(
+        "mew_listener.listener_options.HEADER_SECONDS", 3_600.0
+    )  # what holds is the option of the space
     async with serve_gateway(config, tls=tls.files) as gateway:
         await to_thread.run_sync(attack, gateway)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import anyio
 import pytest
-from mew_listener.websocket import MAX_FRAMES_A_TURN, MAX_SMALL_FRAMES
+from mew_listener.websocket_connection import MAX_FRAMES_A_TURN, MAX_SMALL_FRAMES
 from mew_protocol.ids import ParticipantId
 from mew_spaces.gateway.gateway import RunningGateway
 from websockets.frames import Frame, Opcode

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mew_protocol.payloads.figures import ParticipantFigures
+from mew_protocol.payloads.context_history import ParticipantFigures
 from mew_spaces.core.state import ReportedStatus
 from mew_spaces.log import figures
 from mew_spaces.log.figures import FigureStore

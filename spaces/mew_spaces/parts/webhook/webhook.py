@@ -23,7 +23,7 @@ from anyio import to_thread
 from mew_board.quoting import one_line
 from mew_listener.bounded_dict import BoundedDict
 from mew_protocol.envelope import unix_seconds, wire_timestamp
-from mew_protocol.payloads.attention import AttentionItem
+from mew_protocol.payloads.attention_items import AttentionItem
 
 from mew_spaces.config.settings import AttentionOptions
 

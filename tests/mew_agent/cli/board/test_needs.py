@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 from mew_board.words import cells
-from mew_protocol.payloads.attention import AttentionAction, AttentionItem
+from mew_protocol.payloads.attention_items import AttentionAction, AttentionItem
 from mew_protocol.payloads.participant import Board, BoardEntry
 
 from mew_agent.cli.board.needs import attention_lines, with_faults

@@ -11,7 +11,7 @@ from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.rehearsal import serve_rehearsal
-from tests.mew_agent.cli.remote.test_session import running_space
+from tests.mew_agent.cli.remote.test_identity import running_space
 from tests.support.agents import SPACE as AGENT_SPACE
 from tests.support.agents import EnvelopeRecorder, running_agent
 from tests.support.cli import REPORT, Outcome, Output, answering, board_shows, mew, seat, status

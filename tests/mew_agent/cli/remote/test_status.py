@@ -12,7 +12,7 @@ from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
 from mew_agent.parts.mcp.space_offers import board_text
-from tests.mew_agent.cli.remote.test_session import running_space
+from tests.mew_agent.cli.remote.test_identity import running_space
 from tests.support.cli import REPORT, Outcome, Output, board_shows, mew, seat, status
 from tests.support.command_space import SPACE
 from tests.support.gateway_client import Message, joined

@@ -12,7 +12,7 @@ from mew_spaces.launch.run_file import RunFile
 
 from mew_agent.cli.space.add import NewParticipant, SectionOptions, inviter_of
 from mew_agent.errors import ConfigError
-from tests.mew_agent.cli.remote.test_session import running_space
+from tests.mew_agent.cli.remote.test_identity import running_space
 from tests.support.cli import mew
 from tests.support.gateway_client import joined
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from mew_spaces.config.loading import load_space
 
-from tests.mew_agent.cli.remote.test_session import running_space
+from tests.mew_agent.cli.remote.test_identity import running_space
 from tests.support.cli import mew
 
 

@@ -16,9 +16,10 @@ from mew_agent.participant.answers.agent_answers import (
     AnswerRouter,
     Exchange,
 )
-from mew_agent.participant.answers.builder import AGENT_RESTARTED, AnswerBuilder, Thinking, Writing
+from mew_agent.participant.answers.builder import AGENT_RESTARTED, Thinking, Writing
 from mew_agent.participant.gaps import StreamGap
 from mew_agent.participant.peers import PeerChanges, Peers
+from mew_agent.parts.shared.text_answer import TextAnswer
 
 QUESTION = "How high is the tide?"
 
@@ -63,7 +64,7 @@ class Routed:
         self, chat_id: str = "q-1", agent: str = "coder", text: str = QUESTION, inactivity_seconds: float = 60.0
     ) -> Exchange:
         context = self.peers[agent].context
-        answer = AnswerBuilder(notices="content", may_use_tools=self.tools)
+        answer = TextAnswer(may_use_tools=self.tools)
         exchange = Exchange(agent, chat_id, text, answer, inactivity_seconds, context)
         self.router.add(exchange)
         return exchange

@@ -19,7 +19,7 @@ from hypothesis import given
 from mew_board.attention import not_stored_item
 from mew_board.quoting import one_line
 from mew_protocol.envelope import wire_timestamp
-from mew_protocol.payloads.attention import AttentionItem
+from mew_protocol.payloads.attention_items import AttentionItem
 from mew_spaces.config.loading import parse_space
 from mew_spaces.config.settings import AttentionOptions
 from mew_spaces.gateway.gateway import serve_gateway

@@ -37,8 +37,8 @@ from mew_agent.cli.app.options import (
     with_option_groups,
 )
 from mew_agent.cli.remote.http_api import GatewayApi, SpaceEvents
-from mew_agent.cli.remote.request import SentRequest, new_envelope
-from mew_agent.cli.remote.session import find_gateway
+from mew_agent.cli.remote.identity import find_gateway
+from mew_agent.cli.remote.sent_request import SentRequest, new_envelope
 from mew_agent.compaction.approval import read_approval
 from mew_agent.errors import ConfigError, MewAgentError, PeerFailed
 from mew_agent.participant.events import MAX_SHOWN_CHARS

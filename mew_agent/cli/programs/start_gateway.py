@@ -29,7 +29,6 @@ from mew_agent.cli.app.options import (
     HostOption,
     LogLevelOption,
     PortOption,
-    former,
     option,
 )
 
@@ -49,7 +48,7 @@ def start(
         float, option("--drain-seconds N", "Time for members to move to other gateways when it is stopped.", min=0)
     ] = DRAIN_SECONDS,
     log_level: LogLevelOption = "info",
-    auto_start: Annotated[bool, former("--auto-start/--no-auto-start")] = False,
+    auto_start: Annotated[bool, option("--auto-start/--no-auto-start", hidden=True)] = False,
 ) -> None:
     """Run the gateway of one or more spaces.
 

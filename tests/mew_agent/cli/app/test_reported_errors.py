@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from mew_spaces.errors import PortInUse, SpaceConfigError, SpacesError, TokenError
 
-from mew_agent.cli.app.failures import report_error
+from mew_agent.cli.app.reported_errors import report_error
 from mew_agent.errors import ConfigError, ModelRefused, NotConnected, NotPermitted, PeerTimeout, Unauthorized
 from tests.support.cli import mew
 

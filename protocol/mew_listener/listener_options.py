@@ -1,4 +1,4 @@
-"""The options of one server, in which servers differ. The limits of a connection's phases are in `http`."""
+"""The options of one server, in which servers differ. The limits of a connection's phases are in `http_connection`."""
 
 import ssl
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from mew_listener.allowance import Allowances
 from mew_listener.proxies import TrustedProxies
 from mew_listener.request_guard import DescribeError, describe_error
 from mew_listener.unjoined import UnjoinedLimits
-from mew_listener.websocket import WebSocketOptions
+from mew_listener.websocket_connection import WebSocketOptions
 
 STOP_SECONDS = 5.0
 """How long open requests may take once a server stops."""

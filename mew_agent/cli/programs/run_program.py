@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from mew_agent.cli.app.options import ProgramConnection, with_option_groups
-from mew_agent.cli.remote.session import find_identity
+from mew_agent.cli.remote.identity import find_identity
 from mew_agent.cli.space.plan import INTERPRETER
 from mew_agent.errors import ConfigError
 

@@ -8,7 +8,7 @@ from markdown_it import MarkdownIt
 from mew_protocol.ids import Position
 from mew_spaces.gateway.gateway import RunningGateway
 
-from mew_agent.cli.remote.history import share_read
+from mew_agent.cli.remote.show_history import share_read
 from tests.support.cli import mew, seat
 from tests.support.gateway_client import joined
 

@@ -11,7 +11,7 @@ from mew_spaces.launch.run_file import RunFile, end_run, read_run_file, run_file
 
 from mew_agent.cli.app.locate import find_run
 from mew_agent.cli.app.options import ConnectionOptions, ProgramConnection
-from mew_agent.cli.remote.session import find_gateway, find_identity
+from mew_agent.cli.remote.identity import find_gateway, find_identity
 from mew_agent.errors import ConfigError, NotConnected
 
 ALL = ProgramConnection(participant="bob", token="t-bob", gateway="ws://host:1", space="other")

@@ -17,7 +17,7 @@ from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
 from mew_agent.agent.agent import Agent
 from mew_agent.cli.main import command_line
-from mew_agent.cli.remote.proposals import complete_proposals
+from mew_agent.cli.remote.decisions import complete_proposals
 from mew_agent.config.agent_config import AgentConfig
 from mew_agent.errors import NotAccepted
 from mew_agent.participant.events import ProposalMade

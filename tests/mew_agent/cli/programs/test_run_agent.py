@@ -8,8 +8,8 @@ import anyio
 import pytest
 from mew_spaces.gateway.gateway import RunningGateway
 
-from mew_agent.cli.programs.agent import _running_space
-from tests.mew_agent.cli.remote.test_session import running_space
+from mew_agent.cli.programs.run_agent import _running_space
+from tests.mew_agent.cli.remote.test_identity import running_space
 from tests.support.cli import mew
 from tests.support.gateway_client import joined
 from tests.support.waiting import PATIENCE_SECONDS

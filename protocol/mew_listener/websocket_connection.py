@@ -21,7 +21,7 @@ from websockets.frames import CloseCode, Frame, Opcode
 from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
-from mew_listener.connections import ServerConnections
+from mew_listener.server_connections import ServerConnections
 from mew_listener.unjoined import TLS_BYTES
 
 try:
@@ -230,13 +230,9 @@ class WebSocketConnection(asyncio.Protocol):
 
     def shutdown(self) -> None:
         """Close the connection because the server stops."""
-        self._stop_writing()
         if not self.is_closing:
-            self._end()
             self._protocol.send_close(CloseCode.SERVICE_RESTART)
-            self._write()
-        self.transport.close()
-        self._abort_after(SHUTDOWN_TIMEOUT_SECONDS)
+        self._finish(SHUTDOWN_TIMEOUT_SECONDS)
 
     # Reading
 
@@ -377,11 +373,7 @@ class WebSocketConnection(asyncio.Protocol):
             if self._ping_data and bytes(frame.data) == self._ping_data:
                 self._schedule_ping()
         elif frame.opcode is Opcode.CLOSE:
-            self._stop_writing()
-            self._end()
-            self._write()  # the answer, unless we closed first
-            self.transport.close()
-            self._abort_after(CLOSE_TIMEOUT_SECONDS)
+            self._finish(CLOSE_TIMEOUT_SECONDS)  # with the answer, unless we closed first
 
     def _is_flooded(self) -> bool:
         """Count a small frame. After too many of them, close the connection without waiting for the peer."""
@@ -404,11 +396,15 @@ class WebSocketConnection(asyncio.Protocol):
         closed = self._protocol.close_sent
         if closed is not None and closed.code == CloseCode.MESSAGE_TOO_BIG and self.channel.is_open:
             self.channel.too_large()
+        self._finish(CLOSE_TIMEOUT_SECONDS)
+
+    def _finish(self, seconds: float) -> None:
+        """Write the prepared close frame as the last one. The peer has this time to read what waits for it."""
         self._stop_writing()
         self._end()
         self._write()
         self.transport.close()
-        self._abort_after(CLOSE_TIMEOUT_SECONDS)
+        self._abort_after(seconds)
 
     def _stop_writing(self) -> None:
         channel = self.channel
@@ -452,12 +448,8 @@ class WebSocketConnection(asyncio.Protocol):
         self._ping = self._loop.call_later(self._options.ping_timeout_seconds, self._end_dead_link)
 
     def _end_dead_link(self) -> None:
-        self._stop_writing()
-        self._end()
         self._protocol.fail(CloseCode.INTERNAL_ERROR, "keepalive ping timeout")
-        self._write()
-        self.transport.close()
-        self._abort_after(DEAD_LINK_SECONDS)
+        self._finish(DEAD_LINK_SECONDS)
 
     def _hold(self) -> None:
         """Count the bytes that a stranger makes the server hold."""

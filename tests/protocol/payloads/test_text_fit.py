@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 from mew_protocol.context_report import ContextReport, QueuedMessages, answer_reserve_tokens
-from mew_protocol.payloads.fit import fit_in
 from mew_protocol.payloads.participant import Status
+from mew_protocol.payloads.text_fit import fit_in
 
 SIZES = st.integers(0, 300_000)
 MAYBE = st.none() | SIZES

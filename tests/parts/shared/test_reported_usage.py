@@ -4,8 +4,8 @@ from typing import Any
 
 from mew_protocol.context_report import ContextReport
 
-from mew_agent.participant.answers.context_notes import CallUsage, context_key, openai_usage
 from mew_agent.participant.peers import PeerContext
+from mew_agent.parts.shared.reported_usage import CallUsage, context_key, openai_usage
 
 
 def context(tokens: int | None, call_id: str | None = "c1", **report: Any) -> PeerContext:
