@@ -46,10 +46,6 @@ MAX_PATTERN_BYTES: Final = 4_096
 OWN_CALLS_ONLY: Final[dict[str, bool]] = {"approve": False}
 """What a pattern has that lets its holder make calls, and not approve the proposals of others."""
 
-_PATH_KEYS: Final = frozenset({"path", "uri", "url", "file", "filename", "folder", "directory"})
-_NAME_KEYS: Final = frozenset({"method", "name"})
-"""Keys whose values have slashes and name no file: `tools/*`, `resources/*`."""
-
 _MAX_REMEMBERED_KINDS = 1_024
 _MAX_REMEMBERED_KIND_LENGTH = 128
 
@@ -103,42 +99,6 @@ def patterns_problem(patterns: Sequence[object]) -> tuple[int | None, str] | Non
         if longest > MAX_PATTERN_LENGTH:
             return index, f"a text in this pattern has {longest:,} characters; the limit is {MAX_PATTERN_LENGTH:,}"
     return None
-
-
-def unknown_kinds(pattern: CapabilityPattern) -> list[str]:
-    """Return the kinds in a pattern that match none of the known ones. They may be a program's own, or misspelled."""
-    held = {one: CapabilitySet([{"kind": one}]) for one in (as_texts(pattern["kind"]) if has_kind(pattern) else ())}
-    return [name for name, kind in held.items() if not any(kind.allows(Draft(kind=known)) for known in kinds.KNOWN)]
-
-
-def _ends_in_one_star(text: str) -> bool:
-    return text.endswith("*") and not text.endswith("**") and text[0] != "!"
-
-
-def _is_path(text: str, place: tuple[int | str, ...]) -> bool:
-    """Return whether a text looks like a path, by the key that it stands under, or by its slashes."""
-    key = next((step for step in reversed(place) if isinstance(step, str)), "")
-    name = key.rpartition(".")[2].casefold()
-    return name in _PATH_KEYS or ("/" in text and name not in _NAME_KEYS)
-
-
-def stars_across_folders(pattern: CapabilityPattern) -> Iterator[tuple[tuple[int | str, ...], str]]:
-    """Yield each payload text that looks like a path and ends in one star, with its place in the pattern.
-
-    Such a star crosses slashes, as at the TypeScript gateway. The writer may have meant one folder.
-    """
-
-    def walk(value: object, place: tuple[int | str, ...]) -> Iterator[tuple[tuple[int | str, ...], str]]:
-        if isinstance(value, Mapping):
-            for key, one in value.items():
-                yield from walk(one, (*place, str(key)))
-        elif isinstance(value, list | tuple):
-            for index, one in enumerate(value):
-                yield from walk(one, (*place, index))
-        elif isinstance(value, str) and _ends_in_one_star(value) and _is_path(value, place):
-            yield place, value
-
-    return walk(pattern.get("payload"), ("payload",))
 
 
 def advertised(patterns: Iterable[CapabilityPattern]) -> tuple[dict[str, Any], ...]:

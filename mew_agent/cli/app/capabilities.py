@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from mew_protocol import kinds
-from mew_protocol.capability import patterns_problem, unknown_kinds
+from mew_protocol.capability import CapabilityPattern, CapabilitySet, as_texts, has_kind, patterns_problem
+from mew_protocol.envelope import Draft
 from mew_settings.setting_problems import did_you_mean, first_problem
 from pydantic import ValidationError
 
@@ -51,10 +52,16 @@ def read_capabilities(where: str, *texts: str, to: Sequence[str] = ()) -> list[d
     return patterns
 
 
+def _unknown_kinds(pattern: CapabilityPattern) -> list[str]:
+    """Return the kinds in a pattern that match none of the known ones. They may be a program's own, or misspelled."""
+    held = {one: CapabilitySet([{"kind": one}]) for one in (as_texts(pattern["kind"]) if has_kind(pattern) else ())}
+    return [name for name, kind in held.items() if not any(kind.allows(Draft(kind=known)) for known in kinds.KNOWN)]
+
+
 def unknown_kind_warnings(patterns: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """Yield a warning for each kind in these patterns that the protocol does not have."""
     for pattern in patterns:
-        for kind in unknown_kinds(pattern):
+        for kind in _unknown_kinds(pattern):
             hint = did_you_mean(kind, kinds.KNOWN)
             yield f"the protocol has no kind '{kind}'{hint}; only programs that send this kind themselves can use it"
 

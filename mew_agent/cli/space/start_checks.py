@@ -6,12 +6,12 @@ author may expect. Changes nothing.
 
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from mew_protocol import kinds
-from mew_protocol.capability import CapabilitySet, stars_across_folders
+from mew_protocol.capability import CapabilitySet
 from mew_protocol.envelope import Draft
 from mew_protocol.ids import GATEWAY_IDS
 from mew_settings.participant_types import Place, participant_types
@@ -29,6 +29,10 @@ _PROGRAM_KEYS: Final = ("env", "env_from", "cwd", "restart_policy")
 
 _PLAIN_ID: Final = re.compile(r"[\w.-]+")
 """An id, not a pattern of several."""
+
+_PATH_KEYS: Final = frozenset({"path", "uri", "url", "file", "filename", "folder", "directory"})
+_NAME_KEYS: Final = frozenset({"method", "name"})
+"""Keys whose values have slashes and name no file: `tools/*`, `resources/*`."""
 
 _NEEDED_BY_AGENTS: Final = {
     kinds.CHAT: "answer",
@@ -98,13 +102,38 @@ def _suspicious_capabilities(config: SpaceConfig, path: Path) -> Iterator[str]:
             listed: tuple[int | str, ...] = (*owner, "capabilities", index)
             for warning in unknown_kind_warnings([capability.pattern()]):
                 yield f"{place_in(path, (*listed, 'kind'))}: {'.'.join(map(str, listed))}: {warning}"
-            for inner, text in stars_across_folders(capability.pattern()):
-                place = (*listed, *inner)
+            for place, text in _stars_across_folders(capability.payload, (*listed, "payload")):
                 where = f"{place_in(path, place)}: {'.'.join(map(str, place))}"
                 yield (
                     f"{where}: '{text}' also matches what is in subfolders; "
                     f"write '{text}*' if that is meant, else a regular expression with [^/]*"
                 )
+
+
+def _ends_in_one_star(text: str) -> bool:
+    return text.endswith("*") and not text.endswith("**") and text[0] != "!"
+
+
+def _is_path(text: str, place: tuple[int | str, ...]) -> bool:
+    """Return whether a text looks like a path, by the key that it stands under, or by its slashes."""
+    key = next((step for step in reversed(place) if isinstance(step, str)), "")
+    name = key.rpartition(".")[2].casefold()
+    return name in _PATH_KEYS or ("/" in text and name not in _NAME_KEYS)
+
+
+def _stars_across_folders(value: object, place: tuple[int | str, ...]) -> Iterator[tuple[tuple[int | str, ...], str]]:
+    """Yield each text of a payload that looks like a path and ends in one star, with its place.
+
+    Such a star crosses slashes, as at the TypeScript gateway. The writer may have meant one folder.
+    """
+    if isinstance(value, Mapping):
+        for key, one in value.items():
+            yield from _stars_across_folders(one, (*place, str(key)))
+    elif isinstance(value, list | tuple):
+        for index, one in enumerate(value):
+            yield from _stars_across_folders(one, (*place, index))
+    elif isinstance(value, str) and _ends_in_one_star(value) and _is_path(value, place):
+        yield place, value
 
 
 def _unknown_recipients(config: SpaceConfig, path: Path) -> Iterator[str]:
