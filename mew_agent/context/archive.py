@@ -4,7 +4,7 @@ Owns the rules of an undo: the newest change first, and never half of a tool cal
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final
@@ -108,9 +108,13 @@ def newest_undoable(entries: Sequence[CompactionEntry]) -> CompactionEntry | Non
 def refusal_of(entries: Sequence[CompactionEntry], number: int | None) -> str | None:
     """Return why this entry (None: the newest in force) cannot be undone; None if it can."""
     newest = newest_undoable(entries)
-    entry = newest if number is None else next((one for one in entries if one.number == number), None)
-    if entry is None:
-        return unknown_entry(entries, number) if number is not None else "there is nothing to undo"
+    if number is None:
+        return "there is nothing to undo" if newest is None else _refusal_of(newest, newest)
+    entry = next((one for one in entries if one.number == number), None)
+    return unknown_entry(entries, number) if entry is None else _refusal_of(entry, newest)
+
+
+def _refusal_of(entry: CompactionEntry, newest: CompactionEntry | None) -> str | None:
     if entry.trigger == UNDO:
         return f"{entry.number} is an undo itself; compact again instead"
     if entry.undone_by is not None:
@@ -139,12 +143,7 @@ def unknown_entry(entries: Sequence[CompactionEntry], number: int) -> str:
 def returning_items(archived: Iterable[Item], present: Sequence[Item]) -> ReturningItems:
     """Return the items that an undo restores. Leaves out incomplete tool calls and results without a call."""
     in_context = {item.seq: item for item in present}
-    # Its call may have another id by now.
-    replaced = {
-        item.seq: replace(item, tool_call_id=in_context[item.seq].tool_call_id)
-        for item in archived
-        if item.seq in in_context and in_context[item.seq].stubbed
-    }
+    replaced = _texts_of_stubs(archived, in_context)
     returned = _with_own_call_ids([item for item in archived if item.seq not in in_context], present)
     candidates = {item.seq: item for item in returned}
     merged = sorted(({**in_context, **replaced, **candidates}).values(), key=lambda item: item.seq)
@@ -154,6 +153,16 @@ def returning_items(archived: Iterable[Item], present: Sequence[Item]) -> Return
         tuple(item for item in returned if item.seq not in split),
         tuple(replaced.values()),
     )
+
+
+def _texts_of_stubs(archived: Iterable[Item], in_context: Mapping[int, Item]) -> dict[int, Item]:
+    """Return the archived items by seq for which the context holds a note only."""
+    # Its call may have another id by now.
+    return {
+        item.seq: replace(item, tool_call_id=in_context[item.seq].tool_call_id)
+        for item in archived
+        if item.seq in in_context and in_context[item.seq].stubbed
+    }
 
 
 def _split_calls(items: Iterable[Item]) -> set[int]:

@@ -179,11 +179,14 @@ def prefix_parts(
     shares, keeps_counts = divide(tokens, [size for size, _ in sizes], are_counted)
     others, tools = list[PrefixPart](), list[PrefixPart]()
     for one, share, is_counted in zip(texts, shares, are_counted, strict=True):
-        name = None if one.name is None else one.name[:_NAME_CHARS]
-        basis: Literal["tokenizer", "projected"] = "tokenizer" if is_counted and keeps_counts else "projected"
-        part = PrefixPart(part=one.part, name=name, tokens=share, basis=basis)
+        part = _prefix_part(one, share, "tokenizer" if is_counted and keeps_counts else "projected")
         (tools if one.part == "tool" else others).append(part)
     return (*others[:1], *_largest(tools, MAX_PREFIX_PARTS - len(others)), *others[1:])
+
+
+def _prefix_part(one: PrefixText, tokens: int, basis: Literal["tokenizer", "projected"]) -> PrefixPart:
+    name = None if one.name is None else one.name[:_NAME_CHARS]
+    return PrefixPart(part=one.part, name=name, tokens=tokens, basis=basis)
 
 
 def _largest(tools: Sequence[PrefixPart], most: int) -> list[PrefixPart]:

@@ -237,14 +237,17 @@ class Tracker:
         # If nothing was reported since a clear, the last report is that of the history that is back.
         resumes = not was_reported and self._resume(point.anchor, self.measurement.served_model)
         self._return_reply(point, {measure.seq for measure in (*back, *texts)})
-        if self.measurement.tokens is not None:
-            self._record_freed(held, next_before)
-        elif resumes or self.measurement.reason == "cleared":
-            self.measurement.resume(self._tokens_at(point) if resumes else None)
+        self._restore_tokens(point, held, next_before, resumes=resumes)
         grown = ledger.projected_tokens - next_before
         if before is not None and self.measurement.tokens is not None:
             grown = self.measurement.tokens - before
         return CutOutcome(UNDO, before, self.measurement.tokens, -grown, -grown, 0, -len(returned), "projected")
+
+    def _restore_tokens(self, point: RestorePoint, held: int, next_before: int, *, resumes: bool) -> None:
+        if self.measurement.tokens is not None:
+            self._record_freed(held, next_before)
+        elif resumes or self.measurement.reason == "cleared":
+            self.measurement.resume(self._tokens_at(point) if resumes else None)
 
     def _resume(self, anchor: PromptAnchor | None, served_model: str | None) -> bool:
         """Continue from a reported prompt, if there is one of this model. Returns whether there is."""

@@ -4,9 +4,12 @@ Knows the parts that no compaction removes, and the size of a message that a mod
 the message, and what becomes of it.
 """
 
+from collections.abc import Set as AbstractSet
+
 from mew_protocol.payloads.text_fit import Fit, TextBasis, decided
 
 from mew_agent.compaction.planner import summary_budget_tokens
+from mew_agent.context.ledger import Ledger
 from mew_agent.context.policy.definition import CompactRule
 from mew_agent.context.tracker import Tracker
 from mew_agent.conversation.compactions import is_overflow
@@ -44,19 +47,24 @@ def fit_of_message(state: ContextState, error: ModelError | None = None) -> Fit 
     items = [item for item in state.history.items if item.turn == state.answering_turn]
     if not items or any(item.role != "user" for item in items):
         return None
-    prices, seqs = ledger.item_prices(), {item.seq for item in items}
-    tokens = sum(prices.get(seq, 0) for seq in seqs)
+    tokens, basis = _size_of_items(ledger, {item.seq for item in items})
     rest_tokens = ledger.projected_tokens - tokens
-    is_counted = all(one.is_counted(ledger.calibration) for one in ledger.items.measures if one.seq in seqs)
-    basis: TextBasis = "projected" if ledger.calibration.weights is not None else "heuristic"
-    basis = "tokenizer" if is_counted else basis
     request_tokens = error.requested_tokens if isinstance(error, ContextOverflow) else None
-    if request_tokens is None and tracker.ledger.next_prompt_basis == "server_counted":
-        request_tokens = tracker.ledger.next_prompt_tokens
+    if request_tokens is None and ledger.next_prompt_basis == "server_counted":
+        request_tokens = ledger.next_prompt_tokens
     if request_tokens is not None:  # only the rest of the request is projected
         tokens, basis = max(0, request_tokens - rest_tokens), "projected"
     leaving_tokens = max(0, rest_tokens - ledger.parts.prefix - ledger.parts.pins)
     return _fit(tracker, tokens, basis, context_tokens=max(0, rest_tokens), leaving_tokens=leaving_tokens)
+
+
+def _size_of_items(ledger: Ledger, seqs: AbstractSet[int]) -> tuple[int, TextBasis]:
+    """Return the size of these items in the next prompt as far as it is known, and its basis."""
+    prices = ledger.item_prices()
+    tokens = sum(prices.get(seq, 0) for seq in seqs)
+    if all(one.is_counted(ledger.calibration) for one in ledger.items.measures if one.seq in seqs):
+        return tokens, "tokenizer"
+    return tokens, "projected" if ledger.calibration.weights is not None else "heuristic"
 
 
 def may_never_fit(state: ContextState) -> bool:

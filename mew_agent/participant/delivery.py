@@ -122,21 +122,23 @@ class FrameCounts:
         if not isinstance(frames, Mapping):
             return
         counts = {name: total for name, total in object_at(frames, "counts").items() if isinstance(total, int)}
-        is_first, is_other_run = self._run is None, self._run != frames.get("run")
-        self._run = frames.get("run")
-        before = [name for name in self._counts if name not in self._closed]
-        if is_other_run:  # one without a stored history uses the ids of streams again
+        former, self._run = self._run, frames.get("run")
+        gaps = [] if former is None else [*self._gaps(counts, is_other_run=former != self._run)]
+        if former != self._run:  # one without a stored history uses the ids of streams again
             self._counts.clear()
             self._closed.clear()
-        is_continued = not is_first and not is_other_run
-        for stream_id, total in counts.items():
-            missed = total - self._counts.get(stream_id, 0)
-            self._counts[stream_id] = total
-            if missed > 0 and is_continued:
-                yield StreamGap(stream_id, missed)
-        if is_other_run and not is_first:
+        self._counts.update(counts)
+        yield from gaps
+
+    def _gaps(self, counts: Mapping[str, int], *, is_other_run: bool) -> Iterator[StreamGap]:
+        if is_other_run:
             # A gateway that was killed counts from 0, and does not know what it lost.
+            before = [name for name in self._counts if name not in self._closed]
             yield from (StreamGap(name) for name in dict.fromkeys((*before, *counts)))
+            return
+        for name, total in counts.items():
+            if (missed := total - self._counts.get(name, 0)) > 0:
+                yield StreamGap(name, missed)
 
 
 def history_gap_in(envelope: Envelope) -> HistoryGap | None:

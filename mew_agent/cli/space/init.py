@@ -76,14 +76,14 @@ def init(
     templates = find_templates(folder, Path.home())
     if template is not None and template_option not in (None, template):
         raise ConfigError("--template", f"excludes TEMPLATE '{template}'")
-    if as_json and not list_templates and template_info is None:
-        raise ConfigError("--json", "requires --list-templates or --template-info")
     if list_templates:
         _list(templates, as_json=as_json)
         return
     if template_info is not None:
         _describe(_chosen(template_info, templates), as_json=as_json)
         return
+    if as_json:
+        raise ConfigError("--json", "requires --list-templates or --template-info")
     _refuse_to_overwrite(folder, force=force)
     if port is not None:
         terminal.warn("--port has no effect here; give it to `mew up`")

@@ -32,18 +32,23 @@ def call_in(parts: Sequence[Part], *, reads_text: bool = False) -> tuple[str, Ma
 
     With `reads_text` a JSON text may ask for one, too.
     """
-    data: object = None
-    if (found := [part for part in parts if part.HasField("data")]) and len(found) == 1:
-        data = _with_whole_numbers(MessageToDict(found[0].data))
-    elif reads_text and not found:
-        try:
-            data = json.loads("".join(part.text for part in parts))
-        except ValueError:
-            return None
+    data = _data_in(parts, reads_text=reads_text)
     if not isinstance(data, Mapping) or not isinstance(data.get("tool"), str):
         return None
     arguments = data.get("arguments", {})
     return (data["tool"], arguments) if isinstance(arguments, Mapping) else None
+
+
+def _data_in(parts: Sequence[Part], *, reads_text: bool) -> object:
+    found = [part for part in parts if part.HasField("data")]
+    if len(found) == 1:
+        return _with_whole_numbers(MessageToDict(found[0].data))
+    if not reads_text or found:
+        return None
+    try:
+        return json.loads("".join(part.text for part in parts))
+    except ValueError:
+        return None
 
 
 def _with_whole_numbers(value: Any) -> Any:

@@ -460,18 +460,29 @@ def _asked_call(call: Mapping[str, Any]) -> dict[str, Any]:
     """
     known = frozenset(_strings_in(call.get("rawInput")))
     contents = objects_at(call, "content")
-    diffs = (one for one in contents if one.get("type") == "diff")
-    changes = [{key: one.get(key) for key in ("path", "oldText", "newText")} for one in diffs]
-    texts = (text_in(one.get("content")) or str(one.get("path") or "") for one in contents)
     arguments = {
         "tool": str(call.get("title") or call.get("kind") or "a tool"),
         "kind": call.get("kind"),
         "input": call.get("rawInput"),
-        "text": "\n".join(one for one in texts if one and one not in known),
-        "changes": [one for one in changes if not known.issuperset(filter(None, one.values()))],
+        "text": "\n".join(_unknown_texts(contents, known)),
+        "changes": list(_unknown_changes(contents, known)),
         "locations": call.get("locations"),
     }
     return {key: one for key, one in arguments.items() if one}
+
+
+def _unknown_texts(contents: Sequence[Mapping[str, Any]], known: frozenset[str]) -> Iterator[str]:
+    for one in contents:
+        text = text_in(one.get("content")) or str(one.get("path") or "")
+        if text and text not in known:
+            yield text
+
+
+def _unknown_changes(contents: Sequence[Mapping[str, Any]], known: frozenset[str]) -> Iterator[dict[str, Any]]:
+    for one in contents:
+        change = {key: one.get(key) for key in ("path", "oldText", "newText")}
+        if one.get("type") == "diff" and not known.issuperset(filter(None, change.values())):
+            yield change
 
 
 def _strings_in(value: object) -> Iterator[str]:

@@ -9,7 +9,7 @@ from mew_settings.plugins import Finding
 
 from mew_agent.errors import ConfigError, unknown_name
 from mew_agent.parts.acp.modes import reported_mode
-from mew_agent.parts.acp.profiles import UNKNOWN, profiles
+from mew_agent.parts.acp.profiles import UNKNOWN, AcpProfile, profiles
 from mew_agent.parts.acp.settings import ACP_CONFIG, AcpSettings, installed_command
 
 
@@ -57,10 +57,7 @@ class AcpType(ParticipantType):
         search = settings["env"].get("PATH", check.search)
         command = command or (installed_command(profile, search)[0] if profile is not None else "")
         if "${" not in command and shutil.which(command, path=search) is None:
-            problem = "is not an executable file" if os.sep in command else "not found on PATH"
-            if profile is not None:
-                problem = f"not found; install it with `{profile.install}`"
-            raise ConfigError(place, f"program '{command}' {problem}")
+            raise ConfigError(place, f"program '{command}' {_absence(command, profile)}")
 
     def needs(self, section: AcpSettings) -> Iterator[str]:
         """Yield the extra, and the agent's program."""
@@ -80,6 +77,12 @@ class AcpType(ParticipantType):
             asks = reported_mode(section.mode, profile, section.mode, asks_always=False).asks
             says = "whether it asks is unknown" if asks is None else "asks" if asks else "acts without asking"
             yield Finding("mode", name, f"{section.mode}: {says}", "")
+
+
+def _absence(command: str, profile: AcpProfile | None) -> str:
+    if profile is not None:
+        return f"not found; install it with `{profile.install}`"
+    return "is not an executable file" if os.sep in command else "not found on PATH"
 
 
 ACP = AcpType()

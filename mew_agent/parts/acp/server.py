@@ -139,19 +139,21 @@ class AcpServer:
         """Pass on the figures of the agent, and the beginning and the end of its compactions."""
         if event.peer.id != self._agent:
             return
-        word = event.context.word.word
-        if word == "compacting" and self._compaction is None:
-            self._compaction = str(uuid4())
-            await self._show_compaction("in_progress")
-        elif word != "compacting" and self._compaction is not None:
-            await self._show_compaction("failed" if word == "compaction_failed" else "completed")
-            self._compaction = None
+        await self._follow_compaction(event.context.word.word)
         usage = _usage_of(event.context)
         shown = (event.context.tokens or 0, event.context.max_tokens)
         if usage is not None and shown != self._reported:
             self._reported = shown
             for session in tuple(self._sessions):
                 await self._update(session, usage)
+
+    async def _follow_compaction(self, word: str) -> None:
+        if word == "compacting" and self._compaction is None:
+            self._compaction = str(uuid4())
+            await self._show_compaction("in_progress")
+        elif word != "compacting" and self._compaction is not None:
+            await self._show_compaction("failed" if word == "compaction_failed" else "completed")
+            self._compaction = None
 
     async def _show_compaction(self, status: str) -> None:
         if self._shows_compactions:

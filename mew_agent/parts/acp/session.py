@@ -20,7 +20,7 @@ from mew_protocol.json_values import object_at, objects_at, value_at
 
 from mew_agent import __version__
 from mew_agent.parts.acp.files import ProjectFiles
-from mew_agent.parts.acp.modes import first_mode, mode_in, modes_in
+from mew_agent.parts.acp.modes import SessionModes, first_mode, mode_in, modes_in
 from mew_agent.parts.acp.profiles import profile_for, profiles
 from mew_agent.parts.acp.settings import AcpConfig
 from mew_agent.parts.acp.terminals import Terminals, terminals_below
@@ -238,15 +238,17 @@ class AcpSession:
         if modes is None:
             return
         wanted = first_mode(modes, profile_for(self.settings.agent, self.name), configured)
-        if wanted == modes.current:
-            return
+        if wanted != modes.current:
+            await self._change_mode(modes, wanted, is_configured=configured is not None)
+
+    async def _change_mode(self, modes: SessionModes, wanted: str, *, is_configured: bool) -> None:
         method, params = modes.request_for(wanted)
         self.mode = wanted  # before the request, because an update may report another one after it
         try:
             await self.request(method, {"sessionId": self.session_id, **params})
         except AcpFailed as error:
             self.mode = modes.current
-            if configured is not None or self.ended.is_set():
+            if is_configured or self.ended.is_set():
                 raise
             logger.warning("works in its mode '%s': %s", modes.current, error)
 

@@ -59,13 +59,15 @@ def history(
     `forget`, a `clear` and an undo are listed too. If the participant is away or keeps no list, and with `--csv`,
     shows what the gateway recorded.
     """
-    if as_csv or minutes is not None:
-        recorded = _recorded(request, minutes or 60)
-        if as_csv:
-            terminal.print_lines(csv_lines(recorded))
-        else:
-            _print_recorded(request, recorded)
-        return
+    if as_csv:
+        terminal.print_lines(csv_lines(_recorded(request, minutes or 60)))
+    elif minutes is not None:
+        _print_recorded(request, _recorded(request, minutes))
+    else:
+        _print_compactions(request)
+
+
+def _print_compactions(request: TargetedRequest) -> None:
     try:
         found = request.ask(RequestHistory(), kinds.PARTICIPANT_REQUEST_HISTORY, CompactionHistory)
     except (ParticipantOffline, RequestRefused) as problem:

@@ -57,11 +57,15 @@ def clean(
             return
         files = [path for path in files if _remove(path, is_running=is_running)]
     names = [relative_to(folder, path) for path in files]
-    verb = "empty" if is_running else "remove"
-    lines = [f"would {verb} {name}" for name in names if dry_run]
-    count = f"{words.count_of(len(names), 'file')} {'to clean' if dry_run else 'cleaned'}"
-    text = "\n".join([*lines, count if names else "nothing to clean"])
-    terminal.print_outcome(text, {"files": names, "dry_run": dry_run}, as_json=as_json)
+    lines = _report(names, "empty" if is_running else "remove", dry_run=dry_run)
+    terminal.print_outcome("\n".join(lines), {"files": names, "dry_run": dry_run}, as_json=as_json)
+
+
+def _report(names: list[str], verb: str, *, dry_run: bool) -> list[str]:
+    if not names:
+        return ["nothing to clean"]
+    count = words.count_of(len(names), "file")
+    return [*(f"would {verb} {name}" for name in names), f"{count} to clean"] if dry_run else [f"{count} cleaned"]
 
 
 def _refuse_running(folder: Path, selection: CleanSelection, *, force: bool) -> None:
@@ -76,8 +80,7 @@ def _files(folder: Path, state: Path, selection: CleanSelection) -> Iterator[Pat
         for place in (folder / "logs", state / "logs"):
             yield from _files_in(place, "*.log*", "*.jsonl*")
     if selection.fifos or selection.everything or not selection.logs:
-        for place in (folder / "fifos", state / "fifos"):
-            yield from (path for path in _files_in(place, "*") if stat.S_ISFIFO(path.lstat().st_mode))
+        yield from filter(_is_fifo, (*_files_in(folder / "fifos", "*"), *_files_in(state / "fifos", "*")))
     if selection.everything:
         yield from _files_in(state / "sessions", "*")
         yield from _files_in(state / "tokens", "*.token", "*.token.expires")
@@ -89,6 +92,10 @@ def _files_in(folder: Path, *patterns: str) -> Iterator[Path]:
     """Yield the files directly in a folder. A link counts as a file and is never followed."""
     paths = {path for pattern in patterns for path in folder.glob(pattern)}
     yield from sorted(path for path in paths if not (path.is_dir() and not path.is_symlink()) and path.name != _KEPT)
+
+
+def _is_fifo(path: Path) -> bool:
+    return stat.S_ISFIFO(path.lstat().st_mode)
 
 
 def _remove(path: Path, *, is_running: bool) -> bool:

@@ -63,10 +63,7 @@ def demo(
     model.
     """
     if local:
-        real = builtin_model(LOCAL)
-        if real is None:
-            raise ConfigError("--local", "the part 'local' of mew-agent is not installed")
-        real.serves(LOCAL, where="--local")
+        _check_local_model()
     readings = [read_text_file(path) for path in files or default_files()]
     agents = [BY_ITSELF, ON_REQUEST]
     started = time.monotonic()
@@ -82,10 +79,17 @@ def demo(
             show({"event": "summary", "seconds": round(seconds, 1), "checks": outcome})
         if not as_json:
             terminal.print_lines(summary_lines(checks, seconds, width=terminal.style_of(sys.stdout).width))
-            if not keep:
-                terminal.print_lines(next_steps(terminal.own_command()))
         if keep:
             print_kept(run, folder, as_json=as_json)
+        elif not as_json:
+            terminal.print_lines(next_steps(terminal.own_command()))
+
+
+def _check_local_model() -> None:
+    real = builtin_model(LOCAL)
+    if real is None:
+        raise ConfigError("--local", "the part 'local' of mew-agent is not installed")
+    real.serves(LOCAL, where="--local")
 
 
 async def play(

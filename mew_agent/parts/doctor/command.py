@@ -95,20 +95,16 @@ def _print_findings(found: list[Finding]) -> None:
 def look_around(needed: Mapping[str, tuple[str, ...]]) -> list[Finding]:
     """Return the findings about this machine. `needed` names who needs a program, or an extra as `[name]`."""
     programs = {name: of for kind in participant_types().values() for name, of in kind.programs().items()}
-    others = [name for name in needed if name not in programs and name not in NODE_COMMANDS and name[0] != "["]
-    searched = [*programs, *NODE_COMMANDS, *others]
+    known = {**programs, **NODE_COMMANDS}
+    searched = [*known, *(name for name in needed if name not in known and name[0] != "[")]
     with ThreadPoolExecutor() as threads:
-        known = [name not in others for name in searched]
-        versions = dict(zip(searched, threads.map(_version_of, searched, known), strict=True))
+        found_versions = threads.map(_version_of, searched, [name in known for name in searched])
+        versions = dict(zip(searched, found_versions, strict=True))
     found = [
         Finding("python", "mew-agent", importlib.metadata.version("mew-agent"), ""),
         Finding("python", "python", ".".join(map(str, sys.version_info[:3])), ""),
     ]
-    for extra, package in _extras():
-        install = install_command(extra)
-        version = _package(package)
-        shown = None if version is None else f"{package} {version}"
-        found.append(Finding("extra", extra, shown, install, needed.get(f"[{extra}]", ())))
+    found += (_extra_finding(extra, package, needed) for extra, package in _extras())
     found += (line for model in load_table(BUILTIN_MODELS).values() for line in model.findings())
     for program in searched:
         version, problem = versions[program]
@@ -116,6 +112,12 @@ def look_around(needed: Mapping[str, tuple[str, ...]]) -> list[Finding]:
         kind = "agent" if program in programs else "program"
         found.append(Finding(kind, name, version, install, needed.get(program, ()), problem))
     return found
+
+
+def _extra_finding(extra: str, package: str, needed: Mapping[str, tuple[str, ...]]) -> Finding:
+    version = _package(package)
+    shown = None if version is None else f"{package} {version}"
+    return Finding("extra", extra, shown, install_command(extra), needed.get(f"[{extra}]", ()))
 
 
 def _findings_of_participants(config: SpaceConfig) -> Iterator[Finding]:
@@ -180,11 +182,15 @@ def _version_of(program: str, is_known: bool) -> tuple[str | None, str | None]:
         return (
             ("present", None) if not is_known else (None, f"no answer to --version within {VERSION_SECONDS:g} seconds")
         )
+    if done.returncode == 0:
+        return _version_in(done.stdout) or "present", None
     # Another program may lack the option and work.
-    if done.returncode != 0 and (is_known or done.returncode in (126, 127)):
-        said = (done.stderr.strip() or done.stdout.strip()).splitlines()
-        return None, f"--version ended with code {done.returncode}{f': {said[0].strip()[:200]}' if said else ''}"
-    return (_version_in(done.stdout) if done.returncode == 0 else None) or "present", None
+    return (None, _failure_of(done)) if is_known or done.returncode in (126, 127) else ("present", None)
+
+
+def _failure_of(done: "subprocess.CompletedProcess[str]") -> str:
+    said = (done.stderr.strip() or done.stdout.strip()).splitlines()
+    return f"--version ended with code {done.returncode}{f': {said[0].strip()[:200]}' if said else ''}"
 
 
 def _version_in(output: str) -> str | None:

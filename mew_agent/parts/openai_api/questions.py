@@ -40,10 +40,8 @@ class Questions:
     def question_for(self, request: ApiRequest, chosen: ChosenSession) -> AgentQuestion:
         """Return the question for a request. Raises `AnswerFailed` if the agent cannot answer as requested."""
         agent = self.agent(request.model)
-        # An agent that refuses sessions also refuses a format if it takes none.
-        takes_format = self._has_sessions(agent) or self._without_sessions.get(agent.name) == "refuses"
-        if request.response_format is not None and agent.is_present and not takes_format:
-            raise _format_unsupported(f"'{agent.name}' does not support response_format")
+        if request.response_format is not None:
+            self._check_takes_format(agent)
         question = AgentQuestion(request.text, chosen.name, request.response_format, client=chosen.owner[1])
         ignored = ("earlier messages",) if request.earlier else ()
         if chosen.name == MAIN_SESSION:
@@ -51,8 +49,7 @@ class Questions:
         if not self._has_sessions(agent):
             # The session stays in the question: an agent that has it after all must not mix its clients.
             return replace(question, ignored=ignored)
-        sessions = (agent.context.report.sessions if agent.context.report else None) or ()
-        if any((one.participant, one.session) == (self.participant.id, chosen.name) for one in sessions):
+        if self._knows_session(agent, chosen.name):
             return question
         if request.previous_response is not None:
             raise unknown_response(request.previous_response, "belongs to a session that the agent has deleted")
@@ -76,16 +73,28 @@ class Questions:
         if "tools" in request.ignored or "functions" in request.ignored:
             warnings.append("the client's tools were not offered; the agent calls the tools of its space")
         assert isinstance(exchange.answer, TextAnswer)
-        by_status = exchange.answer.usage
-        usage = by_status.usage if turn is None else usage_of(turn.usage)
-        last_call = by_status.last_call if turn is None else usage_of(turn.last_call)
         ignored = (*request.ignored, *question.ignored)
         mew = context_key(exchange.agent, exchange.context, notices=exchange.answer.notices, ignored=ignored)
-        values: Json = {"session": turn.session if turn else None, "last_call": last_call, "warnings": warnings or None}
-        if turn is not None:
-            values |= {"calls": turn.calls, "calls_without_usage": turn.calls_without_usage, "problem": turn.problem}
+        values: Json = {"warnings": warnings or None}
+        if turn is None:
+            usage = exchange.answer.usage.usage
+            values |= {"last_call": exchange.answer.usage.last_call}
+        else:
+            usage = usage_of(turn.usage)
+            values |= {"session": turn.session, "last_call": usage_of(turn.last_call), "problem": turn.problem}
+            values |= {"calls": turn.calls, "calls_without_usage": turn.calls_without_usage}
         mew |= {name: value for name, value in values.items() if value is not None}
         return ApiAnswer(text, shown.reasoning, usage, mew)
+
+    def _check_takes_format(self, agent: OfferedAgent) -> None:
+        # An agent that refuses sessions also refuses a format if it takes none.
+        takes_format = self._has_sessions(agent) or self._without_sessions.get(agent.name) == "refuses"
+        if agent.is_present and not takes_format:
+            raise _format_unsupported(f"'{agent.name}' does not support response_format")
+
+    def _knows_session(self, agent: OfferedAgent, session: str) -> bool:
+        sessions = (agent.context.report.sessions if agent.context.report else None) or ()
+        return any((one.participant, one.session) == (self.participant.id, session) for one in sessions)
 
     def _has_sessions(self, agent: OfferedAgent) -> bool:
         """Return True if an agent answers in sessions, as far as is known; foreign agents send no context report."""

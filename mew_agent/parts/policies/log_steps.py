@@ -77,24 +77,30 @@ def read_step(line: str) -> Step:
     """Read a line of JSON. Raises `BadStep`."""
     value = _read_object(line)
     kind = _kind_of(value)
-    for other in value:
-        if other not in (kind, *_FLAGS, "at_seconds") and kind != _EXTRA_KEYS.get(other):
-            raise BadStep(f"unknown key '{other}' next to '{kind}'")
-    flags, at = {name: value[name] for name in _FLAGS if name in value}, value.get("at_seconds", 0)
-    for name, flag in flags.items():
-        _require(isinstance(flag, bool), name, "true or false", flag)
-    _require(_is_number(at) and math.isfinite(at), "at_seconds", "a number", at)
-    if "role" in value:
-        _require(value["role"] in get_args(Role), "role", f"one of {', '.join(get_args(Role))}", value["role"])
+    _check_keys(kind, value)
     return Step(
         kind=kind,
         tokens=_figure(kind, value[kind]),
         current_tokens=_count("current_tokens", value.get("current_tokens")) if kind == "tool_result_tokens" else None,
         usage=_usage(value[kind]) if kind == "usage" else None,
         role=value.get("role"),
-        flags=GenerationFlags(**flags),
-        at_seconds=float(at) if "at_seconds" in value else None,
+        flags=GenerationFlags(**{name: value[name] for name in _FLAGS if name in value}),
+        at_seconds=float(value["at_seconds"]) if "at_seconds" in value else None,
     )
+
+
+def _check_keys(kind: StepKind, value: Mapping[str, Any]) -> None:
+    """Check the names of all keys, and the values of those that every kind of step may have."""
+    for other in value:
+        if other not in (kind, *_FLAGS, "at_seconds") and kind != _EXTRA_KEYS.get(other):
+            raise BadStep(f"unknown key '{other}' next to '{kind}'")
+    for name in _FLAGS:
+        if name in value:
+            _require(isinstance(value[name], bool), name, "true or false", value[name])
+    at = value.get("at_seconds", 0)
+    _require(_is_number(at) and math.isfinite(at), "at_seconds", "a number", at)
+    if "role" in value:
+        _require(value["role"] in get_args(Role), "role", f"one of {', '.join(get_args(Role))}", value["role"])
 
 
 def _kind_of(value: Mapping[str, object]) -> StepKind:

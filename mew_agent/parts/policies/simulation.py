@@ -126,13 +126,16 @@ class Simulation:
                 self._now = self._now._replace(limit_tokens=step.tokens)
                 return self._decide("after_call", step)
             case "usual_task_tokens":
-                # The next prompt is at least what the last call left.
-                now = self._now
-                tokens = now.used_tokens if now.next_prompt_tokens is None else now.next_prompt_tokens
-                at_end = now._replace(next_prompt_tokens=tokens, grown_tokens=tokens, usual_task_tokens=step.tokens)
-                return self._decide("task_end", step, at_end)
+                return self._end_of_task(step)
             case _:
                 assert_never(step.kind)
+
+    def _end_of_task(self, step: Step) -> Decision:
+        # The next prompt is at least what the last call left.
+        now = self._now
+        tokens = now.used_tokens if now.next_prompt_tokens is None else now.next_prompt_tokens
+        at_end = now._replace(next_prompt_tokens=tokens, grown_tokens=tokens, usual_task_tokens=step.tokens)
+        return self._decide("task_end", step, at_end)
 
     def _call(self, step: Step) -> Decision:
         self._calls += 1
@@ -202,10 +205,7 @@ class Simulation:
         while size > target and dropped < len(kept) - 1:
             size -= kept[dropped][0]
             dropped += 1
-        self._messages = kept[:place] + kept[dropped:]
-        self._conversation.clear()
-        for tokens, role in self._messages:
-            self._conversation.add(tokens, role)
+        self._replace_messages(kept[:place] + kept[dropped:])
         self._freed = (before - size, dropped - place)
         has_dropped = dropped > place
         if has_dropped:
@@ -214,6 +214,12 @@ class Simulation:
                 self._set_size(max(0, size), "projected")
         self.state = policies.after_compaction(self.state, progressed=has_dropped, at_seconds=self._now.at_seconds)
         return self._decide("message_added", step)
+
+    def _replace_messages(self, messages: list[tuple[int, Role | None]]) -> None:
+        self._messages = messages
+        self._conversation.clear()
+        for tokens, role in messages:
+            self._conversation.add(tokens, role)
 
     def _clear(self, step: Step) -> Decision:
         level = self.state.level

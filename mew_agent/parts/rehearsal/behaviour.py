@@ -59,6 +59,10 @@ def plan_reply(
         return PlannedReply("", calls)
     if sections:
         return PlannedReply(_in_sections(sections, options.reply_tokens))
+    return _plan_answer(messages, question, options)
+
+
+def _plan_answer(messages: Sequence[Message], question: str, options: RehearsalOptions) -> PlannedReply:
     if (unknown := _CALL.match(question)) is not None:
         return PlannedReply(NO_SUCH_TOOL.format(name=unknown[1]))
     if _ASKS_WHO.search(question) and count(question) < _SHORT_RESULT_TOKENS:

@@ -267,10 +267,8 @@ class RehearsalServer:
         options = self._options
         is_streamed = body.get("stream") is True
         recorded.status = 200
-        if recorded.prompt_tokens >= options.window_tokens and options.shortens_prompts:
-            messages = _shortened(messages, tools, options.window_tokens - options.reply_tokens)
-            recorded.left_out = len(objects_at(body, "messages")) - len(messages)
-            recorded.prompt_tokens = count_request(messages, tools)
+        if options.shortens_prompts:
+            messages = self._fitting(body, messages, tools, recorded)
         if recorded.prompt_tokens >= options.window_tokens:
             return self._overflowed(recorded, is_streamed=is_streamed)
         max_tokens = _max_tokens(body)
@@ -283,7 +281,8 @@ class RehearsalServer:
             max_tokens=max_tokens,
             cached_tokens=self._read_cache(messages, tools) if options.prefix_cache else None,
         )
-        if is_streamed and recorded.is_summary and api is _CHAT and options.summary_behaviour in ("silent", "endless"):
+        never_ends = recorded.is_summary and options.summary_behaviour in ("silent", "endless")
+        if is_streamed and api is _CHAT and never_ends:
             return _ChunkStream(self, recorded, wire.unlimited_chunks(completion))
         recorded.completion_tokens = completion.completion_tokens
         wants_usage = not is_streamed or value_at(body, "stream_options", "include_usage") is True
@@ -295,6 +294,22 @@ class RehearsalServer:
         recorded.is_complete = True
         self.notify_change()
         return JSONResponse(api.body_of(completion, usage))
+
+    def _fitting(
+        self,
+        body: Mapping[str, object],
+        messages: Sequence[Mapping[str, object]],
+        tools: Sequence[Mapping[str, object]],
+        recorded: RecordedRequest,
+    ) -> Sequence[Mapping[str, object]]:
+        """Return the messages, without the oldest if they fill the window, and note how many were left out."""
+        options = self._options
+        if recorded.prompt_tokens < options.window_tokens:
+            return messages
+        messages = _shortened(messages, tools, options.window_tokens - options.reply_tokens)
+        recorded.left_out = len(objects_at(body, "messages")) - len(messages)
+        recorded.prompt_tokens = count_request(messages, tools)
+        return messages
 
     def _read_cache(self, messages: Sequence[Mapping[str, object]], tools: Sequence[Mapping[str, object]]) -> int:
         """Return how many tokens at the start of this prompt are in the cache, and add the prompt to the cache."""

@@ -156,11 +156,15 @@ def _source(messages: Sequence[Message], request_at: int) -> list[_Turn]:
         if blocks:
             turns += blocks
         elif place != request_at:
-            opening = " ".join(text[:_LISTED_CHARS].split())
-            turns.append(_Turn(role, text, next((ids[part] for part in ids if opening.startswith(part)), "")))
+            turns.append(_Turn(role, text, _listed_id(text, ids)))
         elif role == "user" and len(text) > _LONG_REQUEST_CHARS and not ids:
             turns.append(_Turn(role, text))
     return [turn for turn in turns if turn.text]
+
+
+def _listed_id(text: str, ids: Mapping[str, str]) -> str:
+    opening = " ".join(text[:_LISTED_CHARS].split())
+    return next((ids[part] for part in ids if opening.startswith(part)), "")
 
 
 def _blocks(text: str) -> Iterator[_Turn]:

@@ -146,15 +146,18 @@ class ModelRelay:
         path = self._upstream.raw_path.rstrip(b"/") + scope.get("raw_path", scope["path"].encode())
         query = scope.get("query_string", b"")
         url = self._upstream.copy_with(raw_path=path + (b"?" + query if query else b""))
+        has_body = any(name in (b"content-length", b"transfer-encoding") for name, _ in scope["headers"])
+        content = body.pass_on() if has_body else None
+        return httpx2.Request(scope["method"], url, headers=self._headers(scope), content=content)
+
+    def _headers(self, scope: Scope) -> list[tuple[bytes, bytes]]:
         headers = [one for one in _end_to_end(scope["headers"]) if one[0] != b"host"]
         if self.watcher is not None:
             headers = [_readable(name, value, self.watcher.encodings) for name, value in headers]
         if self._api_key is not None:
             own = (b"authorization", f"Bearer {self._api_key}".encode())
             headers = [own, *(one for one in headers if one[0] not in (b"authorization", b"x-api-key"))]
-        has_body = any(name in (b"content-length", b"transfer-encoding") for name, _ in scope["headers"])
-        content = body.pass_on() if has_body else None
-        return httpx2.Request(scope["method"], url, headers=headers, content=content)
+        return headers
 
     async def _cancel_when_gone(self, body: "_RequestBody", receive: Receive, scope: anyio.CancelScope) -> None:
         await body.ended.wait()

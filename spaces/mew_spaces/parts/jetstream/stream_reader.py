@@ -162,14 +162,7 @@ class Consumer:
         headers = {} if message is None else message.headers or {}
         # Before the headers, which the writer of a stored message chooses: this comes from the server.
         if message is not None and message.reply.startswith(_STORED):
-            # What `metadata` of `nats-py` reads, at a tenth of its cost.
-            place = message.reply.split(".")
-            sequence, delivered, at = map(int, place[5:8] if len(place) == _SHORT_PLACE else place[7:10])
-            self._delivered += 1
-            if delivered != self._delivered:
-                self.end()
-            else:
-                self._hand_over(StoredMessage(message.subject, sequence, at / 1e9, message.data, headers))
+            self._read_stored(message, headers)
         elif message is None or headers.get("Status") != "100":
             self.end()
         # Flow control: the server continues once this is answered. A heartbeat of a stalled consumer asks again.
@@ -177,6 +170,16 @@ class Consumer:
             self._asked.put_nowait(reply)
         elif int(headers.get("Nats-Last-Consumer", 0)) > self._delivered:
             self.end()
+
+    def _read_stored(self, message: Msg, headers: dict[str, str]) -> None:
+        # What `metadata` of `nats-py` reads, at a tenth of its cost.
+        place = message.reply.split(".")
+        sequence, delivered, at = map(int, place[5:8] if len(place) == _SHORT_PLACE else place[7:10])
+        self._delivered += 1
+        if delivered != self._delivered:
+            self.end()
+        else:
+            self._hand_over(StoredMessage(message.subject, sequence, at / 1e9, message.data, headers))
 
     def _hand_over(self, message: StoredMessage) -> None:
         # Here, not in a task of its own: one more turn of the event loop for each message costs as much as reading it.

@@ -48,16 +48,11 @@ def _operation(operation: Operation, summary: str, schemas: dict[str, Any], erro
     else:
         answer = {"type": "object" if operation.media_type == "application/json" else "string"}
     failed = {"description": "Error", "content": {"application/json": {"schema": _reference(error, schemas)}}}
-    required = {*operation.errors, *(TOKEN_ERRORS if operation.needs_token else ())}
-    if operation.body is not None:
-        required |= {400, 413}
-    if any(one.maximum is not None for one in operation.parameters):
-        required.add(400)
     described: dict[str, Any] = {
         "summary": summary,
         "responses": {
             "200": {"description": summary, "content": {operation.media_type: {"schema": answer}}},
-            **{str(status): failed for status in sorted(required)},
+            **{str(status): failed for status in sorted(_errors_of(operation))},
         },
     }
     names = re.findall(r"{(\w+)}", operation.path)
@@ -71,6 +66,16 @@ def _operation(operation: Operation, summary: str, schemas: dict[str, Any], erro
     if operation.needs_token:
         described["security"] = [{"token": []}]
     return described
+
+
+def _errors_of(operation: Operation) -> set[int]:
+    """Return the status codes of an operation's errors, with those that follow from its token, body and parameters."""
+    errors = {*operation.errors, *(TOKEN_ERRORS if operation.needs_token else ())}
+    if operation.body is not None:
+        errors |= {400, 413}
+    if any(one.maximum is not None for one in operation.parameters):
+        errors.add(400)
+    return errors
 
 
 def _parameter(one: Parameter, *, in_path: bool) -> dict[str, Any]:

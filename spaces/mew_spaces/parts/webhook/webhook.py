@@ -80,17 +80,20 @@ class AttentionWebhook:
         """
         now = anyio.current_time()
         for item in filter(self._is_wanted, items):
-            seen_at, is_posted = self._seen.get(item.id, (-math.inf, False))
-            is_new = now - seen_at > REPEAT_SECONDS
-            is_own = posts or item.kind == "not_stored"
-            self._seen[item.id] = now, is_own or (is_posted and not is_new)
-            if is_own and ((is_new and not self.takes_over) or (not is_posted and _is_recent(item))):
+            if self._is_due(item, now, is_own=posts or item.kind == "not_stored"):
                 if len(self._queue) >= MAX_QUEUED:
                     log.warning("webhook too slow, not posted: %s", self._queue.popleft().reason)
                 self._queue.append(item)
         self.takes_over = not posts
         if self._queue:
             self._arrived.set()
+
+    def _is_due(self, item: AttentionItem, now: float, *, is_own: bool) -> bool:
+        """Note that an item is there now, and return whether to post it. `is_own`: this gateway posts it."""
+        seen_at, is_posted = self._seen.get(item.id, (-math.inf, False))
+        is_new = now - seen_at > REPEAT_SECONDS
+        self._seen[item.id] = now, is_own or (is_posted and not is_new)
+        return is_own and ((is_new and not self.takes_over) or (not is_posted and _is_recent(item)))
 
     async def run(self) -> None:
         """Post queued items until cancelled."""
