@@ -65,7 +65,7 @@ class Unauthorized(GatewayError):
 
 @dataclass(eq=False, repr=False)
 class Superseded(GatewayError):
-    """A newer connection joined with our id. The client does not reconnect, which would only end the newer one."""
+    """A newer connection joined with our id. The client does not reconnect: that would end the newer one."""
 
     participant: str
 
@@ -403,7 +403,7 @@ def first_cause(error: BaseException) -> BaseException:
 
 
 def unknown_name(where: str, problem: str, name: str, known: Iterable[str], more: str = "") -> ConfigError:
-    """Return the error for a name that is not among the known ones: with the one that is meant, else with all.
+    """Return the error for an unknown name, with the most similar known name, else all names.
 
     `more` follows all names, and says what else is possible.
     """

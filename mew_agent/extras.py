@@ -1,4 +1,4 @@
-"""Check for the packages of an extra, and raise the error that names the command which installs them."""
+"""Check for the packages of an extra. Raises an error with the command that installs them."""
 
 from importlib.util import find_spec
 from typing import Final

@@ -46,7 +46,7 @@ def addresses(gateways: str) -> tuple[str, ...]:
 
 
 def is_loopback(host: str) -> bool:
-    """Return True if a host is a loopback name or address, which neither other machines nor proxies can reach."""
+    """Return True if a host is a loopback name or address, out of reach of other machines and proxies."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

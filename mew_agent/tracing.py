@@ -36,7 +36,7 @@ Work = Literal["turn", "model_call", "tool_call", "request", "approval", "http",
 
 @dataclass(eq=False, slots=True)
 class Outcome:
-    """What a `with` block says about its span; a recorder reads it at the end of the block."""
+    """The attributes that a `with` block sets on its span; a recorder reads them at the end of the block."""
 
     facts: dict[str, object] = field(default_factory=dict)
     reply: "ModelReply | None" = None

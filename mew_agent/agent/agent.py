@@ -192,7 +192,7 @@ class Agent(Participant):
         await self.run_forever()
 
     def _tools_changed(self) -> None:
-        """Choose the tools of peers to offer again, so that people see at once which are left out."""
+        """Choose the tools of peers to offer again, and report the omitted ones at once."""
         if self._runtime.was_joined:
             self.tools.specs()
 

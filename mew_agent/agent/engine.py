@@ -1,4 +1,4 @@
-"""Engines, which answer the chats of an agent: our own conversation, a third-party program, a library.
+"""Engines answer the chats of an agent: our own conversation, a third-party program, a library.
 
 Owns the interface between an agent and its engine. Inbox, addressing, turns, loop guard, budgets, approvals,
 staggering, held chats and status belong to the agent (see `AgentRuntime`). An engine answers, compacts, clears, and
@@ -38,7 +38,7 @@ class Surroundings(Protocol):
 
 
 class Answering(ABC):
-    """The making of one answer. The agent calls the methods in the order in which they stand here."""
+    """The making of one answer. The agent calls the methods in the order of this class."""
 
     model: str | None = None
     """The model and the session, for tracing."""
@@ -99,7 +99,7 @@ class Answering(ABC):
         """Work after the confirmed answer, such as a compaction. `is_idle`: no other chat waits."""
 
     def cancel(self) -> None:
-        """Note that the turn was cancelled: nothing that follows the answer is needed."""
+        """Note that the turn was cancelled: skip the work after the answer."""
 
 
 class Engine(ABC):

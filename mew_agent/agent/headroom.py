@@ -57,7 +57,7 @@ class HeadroomCheck:
     # -- what arrives ------------------------------------------------------------------------------------
 
     async def overflow_of(self, chat: Envelope, *, is_busy: bool) -> Fit | None:
-        """Return the figures of a chat that would overflow; None if it fits, or if that is unknown or not checked.
+        """Return the figures of a chat too large for the context; None if it fits, or is not checked.
 
         The chat is for the agent. An idle agent compacts before it answers, so it does not hold what fits then.
         """
@@ -153,7 +153,7 @@ class HeadroomCheck:
             await self.release()
 
     async def _ask_sender(self, held: StoredChat, fit: Fit) -> None:
-        """Ask in words how to deliver a chat that no compaction makes room for, so that any client can answer."""
+        """Ask in words how to deliver a chat that fits after no compaction. Any client can answer."""
         payload = {
             "text": NOTICE.format(fit=fit, choices=choices_text(self._engine.deliveries)),
             "needs_reply": False,
@@ -192,7 +192,7 @@ class HeadroomCheck:
         await self.show_held()
 
     async def release(self) -> None:
-        """Deliver the held chats that fit now, and those for which the idle agent compacts; oldest first."""
+        """Deliver the held chats that fit now, oldest first; an idle agent compacts for them."""
         if not self._inbox.in_state("no_room"):
             if self.waits:
                 await self.show_held()

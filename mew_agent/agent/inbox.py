@@ -74,7 +74,7 @@ _NAMESPACE = UUID("5f0f3c3e-55a0-4c55-9d5c-0d6f6f0a4c0b")
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """What happens to a chat that arrived. It is made once: the inbox carries it out, and the sender learns of it.
+    """The decision about a chat that arrived. The inbox makes it once, carries it out and reports it to the sender.
 
     `refused` has the reason in `refusal`; a chat for others is `ignored`. `fit` has the figures of a chat that does not
     fit now. With `is_certain` False, the model decides first whether the chat is for the agent.
@@ -128,7 +128,7 @@ class Inbox:
 
     @property
     def unfinished(self) -> tuple[StoredChat, ...]:
-        """All chats that are kept, oldest first, without those that are being answered."""
+        """All stored chats, oldest first, without those of the running turn."""
         return tuple(self._chats.values())
 
     @property
@@ -334,7 +334,7 @@ class Inbox:
         return cancelled
 
     def _drop(self, chats: Collection[StoredChat]) -> None:
-        """Take chats out of the queue, or out of the turn that they joined. What had joined them waits by itself."""
+        """Take chats out of the queue or of the turn that they joined. Chats that had joined them stay queued."""
         self.joined = tuple(chat for chat in self.joined if chat not in chats)
         gone = {chat.number for chat in chats}
         self._chats = {
@@ -379,7 +379,7 @@ class Inbox:
             await self._change(position=position)
 
     async def forget_answered(self, answer: Envelope) -> None:
-        """Remove the chat that an earlier process answered with this envelope, although it could not record that."""
+        """Remove a chat answered by an earlier process with this envelope, but not recorded by it."""
         for chat in self.in_state(*QUEUED):
             if chat.joined is None and self.id_for(chat, "answer") == answer.id:
                 chats = (self._chats.pop(chat.number), *self._take_joined(chat))

@@ -146,7 +146,7 @@ class PeerTools:
         return tuple(found)
 
     def _fitting(self, candidates: Mapping[str, tuple[_Weighed, ...]], most: int) -> tuple[_Weighed, ...]:
-        """Return the tools that fit, each peer's in its order; those that were offered before come first."""
+        """Return the tools that fit, each peer's in its order; earlier offered ones come first."""
         before = {(one.tool.peer, one.tool.name) for one in self._offered}
         kept_tokens = sum(one.tokens for tools in candidates.values() for one in tools if _key(one) in before)
         free_tokens = None if not any(candidates.values()) else self._room.free_tokens()
@@ -155,7 +155,7 @@ class PeerTools:
         return tuple(one for peer, tools in candidates.items() for one in _within(shares[peer], tools, before))
 
     def _report(self, most: int) -> None:
-        """Say which peers have tools that are not offered, and why."""
+        """Report the peers with tools that are not offered, and the reason."""
         me, left_out = self._me, dict[str, str]()
         offered = Counter(one.tool.peer for one in self._offered)
         for name, peer in me.peers.items():

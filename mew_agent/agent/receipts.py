@@ -148,7 +148,7 @@ class AgentReceipts(ReceiptBook):
     # -- changes -----------------------------------------------------------------------------------------
 
     async def arrived(self, chat: Envelope, *, is_refused: bool) -> None:
-        """Follow a chat for its sender, which asks for receipts. A refused one is followed already, in the store."""
+        """Follow a chat for its sender. The store follows a refused one already."""
         if is_refused:
             self.source.follows.put(Follow(MessageKey.of(chat), chat.sender, ""))
         else:

@@ -81,7 +81,7 @@ class ChatTurn:
         self.instead, self.failure = text, ChatFailure(code=code, problem=text)
 
     def cancel(self, reason: str) -> None:
-        """Stop the turn, and what follows its answer. No answer is sent, unless it is known."""
+        """Stop the turn, or, once its answer is stored, only the work after it."""
         if self.inbox.current is not None and self.inbox.current.state != "answered":
             self._cancel_reason = reason
             self._scope.cancel()
@@ -510,7 +510,7 @@ class AgentRuntime(Hooks):
             turn.cancel(reason)
 
     async def receive_past(self, envelope: Envelope) -> None:
-        """Queue chats that were sent while no process of this agent ran; controls from that time are not obeyed."""
+        """Queue chats sent while no process of this agent ran; ignore controls from that time."""
         position = self._me.session.client.arrived.position
         if self.inbox.skips_past:
             is_join = envelope.kind == kinds.SYSTEM_PRESENCE and envelope.body.get("event") == "join"
@@ -556,7 +556,7 @@ class AgentRuntime(Hooks):
             self._me.start_soon(self._announce_loop, chat)
 
     def _report_outcome(self, chat: Envelope, decision: Admission, outcome: Outcome) -> None:
-        """Report what became of a chat to its sender and the board.
+        """Report the end of a chat to its sender and the board.
 
         Tasks do it: while the gateway is away, sending waits, and nothing else would be received.
         """
@@ -596,7 +596,7 @@ class AgentRuntime(Hooks):
             await self._me.send(kinds.CHAT_ACKNOWLEDGE, payload, to=(chat.sender,), correlation_id=(chat.id,))
 
     async def _cancel(self, cancel: Envelope) -> None:
-        """Remove the chats that wait and are cancelled, and those that are held from the report."""
+        """Remove cancelled chats from the queue, and held ones from the report."""
         ended = await self.inbox.cancel(cancel, position=self._me.session.client.arrived.position)
         self.receipts.source.changed(*ended)
         await self.headroom.count_queued()

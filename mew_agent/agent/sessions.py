@@ -391,7 +391,7 @@ class ConversationEngine(Engine):
             raise ConfigError("pins", problem)
 
     async def _check_pins(self) -> None:
-        """Report pins that leave too little room in the window that is known now; they stay."""
+        """Report pins too large for the window known now; keeps them."""
         conversation = self.main.conversation
         if conversation.pins.all and (problem := conversation.pins.problem()) is not None:
             await conversation.emit_status(status_word("pins_do_not_fit", problem))

@@ -1,4 +1,4 @@
-"""Chats that share a turn: which may enter it and are answered together, how far it has come, and its divided answer.
+"""Chats that share a turn: entering it, its progress, and the division of its answer.
 
 Knows chats as stored. Does not know the store or the model, nor who is an agent.
 """
@@ -146,7 +146,7 @@ def prompt_text(chat: StoredChat, text: str, *, is_first: bool) -> str:
 
 
 def replies(question: StoredChat, joined: Sequence[StoredChat]) -> tuple[SharedAnswer, ...]:
-    """Return the answers that a question's `answer` contains, that to the question last.
+    """Return the answers in a question's `answer`, the one to the question last.
 
     An answer without a section for each chat is for all of them.
     """

@@ -107,7 +107,7 @@ def _has_ended(run_file: Path) -> bool:
 
 
 def _ensure_output_streams() -> None:
-    """Discard output that goes to a stream which the caller closed, instead of failing."""
+    """Discard output to a stream that the caller closed, instead of failing."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123 - it stays open

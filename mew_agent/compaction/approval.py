@@ -41,7 +41,7 @@ class ApprovedCompaction(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class CompactionDecision:
-    """The decision about a proposal: approved or rejected, by which participant, and the reason.
+    """The decision about a proposal: approved or rejected, the participant, and the reason.
 
     `target_tokens` and `proposed` are those of an approved one; None: as the policy or the requester wants it.
     """

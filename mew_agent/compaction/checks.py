@@ -52,7 +52,7 @@ class SummarySource:
 
     @property
     def names(self) -> set[str | None]:
-        """The ids by which a summary cites messages and facts."""
+        """The ids for citations of messages and facts in a summary."""
         items = {name for item in self.items for name in (item.id, item.envelope_id)}
         return items | {fact.source for fact in self.facts}
 

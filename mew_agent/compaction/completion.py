@@ -151,7 +151,7 @@ class _Draft:
         self._note, self._note_tokens = "", 0
 
     def _style_for(self, facts: Sequence[Fact], *, is_short: bool) -> "_Style":
-        """Return the fullest style in which all these facts fit, else the shortest one; that one with `is_short`."""
+        """Return the fullest style that fits all facts, else the shortest one; with `is_short`, the shortest."""
         people = {fact.by for fact in facts if fact.by}
         styles = [_Style(is_citing=True), _Style()]
         styles += [_Style(person=person) for person in people if len(people) == 1]
@@ -179,7 +179,7 @@ class _Draft:
         return True
 
     def add_facts(self, facts: Iterable[Fact]) -> None:
-        """Add the facts that no line and no message that stays states yet."""
+        """Add the facts missing from all lines and remaining messages."""
         stated = self.text
         lines = stated.splitlines()
         for fact in facts:

@@ -147,7 +147,7 @@ class _Facts:
         return Extract(tuple(map(self._with_worth, self._kept.values())), tuple(self._replaced))
 
     def _drop(self, kind: FactKind, which: slice) -> None:
-        """Drop those of the facts of a kind that the slice selects."""
+        """Drop the facts of a kind that the slice selects."""
         for fact in [fact for fact in self._kept.values() if fact.kind == kind][which]:
             del self._kept[fact.text]
 
@@ -190,7 +190,7 @@ class _Facts:
             self._remove(old, fact)
 
     def _value_changed_by(self, fact: Fact) -> Fact | None:
-        """Return the value that a sentence about a change names beside the new one."""
+        """Return the fact that a sentence about a change replaces."""
         if not language.CHANGE.search(fact.text):
             return None
         words, names = language.content_words(fact.text), set(language.identifiers(fact.text))

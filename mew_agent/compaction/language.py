@@ -211,7 +211,7 @@ def content_words(text: str) -> frozenset[str]:
 
 
 def language_of(text: str) -> str | None:
-    """Return the language of a text, or its script if that is all that is known; None if neither is clear."""
+    """Return the language of a text, else its script; None if neither is clear."""
     plain = IDENTIFIER.sub(" ", text)
     found = {name: len(pattern.findall(plain)) for name, pattern in _SCRIPT_RUNS.items()}
     weighed = {name: count / 2 if name in _ONE_CHARACTER_WORDS else float(count) for name, count in found.items()}

@@ -1,4 +1,4 @@
-"""[pure] Plans a compaction: which tool outputs become notes, and which turns become a summary.
+"""[pure] Plans a compaction: the tool outputs to replace by notes, and the turns to summarise.
 
 A plan never splits a tool call from its result or a turn from its answer, and never touches the system prompt, pins
 or the turn being answered. Cheapest first: old tool outputs, then whole turns from the oldest on.
@@ -76,7 +76,7 @@ class _PlanningInput:
 
     @property
     def unprotected(self) -> int:
-        """How many turns there are before the newest ones, which are only touched if all others are not enough."""
+        """The number of turns before the newest ones. Newest turns are removed only if all others are not enough."""
         return max(0, len(self.old) - PROTECTED_TURNS)
 
     def after(self, evicted_tokens: int) -> int:

@@ -46,7 +46,7 @@ def is_at_most(kind: FactKind, other: FactKind) -> bool:
 
 
 def by_worth(facts: Iterable[Fact]) -> list[Fact]:
-    """Return the facts in the order in which they deserve room: rules, preferences, then the others by their worth.
+    """Return the facts in order of importance: rules, preferences, then the others by worth.
 
     Of equal ones the shorter come first, because more of them fit.
     """
@@ -89,7 +89,7 @@ def worth(sentence: str, label: str, by: str | None) -> int:
 
 
 def after_repeats(known: int, repeats: int) -> int:
-    """Return the worth of a sentence that was said again so many times. What is said all the time tells little."""
+    """Return the worth of a sentence by its repetitions; frequent sentences tell little."""
     return known - min(repeats, _MOST_LOST)
 
 

@@ -298,7 +298,7 @@ def _check_tokenizer(config: AgentConfig, places: Mapping[str, str]) -> None:
 
 
 def refuse_misspelled_variables(environ: Mapping[str, str], settings: Mapping[str, Any]) -> None:
-    """Raise `ConfigError` for a `MEW_` variable that looks like one that is not set. `settings` replace variables."""
+    """Raise `ConfigError` for a misspelt `MEW_` variable. `settings` replace variables."""
     needed = (name for name, key in _ENVIRONMENT.items() if key not in settings)
     refuse_misspelled(environ, (*needed, "MEW_AGENT_CONFIG", "MEW_CA_FILE"))
 

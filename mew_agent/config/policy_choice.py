@@ -35,7 +35,7 @@ WRITTEN = "mew_agent.written_policies"
 
 @cache
 def presets() -> Mapping[str, Policy]:
-    """Return all policies that have a name: `mew`, and those of the table."""
+    """Return all named policies: `mew` and the plug-ins of the table."""
     return {MEW.name: MEW, **load_table(TABLE)}
 
 
@@ -97,7 +97,7 @@ def configure_policy(policy: Policy, config: AgentSettings, facts: Mapping[str, 
 
 
 def refuse_wrong_settings(policy: Policy, settings: Mapping[str, float], where: str) -> None:
-    """Raise `ConfigError` for the first setting that the policy does not have, or that is given under two names."""
+    """Raise `ConfigError` for the first setting that is unknown to the policy or given under two names."""
     names = policy.setting_names()
     for key in settings:
         if key not in names:
@@ -164,7 +164,7 @@ def _kinds_of(part: type[PolicyPart]) -> Iterator[type[PolicyPart]]:
 
 
 def _key_path(loc: Sequence[int | str]) -> str:
-    """Write a location as `rules[0].when`, without the kind of a rule, which pydantic adds but no file contains."""
+    """Write a location as `rules[0].when`, without pydantic's addition of the rule's kind."""
     above = (None, *loc)
     keys = [key for at, key in enumerate(loc) if not (at == 2 and loc[0] == "rules") and above[at] != "repeat"]
     return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys).lstrip(".")

@@ -21,7 +21,7 @@ UNDO: Final = "undo"
 
 
 class RestorePoint(BaseModel):
-    """The figures that a cut removed, with which they return. Counts are in tokens."""
+    """The figures removed by a cut, for its undo. Counts are in tokens."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -80,7 +80,7 @@ class LeavingItems:
     point: RestorePoint
 
     def archived(self, outcome: LastCompaction, after: Summary | None, origin: Origin) -> ArchivedCompaction:
-        """Return the change that took them, with its outcome and the summary that it left."""
+        """Return the change that removed them, with its outcome and its summary."""
         entry = entry_of(outcome, len(self.items), origin)
         return ArchivedCompaction(entry, self.items, self.summary, after, self.point)
 
@@ -208,7 +208,7 @@ _UNSPACED = re.compile(r"([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]
 
 
 def searchable(text: str) -> str:
-    """Return a text in the form in which the full-text index stores it and looks it up."""
+    """Return a text in the form of the full-text index, for storing and searching."""
     return _UNSPACED.sub(r" \1 ", text.encode("utf-8", "replace").decode())
 
 

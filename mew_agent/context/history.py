@@ -49,7 +49,7 @@ class Item:
 
     @property
     def is_reference(self) -> bool:
-        """Whether it refers to a longer message, which only the store has. Such an item has its own id."""
+        """True if it refers to a longer message in the store. Such an item has its own id."""
         return self.role == "user" and self.envelope_id not in (None, self.id)
 
     def text(self) -> str:

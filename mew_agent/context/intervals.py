@@ -377,7 +377,7 @@ class Intervals:
             pool.messages.shares, pool.tools.shares = pool.messages.tokens, pool.tools.tokens
 
     def _demote(self) -> None:
-        """Give the doubted intervals the shares for which they joined the measured ones."""
+        """Give the doubted intervals their shares of the measured ones."""
         place = 0
         for until, message_price, tool_price in self._doubts:
             # Earlier doubts have covered everything before `place`.

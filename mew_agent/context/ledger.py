@@ -59,7 +59,7 @@ class Price:
 
 
 class PromptParts(NamedTuple):
-    """The last reported prompt by parts, in tokens, which sum to it; `unsent` comes in addition."""
+    """The last reported prompt in tokens by parts, which sum to it, and `unsent` in addition."""
 
     prefix: int
     summary: int
@@ -329,7 +329,7 @@ class Ledger:
 
     @property
     def prefix_growth_tokens(self) -> int:
-        """Tokens by which the prefix is larger than the one that the last reported call sent."""
+        """The growth of the prefix in tokens since the last reported call."""
         return self._prefix_growth.prefix
 
     @property

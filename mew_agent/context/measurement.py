@@ -49,7 +49,7 @@ class Trend:
         self._last_tokens = total_tokens
 
     def interrupt(self) -> None:
-        """Start from the next report: something left the context, which is not growth."""
+        """Start from the next report, because something left the context."""
         self._last_tokens = None
 
     def reset(self) -> None:

@@ -34,7 +34,7 @@ class CallRecord:
 
 
 class PromptAnchor(BaseModel):
-    """A reported prompt minus later cuts, from which a restarted process projects."""
+    """A reported prompt minus later cuts, the base of projections after a restart."""
 
     model_config = ConfigDict(frozen=True)
 

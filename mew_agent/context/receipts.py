@@ -104,7 +104,7 @@ class Follow(NamedTuple):
 
     @property
     def waits_for(self) -> "Sequence[Cause]":
-        """What else than news of its message changes the receipt: a prompt until it is read, then the context.
+        """Return the cause that can change a receipt next: a prompt until the message is read, then the context.
 
         What a prompt holds unknown, because the model's server shortened it, the next prompt tells.
         """

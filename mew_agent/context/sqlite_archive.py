@@ -46,7 +46,7 @@ def item_from(text: str) -> Item:
 
 
 def text_of(item: Item) -> str:
-    """Return an item as JSON in ASCII: models do write halves of surrogate pairs, which UTF-8 cannot encode."""
+    """Return an item as JSON in ASCII, because models write halves of surrogate pairs that UTF-8 cannot encode."""
     return json.dumps(_ITEM.dump_python(item, mode="json"))
 
 

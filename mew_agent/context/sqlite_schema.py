@@ -55,7 +55,7 @@ class Pruned:
 
 
 def open_session_file(path: Path) -> sqlite3.Connection:
-    """Open a session file, which is created if missing, in its present form.
+    """Open a session file in its present form. Creates a missing one.
 
     Raises `StoreDamaged`, `StoreUnusable` for a directory, another program's file (left untouched) or a later version,
     and SQLite's errors.
@@ -85,7 +85,7 @@ def open_session_in_memory() -> sqlite3.Connection:
 
 
 def _refuse_other_formats(path: Path) -> None:
-    """Raise `StoreUnusable` for a file of another format, which a user may have named by mistake."""
+    """Raise `StoreUnusable` for a file of another format, perhaps named by mistake."""
     with path.open("rb") as file:
         start = file.read(len(_SQLITE_HEADER))
     # A power failure leaves zeros in place of a session's header: damage.

@@ -296,7 +296,7 @@ class SqliteStore(Store):
 
 
 class MemoryStore(Store):
-    """A session in memory, which ends with the process. `limits` bound the items that have left the context."""
+    """A session in memory, until the process ends. `limits` bound the items that have left the context."""
 
     def __init__(self, limits: StoreLimits | None = None) -> None:
         super().__init__(Path(":memory:"), limits)

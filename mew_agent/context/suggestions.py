@@ -1,4 +1,4 @@
-"""[pure] Feeds the messages of a history to the policy that suggests what to remove of them."""
+"""[pure] Feeds the messages of a history to the policy that suggests removals."""
 
 from mew_agent.context.history import History
 from mew_agent.context.ledger import Ledger

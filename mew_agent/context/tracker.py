@@ -175,7 +175,7 @@ class Tracker:
     def cut(
         self, first_seq: int, last_seq: int, *, trigger: str, freed_messages: int, summary_counted: int | None = None
     ) -> CutOutcome:
-        """Remove the items first_seq..last_seq, which the history evicted, perhaps for a new summary.
+        """Remove the items first_seq..last_seq evicted from the history, perhaps for a new summary.
 
         `summary_counted` is a tokenizer's count of the new summary under its heading.
         """
@@ -208,7 +208,7 @@ class Tracker:
         return CutOutcome(trigger, before, self.measurement.tokens, freed, freed, 0, 0, price.basis, price.basis)
 
     def restore_point(self, seqs: Sequence[int]) -> RestorePoint:
-        """Return the figures of these items and of all that a cut may change, with which `put_back` restores them."""
+        """Return the figures of these items and of the parts that a cut may change, for `put_back`."""
         prices, kept = self.ledger.item_prices(), self.measurement.reply.figures
         return RestorePoint(
             prices={seq: prices[seq] for seq in seqs if seq in prices},
@@ -428,7 +428,7 @@ class Tracker:
 
     @property
     def unsent_besides_reply_tokens(self) -> int:
-        """The unsent tail without the kept reply, which the reported total includes."""
+        """The unsent tail without the kept reply: the reported total includes it."""
         unsent, reply = self.ledger.items.unsent_tokens, self.measurement.reply.seq
         return unsent if reply is None else max(0, unsent - self.ledger.unsent_price(reply))
 
@@ -459,7 +459,7 @@ class Tracker:
         return self.ledger.next_prompt_tokens + added_tokens > self.usable_tokens
 
     def free_tokens(self, kept: tuple[int, int] | None) -> tuple[int, int]:
-        """Return the tokens that are free now, and those that would be free if only items with these seqs were left."""
+        """Return the free tokens now, and with only the items of these seqs left."""
         parts = self.ledger.parts
         fixed_tokens = parts.prefix + parts.summary + parts.pins
         fixed_tokens += 0 if kept is None else self.ledger.price(*kept).tokens
@@ -609,7 +609,7 @@ def _shown(one: policies.Suggestion) -> SavingSuggestion:
 
 
 def _with_counted(basis: PartBasis, *, is_counted: bool) -> PartBasis:
-    """Return the basis of a figure plus another one, which a tokenizer counted or which is projected."""
+    """Return the basis of the sum of a figure and one that is counted by a tokenizer or projected."""
     return "tokenizer" if is_counted and basis != "projected" else "projected"
 
 

@@ -46,7 +46,7 @@ def overflow_compaction(tracker: Tracker) -> CompactAction:
 
 
 def halved(action: CompactAction, prompt_tokens: int) -> CompactAction:
-    """Return the compaction of a prompt that left no room for a reply or a result: to at most half of that prompt."""
+    """Return the compaction to at most half of a prompt that left no room for a reply or a result."""
     # The policy's target counts the reply or result too, which is not part of the prompt.
     return replace(action, target_tokens=min(action.target_tokens, prompt_tokens // 2))
 
@@ -118,7 +118,7 @@ async def run_compaction(
     spending: SummarySpending | None = None,
     origin: Origin = ITSELF,
 ) -> CompactionResult:
-    """Carry out a plan. Raises one of `COMPACTION_FAILURES`, after which nothing has changed.
+    """Carry out a plan. Raises one of `COMPACTION_FAILURES`; nothing has changed then.
 
     `spending` has the summary calls of attempts before this one, and gets those of this one.
     """

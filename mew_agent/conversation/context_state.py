@@ -63,7 +63,7 @@ class ContextState:
         sizes: Sizes | None = None,
         shared_pins: ContextPins | None = None,
     ) -> None:
-        """`shared_pins` belong to another conversation, which stores them."""
+        """`shared_pins` belong to another conversation and are stored there."""
         self.tracker, self.history = tracker, tracker.history
         self.store = store
         self.events = events
@@ -391,7 +391,7 @@ class ContextState:
         return len(result.evicted)
 
     async def remove_turn(self, turn: int) -> None:
-        """Remove a turn that never fits. Compactions that could not make room for it do not count as stalls."""
+        """Remove a turn that never fits. Its failed compactions do not count as stalls."""
         await self.remove(self.span_of_turn(turn))
         if self._is_below_threshold:
             self.tracker.forget_stalls()

@@ -230,7 +230,7 @@ CompactNow = Callable[[CompactAction], Awaitable[bool]]
 
 
 def withhold_results(calls: Sequence[ToolCall], results: dict[str, ToolResult], state: ContextState) -> None:
-    """Replace results that are too large for the current level by a notice that says whether the call failed."""
+    """Replace results too large for the current level by a notice with the success of the call."""
     tracker = state.tracker
     snapshot, level = tracker.snapshot(), None
     for call in calls:
@@ -408,7 +408,7 @@ class Conversation:
 
     @property
     def _pending_compaction(self) -> CompactAction | None:
-        """The compaction that the policy decided on; None once the history that it decided about has changed."""
+        """The compaction decided by the policy; None once the history has changed."""
         action, revision = self._decided
         return action if revision == self.history.revision else None
 
@@ -446,7 +446,7 @@ class Conversation:
         self._is_task_over, self._is_maintenance = looks_ahead and not self._is_maintenance, False
 
     async def remove_turn(self, turn: int) -> None:
-        """Remove a whole turn, so that a message that never fits does not fail all later requests."""
+        """Remove a whole turn: a message that never fits would fail all later requests."""
         if self.state.span_of_turn(turn) is not None:
             async with self.calls.between_calls():
                 await self.state.remove_turn(turn)
@@ -510,7 +510,7 @@ class Conversation:
             await self._after_call(AWAITING_USER)
 
     async def _enter(self, prepare: Prepare) -> None:
-        """Add what the next request needs. Not during a compaction: the server counts the history that it changes."""
+        """Add pending prompts and call `prepare`. Not during a compaction: it changes the counted history."""
         async with self.calls.lock:
             await self.state.enter_pending_prompts()
             await prepare()

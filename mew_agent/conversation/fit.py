@@ -91,7 +91,7 @@ def _fit(
     queued_messages: int = 0,
     leaving_tokens: int | None = None,
 ) -> Fit:
-    """Return whether this number of tokens fits beside a context of this size, and the largest that can fit.
+    """Return whether so many tokens fit into a context of this size, and the largest number that can.
 
     `leaving_tokens` as in `_kept_tokens`.
     """

@@ -505,7 +505,7 @@ def with_unique_call_ids(reply: ModelReply, history: History) -> ModelReply:
 
 
 def _well_formed(event: ModelEvent) -> ModelEvent:
-    """Return the event without lone surrogates, which a model may write and no one can send."""
+    """Return the event without lone surrogates: a model may write them, but nobody can send them."""
     match event:
         case TextDelta(text):
             return TextDelta(well_formed(text))

@@ -28,7 +28,7 @@ SHOWN_CHARS: Final = 40
 
 
 class ContextPins(PinKeeper):
-    """The pins of one agent, which all its conversations share."""
+    """The pins of one agent, shared by all its conversations."""
 
     def __init__(self, tracker: Tracker, save: Callable[[], Awaitable[object]]) -> None:
         self._tracker = tracker

@@ -1,4 +1,4 @@
-"""The form of a message in one conversation: unread, read in which call, and as far as compactions left it.
+"""The form of a message in one conversation: unread, read in a call, or changed by compactions.
 
 Owns the reading of facts, history and archive as one answer. Does not know inboxes, nor who asks.
 """
@@ -24,7 +24,7 @@ SHORTENED: Final = "the model's server shortened the prompt, and does not say wh
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What a context holds of a message; see `ReadReceipt` for the fields."""
+    """The form of a message in a context; see `ReadReceipt` for the fields."""
 
     in_context: InContext = "no"
     call: PromptCall | None = None
@@ -108,7 +108,7 @@ class ContextReceipts:
 
 
 def _steps(life: ItemLife, present: Item | None) -> Iterator[ReceiptEvent]:
-    """Yield each change of the form in which the context held an item, oldest first."""
+    """Yield each change of an item's form in the context, oldest first."""
     form: InContext | None = None
     for change in life.changes:
         new = _form_after(change, life, form, present)

@@ -169,7 +169,7 @@ class OpenAIModel:
         return self._errors.cut("the stream ended without a finish reason", chunks=seen.chunks)
 
     async def _next_event(self, events: AsyncGenerator[Event, None], seen: ReplyEvents) -> Event | None:
-        """Return the next event, or None at the end, which may be a connection that breaks after the finish reason."""
+        """Return the next event, or None at the end. A connection lost after the finish reason is an end, too."""
         limit_seconds = self._idle_timeout_seconds if seen.chunks else self._first_chunk_timeout_seconds
         if seen.is_done:
             limit_seconds = min(limit_seconds, _AFTER_DONE_SECONDS)
@@ -291,7 +291,7 @@ def _sdk_errors() -> tuple[type[Exception], ...]:
 
 
 def _http_errors() -> tuple[type[Exception], ...]:
-    """Return the errors of the HTTP client, apart from those of decoding an answer."""
+    """Return the errors of the HTTP client, without its decoding errors."""
     return (OSError, *_of_http("HTTPError", "InvalidURL"))
 
 

@@ -244,7 +244,7 @@ class ReplyAssembly:
             call.pieces.append(json.dumps(arguments, ensure_ascii=False))
 
     def _call_for(self, index: object, call_id: str, name: str) -> _PartialCall:
-        """Return the call that a piece belongs to, found by index; a new call if the piece cannot continue that one."""
+        """Return the call of a piece by its index; a new call if the piece cannot continue that one."""
         if isinstance(index, int):
             known = self._call_at.get(index)
             # Some servers send each parallel call whole, all with index 0.

@@ -74,7 +74,7 @@ class Usage:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the figures are those of one whole call."""
+        """True if the figures describe one whole call."""
         return not (self.is_provisional or self.is_sum)
 
     @property
@@ -134,7 +134,7 @@ def _attributes(value: object) -> Mapping[Any, object]:
 
 
 def _of_object(raw: Mapping[str, object]) -> Usage | None:
-    """Read the figures of an object, apart from those of inner calls."""
+    """Read the figures of an object without its inner calls."""
     prompt, completion = _figure(raw, *_PROMPT), _figure(raw, *_COMPLETION)
     if prompt is None or completion is None:
         return None
@@ -185,7 +185,7 @@ def _detail(raw: Mapping[str, object], *paths: str) -> int | None:
 
 
 def _is_sum(raw: Mapping[str, object]) -> bool:
-    """Return whether the figures of an object are a sum over several calls, which may be calls that the server made."""
+    """Return whether the figures of an object are a sum over several calls, also calls made by the server."""
     return (
         (_figure(raw, *_CALLS) or 0) > 1
         or bool(_whole_number(raw.get("tool_use_prompt_token_count")))  # Google
@@ -194,7 +194,7 @@ def _is_sum(raw: Mapping[str, object]) -> bool:
 
 
 def _inner_calls(raw: Mapping[str, object]) -> Sequence[Mapping[str, object]]:
-    """Return the calls that an object reports one by one; none if the one that fills the context is not among them."""
+    """Return the calls that an object reports singly; none without the call that fills the context."""
     inner = objects_at(raw, "iterations")
     if any(one.get("type") in _FILLING for one in inner):
         return inner

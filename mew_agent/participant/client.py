@@ -132,7 +132,7 @@ Receive = Callable[[Message], Awaitable[None]]
 
 
 class Client:
-    """A connection that is kept alive, over which envelopes are confirmed.
+    """A connection with reconnects and confirmed envelopes.
 
     `run` connects, joins and passes every message to `receive` until `aclose`. It reconnects after growing delays with
     jitter and continues where it was: what was missed arrives late, in order, once. A gateway without numbered delivery
@@ -185,7 +185,7 @@ class Client:
 
     @property
     def is_joined(self) -> bool:
-        """Whether there is a welcomed connection on which everything missed has arrived."""
+        """True if a connection is welcomed and all missed envelopes have arrived."""
         return self._socket is not None
 
     @property
@@ -310,7 +310,7 @@ class Client:
         return True
 
     async def aclose(self) -> None:
-        """Leave: close the socket, after which `run` returns."""
+        """Leave: close the socket; `run` then returns."""
         self._closing = True
         try:
             if self._socket is not None:
@@ -360,7 +360,7 @@ class Client:
             )
 
     def _delay_seconds(self, attempts: int, retry_after: float | None) -> float:
-        """Return the pause after this many attempts; `retry_after` is what the gateway asked for."""
+        """Return the pause in seconds after this many attempts; the gateway requested `retry_after`."""
         jitter = random.random()  # noqa: S311 - no secret
         if retry_after is not None:
             return retry_after * (1 + 0.1 * jitter)
@@ -524,7 +524,7 @@ def _read(raw: bytes | str) -> Envelope | StreamFrame | None:
 
 
 def _code(error: Exception) -> int | None:
-    """Return the code with which the gateway closed the connection, if it sent one."""
+    """Return the gateway's close code, if it sent one."""
     return error.rcvd.code if isinstance(error, ConnectionClosed) and error.rcvd else None
 
 

@@ -120,7 +120,7 @@ class CompactionDriver:
         return done
 
     def begin(self, trigger: str, reason: str | None = None) -> None:
-        """Record that a compaction runs. One that is held up stays so: a request may have nothing to do."""
+        """Record that a compaction runs. A held-up one stays held up: a request may have nothing to do."""
         self.trigger, self._reason, self.step = trigger, reason, None
 
     async def announce_begin(self, about: tuple[str, ...] = ()) -> None:
@@ -134,7 +134,7 @@ class CompactionDriver:
         await self._announce_end(trigger, done)
 
     def end(self, done: CompactDone) -> None:
-        """Record that no compaction runs any more, and wake those who wait for that."""
+        """Record the end of the compaction, and wake the waiting tasks."""
         trigger, reason, self.trigger, self._reason = self.trigger or "", self._reason, None, None
         self._ended(trigger, reason, done)
         self._wake()
@@ -155,7 +155,7 @@ class CompactionDriver:
     # -- waiting -----------------------------------------------------------------------------------------
 
     def follow(self, step: CompactionStep | None) -> None:
-        """Record a step that the program reported, None if a new compaction has none, and wake those who wait."""
+        """Record a step that the program reported (None: a new compaction without one), and wake the waiting tasks."""
         self.step = step
         self._wake()
 

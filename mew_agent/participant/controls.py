@@ -88,7 +88,7 @@ class Archive(Protocol):
 
 
 class Controllable(Protocol):
-    """A conversation that controls act on. What it cannot do raises `ControlImpossible`, before anything happens."""
+    """A conversation that controls act on. Raises `ControlImpossible` before any change."""
 
     def status(self, word: StatusWord | None = None) -> Status:
         """Return the current status; `word` replaces the default status word."""

@@ -116,7 +116,7 @@ class Discovery:
         self._limiter = anyio.CapacityLimiter(CONCURRENT_REQUESTS)
 
     def receive(self, envelope: Envelope) -> None:
-        """Follow peers that come and go, and lists that they send or change."""
+        """Follow joining and leaving peers, and their lists."""
         me = self._messenger.id
         match envelope.kind:
             case kinds.SYSTEM_WELCOME if envelope.is_for(me):
@@ -197,7 +197,7 @@ class Discovery:
         return tuple(name for name in having if may_ask(PeerCall(name, "resources/read", {})))
 
     def _follow(self, peer: str, event: object) -> None:
-        """Forget a peer that left, and ask one that joined."""
+        """Forget a leaving peer; ask a joining one."""
         if event == "join" and peer in self._peers and self.is_on:
             self._forget(peer)
             self._start(peer)
@@ -205,7 +205,7 @@ class Discovery:
             self._forget(peer)
 
     def _ask_after_welcome(self) -> None:
-        """Ask peers that are new, and those that we may ask only now: a welcome may bring capabilities."""
+        """Ask new peers, and peers that new capabilities of a welcome allow us to ask."""
         for name in set(self._inquiries) - set(self._peers):
             self._forget(name)
         for name in self._peers if self.is_on else ():

@@ -237,7 +237,7 @@ class OpenProposals:
         self._by_id[proposal.envelope.id] = proposal
 
     def decided_by(self, envelope: Envelope, how: HowClosed) -> Iterator[ProposalClosed | ProposalRejected]:
-        """Close the proposals that an envelope decides, and yield the rejections that leave one open.
+        """Close the proposals decided by an envelope, and yield rejections that leave one open.
 
         Only its proposer withdraws a proposal, and only a request to its peers for the same call fulfils it.
         """

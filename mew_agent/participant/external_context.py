@@ -81,7 +81,7 @@ class Figures:
     model: str | None = None
 
     def __post_init__(self) -> None:
-        """Raise `InvalidReport` with the argument that is wrong, for figures that no call can have."""
+        """Raise `InvalidReport` with the wrong argument, for figures that no call can have."""
         for name, least in (("tokens", 1), ("window", 1), ("messages", 0)):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):

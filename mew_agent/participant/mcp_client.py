@@ -219,7 +219,7 @@ class McpClient:
             return proposal.decision
 
     def decision_before(self, request: Envelope) -> Envelope | None:
-        """Return the decision about our proposal to ourselves to which a request refers: perhaps this request."""
+        """Return the decision about our own proposal that a request refers to: perhaps this request."""
         known = (self._approvals.get(name) for name in request.correlation_ids)
         return next((one.decision for one in known if one is not None), None)
 

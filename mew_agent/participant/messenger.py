@@ -134,7 +134,7 @@ class ControlRequest(PendingRequest):
     """A control; a peer that does not carry it out refuses it in a status."""
 
     def receive(self, envelope: Envelope) -> str | None:
-        """See `PendingRequest.receive`. A status that says that the work has begun is no answer."""
+        """See `PendingRequest.receive`. A status about the begin of the work is no answer."""
         is_status = envelope.kind == kinds.PARTICIPANT_STATUS and envelope.sender == self.peer
         if is_status and envelope.body.get("status") in ("compacting", "forgetting"):
             return None
@@ -144,7 +144,7 @@ class ControlRequest(PendingRequest):
 
 
 class RevocationRequest(PendingRequest):
-    """A `capability/revoke`, which is done when it comes back. The gateway lists the ended rights before."""
+    """A `capability/revoke`, done when it comes back. The gateway lists the ended rights before."""
 
     def __init__(self, sent: Envelope) -> None:
         super().__init__(sent, GATEWAY, kinds.CAPABILITY_REVOKE, is_done_once_echoed=True)
@@ -175,7 +175,7 @@ class PendingRequests:
                 del self._by_id[name]
 
     def receive(self, envelope: Envelope, changes: PeerChanges) -> None:
-        """Match an envelope with the requests that it refers to. A peer that leaves will not answer."""
+        """Match an envelope with its requests. A leaving peer will not answer."""
         if not self._by_id:
             return
         if envelope.sender == self.me and (echoed := self._by_id.get(envelope.id)) is not None:
@@ -243,7 +243,7 @@ class SpaceSession:
         self._tasks: anyio.abc.TaskGroup | None = None
 
     async def open(self, receive: Receive, handle_events: Callable[..., Coroutine[Any, Any, Any]]) -> None:
-        """Join and pass everything that arrives to `receive`. Raises the error that makes joining impossible.
+        """Join and pass all arrivals to `receive`. Raises the error if joining is impossible.
 
         `handle_events` runs meanwhile, with a function that logs a failure; see `Listeners.run`.
         """
@@ -311,7 +311,7 @@ class SpaceSession:
             logger.exception("background task failed")
 
     def log_failure(self, error: Exception, what: str = "", *, traceback: bool = False) -> None:
-        """Log a failure of background work, which `what` names, if given.
+        """Log a failure of background work, named by `what`.
 
         At the end of a session envelopes in flight stay unconfirmed and peers stay silent. That is logged for debugging
         only: a program that ends does not wait for its background work.

@@ -341,7 +341,7 @@ class Participant(PeerControls, Subscriptions, Hooks):
 
     @property
     def has_place(self) -> bool:
-        """Whether it is known which space we join, or will be on entering."""
+        """True if the space is known, or will be on entering."""
         return self._is_from_environment or self.session.client.has_credentials
 
     @cached_property
@@ -471,7 +471,7 @@ class Participant(PeerControls, Subscriptions, Hooks):
         return self.messenger.capabilities
 
     def show_tools_left_out(self, left_out: Mapping[str, str]) -> None:
-        """Report the peers of which tools are not offered to a model, with why, by peer."""
+        """Report the reasons for tools that are not offered to a model, by peer."""
         known = {one.peer: one for one in self.tool_waits}
         self.tool_waits = tuple(
             one if (one := known.get(peer)) is not None and one.what == why else _tool_wait(peer, why)

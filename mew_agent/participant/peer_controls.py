@@ -202,7 +202,7 @@ class PeerControls:
     async def receipts(
         self, peer: str, *ids: str, sender: str | None = None, follow: bool = False, timeout_seconds: float = 30.0
     ) -> tuple[ReadReceipt, ...]:
-        """Ask a peer whether it has read the messages with these ids, and what its context still holds of them.
+        """Ask a peer for the receipts of the messages with these ids: read or not, and their form in its context.
 
         `sender` sent them (default: we did). With `follow` the peer sends each later change, too. Raises the errors of
         `pin`.
@@ -310,7 +310,7 @@ class PeerControls:
         reason: str | None = None,
         timeout_seconds: float = 30.0,
     ) -> tuple[EndedRights, ...]:
-        """Revoke granted capabilities of a participant, and return which rights of others ended with them.
+        """Revoke granted capabilities of a participant, and return the rights of others that ended with them.
 
         What the recipient has passed on ends. With `keep_passed_on`, the others keep it, but cannot give it back to the
         recipient. `grant_id` revokes one grant. Raises what `ask` raises.

@@ -1,4 +1,4 @@
-"""Read receipts of a participant: the messages that it has read, and the fates of those that it sent.
+"""Read receipts of a participant, for received and for sent messages.
 
 Owns the envelopes to followers (at most one for each change of a message), the answer of a program that says itself
 which messages its model has read, and the tracking of our own messages. Does not know inboxes or prompts; see
@@ -35,7 +35,7 @@ _NAMESPACE: Final = UUID("2b1d6f0e-8a3c-4d0f-9c55-7f0c3a6e9b41")
 
 
 class ReceiptBook(Protocol):
-    """What is known of the messages that a participant received."""
+    """The receipts of the messages that a participant received."""
 
     changed: Callable[..., None] = staticmethod(lambda *_: None)
     """Tells followers of changes; see `ReceiptSource`, which sets it."""
@@ -49,7 +49,7 @@ class ReceiptBook(Protocol):
         return None
 
     def note_read(self, ids: Iterable[str], at: str) -> None:
-        """Note that the program says that a prompt contained the messages with these ids."""
+        """Note that a prompt of the program contained the messages with these ids."""
         return
 
     def context_changed(self, form: InContext) -> None:
@@ -219,7 +219,7 @@ def _status(receipt: ReadReceipt, told: str) -> str:
 
 
 class _Sent:
-    """What is known of one of our messages, by participant."""
+    """The receipts of one of our messages, by participant."""
 
     def __init__(self) -> None:
         self.receipts: dict[str, ReadReceipt] = {}

@@ -162,7 +162,7 @@ class Reasoning:
             self._messenger.session.start_soon(self.close, "cancelled" if answer is None else "complete")
 
     async def conclude_for_killed_process(self, opened: str, name: str, answer: str | None, *, continues: bool) -> None:
-        """Conclude the reasoning that a killed process left open. The gateway drops a conclusion that it knows."""
+        """Conclude the open reasoning of a killed process. The gateway drops a repeated conclusion."""
         if self.is_shown:
             self.id = opened
             await self.conclude(name, answer, None, is_interrupted=continues)

@@ -1,4 +1,4 @@
-"""Everything beside the core: each package is one optional part, with its commands and its own dependencies.
+"""Optional parts: each package is one part, with its commands and its own dependencies.
 
 `shared` is a library for the parts, not a part itself.
 """

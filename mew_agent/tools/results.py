@@ -128,7 +128,7 @@ def _mcp_text(result: Mapping[str, Any]) -> str:
 
 
 def _part_text(part: object) -> str:
-    """Return one part of MCP content. Parts without text are named, so that the reader knows that they exist."""
+    """Return one part of MCP content; for a part without text, its name."""
     if not isinstance(part, Mapping):
         return str(part)
     resource = part.get("resource")

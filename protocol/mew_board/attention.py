@@ -125,7 +125,7 @@ def _always(allowed: AlwaysAllow) -> AttentionAction:
 def entry_items(
     entry: BoardEntry, *, now: datetime, is_expected: bool = False, fault: str | None = None
 ) -> tuple[AttentionItem, ...]:
-    """Return the items that follow from one participant's status; `approval_item` makes those of proposals.
+    """Return the items that follow from one participant's status; see `approval_item` for proposals.
 
     `is_expected` and `fault` as in `attention`, for this participant.
     """
@@ -171,7 +171,7 @@ def _status_items(
 def _word_items(
     entry: BoardEntry, said: StatusWord, report: ContextReport | None, now: datetime
 ) -> Iterator[AttentionItem]:
-    """Yield the item that a word of `words.json` needs, and that of a compaction which takes too long."""
+    """Yield the item of a word in `words.json`, and the item of a compaction that takes too long."""
     at = entry.received_at
     if said.word == "compacting" and now.timestamp() - (unix_seconds(at) or math.inf) >= STALLED_SECONDS:
         reason = f"{entry.id} has been compacting for more than {STALLED_SECONDS // 60} minutes"

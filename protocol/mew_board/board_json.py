@@ -150,7 +150,7 @@ class ShownTotals(Payload):
 
 
 class ShownGroup(Payload):
-    """The title of a group: its name, and what there is to say about it. Without `about` it has no participant left."""
+    """The title of a group: its name and its state. Without `about` it has no participant left."""
 
     by: Grouping
     name: str

@@ -54,7 +54,7 @@ def line(change: Change) -> str:
 
 
 def facts(change: Change) -> list[tuple[str, str]]:
-    """Return what is known of a change as pairs of name and value."""
+    """Return the known fields of a change as pairs of name and value."""
     recorded_by = change.asked_by if isinstance(change, RecordedCompaction) else None
     own = _entry_facts(change) if isinstance(change, CompactionEntry) else [("asked by", recorded_by)]
     reported = _reported_facts(change) if isinstance(change, LastCompaction) else []

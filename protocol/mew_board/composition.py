@@ -1,4 +1,4 @@
-"""[pure] The parts of a context window, what is free and what is kept free. The figures are those of the report."""
+"""[pure] The parts of a context window, with free and reserved tokens, by the figures of the report."""
 
 from mew_protocol.payloads.participant import PrefixPart, Status
 from mew_protocol.shared_words import PART_NAMES

@@ -102,7 +102,7 @@ class Group(NamedTuple):
 
     @property
     def title(self) -> str:
-        """Its name, and what there is to say about it."""
+        """Its name and its state."""
         return f"{self.name} ({self.about})"
 
 

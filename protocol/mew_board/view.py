@@ -106,7 +106,7 @@ class ParticipantView:
 
     @property
     def role(self) -> Role:
-        """What it is: an agent has a context or is expected to, a tool has none and is not a person."""
+        """Its kind: an agent has a context or is expected to report one; a tool has none."""
         return "agent" if not self.is_quiet else "person" if self.is_person else "tool"
 
     @property

@@ -1,4 +1,4 @@
-"""[pure] Text of others as a person can check it: what cannot be seen, or looks like something else, is marked.
+"""[pure] Foreign text for a person to check: marks invisible characters and look-alikes.
 
 Decides which characters are marked, and marks cuts. Used where a person decides about a text, so nothing is removed and
 nothing is left out silently. The dashboard does the same with `visible.js`.
@@ -79,7 +79,7 @@ def _words(text: str, *, lines: bool) -> Iterator[str]:
 
 
 def _word(characters: list[str]) -> str:
-    """Return a word in which each misleading letter, and each mark that no letter bears, is shown by its number."""
+    """Return a word with numbers in place of misleading letters and of marks without a letter."""
     text = "".join(characters)
     if text.isascii():
         return text

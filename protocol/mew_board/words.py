@@ -151,7 +151,7 @@ def words(name: str) -> str:
 
 
 def state(status: str) -> str:
-    """Format a status as words. Names and messages behind a colon are kept as they are."""
+    """Format a status as words. Keeps names and messages after a colon unchanged."""
     read = StatusWord.read(status)
     detail = one_line(read.detail)
     return f"{words(read.word)}: {detail}" if detail else words(read.word)

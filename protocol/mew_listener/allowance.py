@@ -1,4 +1,4 @@
-"""[pure] What each client that has joined may make a server do: a fair part of its time, over all its connections.
+"""[pure] A fair part of a server's time for each client that has joined, over all its connections.
 
 A rate of messages bounds neither: one message may have a few bytes or 16 MiB, and take microseconds or a second. So a
 client spends the time that its data took, and a time for its bytes. Who has spent its part is read later, which costs

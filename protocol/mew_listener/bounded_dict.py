@@ -1,4 +1,4 @@
-"""[pure] Collections with a limit: of the newest entries, of those of several owners, and of cached texts.
+"""[pure] Collections with a limit: the newest entries, a fair part for each owner, cached texts.
 
 Owns the rule for limits that senders share: an owner loses its own oldest entry first, and above the common limit the
 owner with the most loses one. So no owner can push out the entries of one that has fewer.

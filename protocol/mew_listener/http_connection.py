@@ -388,7 +388,7 @@ class HttpConnection(asyncio.Protocol):
         self._close()
 
     def _close(self) -> None:
-        """Close the connection once the client has read everything; it may still be sending, which is not read."""
+        """Close the connection once the client has read everything. Discards bytes that it still sends."""
         self._is_refused = True
         self._abort_after(CLOSE_SECONDS)
         if self.transport.can_write_eof() and self._h11.our_state is not h11.IDLE:

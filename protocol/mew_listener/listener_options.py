@@ -1,4 +1,4 @@
-"""The options of one server, in which servers differ. The limits of a connection's phases are in `http_connection`."""
+"""The options of one server. The limits of a connection's phases are in `http_connection`."""
 
 import ssl
 from dataclasses import dataclass, field

@@ -59,7 +59,7 @@ class TrustedProxies:
         )
 
     def _client_in_both(self, addresses: Sequence[str], elements: Iterable[Mapping[str, str]]) -> str | None:
-        """Return the client that both forms name, or the only one that names any; else None."""
+        """Return the client named by both forms, or by the only one present; else None."""
         written = [one["for"].strip('"') for one in elements if "for" in one]
         clients = {self._client(addresses), self._client(written)} - {None}
         return clients.pop() if len(clients) == 1 else None

@@ -40,7 +40,7 @@ def describe_error(code: str, message: str) -> bytes:
 
 @dataclass(frozen=True)
 class Allowed:
-    """Further host names that a server accepts, and origins of foreign pages that may use it; `*` is all."""
+    """Further host names of a server, and allowed origins of foreign pages; `*` is all."""
 
     hosts: Sequence[str] = ()
     origins: Sequence[str] = ()

@@ -1,4 +1,4 @@
-"""The connections of one server: which are open, what strangers among them cost, and which requests are worked on."""
+"""The connections of one server: open ones, the costs of unjoined ones, and running requests."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -10,7 +10,7 @@ from mew_listener.unjoined import UnjoinedConnections, UnjoinedLimits, UnjoinedP
 
 
 class ServerConnections:
-    """The open connections of one server, with what all of them share."""
+    """The open connections of one server, and the limits that they share."""
 
     def __init__(self, limits: UnjoinedLimits, proxies: TrustedProxies, allowances: Allowances) -> None:
         """`allowances` are of the clients that have joined."""

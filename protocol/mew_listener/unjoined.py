@@ -30,7 +30,7 @@ class UnjoinedPeer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class UnjoinedLimits:
-    """What strangers may make a server hold. A further connection replaces the oldest of the address that has most."""
+    """Limits of unjoined connections. A further one replaces the oldest of the address with the most."""
 
     connections: int = 1024
     per_address: int = 512

@@ -115,7 +115,7 @@ class WebSocketConnection(asyncio.Protocol):
         address: str,
         is_secure: bool,
     ) -> None:
-        """Take over the transport of an HTTP connection. `address` is what the connection counts for."""
+        """Take over the transport of an HTTP connection; its limits are counted for `address`."""
         self.transport = transport
         self.socket = _find_socket(self.transport)
         """The descriptor of the socket that carries the frames as they are; None if there is none."""

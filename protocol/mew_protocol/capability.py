@@ -62,7 +62,7 @@ def normalise(patterns: Iterable[object]) -> tuple[dict[str, Any], ...]:
 
 
 def has_kind(pattern: CapabilityPattern) -> bool:
-    """Return True if a pattern has a kind, without which it matches nothing."""
+    """Return True if a pattern has a kind; without one it matches nothing."""
     kind = pattern.get("kind")
     if isinstance(kind, str):
         return bool(kind)

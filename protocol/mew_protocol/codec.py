@@ -146,7 +146,7 @@ def parse_json(raw: bytes) -> object:
 
 
 def _check_value(value: object, raw: bytes) -> None:
-    """Raise `DecodeError` for a number that became infinity, and for a value that is nested too deeply."""
+    """Raise `DecodeError` for a number that became infinity, and for a value nested too deeply."""
     if (_large_exponent(raw) or _many_digits(raw)) and _has_infinity(value):
         raise DecodeError(errors.INVALID_JSON, "invalid JSON: a number is too large")
     # Counting brackets is far cheaper than walking the value, and few messages have that many.
@@ -179,7 +179,7 @@ def _separators_in(text: bytes) -> int:
 
 
 def _without_lone_surrogates(text: bytes) -> bytes:
-    """Replace the escape of half a surrogate pair, which no text may hold, by that of the replacement character."""
+    """Replace the escape of half a surrogate pair by the escape of the replacement character."""
     return _escapes.sub(lambda found: rb"\ufffd" if found["lone"] else found[0], text)
 
 

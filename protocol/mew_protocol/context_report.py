@@ -293,7 +293,7 @@ class SenderSpending(_Part):
 
 
 class QueuedMessages(_Part):
-    """The chats that arrived and that no prompt has held: how many, their tokens, and since when the oldest waits."""
+    """The unread chats: their number, their tokens, and the arrival of the oldest."""
 
     oldest_at: str | None = None
     messages: int = Field(ge=0)

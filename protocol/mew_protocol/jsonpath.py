@@ -22,7 +22,7 @@ class _Step(NamedTuple):
 
 
 def compile_path(path: str) -> Callable[[object, Steps], Iterator[object]]:
-    """Return a function that yields every value that a path selects; the path begins with `$`.
+    """Return a function that yields the values selected by a path; the path begins with `$`.
 
     Raises `Undecidable`. So does the function, if the search is too expensive.
     """

@@ -27,7 +27,7 @@ COMPAT_VARIABLE: Final = "MEW_COMPAT"
 
 
 def inherited(environ: Mapping[str, str], also: Iterable[str] = ()) -> dict[str, str]:
-    """Return the part of an environment that a program inherits, and the variables `also` that are set.
+    """Return the part of an environment that a program inherits, with the set variables among `also`.
 
     Those of OpenTelemetry are part of it, except headers, which hold keys.
     """

@@ -23,7 +23,7 @@ def install_command(extra: str) -> str:
 
 
 def package_command(package: str) -> str:
-    """Return the command that adds one package to this environment, without the packages that it depends on."""
+    """Return the command that adds one package to this environment, without its dependencies."""
     home = Path(sys.prefix)
     if _is_pipx(home):
         return f"pipx runpip mew-agent install --no-deps {package}"

@@ -136,7 +136,7 @@ class ParticipantType(ABC):
             yield f"[{self.extra[0]}]"
 
     def programs(self) -> Mapping[str, tuple[str, str]]:
-        """Return the programs that `mew doctor` looks for: by program, its name and the command that installs it."""
+        """Return the programs for `mew doctor`: by program, its name and its install command."""
         return {}
 
     def findings(self, name: str, section: Any) -> Iterator[Finding]:

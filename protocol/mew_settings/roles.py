@@ -1,4 +1,4 @@
-"""[pure] The roles of participants: what each may send, and how an invitation names them.
+"""[pure] The roles of participants: their capabilities, and their names in an invitation.
 
 `roles.json` holds what each may send. The command line, the terminal application, Python and space.yaml read it here;
 the dashboard reads the same file.

@@ -61,7 +61,7 @@ class SparseSettings(SettingsModel):
 
 
 class LateType:
-    """Annotates a field: its values are those of the type that `find` returns at the first use.
+    """Annotates a field with the type that `find` returns at the first use.
 
     The type may be from a table of plug-ins: their modules may themselves import the settings that use the table.
     """

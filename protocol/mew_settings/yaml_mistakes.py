@@ -14,7 +14,7 @@ _KEY_AND_BRACKET = re.compile(r"(?P<indent> *)(?P<key>[A-Za-z_][\w-]*) +(?P<valu
 
 
 class Mistake(NamedTuple):
-    """What is wrong, and where: line and column, counted from 0."""
+    """A problem and its place: line and column, counted from 0."""
 
     problem: str
     line: int

@@ -56,7 +56,7 @@ def choose_address(host: str, port: int) -> "ListenAddress":
 
 
 def certified_host(tls: "TlsFiles", address: "ListenAddress") -> str:
-    """Return the host by which programs on this machine reach the gateway, so that its certificate is valid for them.
+    """Return the gateway's host for programs on this machine, one for which its certificate is valid.
 
     That is the address it listens on, or `localhost`, or for a wildcard address a name in the certificate. Raises
     `ConfigError` if there is none, or if the certificate is not valid now, and `SpacesError` if it cannot be read.

@@ -37,10 +37,10 @@ _CORE: Final[Sections] = {
     },
     "Watch": {
         "status": CommandEntry(
-            "Show what needs you, and how full each agent's context window is.",
+            "Show each agent's context usage and the requests to you.",
             "mew_agent.cli.remote.status:show_status",
         ),
-        "logs": CommandEntry("Print what the programs of a space wrote.", "mew_agent.cli.space.running:logs"),
+        "logs": CommandEntry("Print the logs of a space's programs.", "mew_agent.cli.space.running:logs"),
         "history": CommandEntry(
             "Print recent chats of a space, or envelopes of other kinds.",
             "mew_agent.cli.remote.show_history:show_history",
@@ -49,7 +49,7 @@ _CORE: Final[Sections] = {
     },
     "Talk and decide": {
         "chat": CommandEntry("Send a message and print the answer.", "mew_agent.cli.remote.control:chat"),
-        "cancel": CommandEntry("Cancel what agents work on for you.", "mew_agent.cli.remote.cancelling:cancel"),
+        "cancel": CommandEntry("Cancel your open requests to agents.", "mew_agent.cli.remote.cancelling:cancel"),
         "proposals": CommandEntry(
             "List the proposals that need a decision.", "mew_agent.cli.remote.decisions:show_proposals"
         ),

@@ -5,7 +5,7 @@ from typing import Self
 
 
 class ExitCode(IntEnum):
-    """How a command ended. `meaning` is what help and documentation say."""
+    """How a command ended; `meaning` is its text in help and documentation."""
 
     meaning: str
 

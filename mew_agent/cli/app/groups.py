@@ -94,7 +94,7 @@ class OtherName:
 
 @dataclass(frozen=True, slots=True)
 class RunnableAgent:
-    """A participant that `mew agent run --type NAME` runs: the `module:function`, which gets an `AgentProgram`."""
+    """A participant for `mew agent run --type NAME`: the `module:function`, called with an `AgentProgram`."""
 
     implementation: str
 
@@ -195,7 +195,7 @@ class CommandPage(_Page, TyperCommand):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command, which is loaded now and may clean up after Ctrl-C."""
+        """Load and run the command. It may clean up after Ctrl-C."""
         raise_on_interrupt()
         return super().invoke(ctx)
 

@@ -187,6 +187,6 @@ def agents_of(config: "SpaceConfig") -> frozenset[str]:
 
 
 def dashboard_url(gateway: str, space: str, participant: str, token: str) -> str:
-    """Return the URL of a participant's dashboard. The token is in the fragment, which browsers do not send."""
+    """Return the URL of a participant's dashboard. The token is in the fragment: browsers do not send it."""
     values = {"token": token, "space": space, "participant": participant}
     return f"{gateway}/dashboard#" + "&".join(f"{key}={quote(value, safe='')}" for key, value in values.items())

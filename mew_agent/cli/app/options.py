@@ -60,7 +60,7 @@ COMMON_OPTIONS: Final[Mapping[str, str]] = {
 
 
 def common_options(parameters: Iterable[Any]) -> list[str]:
-    """Return those of `COMMON_OPTIONS` that a command has with this meaning, by long name."""
+    """Return the `COMMON_OPTIONS` that a command has with this meaning, by long name."""
     known = {usage.split()[0].rstrip(","): text for usage, text in COMMON_OPTIONS.items()}
     return [name for name, text in known.items() if any(name in one.opts and one.help == text for one in parameters)]
 

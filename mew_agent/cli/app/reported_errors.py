@@ -84,7 +84,7 @@ def _expected_arguments(text: str, context: Any) -> str:
 
 
 def _naming_options(value: str, parameters: Iterable[Any]) -> list[str]:
-    """Return the options of a command that could take a value that was given as an argument."""
+    """Return the options of a command that accept a value given as an argument."""
     known = {name for one in parameters for name in one.opts}
     return [f"{name} {value}" for name in _NAMING_OPTIONS if name in known]
 

@@ -96,7 +96,7 @@ def print_json(value: Any) -> None:
 
 
 def json_line(value: Any) -> str:
-    """Return a value as one line of JSON, the only form in which commands print it."""
+    """Return a value as one line of JSON, the form that all commands print."""
     return json.dumps(value, separators=(",", ":"))
 
 
@@ -128,7 +128,7 @@ def print_error(text: str) -> None:
 
 
 class ProgressLine:
-    """What a command does and how far it is: a line on standard error, once the work has taken a second.
+    """Progress of a command: a line on standard error, after the first second.
 
     The line is drawn again every second. Other output takes its place, and it returns below. Without a terminal, and
     with `--quiet`, nothing is written.
@@ -170,7 +170,7 @@ class ProgressLine:
         self._erase()
 
     def show(self, text: str) -> None:
-        """Replace the text of the line, which also has the seconds since the work began."""
+        """Replace the text of the line. It also shows the seconds since the work began."""
         self._text = text
         self._draw()
 
@@ -301,12 +301,12 @@ def _is_not_chatty(record: logging.LogRecord) -> bool:
 
 
 def _is_no_disconnect(record: logging.LogRecord) -> bool:
-    """Return False for a client that has gone away, which SDKs log as an error of their own, with a traceback."""
+    """Return False for a client that has gone away: SDKs log it themselves, with a traceback."""
     return record.exc_info is None or type(record.exc_info[1]).__name__ != "ClientDisconnect"
 
 
 def _printable(text: str, stream: TextIO) -> str:
-    """Return the text in the stream's encoding, without control characters, which could break a terminal."""
+    """Return the text in the stream's encoding, without control characters."""
     text = "\n".join(clean(line) for line in text.split("\n"))
     encoding = getattr(stream, "encoding", None) or "utf-8"
     return text.encode(encoding, errors="replace").decode(encoding)

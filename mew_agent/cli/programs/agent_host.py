@@ -118,7 +118,7 @@ class _AgentHost:
 
 
 class AgentOutput(io.TextIOBase):
-    """What one agent writes: appended to its log, and sent to `mew up` line by line if that shows it."""
+    """The output of one agent: appended to its log, and sent line by line to `mew up` if that shows it."""
 
     def __init__(self, file: IO[bytes], on_line: Callable[[str], None] | None) -> None:
         self._file = file
@@ -144,7 +144,7 @@ class AgentOutput(io.TextIOBase):
 
 
 class _OutputOfContext(io.TextIOBase):
-    """A stream that writes to the output of the agent that runs, else to the stream of the process."""
+    """A stream that writes to the output of the running agent, else to the stream of the process."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -157,7 +157,7 @@ class _OutputOfContext(io.TextIOBase):
 
 
 class _HandlerOfContext(logging.Handler):
-    """Passes each record to the handler of the agent that runs, else to that of the process."""
+    """Passes each record to the handler of the running agent, else to the process's handler."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
@@ -172,7 +172,7 @@ class _HandlerOfContext(logging.Handler):
 
 @contextmanager
 def _output_by_agent() -> Iterator[None]:
-    """Route everything that is logged or printed during the block to the agent that does it."""
+    """Route all logs and printed text of the block to its agent."""
     stream = sys.stderr
     logging.basicConfig(level=logging.INFO, handlers=[_HandlerOfContext(stream)])
     with redirect_stdout(_OutputOfContext(stream)), redirect_stderr(_OutputOfContext(stream)):

@@ -40,7 +40,7 @@ def cancel(
     as_json: JsonOption = False,
     connection: ConnectionOptions,
 ) -> int:
-    """Cancel what agents work on for you.
+    """Cancel your open requests to agents.
 
     Cancels your chats without an answer. With PARTICIPANT also its running turn for someone else. `mew chat` cancels
     its question at Ctrl-C. Exits with code 3 if there is nothing to cancel.

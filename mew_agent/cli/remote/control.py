@@ -177,7 +177,7 @@ def _cancel_question(sent: SentRequest) -> None:
 
 
 def _name_undo(sent: SentRequest) -> None:
-    """Print how to undo the compaction, which continues after Ctrl-C."""
+    """Print how to undo the compaction. It continues after Ctrl-C."""
     agent = sent.participant
     terminal.warn(f"{agent} continues to compact; `mew undo {agent}` restores what that removes")
 

@@ -238,7 +238,7 @@ def _why_none(proposals: Sequence[UndecidedProposal], name: str) -> str:
 
 
 def announce_approvals(request: SentRequest) -> None:
-    """Print which approvals the participant waits for, now and after each change of its status."""
+    """Print the approvals that the participant waits for, now and after each change of its status."""
     announced: set[str] = set()
 
     def announce() -> None:

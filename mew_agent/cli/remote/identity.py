@@ -103,7 +103,7 @@ def _recorded_space(file: Path, given: str | None) -> _LocatedSpace | None:
 
 
 def _find_place(connection: ConnectionOptions) -> _LocatedSpace:
-    """Find the gateway: the given one, the one of `mew up`, or those of `mew gateway start` in this folder.
+    """Find the gateway: the given one, or one that `mew up` or `mew gateway start` runs in this folder.
 
     A token of the folder goes to a gateway of the folder only.
     """

@@ -299,7 +299,7 @@ def new_envelope(
 
 
 def first_board(events: SpaceEvents) -> Board:
-    """Return the board with which a stream of events begins."""
+    """Return the board at the start of a stream of events."""
     while (event := events.next()).name != "board":
         pass
     return Board.model_validate(event.body)

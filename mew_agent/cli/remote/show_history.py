@@ -1,4 +1,4 @@
-"""`mew history`: which envelopes of a space are shown, and how.
+"""`mew history`: selects envelopes of a space and prints them.
 
 The gateway decides how long it keeps envelopes.
 """

@@ -39,7 +39,7 @@ def show_status(
     plain: Annotated[bool, option("--plain", "With --watch: redraw the table only.")] = False,
     connection: ConnectionOptions,
 ) -> None:
-    """Show what needs you, and how full each agent's context window is.
+    """Show each agent's context usage and the requests to you.
 
     With --watch, --json prints an object in a line for each change. KNOWN says where a figure comes from; `~` marks an
     estimate, `?` an unknown figure. At a terminal, --watch opens the full-screen application.
@@ -110,7 +110,7 @@ def _print_history(api: GatewayApi, minutes: int, *, as_json: bool) -> None:
 
 
 def _items_of(entry: BoardEntry, items: Iterable[AttentionItem]) -> tuple[AttentionItem, ...]:
-    """Return the attention items of this participant, and those of the space."""
+    """Return the attention items of this participant and of the space."""
     return tuple(one for one in items if one.participant in (None, entry.id))
 
 

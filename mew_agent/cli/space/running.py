@@ -96,7 +96,7 @@ def logs(
     as_json: JsonOption = False,
     space_dir: FolderOption = None,
 ) -> None:
-    """Print what the programs of a space wrote.
+    """Print the logs of a space's programs.
 
     With --follow, --json prints an object in a line for each line. NAME is a participant, `gateway`, `mew` (the process
     of `mew up`) or `system:model` (the model server).

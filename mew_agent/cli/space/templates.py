@@ -1,4 +1,4 @@
-"""Templates of spaces: where they are found, which values they need, and the space.yaml they produce.
+"""Templates of spaces: their folders, their values, and the resulting space.yaml.
 
 Parts and other packages add folders of templates by entry points of the group `mew_agent.templates`.
 

@@ -176,7 +176,7 @@ def start_detached(plan: LaunchPlan, *, as_json: bool = False) -> int:
 
 
 async def _supervise(supervisor: Supervisor, plan: LaunchPlan) -> int:
-    """Serve until a signal arrives. A second signal kills what is left."""
+    """Serve until a signal arrives. A second signal kills the remaining programs."""
     received: list[signal.Signals] = []
     newest = plan
 
@@ -216,7 +216,7 @@ async def _forget_removed(supervisor: Supervisor, path: Path) -> None:
 
 
 async def _start_new_participants(supervisor: Supervisor, plan: LaunchPlan) -> LaunchPlan:
-    """Start the participants that were added to space.yaml, and restart those that `mew restart` asked for.
+    """Start participants added to space.yaml, and restart participants for `mew restart`.
 
     An error in the file is printed and changes nothing.
     """
@@ -323,7 +323,7 @@ def _print_started(plan: LaunchPlan) -> None:
 
 
 def _next_steps(plan: LaunchPlan, *, is_background: bool) -> list[str]:
-    """Return the addresses of the dashboard, and three commands to type next, which work as they stand."""
+    """Return the addresses of the dashboard, and three complete commands to type next."""
     lines = _addresses(plan, is_background=is_background)
     if QUIET.is_on:
         return lines

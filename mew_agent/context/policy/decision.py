@@ -82,7 +82,7 @@ def level_of(policy: Policy, snapshot: ContextSnapshot) -> tuple[str, int | None
 
 
 def compact_at_tokens(policy: Policy, limit_tokens: int | None) -> int | None:
-    """Return the size at which this policy compacts after a call; None if it never does."""
+    """Return the size for a compaction after a call by this policy; None if there is none."""
     return policy.marks(limit_tokens).compact_at_tokens
 
 

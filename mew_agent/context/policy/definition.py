@@ -279,12 +279,12 @@ class Policy(PolicyPart):
     large_results: LargeResults | None = None
 
     def message_counter(self) -> MessageCounter | None:
-        """Return what counts messages for suggestions; None if it suggests nothing."""
+        """Return a counter of messages for suggestions; None if the policy makes none."""
         return None
 
     @cached_property
     def acting(self) -> Mapping[Phase, Sequence[tuple[Rule, ...]]]:
-        """The rules that act in each phase, those of one place together, in the order in which they decide."""
+        """The rules of each phase by place, in the order of decision."""
         found: dict[Phase, list[tuple[Rule, ...]]] = {}
         for phase in get_args(Phase):
             rules = sorted((rule for rule in self.rules if getattr(rule, "phase", phase) == phase), key=_place)
@@ -330,7 +330,7 @@ class Policy(PolicyPart):
         return min((max(ones) for ones in firsts if ones), default=None)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Return a copy with other values, not validated, which computes its own marks."""
+        """Return a copy with other values, not validated, and its own marks."""
         copy = super().model_copy(update=update, deep=deep)
         for computed in ("acting", "interventions", "marks", "counts_messages"):
             copy.__dict__.pop(computed, None)

@@ -1,4 +1,4 @@
-"""[pure] The input of a decision: the context at one moment, and what a policy remembers between decisions."""
+"""[pure] The input of a decision: the context at one moment, and the policy's memory between decisions."""
 
 from dataclasses import dataclass, replace
 from typing import NamedTuple

@@ -137,7 +137,7 @@ class Condition(PolicyPart):
         return left > right if self.op == "gt" else left < right
 
     def first_tokens(self, limit_tokens: int | None) -> int | None:
-        """Return the smallest count for which it is true; None if unknown, or for `lt`, which is true from 0."""
+        """Return the smallest count for which it is true; None if unknown, and for `lt` (true from 0)."""
         if self.op == "lt":
             return None
         if self.tokens is not None:

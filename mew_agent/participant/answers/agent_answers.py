@@ -81,7 +81,7 @@ class Exchange:
         self._begin_at(self.context)
 
     def _begin_at(self, context: PeerContext) -> None:
-        """Compare later figures with those of this context."""
+        """Use this context as the base of later comparisons."""
         self.context, self._notes = context, ContextNotes(context)
         self.answer.work_began(context)
         self.extend_deadline()
@@ -153,7 +153,7 @@ class Exchange:
         self.extend_deadline()
 
     def agent_left(self) -> None:
-        """Wait a shorter time for an agent that left: one that was killed returns and answers."""
+        """Wait a shorter time for an agent that left: a killed one returns and answers."""
         if self.inactivity_seconds == math.inf:
             return
         self.is_agent_absent = True

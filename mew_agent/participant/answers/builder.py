@@ -114,7 +114,7 @@ class AnswerBuilder:
         self._holds = is_likely and self._hold_characters > 0
 
     def add_tool_call(self, name: str, arguments: str, *, call_id: str = "", remark: str = "") -> list[AnswerEvent]:
-        """Add a tool call, which ends the current model call: its text was no answer.
+        """Add a tool call. It ends the current model call: its text was no answer.
 
         `remark` is that text, or a description of it. A call whose `call_id` is known already adds nothing.
         """
@@ -138,7 +138,7 @@ class AnswerBuilder:
         return [ContextNotice(text)]
 
     def restart_call(self, why: str) -> list[AnswerEvent]:
-        """Discard the current model call, which is made again. `why` becomes a notice if some of its text was shown."""
+        """Discard the current model call before its repetition. `why` becomes a notice if some text was shown."""
         held, was_shown = self._held.strip(), not all(map(str.isspace, self._shown))
         self._end_call()
         events = self.reason_line(held) if held else []

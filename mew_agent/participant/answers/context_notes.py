@@ -71,7 +71,7 @@ class ContextNotes:
 
 
 def approval_text(context: PeerContext) -> str:
-    """Return the notice that proposals of the agent need a decision, with those that can decide."""
+    """Return the notice of proposals of the agent that need a decision, with the participants that can decide."""
     waits = [one for one in (context.report.waiting if context.report else None) or () if one.kind == "approval"]
     texts = (f"{one.what} ({', '.join(one.who_may_answer) or 'no connected participant'} can decide)" for one in waits)
     return f"waiting for {'; '.join(texts) or 'approval'}"

@@ -99,7 +99,7 @@ class ParticipantTasks(AgentExecutor):
             await updater.complete()
 
     async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:
-        """Do nothing: the library cancels `execute` next, which cancels the participant's work."""
+        """Do nothing: the library cancels `execute` next, and with it the participant's work."""
 
 
 async def tools_of(me: ChatParticipant, name: str, wait_seconds: float = DISCOVERY_SECONDS) -> tuple[PeerTool, ...]:
@@ -219,7 +219,7 @@ class UsableRequests(SimpleRequestContextBuilder):
 
 
 class RecentTasks(InMemoryTaskStore):
-    """The tasks of one participant, of which the newest `MAX_TASKS` are kept."""
+    """The newest `MAX_TASKS` tasks of one participant."""
 
     def __init__(self) -> None:
         super().__init__()

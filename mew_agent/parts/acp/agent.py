@@ -454,7 +454,7 @@ class AcpAgent(Participant):
 
 
 def _asked_call(call: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a call that the agent asks about: its input, and the texts and changes that the input does not contain.
+    """Return a call that the agent asks about, with its input, and its texts and changes outside the input.
 
     Some agents name the command or the change only there.
     """

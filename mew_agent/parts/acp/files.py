@@ -1,4 +1,4 @@
-"""The files of an agent's working folder, which it may read and write through us if its settings allow it.
+"""The files of an agent's working folder. The agent reads and writes them through us if its settings allow it.
 
 A path may reach regular files below the folder, after symbolic links are resolved, and nothing in `.mew`, where a space
 keeps its tokens. Does not know the protocol.

@@ -1,4 +1,4 @@
-"""[pure] The modes of an ACP agent's session: which one it works in, and whether it asks in that mode before it acts.
+"""[pure] The modes of an ACP agent's session, the current one, and whether the agent asks in it before it acts.
 
 Reads and sets modes, given as `modes` or as a session option of the category `mode`, and chooses the first mode of a
 session. Sends nothing.
@@ -16,7 +16,7 @@ from mew_agent.parts.acp.profiles import AcpProfile
 
 @dataclass(frozen=True, slots=True)
 class SessionModes:
-    """The modes that an agent offers, and the current one. `option_id` names the option that sets them, if one does."""
+    """The modes of an agent, and the current one. `option_id` is the option that sets the mode, if there is one."""
 
     current: str
     offered: tuple[str, ...]

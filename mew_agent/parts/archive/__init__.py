@@ -1,4 +1,4 @@
-"""`mew undo`, `recall`, `context history` and `context show`: what compactions removed from a context."""
+"""`mew undo`, `recall`, `context history` and `context show`: texts that compactions removed from a context."""
 
 from typing import Final
 
@@ -6,14 +6,19 @@ from mew_agent.cli.app.groups import CommandEntry, GroupEntry, OtherName, Sectio
 
 COMMANDS: Final[Sections] = {
     "Context windows": {
-        "undo": CommandEntry("Undo a compaction and restore what it removed.", "mew_agent.parts.archive.command:undo"),
-        "recall": CommandEntry("Search what left a participant's context.", "mew_agent.parts.archive.command:recall"),
+        "undo": CommandEntry(
+            "Undo a compaction and restore the removed messages.", "mew_agent.parts.archive.command:undo"
+        ),
+        "recall": CommandEntry(
+            "Search removed messages of a participant's context.", "mew_agent.parts.archive.command:recall"
+        ),
         "context": GroupEntry(
-            "List compactions, show what fills a context, try out policies.",
+            "List compactions, show the parts of a context, try out policies.",
             {
                 "history": CommandEntry("List a participant's compactions.", "mew_agent.parts.archive.command:history"),
                 "show": CommandEntry(
-                    "Print what fills a context, or what a compaction replaced.", "mew_agent.parts.archive.command:show"
+                    "Print the parts of a context, or the text before a compaction.",
+                    "mew_agent.parts.archive.command:show",
                 ),
             },
         ),

@@ -92,7 +92,7 @@ def show(
         int | None, typer.Argument(metavar="N", help="Number of a compaction (default: the context now).", min=1)
     ] = None,
 ) -> None:
-    """Print what fills a context, or what a compaction replaced.
+    """Print the parts of a context, or the text before a compaction.
 
     Without N, lists the parts of the context and each tool with its tokens; `~` marks an estimate. With N, prints the
     compaction's summary and the messages that it replaced.
@@ -134,7 +134,7 @@ def undo(
     ] = None,
     reason: ReasonOption = None,
 ) -> int:
-    """Undo a compaction and restore what it removed.
+    """Undo a compaction and restore the removed messages.
 
     Waits for the model call that is running. Exits with code 3 if the participant refuses, for instance because the
     context would not fit the window, or because a later compaction has to be undone first.
@@ -150,7 +150,7 @@ def recall(
     searched: Annotated[list[str], typer.Argument(metavar="WORDS", help="Words to search for; quotes keep a phrase.")],
     limit: Annotated[int, option("--limit N", "Number of matches to print.", min=1, max=MAX_RECALLED)] = 10,
 ) -> int:
-    """Search what left a participant's context.
+    """Search removed messages of a participant's context.
 
     Prints an extract of each message with all the words, best match first; if there is none, of messages with any of
     them. Exits with code 3 if nothing matches.

@@ -1,4 +1,4 @@
-"""`mew clean`: removes files that runs of a space wrote, never files that a person wrote.
+"""`mew clean`: removes files of past runs of a space, never a person's own files.
 
 Knows the files of each selection. space.yaml, agents/ and everything outside the space's own folders stay.
 """

@@ -129,7 +129,7 @@ def default_files() -> list[Path]:
 
 
 def read_text_file(path: Path) -> list[TextPart]:
-    """Read a text file and cut it into parts. Raises `ConfigError` naming the file and what is wrong."""
+    """Read a text file and cut it into parts. Raises `ConfigError` with the file and the problem."""
     parts = split_text(path, terminal.read_text(path, "FILE"))
     if not parts:
         raise ConfigError(str(path), "is empty", "a text file")

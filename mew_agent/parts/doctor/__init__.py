@@ -1,4 +1,4 @@
-"""`mew doctor`: what is installed, and what the space of this folder lacks."""
+"""`mew doctor`: installed programs and packages, and missing ones of the space in this folder."""
 
 from typing import Final
 
@@ -7,7 +7,7 @@ from mew_agent.cli.app.groups import CommandEntry, Sections
 COMMANDS: Final[Sections] = {
     "Start and stop": {
         "doctor": CommandEntry(
-            "List what is installed, and how to install the rest.",
+            "List installed programs and extras, and commands to add others.",
             "mew_agent.parts.doctor.command:doctor",
         )
     }

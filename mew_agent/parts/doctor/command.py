@@ -40,7 +40,7 @@ _COLUMNS: Final = f"{{:<7}} {{:<18}} {{:<{_VERSION_CHARS}}} {{}}"
 
 @with_option_groups
 def doctor(place: SpaceFileOptions, *, as_json: JsonOption = False) -> int:
-    """List what is installed, and how to install the rest.
+    """List installed programs and extras, and commands to add others.
 
     Looks for programs of known agents, Node.js, and the extras of mew-agent. Exits with 1 if something that the space
     of this folder needs is missing. Installs nothing.
@@ -93,7 +93,7 @@ def _print_findings(found: list[Finding]) -> None:
 
 
 def look_around(needed: Mapping[str, tuple[str, ...]]) -> list[Finding]:
-    """Return the findings about this machine. `needed` names who needs a program, or an extra as `[name]`."""
+    """Return the findings about this machine. `needed` has the participants by program, or by extra as `[name]`."""
     programs = {name: of for kind in participant_types().values() for name, of in kind.programs().items()}
     known = {**programs, **NODE_COMMANDS}
     searched = [*known, *(name for name in needed if name not in known and name[0] != "[")]

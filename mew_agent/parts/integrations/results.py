@@ -60,7 +60,7 @@ def from_crewai(result: Any) -> LibraryReply:
 
 
 def _last_call(usage: object, parts: Iterable[object]) -> Usage | None:
-    """Return the usage of a reply; a sum if the provider's server ran a tool, which takes another call of the model."""
+    """Return the usage of a reply; a sum over model calls if the provider's server ran a tool."""
     read = usage_from(usage)
     kinds = {value_at(one, "type") or getattr(one, "type", getattr(one, "part_kind", None)) for one in parts}
     return replace(read, is_sum=True) if read is not None and kinds & SERVER_CALLS else read

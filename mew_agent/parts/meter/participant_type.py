@@ -1,4 +1,4 @@
-"""`meter:` in a space.yaml: a relay that reports the context of an agent that runs elsewhere."""
+"""`meter:` in a space.yaml: a relay that reports the context of an external agent."""
 
 from mew_settings.participant_types import ParticipantStart, ParticipantType, ProgramStart
 

@@ -100,7 +100,7 @@ def unknown_response(response_id: str, problem: str) -> AnswerFailed:
 
 
 def _session_of(key: str, *parts: str) -> str:
-    """Return the name of a session that says which API key it is for: agents then share sessions among the keys."""
+    """Return the name of a session with its API key: agents then share sessions among the keys."""
     name = session_name(key, *parts)
     return name if not key else f"{hashlib.blake2b(key.encode(errors='replace'), digest_size=4).hexdigest()}:{name}"
 

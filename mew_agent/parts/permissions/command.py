@@ -1,4 +1,4 @@
-"""`mew invite`, `grant` and `revoke`: who may take part in a running space, and what participants may send.
+"""`mew invite`, `grant` and `revoke`: the members of a running space and their capabilities.
 
 Prints the answers. What the roles may send is `mew_settings.roles`; the gateway decides who may invite, and what may be
 granted.

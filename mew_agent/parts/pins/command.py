@@ -1,4 +1,4 @@
-"""`mew pin` and `unpin`: how pins are listed, and what counts as an answer."""
+"""`mew pin` and `unpin`: the list of pins, and the accepted answers."""
 
 from typing import Annotated, Final
 

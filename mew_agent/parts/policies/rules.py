@@ -1,4 +1,4 @@
-"""[pure] The kinds of rules that other systems and written policies have in addition to those of the core."""
+"""[pure] Kinds of rules for the policies of other systems and for written ones, in addition to the core's."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

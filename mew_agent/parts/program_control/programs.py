@@ -1,4 +1,4 @@
-"""The programs of a space for the gateway that `mew up` started: their logs, and commands that restart or add one.
+"""The programs of a space for the gateway of `mew up`: their logs, restarting and adding one.
 
 Runs the commands, and bounds their output to a browser. The commands are those that people type, so they check and
 print the same; `space.restart` and `space.add` hold what they do.
@@ -158,7 +158,7 @@ def _not_done(participant: str, why: str) -> ProgramAnswer:
 
 
 class SecretsUnknown(Exception):
-    """The tokens of a space cannot be read. What its programs wrote may contain one, so it must not be shown."""
+    """The tokens of a space cannot be read, so logs that may contain one must not be shown."""
 
     def __init__(self, folder: Path, error: OSError) -> None:
         super().__init__(f"output withheld, because the tokens to hide cannot be read: {folder} {unreadable(error)}")

@@ -1,4 +1,4 @@
-"""`mew tools`, `fit` and `receipt`: ask participants for their tools, their free room and what they have read."""
+"""`mew tools`, `fit` and `receipt`: ask participants for their tools, free room and read receipts."""
 
 from typing import Final
 
@@ -10,7 +10,7 @@ COMMANDS: Final[Sections] = {
     },
     "Talk and decide": {
         "receipt": rare_command(
-            "Show who has read a message, and what is left of it in their contexts.",
+            "Show the read receipts of a message.",
             "mew_agent.parts.questions.receipt:receipt",
         )
     },

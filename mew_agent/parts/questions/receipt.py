@@ -1,4 +1,4 @@
-"""`mew receipt`: whether the receivers of a message have read it, and what their contexts still hold of it.
+"""`mew receipt`: whether the receivers of a message have read it, and its form in their contexts.
 
 Finds the message in the space's history, asks the participants, and prints their receipts.
 """
@@ -40,7 +40,7 @@ def receipt(
     as_json: JsonOption = False,
     connection: ConnectionOptions,
 ) -> int:
-    """Show who has read a message, and what is left of it in their contexts.
+    """Show the read receipts of a message.
 
     Asks each agent that the message is for. Prints one object for each with `--json`. Exits with code 3 if no model has
     read it.
@@ -59,7 +59,7 @@ def receipt(
 
 
 def _find(api: GatewayApi, message: str | None) -> tuple[dict[str, Any], str | None]:
-    """Return the newest stored message whose id begins like this, and its position; None: the newest chat of our own.
+    """Return the newest stored message by the beginning of its id, with its position. None: our newest chat.
 
     Reads the history from its end, and no further than the page that has the message. Raises `ConfigError`.
     """
@@ -91,7 +91,7 @@ def _receivers(board: Board, message: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _receipt_of(request: TargetedRequest, message: dict[str, Any], position: str | None) -> ReadReceipt:
-    """Ask one participant. Without an answer, the receipt says what the gateway knows: the message is stored."""
+    """Ask one participant for a receipt. Without an answer it says only that the gateway stored the message."""
     payload = RequestReceipts(ids=(str(message["id"]),), sender=str(message.get("from")))
     problem = "it sent no receipt"
     try:

@@ -1,4 +1,4 @@
-"""`mew tools`: which participants are asked for their tools, and how the answers are printed."""
+"""`mew tools`: asks participants for their tools and prints the answers."""
 
 import sys
 import time
@@ -76,7 +76,7 @@ def _may_offer(api: GatewayApi) -> list[str]:
 def _ask(
     api: GatewayApi, events: SpaceEvents, names: list[str], deadline: float, progress: terminal.ProgressLine
 ) -> dict[str, list[Mapping[str, Any]]]:
-    """Return the tools of those that answer in time, page by page. One that knows no tools has none."""
+    """Return the tools of participants that answer in time, page by page."""
     open_requests: dict[str, str] = {}
 
     def send(name: str, **parameters: str) -> None:

@@ -110,7 +110,7 @@ class SocketEvents:
 
 
 class SocketApi(GatewayApi):
-    """A participant's access to one space as a member of it. What that gateway does not keep raises `GatewayError`."""
+    """A member's access to one space. Raises `GatewayError` for data that the gateway does not keep."""
 
     _open: SocketEvents | None = None
     _board: Board | None = None
@@ -147,7 +147,7 @@ class SocketApi(GatewayApi):
                     watching.cancel()
 
     def board(self) -> Board:
-        """Return the board. Waits a moment for the statuses of those who are here."""
+        """Return the board. Waits a moment for the statuses of connected participants."""
         with self.events() as events:
             board, deadline = Board.model_validate(events.next().body), time.monotonic() + STATUS_SECONDS
             silent = {entry.id for entry in board.participants} - {self.participant}

@@ -177,7 +177,7 @@ def _without_blocks(text: str, replacement: str) -> str:
 
 
 def _ends_by_kind(edges: Sequence[re.Match[str]]) -> dict[str, list[re.Match[str]]]:
-    """Return the ends of elements by tag, and those of code blocks under an empty one; of each the last one first."""
+    """Return the ends of elements by tag, the last first. Code blocks have an empty tag."""
     ends: dict[str, list[re.Match[str]]] = {}
     for edge in reversed(edges):
         if (kind := edge["closed"] or ("" if edge[0].startswith("`") else None)) is not None:

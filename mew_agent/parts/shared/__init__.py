@@ -1,4 +1,4 @@
-"""What several parts share and the core does not need: parts may import it, it imports no part.
+"""Code that several parts share and the core does not need. Parts may import it; it imports no part.
 
 `chat_participant` asks agents for clients and needs no server, `answers` has the bounds and errors, `http` checks keys
 and answers failures, `relay` passes calls to a model server, `responses_format` writes the Responses API,

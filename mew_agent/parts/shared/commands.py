@@ -1,4 +1,4 @@
-"""The group `mew serve`, to which each part that serves adds a command, and its command for models of the table."""
+"""The group `mew serve`: its command for models of the table, and the commands of parts that serve."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""[pure] The parts of a context window as lines for the terminal. The figures are those of `mew_board.composition`."""
+"""[pure] Lines for the terminal with the parts of a context window, from `mew_board.composition`."""
 
 from collections.abc import Iterator, Sequence
 

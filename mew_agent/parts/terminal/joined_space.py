@@ -266,12 +266,12 @@ class JoinedSpace:
         return await self._send(action.envelope)
 
     def allowed_calls(self, name: str) -> tuple[str, ...]:
-        """Return the calls that a participant makes without asking, and how to end that."""
+        """Return the calls of a participant without approval, and how to end that."""
         found = allowed_calls(name, self._capabilities.get(name, ()))
         return tuple(f"{meaning}; `{ending(name, pattern)}` ends it, and so does E" for meaning, pattern in found)
 
     async def end_allowed_calls(self, name: str) -> bool:
-        """End all that a participant may call without asking. False if that is nothing."""
+        """End the right of a participant to call without approval. False if it had none."""
         patterns = [pattern for _, pattern in allowed_calls(name, self._capabilities.get(name, ()))]
         payload = {"recipient": name, "capabilities": patterns, "reason": "no longer always allowed"}
         draft = {"kind": kinds.CAPABILITY_REVOKE, "to": [name], "payload": payload}

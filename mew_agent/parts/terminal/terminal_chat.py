@@ -149,7 +149,7 @@ class TerminalChat:
         return [TypedEnvelope(kinds.CHAT_ACKNOWLEDGE, payload, (self.unanswered.pop(id_),), (id_,)) for id_ in chosen]
 
     def _cancel(self, parts: list[str], names: Sequence[str]) -> list[TypedEnvelope]:
-        """Cancel what agents work on for us, or all that the named one works on."""
+        """Cancel our open requests to agents, or all work of the named one."""
         target = parts[0].removeprefix("@") if parts and parts[0].removeprefix("@") in names else None
         reason = " ".join(parts if target is None else parts[1:])
         found = [*self.unfinished.cancellations(target)]

@@ -138,7 +138,7 @@ class _FeedLine(NamedTuple):
 
 
 class FeedView(ScrollView, can_focus=True):
-    """The conversation, newest at the bottom. It follows what is new unless a reader has scrolled up.
+    """The conversation, newest at the bottom. Scrolls to new entries unless the reader has scrolled up.
 
     One widget draws the lines of all entries: with a widget for each, Textual lays out all of them on every change.
     """
@@ -309,7 +309,7 @@ class FeedView(ScrollView, can_focus=True):
                 self.post_message(self.StoryWanted(entry))
 
     class StoryWanted(Message):
-        """The person wants to know what became of a chat."""
+        """A request of the person to show the receipts of a chat."""
 
         def __init__(self, entry: FeedEntry) -> None:
             super().__init__()
@@ -317,7 +317,7 @@ class FeedView(ScrollView, can_focus=True):
 
 
 class Composer(Input):
-    """The line to type on. Tab completes commands and names, the arrow keys go through what was sent."""
+    """The input line. Tab completes commands and names; the arrow keys recall earlier lines."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "recall(-1)", "Older", show=False),
@@ -332,7 +332,7 @@ class Composer(Input):
         self._place = 0
 
     async def action_submit(self) -> None:
-        """Send the line, and keep it for the arrow keys. What is typed from now on belongs to the next line."""
+        """Send the line, and keep it for the arrow keys. Later keys go to the next line."""
         line, self.value = self.value, ""
         if line.strip() and self._sent[-1:] != [line]:
             self._sent.append(line)
@@ -485,7 +485,7 @@ class HelpScreen(TextScreen):
 
 
 class ConfirmScreen(TextScreen):
-    """A text to confirm; its result is true if the person did. What was not shown cannot be confirmed."""
+    """A text to confirm; the result is true if the person confirmed. Accepts only after all lines were shown."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "confirm", "Yes"),

@@ -1,4 +1,4 @@
-"""[pure] What needs a person, as the gateway sends it: items, possible actions, and the changes of texts.
+"""[pure] Attention items, as the gateway sends them, with their actions and changes of texts.
 
 Which items there are is decided in `mew_board.attention`.
 """

@@ -91,7 +91,7 @@ _NO_REPORT: Final = ContextReport.model_construct(basis="unknown")
 
 
 def report_of(status: Status | None) -> ContextReport:
-    """Return the context report of a status. Without one it is a report in which nothing is known."""
+    """Return the context report of a status; without one, an empty report."""
     return _NO_REPORT if status is None or status.context is None else status.context
 
 
@@ -225,7 +225,7 @@ class BoardEntry(Payload):
 
     @property
     def unread(self) -> UnreadMessages | None:
-        """What no prompt has held: what the participant counts itself, and while it is away, what the gateway stored.
+        """Unread chats: the participant's own count, or the gateway's while it is away.
 
         None if neither counts.
         """

@@ -40,7 +40,7 @@ class PromptCall(Payload):
 
 
 class ReceiptEvent(Payload):
-    """One step in the life of a message. `what` is a state, a form in context, or `undone`.
+    """One step of a message. `what` is a state, a form in the context, or `undone`.
 
     `compaction` is the number of the compaction, forget or clear that caused it, `trigger` its trigger.
     """

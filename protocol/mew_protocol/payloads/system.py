@@ -39,7 +39,7 @@ class FrameTotals(Payload):
 
 
 class DeliveryReceipt(Payload, kind=kinds.SYSTEM_RECEIPT):
-    """A receipt for a session, that is a connection that asked for `delivery` when it joined.
+    """A receipt for a session: a connection that joined with `delivery`.
 
     `accepted` and `duplicate` are about envelopes without an echo; `correlation_id` names them. `live`: the session has
     caught up, and `frames` counts what was sent meanwhile. `gap`: envelopes that it missed are gone. `position` is

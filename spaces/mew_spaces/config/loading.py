@@ -42,7 +42,7 @@ _KEY_MARK = "[key]"
 
 
 def load_space(path: Path | str) -> SpaceConfig:
-    """Read and check a space.yaml. Raises `SpaceConfigError` with file, line, column and what was expected."""
+    """Read and check a space.yaml. Raises `SpaceConfigError` with file, line, column and the expected value."""
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")

@@ -64,7 +64,7 @@ def _nothing_as_empty(value: object) -> object:
 
 
 class Capability(SettingsModel):
-    """One pattern of what a participant may send; `mew_protocol.capability` defines how it matches."""
+    """One pattern of envelopes that a participant may send; `mew_protocol.capability` defines how it matches."""
 
     id: str | None = None
     kind: str | tuple[str, ...]
@@ -281,7 +281,7 @@ class ControlOptions(SettingsModel):
 
 
 class Limits(SettingsModel):
-    """Bounds on what clients may use. Sizes are in bytes, times in seconds."""
+    """Limits of clients. Sizes are in bytes, times in seconds."""
 
     message_bytes: int = Field(default=DEFAULT_MAX_BYTES, ge=1024)
     http_body_bytes: int = Field(default=1024 * 1024, ge=1024)
@@ -358,7 +358,7 @@ class HistoryOptions(SettingsModel):
 
 
 class AttentionOptions(SettingsModel):
-    """Where the gateway posts what needs a person. The secret file is relative to the folder of the space."""
+    """The webhook for attention items. The secret file is relative to the folder of the space."""
 
     webhook: Annotated[str, matching(r"https?://\S+", "must be a URL like https://example.org/hook")] | None = None
     secret_file: str | None = Field(default=None, min_length=1)
@@ -397,7 +397,7 @@ class SpaceConfig(SettingsModel):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What the welcome says about the space (see `SpaceFacts`); empty if space.yaml says nothing."""
+        """Facts about the space for the welcome (see `SpaceFacts`); empty if space.yaml has none."""
         described = {name: one.description for name, one in self.participants.items() if one.description is not None}
         facts = {
             "instructions": self.space.instructions,

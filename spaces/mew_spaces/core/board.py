@@ -191,7 +191,7 @@ class StatusBoard:
             self.requests.joined(participant, now=now)
 
     def left(self, participant: str) -> None:
-        """Note that a participant left. What is sent to it from now on is counted until it joins."""
+        """Note that a participant left. Counts the messages sent to it until it joins."""
         self.requests.left(participant)
         self.stored[participant] = StoredChats(has_left=True)
 

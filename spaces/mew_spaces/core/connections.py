@@ -71,7 +71,7 @@ class ConnectionRules:
     # Joining
 
     def is_revoked(self, participant: ParticipantId, checked_at: int) -> bool:
-        """Return whether the tokens of a participant were revoked after the batch at which one was checked."""
+        """Return whether the tokens of a participant were revoked after the batch of a check."""
         return self.revoked.get(participant, -1) > checked_at
 
     def join(self, event: ConnectionJoins, batch: int, *, now: datetime) -> tuple[Effect, ...]:
@@ -226,7 +226,7 @@ class ConnectionRules:
         return (*changes, *stream_changes), (*effects, *stream_effects), ended
 
     def removed(self, participant: ParticipantId, batch: int) -> None:
-        """Forget a removed participant, whose tokens no longer count."""
+        """Forget a removed participant and its tokens."""
         self.revoked[participant] = batch
         self._members.pop(participant, None)
         self.absent_since.pop(participant, None)
@@ -285,7 +285,7 @@ class ConnectionRules:
             yield Deliver(request, self._membership.connections_of((name,)))
 
     def _may_report(self, participant: str) -> bool:
-        """Return whether a participant may answer, and takes part in chats, which tools and bridges do not."""
+        """Return whether a participant may answer and takes part in chats, unlike tools and bridges."""
         answer = Draft(kind=kinds.PARTICIPANT_STATUS, to=(GATEWAY,), payload={})
         return all(self._membership.may_send(participant, one) for one in (answer, Draft(kind=kinds.CHAT, payload={})))
 

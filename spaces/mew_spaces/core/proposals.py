@@ -203,7 +203,7 @@ class Proposals:
             yield found[allowing]
 
     def decided_before(self, decision: Envelope) -> tuple[str, str] | None:
-        """Return the first proposal that a request or rejection is too late for, and the participant that decided."""
+        """Return the first proposal decided before a request or rejection, and the participant that decided."""
         for name, one in self._correlated(decision):
             is_meant = decision.kind != kinds.MCP_REQUEST or (
                 _is_same_call(one, decision) and _may_fulfil(one, decision)
@@ -246,7 +246,7 @@ class Proposals:
                 yield name, one
 
     def foreign_to(self, withdrawal: Envelope) -> str | None:
-        """Return the first of the proposals that an envelope refers to which another participant made."""
+        """Return another participant's first proposal among those that an envelope refers to."""
         return next((name for name, one in self._correlated(withdrawal) if one.proposer != withdrawal.sender), None)
 
     def misdirected(self, fulfilment: Envelope) -> tuple[str, KnownProposal] | None:

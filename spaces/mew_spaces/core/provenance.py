@@ -162,7 +162,7 @@ class Rights:
         return found
 
     def _drop_links(self) -> None:
-        """Drop the rights that their holders no longer have and from which no valid right comes."""
+        """Drop ended rights that no valid right comes from."""
         by_node: dict[tuple[str, str], list[_Right]] = defaultdict(list)
         for one in self._lasting:
             if one.holder in self._givers:
@@ -226,7 +226,7 @@ class Rights:
         )
 
     def _valid(self, *, without: str | None = None) -> set[tuple[str, str]]:
-        """Return the patterns of participants that have a chain, `without` those that were withdrawn from one."""
+        """Return the patterns with a valid chain; `without` a participant, not those withdrawn from it."""
         valid: set[tuple[str, str]] = set()
         missing: dict[_Right, int] = {}
         dependents: dict[tuple[str, str], list[_Right]] = defaultdict(list)
@@ -283,7 +283,7 @@ class Rights:
 def sources(
     held: Iterable[CapabilityPattern], pattern: CapabilityPattern, *, ignore_to: bool, steps: Steps
 ) -> tuple[str, ...] | None:
-    """Return the names of the patterns that a right comes from which is passed on; None if they do not contain it.
+    """Return the names of the patterns that contain a passed-on right; None if they do not contain it.
 
     Raises `BudgetExceeded`.
     """

@@ -91,7 +91,7 @@ ONLY_PASSED_ON = frozenset(
 
 
 class Decided(NamedTuple):
-    """The outcome of one event. `draft` is the envelope that came, with the bytes of it that `encode` returns if known.
+    """The outcome of one event. `draft` is the received envelope, with its encoded bytes if known.
 
     `is_duplicate`: the envelope came before, so that nothing follows from it. `problem` is a defect of the rules, which
     fails everywhere in the same way.
@@ -194,7 +194,7 @@ class SpaceCore:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All participants: members in join order, others that may join, and others that sent a status."""
+        """All participants: members in join order, then others that may join or sent a status."""
         names = dict.fromkeys([*self.members, *self.membership.names, *self.state.statuses])
         removed = self.state.removed
         return tuple(name for name in names if name not in removed)
@@ -335,7 +335,7 @@ class SpaceCore:
         )
 
     def restore(self, snapshot: ReplicaSnapshot) -> None:
-        """Replace everything with the contents of a snapshot, which belong to this space from now on."""
+        """Replace everything with the contents of a snapshot; do not use the snapshot again."""
         self.batch, self.epoch, self.now = snapshot.batch, snapshot.epoch, snapshot.now
         self.sequence, self.gateways, self.tokens = snapshot.sequence, snapshot.gateways, snapshot.tokens
         self.connections.revoked.clear()

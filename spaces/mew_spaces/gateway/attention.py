@@ -86,7 +86,7 @@ def attention_receiver(config: SpaceConfig, folder: Path) -> AttentionReceiver |
 
 
 class _Approval(NamedTuple):
-    """The item that asks for the approval of `proposal`, with the changes that the call would make."""
+    """The item for the approval of `proposal`, with the changes of its call."""
 
     proposal: KnownProposal
     item: AttentionItem
@@ -199,7 +199,7 @@ class AttentionWatch:
         return {one.id: {"outdated": one.outdated, "figure_at": one.figure_at or ""} for one in entries if one.outdated}
 
     def for_reader(self, reader: str | None) -> Attention:
-        """Return the items with the actions that `reader` may take; None is an observer, which may take none."""
+        """Return the items with the allowed actions of `reader`; None is an observer, without actions."""
         held = _NO_CAPABILITIES if reader is None else self.space.membership.permissions_of(reader).capabilities
         before, shown = self._shown.get(held, {}), _Shown()
         items = tuple(self._for_reader(one, held, before, shown) for one in self.items)
@@ -232,7 +232,7 @@ class AttentionWatch:
         return items
 
     def _is_too_early(self, name: str, now: datetime, *, is_connected: bool, has_reported: bool) -> bool:
-        """Return True for a participant that is away for a moment, or that has not reported and need not have yet."""
+        """Return True for a participant that is away for a moment, or whose first report is not due yet."""
         if is_connected:
             self._absent.pop(name, None)
             return not has_reported
@@ -265,5 +265,5 @@ class AttentionWatch:
 
 
 def _dated(item: AttentionItem, since: str) -> AttentionItem:
-    """Return an item with its start; an unchanged item is the same object, which is fast to compare."""
+    """Return an item with its start; an unchanged item stays the same object, for fast comparisons."""
     return item if item.since == since else item.model_copy(update={"since": since})

@@ -1,4 +1,4 @@
-"""Tokens: each identifies exactly one participant, or an observer, which reads and sends nothing.
+"""Tokens: each identifies exactly one participant, or an observer that sends nothing.
 
 Owns the sources of tokens (the environment, `<state>/tokens/<id>.token`, `tokens:` in space.yaml; for observers
 `<state>/tokens/<name>.observer`), the token files, and when a token ends: its file changed or is gone, or its time is
@@ -267,7 +267,7 @@ class TokenBook:
         return book
 
     def load_token(self, participant: str, state: Path, *, environ: Mapping[str, str] | None = None) -> None:
-        """Accept a participant's token from the environment, else from its file, which is followed from then on.
+        """Accept a participant's token from the environment, else from its file, and follow the file.
 
         A missing token is generated. Raises `TokenError`.
         """

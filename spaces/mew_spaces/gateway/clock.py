@@ -1,4 +1,4 @@
-"""The clock of a space, and the ids of its envelopes, which the pure core gets as arguments.
+"""The clock of a space, and the ids of its envelopes: arguments of the pure core.
 
 Within a run, pauses and the time that grants and streams wait for an absent participant must not change when someone
 sets the computer's clock. So the clock of a space reads a monotonic clock, and follows the wall clock in

@@ -1,4 +1,4 @@
-"""The dashboard's files over HTTP, and the headers that protect the browser that shows them.
+"""The dashboard's files over HTTP, and headers that protect the browser.
 
 Selects the files that are served, and sets their security policy. Does not know spaces: the page reads them through the
 HTTP API, with the user's token.

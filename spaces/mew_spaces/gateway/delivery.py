@@ -1,4 +1,4 @@
-"""Numbered delivery: which session has reached which number, and replay for those that come back.
+"""Numbered delivery: the reached number of each session, and replay after a reconnect.
 
 A session is a connection that asked for `delivery` when it joined. It gets every broadcast envelope with its number,
 first what it missed, paced by how fast it reads, then what is new. Other connections get the plain bytes and nothing
@@ -61,7 +61,7 @@ class DeliverySession:
 
 
 def numbered(data: bytes, sequence: int, age_seconds: float | None = None) -> bytes:
-    """Return an envelope's JSON with its number as the last key, which overrides a `seq` that its sender wrote.
+    """Return an envelope's JSON with its number as the last key; it overrides a sender's own `seq`.
 
     `age_seconds` is how long ago it was accepted, for one that is replayed.
     """

@@ -206,10 +206,10 @@ async def event_stream(
 
 
 class _EventSource:
-    """The events that one reader does not have yet, in the order in which it gets them."""
+    """The pending events of one reader, in order of delivery."""
 
     def __init__(self, reader: EventReader, place: Position | None, *, is_new: bool) -> None:
-        """`place` is what the reader has; None is a place that nobody can continue from."""
+        """`place` is the reader's position; None is one that nobody can continue from."""
         self._reader = reader
         self._service = reader.service
         self._watch = reader.service.attention
@@ -337,7 +337,7 @@ def _envelopes(history: SpaceLog, entries: Sequence[Entry], *, with_words: bool)
 
 
 def in_words(data: bytes) -> bytes:
-    """Return the JSON of an answer in words; empty for all other envelopes, most of which are not even parsed.
+    """Return the JSON of an answer in words; empty for other envelopes, mostly without parsing them.
 
     Also empty for an answer larger than `_WORDED_PAGE_BYTES`.
     """

@@ -338,7 +338,7 @@ class HttpApi:
         ),
     )
     async def _context_history(self, call: Call) -> BaseModel:
-        """Read what participants reported over time, and their compactions."""
+        """Read the figures that participants reported over time, and their compactions."""
         participant = call.text("participant")
         participant = participant and (call.space.space.membership.resolve(participant) or participant)
         with_words = call.number("view") == 1
@@ -369,18 +369,18 @@ class HttpApi:
 
     @serves("GET", "/spaces/{space}/attention", Attention)
     async def _attention(self, call: Call) -> BaseModel:
-        """List what needs a person, the most urgent first."""
+        """List the attention items of the space, the most urgent first."""
         call.space.attention.refresh()
         return call.space.attention.for_reader(call.sender)
 
     @serves("GET", "/spaces/{space}/proposals", UndecidedProposals)
     async def _proposals(self, call: Call) -> BaseModel:
-        """List the proposals that need a decision, and who may make each request."""
+        """List the proposals that need a decision, with the participants that may make each request."""
         return call.space.space.proposals(now=call.space.now())
 
     @serves("POST", "/spaces/{space}/changes", bodies.CallChanges, body=bodies.CallArguments)
     async def _changes(self, call: Call) -> BaseModel:
-        """Compute what a call with these arguments would change in a text, for a proposal that is decided already."""
+        """Compute the changes that a call makes to a text, for a proposal that is decided already."""
         try:
             given = bodies.CallArguments.model_validate_json(await _read_body(call))
         except ValidationError as problem:
@@ -405,7 +405,7 @@ class HttpApi:
         errors=(409,),
     )
     async def _program_log(self, call: Call) -> BaseModel:
-        """Read the end of what a participant's program wrote; needs the capability `program/log`."""
+        """Read the end of the log of a participant's program; needs the capability `program/log`."""
         name, control = self._program(call, kinds.PROGRAM_LOG)
         lines = await control.log(name, call.number("lines"))
         if lines is None:
@@ -433,7 +433,7 @@ class HttpApi:
         return await self._control(call, addition, invitation).add(new)
 
     def _program(self, call: Call, kind: str) -> tuple[str, programs.ProgramControl]:
-        """Return the participant in the path, and what runs its program, if the sender may send this kind to it."""
+        """Return the participant in the path and the runner of its program, if the sender may send this kind to it."""
         name = _participant_in_path(call.request, call.space)
         control = self._control(call, Draft(kind=kind, to=(name,)))
         if name not in call.space.space.names:
@@ -441,7 +441,7 @@ class HttpApi:
         return name, control
 
     def _control(self, call: Call, *drafts: Draft) -> programs.ProgramControl:
-        """Return what runs the programs of a space.
+        """Return the runner of a space's programs.
 
         `drafts` are the request as envelopes, to which capabilities and pauses apply. Raises `ApiError` if the sender
         may not send one of them, or if nothing runs programs.

@@ -91,7 +91,7 @@ class LogFile:
 
 
 class LogWriter:
-    """The queue and its thread, which starts with the first line and ends with `close`."""
+    """The queue and its thread, from the first line to `close`."""
 
     def __init__(
         self,

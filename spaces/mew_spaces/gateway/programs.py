@@ -67,7 +67,7 @@ class ProgramControl(Protocol):
         ...
 
     async def restart(self, participant: str) -> ProgramAnswer:
-        """Start a participant's program with the settings that space.yaml has now; end the one that runs."""
+        """Start a participant's program with the present settings of space.yaml; end the running one."""
         ...
 
     async def add(self, new: NewProgram) -> ProgramAnswer:

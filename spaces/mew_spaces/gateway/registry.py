@@ -39,7 +39,7 @@ log = logging.getLogger("mew_spaces")
 
 
 def client_of(space: SpaceService, participant: ParticipantId) -> str:
-    """Return the name of a participant among those of all spaces."""
+    """Return a name that identifies a participant in all spaces."""
     return f"{space.space.id}/{participant}"
 
 
@@ -71,7 +71,7 @@ class SpaceRegistry:
         )
 
     def _warn_of_ignored_keys(self, config: SpaceConfig) -> None:
-        """Log which keys of a further space have no effect, because the first one sets them for the whole gateway."""
+        """Log keys of a further space without effect: the first space sets them for the whole gateway."""
         for section, shared in _SET_BY_FIRST.items():
             own, first = getattr(config, section), getattr(self.default.config, section)
             for key in sorted(shared & own.model_fields_set):

@@ -35,7 +35,7 @@ class HostOrder(_HostMessage):
 
 
 class HostNote(_HostMessage):
-    """A line that an agent wrote, or the exit code with which it ended."""
+    """A line of an agent's output, or its exit code."""
 
     line: str | None = None
     code: int | None = None

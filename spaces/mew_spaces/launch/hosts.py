@@ -94,7 +94,7 @@ class _Host:
             pass
 
     def kill(self) -> None:
-        """Kill the process; its agents then end like those of a process that crashed."""
+        """Kill the process. Its agents then end as after a crash."""
         signal_group(self.process.pid, self.mark, signal.SIGKILL)
 
     def lose(self, code: int) -> None:

@@ -140,7 +140,7 @@ def last_write(folder: Path) -> datetime | None:
 
 
 async def copy_output(output: ByteReceiveStream, file: IO[bytes], on_line: Callable[[str], None]) -> None:
-    """Log the output of a program, and call `on_line` for each line. Long lines are split. Raises what it raises."""
+    """Log the output of a program, and call `on_line` for each line. Long lines are split."""
     reader, is_logged = LineReader(_LINE_BYTES), True
     try:
         async for chunk in output:

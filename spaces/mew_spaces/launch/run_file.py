@@ -1,4 +1,4 @@
-"""The run file: which processes of a space run, for every command in its folder.
+"""The run file: the running processes of a space, for every command in its folder.
 
 Owns `<state>/run.json` and its form. It contains process ids with their start times, and never tokens. Next to it is
 `pids.json` in the form of the TypeScript CLI, whose `mew connect` finds a space by it.
@@ -140,7 +140,7 @@ class RunFile(_RunRecord):
         return self.model_copy(update={"pids": self.pids.model_copy(update={"participants": pids}), "exits": exits})
 
     def faults(self) -> dict[str, str]:
-        """Return what is wrong with the programs of participants, by participant; an exit with code 0 is no fault."""
+        """Return the problems of participants' programs, by participant; an exit with code 0 is none."""
         done = {name for name, exit_ in self.exits.items() if exit_.code == 0}
         return {name: words for name, words in self.ended().items() if name not in done}
 

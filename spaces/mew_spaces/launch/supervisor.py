@@ -390,7 +390,7 @@ async def _listens(process: RunningProgram, program: Program, *, within_seconds:
 
 
 def _remove_fifos(paths: Iterable[str]) -> None:
-    """Remove FIFOs without a reader, which would block every writer. Other files stay."""
+    """Remove FIFOs without a reader: they would block writers. Other files stay."""
     for path in map(Path, paths):
         try:
             if path.is_fifo():

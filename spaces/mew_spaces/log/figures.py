@@ -189,7 +189,7 @@ class FigureStore:
                 self._batch = []
 
     def _rows(self) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
-        """Return what is new in the statuses of the batch, as rows of samples and of compactions."""
+        """Return the new samples and compactions in the statuses of the batch, as rows."""
         rows: list[tuple[Any, ...]] = []
         compactions: list[tuple[Any, ...]] = []
         for participant, reported in self._batch:

@@ -48,7 +48,7 @@ class Entry(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """The contents of one `write`, which stores all or nothing."""
+    """The contents of one `write`: stored as a whole or not at all."""
 
     entries: Sequence[Entry] = ()
     state: Mapping[str, bytes | None] = MappingProxyType({})
@@ -147,7 +147,7 @@ class SpaceLog:
         return batch
 
     def write(self, batch: Batch) -> None:
-        """Store a batch. Blocks. Raises `NotStored`, after which no part of the batch is stored; always once closed.
+        """Store a batch. Blocks. Raises `NotStored` if no part of the batch is stored; always once closed.
 
         Raises `OutcomeUnknown` if nobody can tell.
         """

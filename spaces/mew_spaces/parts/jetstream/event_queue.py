@@ -67,7 +67,7 @@ class OwnBatch:
 
 
 class EventQueue:
-    """The events of one gateway that are not applied yet, in the order in which they were submitted."""
+    """The unapplied events of one gateway, in order of submission."""
 
     def __init__(
         self,
@@ -212,7 +212,7 @@ class EventQueue:
                 batch.is_late = True
 
     async def _append(self, batch: OwnBatch) -> None:
-        """Ask whether a batch is stored, which it is then. If the backplane does not store it now, ask again later."""
+        """Append a batch; an earlier copy counts. After a failure, wait before the next attempt."""
         try:
             await self._backplane.append(batch.data, batch.id)
         except BackplaneUnavailable as error:

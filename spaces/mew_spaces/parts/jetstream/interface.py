@@ -29,7 +29,7 @@ class BackplaneUnavailable(BackplaneError):
 
 
 class BackplaneRefused(BackplaneError):
-    """The backplane does not do this: no permission, no storage, a wrong setting. The text says what to change."""
+    """The backplane refuses: no permission, no storage or a wrong setting. The text says how to correct it."""
 
 
 class HistoryLost(BackplaneError):
@@ -73,7 +73,7 @@ class Backplane(Protocol):
 
     @property
     def stale_lease_seconds(self) -> float:
-        """How long a gateway that has just connected may see the lease of one that was killed before."""
+        """Maximum time for a new connection to see the lease of a killed gateway."""
 
     async def send(self, data: bytes, batch_id: str) -> None:
         """Have a batch stored after all others, without an answer: it is stored once `follow` hands it over.

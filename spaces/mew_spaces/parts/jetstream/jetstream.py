@@ -281,7 +281,7 @@ class JetStreamBackplane(Backplane):
             await self._link.wait_connected()
 
     async def keep_time(self) -> None:
-        """Store a message wherever no gateway renews, so that leases of gateways that were killed expire."""
+        """Store a message while no gateway renews its lease, so that leases of killed gateways expire."""
         step_seconds = self._table.lease_seconds / 4
         seen = 0
         while True:

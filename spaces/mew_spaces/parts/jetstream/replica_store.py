@@ -197,7 +197,7 @@ class ReplicaStore:
         self._unsaved_bytes += size
 
     async def keep_snapshots(self, snapshot: Callable[[], ReplicaSnapshot | None]) -> None:
-        """Save the snapshot that `snapshot` returns, each time that enough was applied, until cancelled.
+        """Save the result of `snapshot` each time that enough was applied, until cancelled.
 
         It returns None if another gateway saves.
         """
@@ -248,7 +248,7 @@ class GatewayLeases:
     """The leases of the gateways of one space, as one of them sees them."""
 
     def __init__(self, backplane: Backplane, *, unseen_seconds: float) -> None:
-        """A gateway of which no lease was ever seen is gone after `unseen_seconds`."""
+        """A gateway without any lease is gone after `unseen_seconds`."""
         self._backplane = backplane
         self._unseen_seconds = unseen_seconds
         self._leases: Mapping[str, bytes] | None = None
@@ -280,7 +280,7 @@ class GatewayLeases:
                 on_change()
 
     def gone(self, others: AbstractSet[int]) -> list[int]:
-        """Return which of the other gateways are gone: each once, and again only if it stays for long."""
+        """Return the other gateways that are gone: each once, and again only if it stays for long."""
         if self._leases is None:
             return []
         now = anyio.current_time()
@@ -312,7 +312,7 @@ def _read_number(data: bytes) -> int:
 
 
 def _read_numbers(saved: SavedValue | None) -> list[int]:
-    """Read which snapshots there are, oldest first."""
+    """List the snapshots, oldest first."""
     try:
         return [] if saved is None else _NUMBERS.validate_json(saved.value)
     except ValidationError:

@@ -18,7 +18,7 @@ class JetStream(StorageType):
     extra = "scale"
 
     def with_addresses(self, options: JetStreamOptions | None, text: str) -> JetStreamOptions:
-        """Return the options with these servers; credentials stay those of space.yaml."""
+        """Return the options with these servers; keeps the credentials of space.yaml."""
         try:
             read = JetStreamOptions.model_validate(text)
         except ValidationError as error:

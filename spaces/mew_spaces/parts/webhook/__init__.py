@@ -1,1 +1,1 @@
-"""Posts what needs a person to an address outside of the space: `attention.webhook` of space.yaml."""
+"""Posts attention items to a web address: `attention.webhook` of space.yaml."""

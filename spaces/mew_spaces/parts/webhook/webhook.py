@@ -73,7 +73,7 @@ class AttentionWebhook:
         self._arrived = anyio.Event()
 
     def observe(self, items: Iterable[AttentionItem], *, posts: bool = True) -> None:
-        """Queue the items that are new, and of a kind that the space wants posted.
+        """Queue new items of the posted kinds.
 
         Without `posts`, another gateway does this, and items are only noted. A gateway that takes over posts those of
         the last seconds: the other one may have been killed before. Each gateway posts for itself that it cannot store.
@@ -148,7 +148,7 @@ class AttentionWebhook:
 
 
 def _cause(error: BaseException) -> str:
-    """Return the error of the system behind an error, else the error's class.
+    """Return the system error that caused an error, else the error's class.
 
     Messages of errors may contain the secret or the path of the URL.
     """
@@ -166,7 +166,7 @@ def _is_recent(item: AttentionItem) -> bool:
 
 
 def _as_json(item: AttentionItem) -> dict[str, Any]:
-    """Return an item without the envelopes of its actions, which may be long, and without the items of a group."""
+    """Return an item without its long parts: envelopes of actions, items of a group."""
     actions = [one.model_dump(mode="json", include={"label", "command"}, exclude_unset=True) for one in item.actions]
     return {**item.model_dump(mode="json", exclude_unset=True, exclude={"actions", "items"}), "actions": actions}
 
