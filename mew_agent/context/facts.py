@@ -13,36 +13,42 @@ from mew_agent.context.reconciliation import Terms
 from mew_agent.tokens.projection import Calibration
 
 
+class ContextFact:
+    """An event of a context."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(ContextFact):
     """An item entered."""
 
     measure: Measure
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class Described(ContextFact):
     """The next request sends these texts before its items."""
 
     texts: FixedTexts
 
 
 @dataclass(frozen=True, slots=True)
-class PrefixCounted:
+class PrefixCounted(ContextFact):
     """A server counted by how many tokens the prefix is larger than the one that the last reported call sent."""
 
     growth_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
-class PromptCounted:
+class PromptCounted(ContextFact):
     """A server counted the next request as it is now."""
 
     tokens: int
 
 
 @dataclass(frozen=True, slots=True)
-class Reported:
+class Reported(ContextFact):
     """A kept main call sent all items up to `last_seq`, and its provider reported the size of its prompt."""
 
     prompt_tokens: int
@@ -51,7 +57,7 @@ class Reported:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(ContextFact):
     """The items first_seq..last_seq left."""
 
     first_seq: int
@@ -59,14 +65,14 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
-class Replaced:
+class Replaced(ContextFact):
     """Shorter items (stubs) took the place of those with the same seqs."""
 
     measures: tuple[Measure, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Summarised:
+class Summarised(ContextFact):
     """This summary replaces items that left; None: there is no summary any more. `tokens` is its size if known."""
 
     measure: Measure | None
@@ -74,7 +80,7 @@ class Summarised:
 
 
 @dataclass(frozen=True, slots=True)
-class CutCounted:
+class CutCounted(ContextFact):
     """A server counted the effect of a cut: the accounts have `excess_tokens` too many."""
 
     excess_tokens: int
@@ -82,7 +88,7 @@ class CutCounted:
 
 
 @dataclass(frozen=True, slots=True)
-class PutBack:
+class PutBack(ContextFact):
     """An undo returned items that a cut removed, and texts in place of their stubs, at the prices (by seq) they had.
 
     Before a report, and after `sent_until` and the newest reported item, they were not sent and are not now.
@@ -95,12 +101,12 @@ class PutBack:
 
 
 @dataclass(frozen=True, slots=True)
-class Cleared:
+class Cleared(ContextFact):
     """All items and the summary left."""
 
 
 @dataclass(frozen=True, slots=True)
-class Learnt:
+class Learnt(ContextFact):
     """An earlier process learnt these calibrations by served model, and `served_model` answered last."""
 
     calibrations: Mapping[str, Calibration]
@@ -108,26 +114,11 @@ class Learnt:
 
 
 @dataclass(frozen=True, slots=True)
-class Resumed:
+class Resumed(ContextFact):
     """An earlier process recorded this prompt of a served model."""
 
     anchor: PromptAnchor
     served_model: str | None
 
 
-Fact = (
-    Appended
-    | Described
-    | PrefixCounted
-    | PromptCounted
-    | Reported
-    | Cut
-    | Replaced
-    | Summarised
-    | CutCounted
-    | PutBack
-    | Cleared
-    | Learnt
-    | Resumed
-)
-Facts = Iterable[Fact]
+Facts = Iterable[ContextFact]

@@ -18,10 +18,10 @@ from mew_protocol.context_report import NextPromptBasis
 from mew_agent.context.facts import (
     Appended,
     Cleared,
+    ContextFact,
     Cut,
     CutCounted,
     Described,
-    Fact,
     Facts,
     Learnt,
     PrefixCounted,
@@ -85,7 +85,7 @@ class Ledger:
 
     _steps: ClassVar[dict[type, Callable[["Ledger", Any], None]]]
 
-    def apply(self, fact: Fact) -> None:
+    def apply(self, fact: ContextFact) -> None:
         """Bring the accounts up to date with a fact, and with them the size of the next request."""
         self.counted_tokens = None
         self._steps[type(fact)](self, fact)

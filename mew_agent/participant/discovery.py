@@ -8,9 +8,9 @@ requests. The answers are stored in `Peer.tools` and its neighbours.
 import logging
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import anyio
 from mew_listener.bounded_dict import BoundedDict, FairDict
@@ -25,14 +25,9 @@ from mew_agent.participant.peers import Peer
 from mew_agent.tools.catalog import METHOD_NOT_FOUND
 from mew_agent.tools.peer_offers import (
     LIST_CHANGED,
-    BoundedEntries,
     InvalidList,
-    Listing,
+    PeerList,
     PeerResource,
-    read_page,
-    read_prompts,
-    read_resources,
-    read_tools,
 )
 
 logger = logging.getLogger(__name__)
@@ -48,14 +43,13 @@ MAX_UNANSWERED: Final = 1_000
 MAX_OBSERVED_REQUESTS: Final = 1_000
 """How many requests of others are remembered until they are answered."""
 
-Reader = Callable[[str, tuple[Mapping[str, Any], ...]], tuple[Any, ...]]
-LISTS: Final[Mapping[str, tuple[str, Reader]]] = {
-    "tools": ("tools/list", read_tools),
-    "resources": ("resources/list", read_resources),
-    "resourceTemplates": ("resources/templates/list", read_resources),
-    "prompts": ("prompts/list", read_prompts),
+LISTS: Final = {
+    "tools": "tools/list",
+    "resources": "resources/list",
+    "resourceTemplates": "resources/templates/list",
+    "prompts": "prompts/list",
 }
-"""The lists of MCP by their key in an answer: the method that requests one, and what reads its entries."""
+"""The lists of MCP by their key in an answer, with the method that requests each."""
 
 
 class Pace(NamedTuple):
@@ -300,47 +294,43 @@ class Discovery:
         except PeerError as error:
             logger.debug("'%s' did not list its %s: %s", peer, name, error)
 
-    def _store_tools(self, name: str, inquiry: _Inquiry, listing: Listing) -> None:
+    def _store_tools(self, name: str, inquiry: _Inquiry, listing: PeerList) -> None:
         inquiry.asked_at = anyio.current_time()
         inquiry.answers += 1
         self._unanswered.pop(name, None)
-        inquiry.has_no_tools = not listing.offers
+        tools = listing.offers
+        inquiry.has_no_tools = not tools
         inquiry.other_lists |= listing.others
         known = self._peers.get(name)
         if self._inquiries.get(name) is inquiry and known is not None:  # else it left or joined again meanwhile
-            self._peers.set_offers(name, tools=listing.offers, tools_left_out=listing.left_out)
+            self._peers.set_offers(name, tools=tools, tools_left_out=listing.left_out)
             # The first list of a peer without tools changes nothing for anyone.
-            if (known.tools or (), known.tools_left_out) != (listing.offers, listing.left_out):
+            if (known.tools or (), known.tools_left_out) != (tools, listing.left_out):
                 self.on_tools_changed()
         inquiry.tried.set()
 
-    async def fetch(self, peer: str, name: str) -> Listing:
+    async def fetch(self, peer: str, name: str) -> PeerList:
         """Fetch all pages of a peer's list (a key of `LISTS`), each within `pace.answer_seconds`.
 
         A peer that does not know the method has an empty list. Raises `PeerError` and `NotPermitted`.
         """
-        method, read = LISTS[name]
-        entries = BoundedEntries()
-        others: frozenset[str] = frozenset()
+        found = PeerList(peer, name)
         cursor: str | None = None
         timeouts = Timeouts(self.pace.answer_seconds, self._mcp.timeouts.decision_seconds)
         for _ in range(MAX_PAGES):
             params = None if cursor is None else {"cursor": cursor}
             try:
-                result = await self._mcp.request(PeerCall(peer, method, params), timeouts)
-                page = read_page(result, name)
+                following = found.add(await self._mcp.request(PeerCall(peer, LISTS[name], params), timeouts))
             except PeerFailed as error:
                 if error.code != METHOD_NOT_FOUND:
                     raise
                 break
             except InvalidList as error:
                 raise BadAnswer(peer, str(error)) from None
-            entries.add(page)
-            others |= page.others
-            if page.cursor is None or page.cursor == cursor or entries.is_full:
+            if following in (None, cursor) or found.is_full:
                 break
-            cursor = page.cursor
-        return Listing(read(peer, tuple(entries.entries)), others, entries.left_out)
+            cursor = following
+        return found
 
 
 class ObservedListings:
@@ -358,18 +348,16 @@ class ObservedListings:
             asked = None if request.id in self._asked else request.addressees[0]
             self._asked[request.id] = request.sender, asked
 
-    def listings_in(self, response: Envelope) -> Iterator[tuple[str, Listing]]:
+    def listings_in(self, response: Envelope) -> Iterator[tuple[str, PeerList]]:
         """Yield the complete lists in a response, each with the peer that sent it."""
         for name in response.correlation_ids:
             if self._asked.get(name, ("", None))[1] != response.sender:
                 continue
             del self._asked[name]
+            found = PeerList(response.sender, "tools")
             try:
-                page = read_page(response.body.get("result"), "tools")
+                cursor = found.add(response.body.get("result"))
             except InvalidList:
                 return
-            if page.cursor is None:
-                found = BoundedEntries()
-                found.add(page)
-                tools = read_tools(response.sender, tuple(found.entries))
-                yield response.sender, Listing(tools, page.others, found.left_out)
+            if cursor is None:
+                yield response.sender, found

@@ -1,13 +1,11 @@
 """[pure] Read the lists of tools, resources and prompts that peers send over MCP. Invalid entries are dropped."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 from mew_protocol.json_values import object_at, objects_at, text_at, value_at
-
-T = TypeVar("T")
 
 NO_ARGUMENTS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
 MAX_LISTED: Final = 500
@@ -68,79 +66,56 @@ class PeerPrompt(NamedTuple):
     arguments: tuple[str, ...] = ()
 
 
-class ListPage(NamedTuple):
-    """One page of a list. `cursor` requests the next page, if any. `others` are lists that the peer announced."""
+class PeerList:
+    """One list of a peer, such as `tools`, page by page, as far as it is within the limits."""
 
-    entries: tuple[Mapping[str, Any], ...]
-    cursor: str | None = None
-    others: frozenset[str] = frozenset()
-
-
-class Listing(NamedTuple):
-    """A list of a peer, and the further lists that it announced. At least `left_out` entries are too much to read."""
-
-    offers: tuple[Any, ...]
-    others: frozenset[str] = frozenset()
-    left_out: int = 0
-
-
-class BoundedEntries:
-    """The entries of one list, page by page, as far as they are within the limits."""
-
-    def __init__(self) -> None:
+    def __init__(self, peer: str, name: str) -> None:
+        self.peer, self.name = peer, name
         self.entries: list[Mapping[str, Any]] = []
+        self.others: set[str] = set()
+        """The further lists that the peer announced."""
         self.left_out = 0
+        """At least so many entries are too much to read."""
         self.is_full = False
         """Whether no further page is worth a request."""
         self._bytes = 0
 
-    def add(self, page: ListPage) -> None:
-        """Add the entries of a page. Those that are too much are counted only."""
-        for entry in page.entries:
-            size = len(json.dumps(entry, default=str))
-            if size > MAX_ENTRY_BYTES or len(text_at(entry, "name")) > MAX_NAME_CHARS:
-                self.left_out += 1
-                continue
-            self.is_full = self.is_full or len(self.entries) >= MAX_LISTED or self._bytes + size > MAX_LIST_BYTES
-            if self.is_full:
-                self.left_out += 1
-            else:
-                self.entries.append(entry)
-                self._bytes += size
+    def add(self, result: object) -> str | None:
+        """Add a page: `{name: [...], nextCursor}`, or the bare list. Raises `InvalidList`.
+
+        Entries that are too much are counted only. Returns the cursor of the next page, if there is one.
+        """
+        entries = result.get(self.name) if isinstance(result, Mapping) else result
+        if not isinstance(entries, list | tuple):
+            raise InvalidList(f"expected a list of {self.name}, not {type(entries).__name__}")
+        for entry in objects_at(entries):
+            self._add_entry(entry)
         self.is_full = self.is_full or self.left_out >= MAX_LISTED
+        others = value_at(result, "_meta", OTHER_LISTS)
+        self.others.update(name for name in (others if isinstance(others, list) else ()) if isinstance(name, str))
+        return text_at(result, "nextCursor") or None
 
+    def _add_entry(self, entry: Mapping[str, Any]) -> None:
+        size = len(json.dumps(entry, default=str))
+        is_too_large = size > MAX_ENTRY_BYTES or len(text_at(entry, "name")) > MAX_NAME_CHARS
+        if not is_too_large:
+            self.is_full = self.is_full or len(self.entries) >= MAX_LISTED or self._bytes + size > MAX_LIST_BYTES
+        if is_too_large or self.is_full:
+            self.left_out += 1
+        else:
+            self.entries.append(entry)
+            self._bytes += size
 
-def read_page(result: object, name: str) -> ListPage:
-    """Read a page of a list: `{name: [...], nextCursor}` or the bare list. Raises `InvalidList`."""
-    entries = result.get(name) if isinstance(result, Mapping) else result
-    if not isinstance(entries, list | tuple):
-        raise InvalidList(f"expected a list of {name}, not {type(entries).__name__}")
-    cursor = value_at(result, "nextCursor")
-    return ListPage(tuple(objects_at(entries)), cursor if isinstance(cursor, str) and cursor else None, _others(result))
-
-
-def read_tools(peer: str, entries: tuple[Mapping[str, Any], ...]) -> tuple[PeerTool, ...]:
-    """Return the tools in a list, each name once. Entries without a name are dropped."""
-    return _once_each((_tool(peer, entry) for entry in entries), "name")
-
-
-def read_resources(peer: str, entries: tuple[Mapping[str, Any], ...]) -> tuple[PeerResource, ...]:
-    """Return the resources and templates in a list, each URI once."""
-    return _once_each((_resource(peer, entry) for entry in entries), "uri")
-
-
-def read_prompts(peer: str, entries: tuple[Mapping[str, Any], ...]) -> tuple[PeerPrompt, ...]:
-    """Return the prompts in a list, each name once."""
-    return _once_each((_prompt(peer, entry) for entry in entries), "name")
-
-
-def _once_each(offers: Iterable[T], key: str) -> tuple[T, ...]:
-    """Return the offers in a list: the first with each value of `key`, and none with an empty one."""
-    found: dict[str, T] = {}
-    for offer in offers:
-        found.setdefault(getattr(offer, key), offer)
-    found.pop("", None)
-    return tuple(found.values())
+    @property
+    def offers(self) -> tuple[Any, ...]:
+        """What is offered: the first entry with each name (or URI), and none without one."""
+        read, key = _READERS[self.name]
+        found: dict[str, Any] = {}
+        for entry in self.entries:
+            offer = read(self.peer, entry)
+            found.setdefault(getattr(offer, key), offer)
+        found.pop("", None)
+        return tuple(found.values())
 
 
 def _tool(peer: str, entry: Mapping[str, Any]) -> PeerTool:
@@ -176,6 +151,10 @@ def _schema(entry: Mapping[str, Any]) -> Mapping[str, Any]:
     return NO_ARGUMENTS
 
 
-def _others(result: object) -> frozenset[str]:
-    others = value_at(result, "_meta", OTHER_LISTS)
-    return frozenset(name for name in others if isinstance(name, str)) if isinstance(others, list) else frozenset()
+_READERS: Final[Mapping[str, tuple[Callable[[str, Mapping[str, Any]], Any], str]]] = {
+    "tools": (_tool, "name"),
+    "resources": (_resource, "uri"),
+    "resourceTemplates": (_resource, "uri"),
+    "prompts": (_prompt, "name"),
+}
+"""What reads an entry of a list, and the key of what it returns."""

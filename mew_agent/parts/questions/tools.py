@@ -3,13 +3,14 @@
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Annotated, Any, Final
 
 from mew_board import words
 from mew_protocol import kinds
 from mew_protocol.capability import CapabilitySet
 from mew_protocol.envelope import Draft
-from mew_protocol.json_values import object_at, objects_at, value_at
+from mew_protocol.json_values import object_at, value_at
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import people_of
@@ -24,7 +25,7 @@ from mew_agent.cli.remote.http_api import GatewayApi, SpaceEvents
 from mew_agent.cli.remote.identity import configuration_at, find_gateway
 from mew_agent.cli.remote.sent_request import check_member, first_board, new_envelope
 from mew_agent.errors import PeerTimeout, listed
-from mew_agent.tools.peer_offers import BoundedEntries, ListPage
+from mew_agent.tools.peer_offers import InvalidList, PeerList
 
 LIST_SECONDS: Final = 5.0
 """How long participants may take to list their tools."""
@@ -87,7 +88,7 @@ def _ask(
 
     for name in names:
         send(name)
-    pages = {name: BoundedEntries() for name in names}
+    pages = {name: PeerList(name, "tools") for name in names}
     found: dict[str, list[Mapping[str, Any]]] = {}
     while open_requests:
         waiting = listed(sorted({*open_requests.values()}))
@@ -100,7 +101,8 @@ def _ask(
         if request is None:
             continue
         name, result = open_requests.pop(request), object_at(body, "payload", "result")
-        pages[name].add(ListPage(tuple(objects_at(result, "tools"))))
+        with suppress(InvalidList):
+            pages[name].add(result)
         if result.get("nextCursor") and not pages[name].is_full:
             send(name, cursor=str(result["nextCursor"]))
         else:

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from mew_agent.context.facts import (
     Appended,
     Cleared,
+    ContextFact,
     Cut,
     CutCounted,
     Described,
-    Fact,
     PrefixCounted,
     PutBack,
     Replaced,
@@ -28,13 +28,13 @@ TOKENS = st.integers(0, 3000)
 TERMS = st.builds(Terms, st.sampled_from(["a", "b"]), st.sampled_from(["f", "g"]), st.sampled_from([None, "one"]))
 
 
-def facts_of(kinds: list[tuple[str, int, int, Terms]]) -> list[Fact]:
+def facts_of(kinds: list[tuple[str, int, int, Terms]]) -> list[ContextFact]:
     """A history in which every fact is possible: seqs rise, and stubs are of items that are there."""
-    facts: list[Fact] = []
+    facts: list[ContextFact] = []
     held: dict[int, Measure] = {}
     for number, (kind, one, other, terms) in enumerate(kinds):
         first, last = sorted((one % 30, other % 30))
-        made: dict[str, Callable[[], Fact]] = {
+        made: dict[str, Callable[[], ContextFact]] = {
             "append": lambda: Appended(held.setdefault(number, Measure(number, float(one), tool_result=one % 3 == 0))),  # noqa: B023
             "describe": lambda: Described(FixedTexts(float(one), float(other % 50))),  # noqa: B023
             "count": lambda: PrefixCounted(one % 99),  # noqa: B023
@@ -62,12 +62,12 @@ HISTORIES = st.lists(st.tuples(st.sampled_from([*KINDS, "clear"]), TOKENS, TOKEN
 
 
 @given(HISTORIES, st.integers(0, 30))
-def test_folding_in_two_parts_gives_the_same_ledger(facts: list[Fact], at: int) -> None:
+def test_folding_in_two_parts_gives_the_same_ledger(facts: list[ContextFact], at: int) -> None:
     assert fold(facts[at:], fold(facts[:at])) == fold(facts)
 
 
 @given(HISTORIES)
-def test_parts_sum_to_the_prompt_after_every_fact(facts: list[Fact]) -> None:
+def test_parts_sum_to_the_prompt_after_every_fact(facts: list[ContextFact]) -> None:
     ledger = Ledger()
     for fact in facts:
         ledger.apply(fact)

@@ -9,7 +9,7 @@ import pytest
 from mew_agent.errors import BadAnswer, PeerFailed
 from mew_agent.participant.discovery import MAX_PAGES, Pace
 from mew_agent.tools.catalog import INTERNAL_ERROR, METHOD_NOT_FOUND, RequestFailed
-from mew_agent.tools.peer_offers import Listing
+from mew_agent.tools.peer_offers import PeerList
 from tests.support.peers import space_of_peers
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -29,7 +29,7 @@ class Answering:
         return answer  # type: ignore[no-any-return]
 
 
-async def asked_for(offers: Answering, name: str = "tools") -> Listing:
+async def asked_for(offers: Answering, name: str = "tools") -> PeerList:
     async with space_of_peers() as (_, join), join("more", offers=offers), join("asker") as me:
         with anyio.fail_after(PATIENCE_SECONDS):
             me.discovery.pace = Pace(answer_seconds=5.0)
@@ -68,11 +68,11 @@ async def test_list_may_come_without_a_key_or_under_another_key() -> None:
 
 async def test_list_of_tools_names_the_other_lists() -> None:
     listing = await asked_for(Answering({"tools": [], "_meta": {"mew/lists": ["resources"]}}))
-    assert listing == Listing((), frozenset({"resources"}))
+    assert (listing.offers, listing.others) == ((), {"resources"})
 
 
 async def test_peer_that_does_not_know_the_method_has_an_empty_list() -> None:
-    assert await asked_for(Answering(RequestFailed(METHOD_NOT_FOUND, "no"))) == Listing(())
+    assert (await asked_for(Answering(RequestFailed(METHOD_NOT_FOUND, "no")))).offers == ()
 
 
 async def test_other_errors_and_unreadable_lists_are_raised() -> None:

@@ -19,7 +19,7 @@ def response(*about: str, sender: str = "sums", payload: Any = TOOLS) -> Envelop
     return Envelope.write("mcp/response", id="a", ts="t", sender=sender, payload=payload, correlation_id=about)
 
 
-def reported(requested: Envelope, answered: Envelope) -> list[tuple[str, list[str], frozenset[str]]]:
+def reported(requested: Envelope, answered: Envelope) -> list[tuple[str, list[str], set[str]]]:
     observed = ObservedListings()
     observed.add_request(requested)
     return [
@@ -29,7 +29,7 @@ def reported(requested: Envelope, answered: Envelope) -> list[tuple[str, list[st
 
 
 def test_response_to_another_participant_gives_the_peers_list() -> None:
-    assert reported(request(), response("other", "r")) == [("sums", ["add"], frozenset({"resources"}))]
+    assert reported(request(), response("other", "r")) == [("sums", ["add"], set({"resources"}))]
 
 
 @pytest.mark.parametrize(
