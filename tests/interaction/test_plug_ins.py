@@ -57,16 +57,17 @@ def mew(folder: Path, *words: str) -> Outcome:
     return run_program((sys.executable, "-m", "mew_agent", *words), folder, os.environ)
 
 
-def test_the_page_lists_the_built_in_entries_of_each_table() -> None:
-    """Each row of the page has the entries of pyproject.toml; those of templates are folders in the one entry."""
+def test_the_page_lists_all_tables_with_their_built_in_entries() -> None:
+    """Each row has the entries of pyproject.toml; those of templates are folders, and commands are counted."""
     groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
     page = (DOCS / "how-to" / "plug-ins.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(mew_\w+\.\w+)` \|.*\| (`.*`) \|$", page, re.MULTILINE)
     listed = {group: sorted(re.findall(r"`([^`]+)`", names)) for group, names in rows}
     templates = listed.pop("mew_agent.templates")
     assert templates == sorted(path.name for path in (PARTS / "templates").iterdir() if (path / "space.yaml").exists())
-    assert len(listed) > 4
-    assert listed == {group: sorted(groups[group]) for group in listed}
+    assert "| `mew_agent.commands` |" in page
+    others = groups.keys() - {"mew_agent.templates", "mew_agent.commands"}
+    assert listed == {group: sorted(groups[group]) for group in others}
 
 
 def test_the_plug_in_of_the_documentation_is_short(files: dict[str, str]) -> None:
@@ -113,6 +114,94 @@ def test_a_plug_in_adds_an_acp_agent(folder: Path, tmp_path: Path) -> None:
     )
     missing = mew(folder, "agent", "add", "helper", "--acp", "robot")
     assert "program 'robot-acp' not found; install it with `pip install robot`" in missing.err
+
+
+PARROT = """
+from contextlib import asynccontextmanager
+from mew_agent import ModelIdentity, ModelReply, TextDelta, Usage, Window
+from mew_agent.context.policy.definition import CompactRule, Policy
+from mew_agent.context.policy.threshold import mark
+from mew_agent.model.builtin import BuiltinModel
+from mew_agent.tokens.tokenizers import Tokenizer
+
+
+class Parrot:
+    identity = ModelIdentity("parrot", "parrot")
+
+    async def stream(self, request):
+        words = request.messages[-1].content.split()
+        yield TextDelta("squawk")
+        used = Usage(len(words), 1, len(words) + 1)
+        yield ModelReply("squawk", (), "stop", used, "parrot")
+
+    async def discover_window(self):
+        return Window(1000, "loaded")
+
+    async def count_prompt(self, request):
+        return None
+
+    async def aclose(self):
+        pass
+
+
+class ParrotModel(BuiltinModel):
+    def serves(self, model, where):
+        return model
+
+    def described(self, serves):
+        return "the parrot"
+
+    def name_of(self, serves):
+        return "parrot"
+
+    def open(self, model, window_tokens):
+        return Parrot()
+
+    @asynccontextmanager
+    async def serve(self, options):
+        raise OSError("it has no server")
+        yield
+
+
+class Words:
+    name = "words"
+
+    def count(self, text):
+        return len(text.split())
+
+
+MODEL = ParrotModel()
+HALF = CompactRule(phase="after_call", trigger="threshold", target="1/4", when=(mark("used", "ge", "1/2"),))
+POLICY = Policy(name="calm", rules=(HALF,))
+WORDS = Tokenizer("mew_agent", "space", "a vocabulary", lambda path, model: Words(), ("parrot",), has_vocabulary=True)
+"""
+
+ASKS_THE_PARROT = """
+from mew_agent import Agent, Space, run
+
+
+async def main():
+    async with Space("jungle") as space:
+        agent = await space.add(Agent("polly", model="parrot", base_url="parrot", policy="calm"))
+        answer = await space.me.ask_agent("polly", "hello there")
+        report = answer.context.report
+        print(answer.text, report.model, report.policy, report.compact_at_tokens)
+        print(report.next_prompt_basis)
+
+
+run(main)
+"""
+
+
+def test_a_plug_in_adds_a_model_a_policy_and_a_tokenizer(folder: Path, tmp_path: Path) -> None:
+    metadata = tmp_path / "site" / "mew_parrot-1.0.dist-info"
+    metadata.mkdir()
+    names = {"models": "parrot = mew_parrot:MODEL", "policies": "calm = mew_parrot:POLICY"}
+    names["tokenizers"] = "words = mew_parrot:WORDS"
+    (metadata / "entry_points.txt").write_text("".join(f"[mew_agent.{group}]\n{one}\n" for group, one in names.items()))
+    (tmp_path / "site" / "mew_parrot.py").write_text(PARROT)
+    asked = run_program((sys.executable, "-c", ASKS_THE_PARROT), folder, os.environ)
+    assert asked.out.splitlines() == ["squawk parrot calm 500", "tokenizer"], asked.err
 
 
 @pytest.mark.parametrize("part", sorted(path.name for path in PARTS.iterdir() if (path / "__init__.py").exists()))
