@@ -93,7 +93,7 @@ class Fact:
     text: str
     source: str  # id of the envelope or item
     by: str | None = None  # the participant that said it; None for the agent itself and its tools
-    worth: int | None = None  # how likely it is to matter later; None in sessions of older versions
+    worth: int | None = None  # how likely it is to matter later
 
 
 @dataclass(frozen=True, slots=True)

@@ -266,7 +266,7 @@ class Membership:
         return _settle(rights)[0]
 
     def end_unfounded(self) -> tuple[Changes, tuple[EndedRights, ...]]:
-        """End the rights that no longer come from space.yaml: it changed, or an earlier version kept them."""
+        """End the rights that no longer come from space.yaml, after a change of it."""
         return _settle(Rights(self.state, self._rules), Steps(_ALL_STEPS))
 
     def _patterns_of_its_own(self, participant: str) -> tuple[dict[str, Any], ...] | None:

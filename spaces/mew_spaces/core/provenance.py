@@ -87,11 +87,11 @@ class Rights:
         invitation = self._rules.invitation(holder)
         if invitation is not None:
             is_free, giver = not self._rules.check_invites, invitation.invited_by
-            for pattern, through in _with_sources(invitation.capabilities, invitation.through):
+            for pattern, through in zip(invitation.capabilities, invitation.through, strict=True):
                 yield _Right(holder, giver, pattern, through, "held", -1, is_free)
         is_free = not self._rules.check_grants
         for index, grant in enumerate(self._state.grants.get(holder, ())):
-            for pattern, through in _with_sources(grant.patterns, grant.through):
+            for pattern, through in zip(grant.patterns, grant.through, strict=True):
                 yield _Right(holder, grant.granter, pattern, through, grant.status, index, is_free)
 
     def sources(
@@ -306,14 +306,6 @@ def downstream(state: SpaceState, participants: Iterable[str]) -> set[str]:
             found.add(name)
             waiting += recipients.get(name, ())
     return found
-
-
-def _with_sources(
-    patterns: Sequence[dict[str, Any]], through: Sequence[tuple[str, ...]]
-) -> Iterator[tuple[dict[str, Any], tuple[str, ...]]]:
-    """Pair patterns with their sources. An earlier version stored none; `settle` finds them."""
-    is_known = len(through) == len(patterns)
-    return zip(patterns, through if is_known else ((),) * len(patterns), strict=True)
 
 
 def _key(pattern: CapabilityPattern) -> str:

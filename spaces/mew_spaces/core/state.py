@@ -33,8 +33,8 @@ class Invitation(_Record):
     """Whether it ends with the run, because space.yaml names the participant from the next start on."""
     invited_by: str
     invited_at: str
-    through: tuple[tuple[str, ...], ...] = ()
-    """For each capability, the patterns of the inviter that it came from; see `provenance`."""
+    through: tuple[tuple[str, ...], ...]
+    """For each capability, the patterns of the inviter that it came from; none if invitations are not checked."""
 
 
 GrantStatus = Literal["held", "lapsed", "withdrawn"]
@@ -43,7 +43,7 @@ GrantStatus = Literal["held", "lapsed", "withdrawn"]
 class CapabilityGrant(_Record):
     """The patterns of one `capability/grant`. `names` are the ids that a revocation may use for it.
 
-    `through` names for each pattern those of the granter that it came from; see `provenance`. A grant that is not
+    `through` names for each pattern those of the granter that it came from; none if grants are not checked. A grant that is not
     `held` gives its recipient nothing. It stays while rights come from it that the recipient had passed on: it lapsed
     when the recipient was away, or was withdrawn from the recipient alone.
     """
@@ -51,7 +51,7 @@ class CapabilityGrant(_Record):
     names: frozenset[str]
     granter: str
     patterns: tuple[dict[str, Any], ...]
-    through: tuple[tuple[str, ...], ...] = ()
+    through: tuple[tuple[str, ...], ...]
     status: GrantStatus = "held"
 
 

@@ -34,7 +34,7 @@ participants:
   twin: {name: Coder, command: mew}
 defaults: {capabilities: [{kind: chat/acknowledge}]}
 """
-INVITATION = Invitation(capabilities=(CALL,), invited_by="ada", invited_at="now")
+INVITATION = Invitation(capabilities=(CALL,), through=((),), invited_by="ada", invited_at="now")
 
 
 @pytest.fixture
@@ -46,8 +46,8 @@ def membership() -> Membership:
 def granted(membership: Membership) -> Membership:
     """coder holds two grants: g1 (also called mine) and g2."""
     names = frozenset({"g1", "mine"})
-    membership.grant("coder", CapabilityGrant(names=names, granter="ada", patterns=(CHAT, CALL)))
-    membership.grant("coder", CapabilityGrant(names=frozenset({"g2"}), granter="ada", patterns=(CHAT,)))
+    membership.grant("coder", CapabilityGrant(names=names, granter="ada", patterns=(CHAT, CALL), through=((), ())))
+    membership.grant("coder", CapabilityGrant(names=frozenset({"g2"}), granter="ada", patterns=(CHAT,), through=((),)))
     return membership
 
 
@@ -75,7 +75,7 @@ def test_participants_have_their_own_capabilities_or_the_defaults(membership: Me
 
 
 def test_a_granted_capability_is_reported_as_dynamic(membership: Membership) -> None:
-    membership.grant("coder", CapabilityGrant(names=frozenset({"g"}), granter="ada", patterns=(CALL,)))
+    membership.grant("coder", CapabilityGrant(names=frozenset({"g"}), granter="ada", patterns=(CALL,), through=((),)))
     permissions = membership.permissions_of("coder")
     assert permissions.patterns == (CHAT, CALL, BASELINE)
     by_grant = permissions.decide(Draft(kind="mcp/request", payload={"n": 1}), ignore_to=False)
@@ -128,7 +128,7 @@ def test_an_invitation_adds_and_a_removal_removes_a_participant(membership: Memb
     membership.invite("eve", INVITATION)
     assert membership.permissions_of("eve").patterns == (CALL, BASELINE)
     assert membership.names == ("ada", "coder", "twin", "eve")
-    membership.grant("eve", CapabilityGrant(names=frozenset({"g"}), granter="ada", patterns=(CHAT,)))
+    membership.grant("eve", CapabilityGrant(names=frozenset({"g"}), granter="ada", patterns=(CHAT,), through=((),)))
     membership.pause(["eve"], Pause(), "pause", now=NOW)
     membership.shut_down(["eve"])
     membership.remove("eve")

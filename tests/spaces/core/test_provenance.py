@@ -181,15 +181,15 @@ def test_rights_that_space_yaml_no_longer_gives_end_at_the_start(driver: SpaceDr
     assert changed.state.invited["guest"].capabilities == ({"kind": "chat"},)
 
 
-def test_rights_that_an_earlier_version_stored_get_their_sources() -> None:
+def test_rights_given_without_checks_get_their_sources_with_checks() -> None:
     state = SpaceState()
-    old = {"names": frozenset({"g"}), "patterns": ({"kind": "mcp/*"},)}
+    unchecked = {"names": frozenset({"g"}), "patterns": ({"kind": "mcp/*"},), "through": ((),)}
     state.grants = {
-        "m1": (CapabilityGrant(granter="ada", **old),),
-        "m2": (CapabilityGrant(granter="m1", **old),),
-        "m3": (CapabilityGrant(granter="gone", **old),),
+        "m1": (CapabilityGrant(granter="ada", **unchecked),),
+        "m2": (CapabilityGrant(granter="m1", **unchecked),),
+        "m3": (CapabilityGrant(granter="gone", **unchecked),),
     }
-    state.invited = {"guest": Invitation(capabilities=(WORK,), invited_by="m2", invited_at="now")}
+    state.invited = {"guest": Invitation(capabilities=(WORK,), through=((),), invited_by="m2", invited_at="now")}
     membership = LiveMembership(parse_space(SPACE), state)
     assert [one.participant for one in membership.end_unfounded()[1]] == ["m3"]
     _, ended = membership.revoke("m1", grant_id="g")

@@ -19,9 +19,17 @@ from pydantic import ValidationError
 ADA = ParticipantId("ada")
 STREAM = Stream(number=3, owner=ADA, writers=(ADA,), created="now", metadata={"n": [1]}, names=frozenset({"r"}))
 CHANGES: list[Change] = [
-    Change("invited", "eve", Invitation(capabilities=({"kind": "chat"},), invited_by="ada", invited_at="now")),
+    Change(
+        "invited",
+        "eve",
+        Invitation(capabilities=({"kind": "chat"},), through=((),), invited_by="ada", invited_at="now"),
+    ),
     Change("removed", "bob", True),
-    Change("grants", "eve", (CapabilityGrant(names=frozenset({"g"}), granter="ada", patterns=({"kind": "x"},)),)),
+    Change(
+        "grants",
+        "eve",
+        (CapabilityGrant(names=frozenset({"g"}), granter="ada", patterns=({"kind": "x"},), through=((),)),),
+    ),
     Change("pauses", "eve", ActivePause(until=datetime(2026, 1, 1, tzinfo=UTC), reason="loud")),
     Change("shut_down", "coder", True),
     Change("proposals", "p1", KnownProposal(proposer="coder", peers=("files",), method="tools/list", digest="d")),

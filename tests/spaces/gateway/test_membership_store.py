@@ -17,7 +17,7 @@ from mew_spaces.log.memory import Bounds, SpaceLog
 from tests.support.live_membership import LiveMembership
 
 ADA, EVE = ParticipantId("ada"), ParticipantId("eve")
-INVITATION = Invitation(capabilities=({"kind": "chat"},), invited_by="bob", invited_at="now")
+INVITATION = Invitation(capabilities=({"kind": "chat"},), through=((),), invited_by="bob", invited_at="now")
 
 
 @pytest.fixture
