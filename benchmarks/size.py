@@ -3,7 +3,8 @@
     python -m benchmarks.size
 
 Lines of Python, JavaScript, CSS and HTML, with comments and docstrings; without tests, documents and copied libraries.
-The core is everything outside of the folders `parts`. Exits with 1 if it is more than three quarters.
+The core is everything outside of the folders `parts`. Exits with 1 if it is more than three quarters. Many parts
+are commands and small additions, so a second share counts only those of `SYSTEMS` as parts.
 """
 
 from collections import Counter
@@ -14,6 +15,11 @@ ROOT: Final = Path(__file__).parents[1]
 PACKAGES: Final = ("mew_agent", "spaces/mew_spaces", "protocol")
 SUFFIXES: Final = frozenset({".py", ".js", ".css", ".html"})
 MOST_CORE: Final = 0.75
+SYSTEMS: Final = (
+    *("acp", "a2a", "mcp", "meter", "openai_api", "jetstream", "terminal", "local", "tracing", "policies"),
+    *("integrations", "reference", "rehearsal", "tokenizers"),
+)
+"""The parts with a protocol, a library or a model of their own."""
 
 
 def rooms() -> Counter[str]:
@@ -34,6 +40,12 @@ def core_share(lines: Counter[str]) -> float:
     return 1 - parts / lines.total()
 
 
+def share_without_systems(lines: Counter[str]) -> float:
+    """Return the share of the lines that are outside of the parts of `SYSTEMS`."""
+    systems = sum(count for room, count in lines.items() if "/parts/" in room and room.rpartition("/")[2] in SYSTEMS)
+    return 1 - systems / lines.total()
+
+
 def main() -> int:
     """Print the table. Returns 1 if the core is too large."""
     lines = rooms()
@@ -41,6 +53,7 @@ def main() -> int:
         print(f"{count:>7,}  {room}")
     share = core_share(lines)
     print(f"{lines.total():>7,}  lines; the core has {share:.1%} of them (at most {MOST_CORE:.0%})")
+    print(f"{share_without_systems(lines):>7.1%}  with the parts that are commands and small additions")
     return int(share > MOST_CORE)
 
 

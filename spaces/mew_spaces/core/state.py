@@ -43,9 +43,9 @@ GrantStatus = Literal["held", "lapsed", "withdrawn"]
 class CapabilityGrant(_Record):
     """The patterns of one `capability/grant`. `names` are the ids that a revocation may use for it.
 
-    `through` names for each pattern those of the granter that it came from; none if grants are not checked. A grant that is not
-    `held` gives its recipient nothing. It stays while rights come from it that the recipient had passed on: it lapsed
-    when the recipient was away, or was withdrawn from the recipient alone.
+    `through` names for each pattern those of the granter that it came from; none if grants are not checked. A grant
+    that is not `held` gives its recipient nothing. It stays while rights come from it that the recipient had passed on:
+    it lapsed when the recipient was away, or was withdrawn from the recipient alone.
     """
 
     names: frozenset[str]
