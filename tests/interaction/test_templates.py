@@ -70,7 +70,7 @@ def test_a_running_space_is_joined_and_gets_new_participants(mew: Mew, tmp_path:
     assert mew("agent", "add", "bob", "--person").startswith("bob: added; `mew dashboard --participant bob`")
     token = mew("invite", "guest", "chat").splitlines()[1].split()[-1]
     assert (tmp_path / ".mew" / "tokens" / "guest.token").read_text().strip() == token
-    flags = ("--participant", "guest", "--token", token)
+    flags = ("--participant", "guest")
     assert 'Noted: "I am new"' in mew("chat", "late", "I am new", *flags)
     started = json.loads(run)["pids"]["gateway"]
     assert json.loads((tmp_path / ".mew" / "run.json").read_text())["pids"]["gateway"] == started

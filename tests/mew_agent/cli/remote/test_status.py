@@ -76,7 +76,7 @@ async def test_rows_are_grouped_by_model(gateway: RunningGateway) -> None:
         await reported(gateway)
         outcome = await mew("status", "--by", "model", *seat(gateway))
         wrong = await mew("status", "--by", "size", *seat(gateway))
-    assert "no model reported (1, " in outcome.out
+    assert "no model reported (3, " in outcome.out
     assert (wrong.code, "'role'" in wrong.err) == (2, True)
 
 
