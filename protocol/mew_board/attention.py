@@ -17,8 +17,10 @@ from mew_protocol.json_values import value_at
 from mew_protocol.payloads.attention_items import LEVELS, AttentionAction, AttentionItem, AttentionKind, AttentionLevel
 from mew_protocol.payloads.mcp import UndecidedProposal, approval_of, arguments_of
 from mew_protocol.payloads.participant import BoardEntry
+from mew_protocol.shared_words import SEVERAL_WORDS
 from mew_protocol.status_word import NEEDS, StatusWord
 
+from mew_board.board_json import short
 from mew_board.proposal_text import AlwaysAllow, always_allow, is_compaction, proposed
 from mew_board.quoting import mew_command
 
@@ -132,13 +134,13 @@ def entry_items(
     status = entry.status
     said = StatusWord() if status is None else status.word
     if fault is not None:
-        return (_program_item(entry, f"{entry.id}: {_clip(fault, _DETAIL_CHARS)}", fault),)
+        return (_program_item(entry, f"{entry.id}: {short(fault, _DETAIL_CHARS)}", fault),)
     if not entry.connected:
         return (*_absence_items(entry, said, is_expected=is_expected), *_unread_items(entry, now))
     if status is None:
         return ()
     if said.word == "failed":
-        detail = _clip(said.reason, _DETAIL_CHARS)
+        detail = short(said.reason, _DETAIL_CHARS)
         return (_program_item(entry, f"{entry.id}: {detail or 'its program has ended'}", detail),)
     return tuple(_status_items(entry, said, status.context, now))
 
@@ -181,9 +183,9 @@ def _word_items(
         return
     more, since = "", at
     if need.get("says_detail"):
-        more = f": {_clip(said.reason, _DETAIL_CHARS)}" if said.reason else ""
+        more = f": {short(said.reason, _DETAIL_CHARS)}" if said.reason else ""
     elif (wait := _model_wait(report)) is not None:
-        more, since = f" at {_clip(wait.what, _DETAIL_CHARS)}", wait.since
+        more, since = f" at {short(wait.what, _DETAIL_CHARS)}", wait.since
     actions = (_ACTIONS[name](entry.id) for name in need["actions"])
     yield _item(entry, need["kind"], need["level"], f"{entry.id} {need['says']}{more}", since, *actions)
 
@@ -200,7 +202,7 @@ def _peer_item(entry: BoardEntry, wait: Waiting) -> AttentionItem:
     if kind == "loop":
         peer = peer or "an agent"
         actions.append(_control("Resume", "resume", kinds.PARTICIPANT_RESUME, entry.id))
-    reason = f"{entry.id} {says} {peer}: {_clip(wait.what, _DETAIL_CHARS)}"
+    reason = f"{entry.id} {says} {peer}: {short(wait.what, _DETAIL_CHARS)}"
     item = _item(entry, kind, "warning", reason, wait.since, *actions)
     return item.model_copy(update={"id": f"{kind}:{entry.id}:{wait.peer or ''}"})
 
@@ -255,7 +257,7 @@ def _mode_items(entry: BoardEntry, mode: AgentMode) -> Iterator[AttentionItem]:
         return
     level: AttentionLevel = "notice" if mode.asks is None else "warning"
     does = "may act without asking" if mode.asks is None else "acts without asking"
-    reason = f"{entry.id} {does}, in its mode '{_clip(mode.id, _ARGUMENT_CHARS)}': set `acp.mode` in space.yaml"
+    reason = f"{entry.id} {does}, in its mode '{short(mode.id, _ARGUMENT_CHARS)}': set `acp.mode` in space.yaml"
     yield _item(entry, "acts_unasked", level, reason, None, _logs(entry.id))
 
 
@@ -298,29 +300,6 @@ def _item(
     )
 
 
-_TOGETHER: Final[Mapping[AttentionKind, str]] = {
-    "approval": "proposals wait for approval",
-    "sign_in": "participants need a sign-in or a valid key",
-    "model_unreachable": "agents cannot reach their model",
-    "model_failed": "agents got errors from their model",
-    "program_ended": "programs have ended",
-    "not_stored": "envelopes cannot be stored",
-    "turn_stopped": "agents stopped their turn",
-    "handler_failed": "programs failed to handle an event",
-    "compaction_stalled": "agents compact without progress",
-    "compaction_failed": "agents could not compact",
-    "loop": "agents no longer answer another agent",
-    "held": "agents hold messages that do not fit into their contexts",
-    "unread": "agents have not read messages",
-    "tools_left_out": "participants offer more tools than agents take",
-    "budget_spent": "senders have used up what agents spend for them",
-    "acts_unasked": "agents may act without asking",
-    "disconnected": "participants are not connected",
-    "nearly_full": "agents are nearly full and do not compact automatically",
-    "about_to_compact": "agents compact automatically in their next turn",
-}
-
-
 def _together(group: list[AttentionItem]) -> AttentionItem:
     first = group[0]
     names = list(dict.fromkeys(one.participant for one in group if one.participant is not None))
@@ -330,7 +309,7 @@ def _together(group: list[AttentionItem]) -> AttentionItem:
         id=f"{first.kind}:{first.level}:*",
         kind=first.kind,
         level=first.level,
-        reason=f"{len(group)} {_TOGETHER[first.kind]}: {', '.join(names[:_NAMES])}{more}",
+        reason=f"{len(group)} {SEVERAL_WORDS[first.kind]}: {', '.join(names[:_NAMES])}{more}",
         since=min((one.since for one in group if one.since is not None), default=None),
         actions=actions,
         items=tuple(group),
@@ -388,7 +367,3 @@ def _freed(arguments: object) -> str:
     present, freed = value_at(arguments, "present_tokens"), value_at(arguments, "freed_tokens")
     is_known = isinstance(present, int) and isinstance(freed, int)
     return f" of ~{present:,} tokens, which frees ~{freed:,}" if is_known else ""
-
-
-def _clip(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -36,7 +36,8 @@ def short(text: str, most: int = MOST_CHARS) -> str:
 
 
 ShortText = Annotated[str, AfterValidator(short)]
-ShortFacts = tuple[tuple[str, ShortText], ...]
+Rows = AfterValidator(lambda rows: rows[:MOST_ROWS])
+ShortFacts = Annotated[tuple[tuple[str, ShortText], ...], Rows]
 
 
 class ShownPart(Payload):
@@ -106,7 +107,7 @@ class ShownParticipant(Payload, extra="ignore", from_attributes=True):
     searched: ShortText
     has_context: bool
     about: ShortText
-    remarks: tuple[ShortText, ...]
+    remarks: Annotated[tuple[ShortText, ...], Rows]
     says: ShortText = ""
     is_paused: bool = False
     received_at: str | None = None
@@ -125,11 +126,11 @@ class ShownParticipant(Payload, extra="ignore", from_attributes=True):
     due: ShortText = ""
     gauge: ShownGauge | None = None
     facts: ShortFacts
-    parts: tuple[ShownPart, ...] = ()
+    parts: Annotated[tuple[ShownPart, ...], Rows] = ()
     savings: tuple[ShortText, ...] = ()
     progress: ShownProgress | None = None
     compaction: ShownCompaction | None = None
-    pins: tuple[ShownPin, ...] = ()
+    pins: Annotated[tuple[ShownPin, ...], Rows] = ()
 
 
 class ShownTotals(Payload):

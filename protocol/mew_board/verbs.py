@@ -14,12 +14,8 @@ VERBS: Final[Mapping[str, Mapping[str, Any]]] = json.loads(VERBS_FILE.read_text(
 """By name: the `kind`, the `fields`, and for a verb of the gateway the `target`: the key with the participant."""
 
 
-class InvalidWords(ValueError):
-    """Words that do not fit a verb; the message says what is wrong."""
-
-
 def payload_of(verb: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
-    """Read the words that follow a verb and its participant, field by field. Raises `InvalidWords`."""
+    """Read the words that follow a verb and its participant, field by field. Raises `ValueError` that says why not."""
     rest, found = list(words), dict[str, Any]()
     fields = verb.get("fields", ())
     for field in fields:
@@ -27,9 +23,9 @@ def payload_of(verb: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
         if value:
             found[field["name"]] = value
         elif field.get("required"):
-            raise InvalidWords(f"{field['what']} is missing")
+            raise ValueError(f"{field['what']} is missing")
     if rest:
-        raise InvalidWords(f"'{rest[0]}' is not a number of {fields[-1]['label'].lower()}")
+        raise ValueError(f"'{rest[0]}' is not a number of {fields[-1]['label'].lower()}")
     return found
 
 

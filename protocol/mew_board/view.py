@@ -18,7 +18,6 @@ from mew_protocol.status_word import Mark
 
 from mew_board import changes, words
 from mew_board.board_json import (
-    MOST_ROWS,
     Filter,
     Grouping,
     Role,
@@ -108,11 +107,6 @@ class ParticipantView:
     def role(self) -> Role:
         """Its kind: an agent has a context or is expected to report one; a tool has none."""
         return "agent" if not self.is_quiet else "person" if self.is_person else "tool"
-
-    @property
-    def trouble(self) -> int:
-        """The severity of its worst attention item; 0 without one."""
-        return max((SEVERITIES[one.level] for one in self.items), default=0)
 
     @property
     def compacts_next(self) -> bool:
@@ -226,8 +220,8 @@ class ParticipantView:
     @property
     def severity(self) -> int | None:
         """The severity of its level, or of its worst attention item if that is higher."""
-        own = words.severity(self.status)
-        return max(own or 0, self.trouble) if self.trouble else own
+        own, needs = words.severity(self.status), [SEVERITIES[one.level] for one in self.items]
+        return max(own or 0, *needs) if needs else own
 
     @property
     def tokens(self) -> int | None:
@@ -278,6 +272,13 @@ class ParticipantView:
     def share(self) -> str:
         """The fill, with `~` if it is an estimate."""
         return words.fill(self.tokens, self.max_tokens, is_estimate=not self.is_counted)
+
+    @property
+    def drawn_share(self) -> str:
+        """The fill that a gauge draws: the present one, or the last one with `?`; empty if neither is known."""
+        if self.last_percent is not None:
+            return f"{self.last_percent}%?"
+        return "" if self.percent is None else self.share
 
     @property
     def fullness(self) -> str:
@@ -375,7 +376,7 @@ class ParticipantView:
     @property
     def parts(self) -> tuple[ShownPart, ...]:
         """The parts of its window."""
-        return () if self.status is None else tuple(composition(self.status)[:MOST_ROWS])
+        return () if self.status is None else tuple(composition(self.status))
 
     @property
     def savings(self) -> tuple[str, ...]:
@@ -386,7 +387,7 @@ class ParticipantView:
     @property
     def pins(self) -> tuple[ShownPin, ...]:
         """Its pins, without their texts."""
-        return tuple(map(pin_row, (words.report_of(self.status).pins or ())[:MOST_ROWS]))
+        return tuple(map(pin_row, words.report_of(self.status).pins or ()))
 
     @property
     def gauge(self) -> ShownGauge | None:

@@ -33,6 +33,9 @@ PART_NAMES: Final[Mapping[str, str]] = _WORDS["parts"]
 ATTENTION_WORDS: Final[Mapping[str, str]] = _WORDS["attention"]
 """What needs a person in two or three words, by the kind of the item."""
 
+SEVERAL_WORDS: Final[Mapping[str, str]] = _WORDS["several"]
+"""What several items of a kind say, after their number."""
+
 STATE_WORDS: Final[Mapping[str, str]] = _WORDS["states"]
 """The state of participants in groups, by how urgent they are."""
 

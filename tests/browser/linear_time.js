@@ -191,13 +191,11 @@
     "arguments.js:renderResult": (m, t) => [{ content: [{ type: "text", text: t }, { type: t }] }, { code: 1, message: t }, t].forEach((one) => laidOut(m.renderResult(one, new m.Room({ isWhole: true })))),
     "arguments.js:renderCall": (m, t) => laidOut(m.renderCall(t, call(t), new m.Room({ isWhole: true }))),
     "arguments.js:renderProposal": (m, t) => laidOut(m.renderProposal("x", call(t), new Set(), {}).nodes),
-    "attention.js:selectLines": (m, t) => m.selectLines([view(t), view(`${t}a`)], "all", t.slice(0, -1)),
-    "attention.js:groupLines": (m, t) => m.groupLines([view(t), view(`${t}a`)], "state", (by, name) => ({ by, name, about: "1" })),
     "board.js:parseTime": (m, t) => [t, `2026-01-01T${t}`].forEach(m.parseTime),
     "board.js:Board": (m, t) => {
       const board = new m.Board();
       board.apply({ at: t, space: t, name: t, is_whole: true, participants: [view(t)], removed: [t], totals: { text: t }, groups: [{ by: "state", name: t, about: t }] }, 0);
-      board.titleOf("state", t);
+      board.grouped(board.select("all", t.slice(0, -1)), "state");
       board.elapsedMs(t, 0);
     },
     "board.js:aged": (m, t) => [t, `\x1f${t}`, `\x1f2026-01-01T10:00:00Z\x1f${t}\x1f`].forEach((one) => m.aged(one, () => 1)),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
-from mew_board import words
+from mew_board import notes, words
 from mew_protocol import kinds
 from mew_protocol.ids import new_id_problem
 from mew_settings.roles import ROLE_PATTERNS, invitation
@@ -115,7 +115,7 @@ def grant(change: CapabilityChange, connection: ConnectionOptions) -> None:
     patterns, _ = change.send(api, kinds.CAPABILITY_GRANT)
     warn_of_unknown_kinds(patterns)
     outcome = {"participant": recipient, "granted": patterns}
-    terminal.print_outcome(f"{recipient}: may now send {_pattern_names(patterns)}", outcome, as_json=change.as_json)
+    terminal.print_outcome(f"{recipient}: may now send {notes.rights(patterns)}", outcome, as_json=change.as_json)
     if change.as_json:
         return
     terminal.print_line(f"  until {recipient} leaves; to keep it, add this to its capabilities in space.yaml:")
@@ -142,24 +142,11 @@ def revoke(
     ended = answer.get("ended") or []
     if not answer.get("revoked") and not ended:
         raise ConfigError(
-            recipient, f"was not granted {_pattern_names(patterns)}; to remove what space.yaml gives, edit space.yaml"
+            recipient, f"was not granted {notes.rights(patterns)}; to remove what space.yaml gives, edit space.yaml"
         )
-    omitted = answer.get("omitted")
     outcome = {"participant": recipient, "revoked": patterns, "ended": ended}
-    terminal.print_outcome(f"{recipient}: {_pattern_names(patterns)} revoked", outcome, as_json=change.as_json)
+    terminal.print_outcome(f"{recipient}: {notes.rights(patterns)} revoked", outcome, as_json=change.as_json)
     if change.as_json:
         return
-    for one in ended:
-        text = f"{one['participant']}: {_pattern_names(one['capabilities'])} ended, given by {one['granted_by']}"
-        terminal.print_line(f"  {words.clean(text)}")
-    if omitted:
-        terminal.print_line(f"  and {omitted:,} more capabilities of others")
-
-
-def _pattern_names(patterns: list[dict[str, Any]]) -> str:
-    texts = []
-    for pattern in patterns:
-        kinds_named = pattern["kind"] if isinstance(pattern["kind"], str) else ", ".join(pattern["kind"])
-        to = pattern.get("to")
-        texts.append(f"{kinds_named} to {', '.join([to] if isinstance(to, str) else to)}" if to else kinds_named)
-    return ", ".join(texts)
+    for line in notes.ended_rights(answer):
+        terminal.print_line(f"  ended too: {words.clean(line)}")

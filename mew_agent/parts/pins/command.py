@@ -69,5 +69,5 @@ def _list_pins(request: TargetedRequest) -> None:
     width = max(words.cells(words.clean(one.id)) for one in pins)
     for one in pins:
         text = words.clip(words.clean(" ".join(one.text.split())), _PINNED_TEXT_CELLS)
-        about = f"{words.clean(one.hash)}  ~{one.tokens:,} tokens  from {words.clean(one.origin)}"
+        about = f"{words.clean(one.hash)}  {words.pin(one)}"
         terminal.print_line(f"{words.clean(one.id):<{width}}  {about}  {text}")

@@ -76,15 +76,13 @@ def row(view: ParticipantView, *, width: int, is_tall: bool, style: TerminalStyl
 
 def _fill(view: ParticipantView, room: int, style_word: str, style: TerminalStyle, *, shows_age: bool) -> Line:
     """Return the gauge and the share of a row; with `shows_age`, an old figure has its age in place of the gauge."""
-    if view.status is not None and view.last_percent is not None:
-        drawn = gauge(view.status, room, style, with_limit=True)
-        return ((drawn, "dim"), (f"{view.last_percent}%?".rjust(5), "dim"))
-    if view.status is None or view.percent is None:
+    if view.status is None or not view.drawn_share:
         why = view.reason if view.has_context else "" if view.entry.connected else "not connected"
         return ((words.clip(why, room + 5), "dim"),)
-    if view.old and shows_age:
-        return ((words.clip(f"{view.percent}%, {view.old}", room + 5), "dim"),)
-    return ((gauge(view.status, room, style, with_limit=True), style_word), (view.share.rjust(5), style_word))
+    if view.old and shows_age and view.percent is not None:
+        return ((words.clip(f"{view.share}, {view.old}", room + 5), "dim"),)
+    shade = "dim" if view.percent is None else style_word
+    return ((gauge(view.status, room, style, with_limit=True), shade), (view.drawn_share.rjust(5), shade))
 
 
 def _about_figure(view: ParticipantView, style: TerminalStyle) -> str:
@@ -145,10 +143,10 @@ def _heading(view: ParticipantView, width: int, style: TerminalStyle) -> Iterato
     severity = fill_style(view)
     yield ((f"{view.figure} tokens", severity),)
     yield ((view.known, "dim"),)
-    share, mark = (view.percent, "%") if view.last_percent is None else (view.last_percent, "%?")
-    if share is not None:
-        drawn = gauge(view.status, max(4, width - 4 - len(mark)), style, with_limit=True)
-        yield ((f"{drawn} {share:>3}{mark}", severity),)
+    if share := view.drawn_share:
+        room = max(4, len(share))
+        drawn = gauge(view.status, max(4, width - 1 - room), style, with_limit=True)
+        yield ((f"{drawn} {share:>{room}}", severity),)
 
 
 def _facts(view: ParticipantView, width: int) -> Iterator[Line]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mew_board.verbs import VERBS, InvalidWords, payload_of
+from mew_board.verbs import VERBS, payload_of
 from mew_protocol import kinds
 from mew_settings.roles import ROLE_PATTERNS, invitation
 
@@ -80,7 +80,7 @@ class InvalidLine(ValueError):
 def control(command: str, parts: list[str]) -> TypedEnvelope:
     """Return a command that acts on a participant: its name, then the command's own words. Raises `InvalidLine`."""
     name = command.removeprefix("/")
-    verb = _INVITE if name == "invite" else VERBS.get(name)
+    verb = VERBS.get(name)
     if verb is None or "words" not in verb or name == "cancel":
         raise InvalidLine(f"unknown command {command}; see /help")
     if not parts:
@@ -89,7 +89,9 @@ def control(command: str, parts: list[str]) -> TypedEnvelope:
     participant = participant.removeprefix("@")
     try:
         payload = _PAYLOADS[name](rest) if name in _PAYLOADS else payload_of(verb, rest)
-    except InvalidWords as error:
+    except InvalidLine:
+        raise
+    except ValueError as error:
         raise InvalidLine(f"{error}; see /help") from None
     if "target" in verb:
         return TypedEnvelope(verb["kind"], {**payload, verb["target"]: participant})
@@ -108,8 +110,6 @@ def _right(word: str) -> str:
         raise InvalidLine(f"'{word}' is not one of {', '.join(ROLE_PATTERNS)}, or a kind such as mcp/proposal")
     return word
 
-
-_INVITE: Final = {"kind": kinds.SPACE_INVITE, "target": "participant_id", "words": ""}
 
 _PAYLOADS: Final[Mapping[str, Callable[[list[str]], dict[str, Any]]]] = {
     "grant": _capabilities,

@@ -83,28 +83,15 @@ _MARKDOWN_CHARS: Final = 20_000
 """A longer chat is shown as it was written: the parser takes quadratic time for some texts."""
 
 _COLOURED: Final = frozenset(
-    {
-        "bash",
-        "c",
-        "cpp",
-        "css",
-        "diff",
-        "docker",
-        "dockerfile",
-        "go",
-        "json",
-        "py",
-        "python",
-        "rust",
-        "sh",
-        "sql",
-        "toml",
-    }
+    (
+        *("bash", "c", "cpp", "css", "diff", "docker", "dockerfile"),
+        *("go", "json", "py", "python", "rust", "sh", "sql", "toml"),
+    )
 )
 """Languages whose code takes linear time to colour. Of hundreds of others, some take cubic time."""
 
 _SHORT_ONLY: Final = frozenset(
-    {"console", "html", "ini", "java", "javascript", "js", "ruby", "ts", "typescript", "xml", "yaml", "yml"}
+    (*("console", "html", "ini", "java", "javascript", "js"), *("ruby", "ts", "typescript", "xml", "yaml", "yml"))
 )
 _SHORT_CHARS: Final = 1_000
 

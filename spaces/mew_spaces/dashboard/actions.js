@@ -47,7 +47,7 @@ export function payloadOf({ fields = [], payload, target }, values, id) {
 const FOR_ALL = new Set(["pause", "resume", "reset", "start_program", "restart_program", "shutdown", "grant", "revoke", "remove"]);
 
 /** Kinds that the gateway itself carries out: no participant has to be connected. */
-export const MEMBERSHIP = new Set(["space/invite", ...Object.values(VERBS).filter((verb) => verb.target).map((verb) => verb.kind)]);
+export const MEMBERSHIP = new Set(Object.values(VERBS).filter((verb) => verb.target).map((verb) => verb.kind));
 
 /** The names of the actions that make sense now. `maySend(kind, to)` tells what the user may send. */
 export function availableActions(line, { me, hasTurn, programs }, maySend) {

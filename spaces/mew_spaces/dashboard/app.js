@@ -1,7 +1,6 @@
 // The page: signing in, following the event feed, and which pane shows what. Owns the order of things in a frame.
 
 import WORDS from "./words.json" with { type: "json" };
-import { groupLines, selectLines } from "./attention.js";
 import { Board } from "./board.js";
 import { Composer } from "./composer.js";
 import { MEMBERSHIP } from "./actions.js";
@@ -457,13 +456,13 @@ class SpaceView {
   _order() {
     this._hasNewOrder = false;
     if (this._selected !== undefined && !this._board.lines.has(this._selected)) return this._select(undefined);
-    const all = [...this._board.lines.values()];
-    const lines = selectLines(all, byId("filter").value, byId("search").value);
-    this._list.show(groupLines(lines, byId("group").value, (by, name) => this._board.titleOf(by, name)), this._selected, this._session.participant);
-    const hidden = all.length - lines.length;
+    const lines = this._board.select(byId("filter").value, byId("search").value);
+    this._list.show(this._board.grouped(lines, byId("group").value), this._selected, this._session.participant);
+    const all = this._board.lines.size;
+    const hidden = all - lines.length;
     setTextOrHide(byId("no-participants"), lines.length ? "" : hidden ? "Nothing matches the filter." : "No participants yet.");
     setText(byId("glance"), this._board.totals.text ?? "");
-    setText(byId("shown-count"), hidden ? `${lines.length} of ${all.length}` : `${all.length}`);
+    setText(byId("shown-count"), hidden ? `${lines.length} of ${all}` : String(all));
     if (this._detail instanceof Overview) this._showOverview();
   }
 

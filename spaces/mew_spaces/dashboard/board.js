@@ -37,9 +37,18 @@ export class Board {
     return changed;
   }
 
-  /** The title {name, about} of a group. */
-  titleOf(by, name) {
-    return this._groups.get(`${by} ${name}`) ?? { name, about: "" };
+  /** The lines that a filter and a search text leave, in order: the gateway sends only those that changed. */
+  select(filter, search) {
+    const wanted = search.trim().toLowerCase();
+    const found = [...this.lines.values()].filter((line) => line.filters.includes(filter) && line.searched.includes(wanted));
+    return found.sort((a, b) => (a.order < b.order ? -1 : 1));
+  }
+
+  /** Lines in groups [{name, about}, lines]; one group without a name if `by` is "none". */
+  grouped(lines, by) {
+    if (by === "none") return [[{ name: "" }, lines]];
+    const titleOf = (name) => this._groups.get(`${by} ${name}`) ?? { name, about: "" };
+    return [...Map.groupBy(lines, (line) => line.groups[by])].map(([name, own]) => [titleOf(name), own]);
   }
 
   /** The age of a protocol time in milliseconds, by the gateway's clock; undefined if it is invalid. */

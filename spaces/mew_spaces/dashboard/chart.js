@@ -171,6 +171,6 @@ export class Chart {
   }
 }
 
-const percent = ({ tokens, max_tokens: max }) => (tokens === undefined || !max ? undefined : Math.floor((200 * tokens + max) / (2 * max)));
+const percent = ({ tokens, max_tokens: max }) => (tokens === undefined || !max ? undefined : (100 * tokens) / max);
 
 const describe = (series) => `${series.map((one) => one.id).join(", ")}: history, ${counted(series.flatMap((one) => one.compactions).length, "compaction")}`;

@@ -13,7 +13,7 @@ export const COMMANDS = {
   ...Object.fromEntries(Object.entries(ACTIONS).filter(([, action]) => action.words !== undefined)),
   approve: { kind: "mcp/request", help: "Go to the oldest proposal, to approve it", words: "", isDecision: true },
   reject: { kind: "mcp/reject", help: "Go to the oldest proposal, to reject it", words: "", isDecision: true },
-  invite: { kind: "space/invite", help: "Invite somebody new; the token is shown once", words: "[person|agent|tool|KIND ...]", isNew: true, typed: (words, id) => invitation(id, words.map(known)).payload },
+  invite: { ...ACTIONS.invite, isNew: true, typed: (words, id) => invitation(id, words.map(known)).payload },
   call: {
     kind: "mcp/request",
     help: "Call a tool with arguments as JSON",

@@ -3,8 +3,12 @@
 
 import { make, makeText } from "./dom.js";
 
-const KNOWN_PARTS = new Set(["prefix", "summary", "pins", "messages", "tool_results", "reply", "unsent", "used", "free", "reserve"]);
-const partClass = ({ part }) => (KNOWN_PARTS.has(part) ? part : "other");
+/** Give a node the colour of a part; a part without one has that of all others. */
+function colour(node, { part }) {
+  node.dataset.part = part;
+  if (/^[a-z_]+$/.test(part)) node.style.setProperty("--part", `var(--part-${part}, var(--part-other))`);
+  return node;
+}
 
 export class Composition {
   /** `askPrefix()` resolves with the parts of the prefix, or rejects with why there are none; `mayAsk()` whether it can. */
@@ -59,8 +63,7 @@ export class Composition {
 }
 
 function segment(part, total) {
-  const node = make("span", "segment");
-  node.dataset.part = partClass(part);
+  const node = colour(make("span", "segment"), part);
   node.style.flexGrow = String(part.tokens / total);
   node.title = `${part.name}: ${part.amount} tokens`;
   return node;
@@ -68,8 +71,7 @@ function segment(part, total) {
 
 /** Swatch, name, tokens and share of a part; the basis is the tokens' tooltip. */
 function cells(part) {
-  const swatch = make("span", "swatch");
-  swatch.dataset.part = partClass(part);
+  const swatch = colour(make("span", "swatch"), part);
   const amount = make("b", "", part.amount);
   amount.title = part.basis;
   const name = makeText("span", "part-name", part.name);

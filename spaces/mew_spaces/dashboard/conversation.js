@@ -17,6 +17,9 @@ function fulfils(envelope, payload, { to, payload: proposed }) {
   return called(payload) === called(proposed) && (!to.length || (asked.length > 0 && asked.every((one) => to.includes(one))));
 }
 
+/** The tool or the method of a request, and its arguments. */
+const callIn = ({ method, params = {} }) => (method === "tools/call" ? { tool: String(params?.name), args: params?.arguments } : { tool: String(method ?? ""), args: params });
+
 const text = (value) => (typeof value === "string" && value.trim() ? value : undefined);
 
 export class Conversation {
@@ -56,7 +59,7 @@ export class Conversation {
       if (this._seen.size > 20_000) this._seen.delete(this._seen.values().next().value);
     }
     const payload = envelope.payload && typeof envelope.payload === "object" ? envelope.payload : {};
-    const handler = HANDLERS[envelope.kind];
+    const handler = HANDLERS[envelope.kind] ?? (envelope.said?.about && "_noted");
     if (handler) this[handler](envelope, payload);
   }
 
@@ -230,9 +233,7 @@ export class Conversation {
       this._touch(proposal, { state: "approved", words: WORDS.proposals.approved.replace("{participant}", envelope.from), asked: names(envelope), row: { ...proposal.row, state: "called" } });
       return;
     }
-    const params = payload.params ?? {};
-    const tool = method === "tools/call" ? String(params.name) : method;
-    const args = method === "tools/call" ? params.arguments : params;
+    const { tool, args } = callIn(payload);
     const turn = this.runningTurn(String(envelope.from));
     const announced = turn?.tools.find((row) => row.request === undefined && (row.tool === tool || row.tool.endsWith(tool)));
     const row = { tool, args, state: "called", from: String(envelope.from), peer: names(envelope)[0], request: envelope.id };
@@ -260,9 +261,7 @@ export class Conversation {
   }
 
   _proposal(envelope, payload) {
-    const params = payload.params ?? {};
-    const tool = payload.method === "tools/call" ? String(params.name) : String(payload.method);
-    const row = { tool, args: payload.method === "tools/call" ? params.arguments : params, from: String(envelope.from), peer: names(envelope)[0], state: "proposed" };
+    const row = { ...callIn(payload), from: String(envelope.from), peer: names(envelope)[0], state: "proposed" };
     this._add({ id: envelope.id, type: "proposal", ts: envelope.ts, from: row.from, to: names(envelope), row, payload, state: "open", words: WORDS.proposals.open }, envelope.id);
   }
 
@@ -275,7 +274,7 @@ export class Conversation {
   // Notes: requests to participants, and changes of the membership
 
   _noted({ id, ts, kind, said }) {
-    if (said) this._add({ id, type: "note", ts, kind, words: said.text, about: said.about ?? [] }, id);
+    this._add({ id, type: "note", ts, kind, words: said.text, about: said.about }, id);
   }
 
   _answer({ kind, from, said, ...envelope }) {
@@ -293,10 +292,7 @@ export class Conversation {
   }
 }
 
-const NOTED = ["compact", "forget", "clear", "pin", "unpin", "undo", "restart", "shutdown", "pause", "resume"].map((name) => `participant/${name}`);
-
 const HANDLERS = {
-  ...Object.fromEntries([...NOTED, "capability/grant", "capability/revoke", "capability/ended", "space/kick", "reasoning/cancel"].map((kind) => [kind, "_noted"])),
   chat: "_chat",
   "chat/acknowledge": "_acknowledge",
   "chat/cancel": "_chatCancel",

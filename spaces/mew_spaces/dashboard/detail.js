@@ -16,7 +16,6 @@ const RANGES = [[0, "so far"], [900, "15 min"], [3_600, "1 h"], [86_400, "24 h"]
 const MAX_LOG = 60;
 const SETTLED_MS = 150; // no history is read for rows that arrow keys only pass
 const MAX_COMPACTIONS = 50;
-const MAX_SUGGESTIONS = 3;
 const MAX_TOOLS = 500; // as agents read
 const MAX_TOOL_CHARS = 300;
 const MARGIN = 0.02;

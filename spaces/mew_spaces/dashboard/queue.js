@@ -137,7 +137,7 @@ export class Queue {
 
   _item(item, isInner = false) {
     const node = make("li", isInner ? "item inner" : "item");
-    node.dataset.level = item.level;
+    node.dataset.tone = item.level;
     node.dataset.item = item.id;
     const proposal = proposalOf(item);
     // What would run is shown from the call itself: the gateway's sentence has the beginning of it only.

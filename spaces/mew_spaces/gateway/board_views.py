@@ -119,14 +119,15 @@ class BoardViews:
             is_person=self.config.is_person(name),
         )
         line = ShownParticipant.model_validate(view)
-        if known is not None and known.shown == line:
+        sums = sums_of(view)
+        if known is not None and (known.shown, known.sums) == (line, sums):
             known.key = key
             return
         self.number += 1
         self._removed.pop(name, None)
         if known is not None:
             self._add(self._lines.pop(name), -1)
-        self._lines[name] = _KnownView(key, line, self.number, sums_of(view))
+        self._lines[name] = _KnownView(key, line, self.number, sums)
         self._add(self._lines[name], 1)
 
     def _add(self, one: _KnownView, sign: int) -> None:

@@ -53,7 +53,7 @@ async def test_a_revocation_names_what_else_ended(gateway: RunningGateway) -> No
         kept = await mew("revoke", "guest", "*", "--keep-passed-on", *seat(gateway))
         assert (kept.code, kept.out) == (0, "guest: * revoked\n")
         revoked = await mew("revoke", "guest", "*", *seat(gateway))
-        assert revoked.out.splitlines() == ["guest: * revoked", "  coder: space/kick ended, given by guest"]
+        assert revoked.out.splitlines() == ["guest: * revoked", "  ended too: coder: space/kick from guest"]
         await mew("grant", "guest", "space/kick", "capability/*", *seat(gateway))
         await guest.until("capability/grant")
         await guest.send_envelope("capability/grant", {"recipient": "coder", "capabilities": [{"kind": "space/kick"}]})

@@ -23,7 +23,7 @@ async def test_commands_pin_list_and_unpin(start_agent: StartAgent, gateway: Run
         assert again.out.startswith("coder: already pinned as p1")
         listed = await mew("pin", "coder", *flags)
         assert [line.split()[0] for line in listed.out.splitlines()] == ["s1", "p1"]
-        assert listed.out.splitlines()[1].endswith(f"tokens  from ada  {RULE}")
+        assert listed.out.splitlines()[1].endswith(f"tokens from ada  {RULE}")
         board = await mew("status", *flags)
         assert f"2 pins {s.statuses[-1]['context']['pins'][0]['hash'][:8]} {digest[:8]}" in board.out
         as_json = json.loads((await mew("pin", "coder", "--json", *flags)).out)
