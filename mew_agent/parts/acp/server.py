@@ -124,7 +124,8 @@ class AcpServer:
 
     async def _compact(self, session: str) -> None:
         done = await self._me.compact(self._agent)
-        await self._update(session, _message("agent_message_chunk", f"{self._agent}: {compaction_answer(done)}"))
+        outcome = "Not compacted" if done.skipped else "Compacted"
+        await self._update(session, _message("agent_message_chunk", f"{outcome}: {compaction_answer(done)}"))
 
     # -- what happens in the space -----------------------------------------------------------------------
 
