@@ -1,8 +1,8 @@
 """The ids of present work for log lines, its trace context in envelopes, and a hook for spans around it.
 
 Owns the header `traceparent` of W3C Trace Context, so that one question is one trace across agents. Without a recorder
-the trace context of a request is only passed on with the envelopes that it causes. The part `tracing` has a recorder
-for OpenTelemetry. Texts of messages, arguments and results are never recorded, nor are messages of errors.
+the trace context of a request is only passed on with the envelopes that it causes. Entries of the table
+`TRACERS` make recorders. Texts of messages, arguments and results are never recorded, nor are messages of errors.
 """
 
 import os

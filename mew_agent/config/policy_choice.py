@@ -21,6 +21,7 @@ from mew_agent.model.interface import Window
 from mew_agent.settings import AgentSettings
 
 LM_STUDIO = "lmstudio"
+"""How policies name the model server LM Studio among the providers that they accept."""
 
 EXTRA_KEYS = ("based_on", "settings")
 """Keys that a policy file accepts in addition to those of `Policy`."""

@@ -26,9 +26,9 @@ class ModelFacts(SparseSettings):
     input_length: Positive | None = None
     """Longest prompt in tokens; used when `context_length` is not given."""
     optimal_max_tokens: Positive | None = None
-    """Prompt size in tokens up to which the Dominds policies report `healthy`."""
+    """Prompt size in tokens up to which policies with an optimal size report `healthy`."""
     critical_max_tokens: Positive | None = None
-    """Prompt size in tokens from which the Dominds policies report `critical`."""
+    """Prompt size in tokens from which policies with a critical size report `critical`."""
     caution_remediation_cadence_generations: Positive | None = None
     """Generations between two recovery prompts at `caution`."""
     caution_cadence_generations: Positive | None = None

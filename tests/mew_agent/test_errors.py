@@ -98,5 +98,5 @@ def test_a_missing_extra_is_named_with_the_command_that_installs_it(monkeypatch:
     installed = {"mcp"}  # version 1, which other libraries need, has no `mcp_types`
     monkeypatch.setattr("mew_agent.extras.find_spec", lambda name: name if name in installed else None)
     with pytest.raises(MissingExtra) as missing:
-        require_extra("mcp", "the MCP bridge")
+        require_extra("mcp", "the MCP bridge", "mcp_types")
     assert str(missing.value) == f"the MCP bridge needs the extra 'mcp': {install_command('mcp')}"

@@ -60,7 +60,7 @@ def start(
 
         me = AcpAgent(settings, who.ws_url, space=who.space, id=who.participant, token=who.token)
         async with AsyncExitStack() as stack:
-            if settings.space_tools and has_extra("mcp"):
+            if settings.space_tools and has_extra("mcp", "mcp_types"):
                 servers = [
                     await stack.enter_async_context(serve(me, who)) for serve in load_table(TOOL_SERVERS).values()
                 ]

@@ -68,7 +68,7 @@ def find_gguf(model: str | Path, *, where: str) -> Path:
 
     Raises `ConfigError` if the file is missing or is not GGUF, and `MissingExtra` without the extra `local`.
     """
-    require_extra("local", "a local model")
+    require_extra("local", "a local model", "xllamacpp")
     if str(model) in (_NAME, DEFAULT_MODEL):
         return _packaged(where)
     path = Path(model).expanduser()

@@ -26,7 +26,7 @@ from mew_agent.cli.remote.identity import Identity, find_identity, require_perso
 from mew_agent.errors import ConfigError
 from mew_agent.extras import require_extra
 from mew_agent.participant.participant import Participant
-from mew_agent.parts.mcp.settings import BRIDGE_CONFIG, BridgeSettings
+from mew_agent.parts.mcp.settings import BRIDGE_CONFIG, PACKAGE, BridgeSettings
 from mew_agent.parts.shared.allowed_callers import AllowedCallers
 from mew_agent.parts.shared.line_io import lines_of_stdin, read_lines
 from mew_agent.program import run_until_signal
@@ -77,7 +77,7 @@ def start(
     if capabilities is not None:
         _parse_json("--capabilities", capabilities)
     who = find_identity(connection)
-    require_extra("mcp", "the MCP bridge")
+    require_extra("mcp", "the MCP bridge", PACKAGE)
     terminal.configure_logging(log_level)
     enable_by_environment()
     if log_level != "debug":
@@ -111,7 +111,7 @@ def serve(
     person. It serves standard input and output, or HTTP. Over HTTP a client must send that person's token:
     `Authorization: Bearer TOKEN`.
     """
-    require_extra("mcp", "`mew serve mcp`")
+    require_extra("mcp", "`mew serve mcp`", PACKAGE)
     terminal.configure_logging("warning")
     from mew_agent.parts.mcp.server import serve_stdio, serving_http  # needs the extra `mcp`
     from mew_agent.parts.mcp.space_offers import make_server

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from mew_settings.participant_types import ParticipantStart, ParticipantType, ProgramStart, StartCheck
 
-from mew_agent.parts.mcp.settings import BRIDGE_CONFIG, BridgeOptions, McpServerSettings
+from mew_agent.parts.mcp.settings import BRIDGE_CONFIG, PACKAGE, BridgeOptions, McpServerSettings
 
 
 class BridgeType(ParticipantType):
@@ -17,7 +17,7 @@ class BridgeType(ParticipantType):
     label = "mcp-bridge"
     role = "tool"
     answers_chats = False
-    extra = ("mcp", "the MCP bridge")
+    extra = ("mcp", "the MCP bridge", PACKAGE)
     variable = BRIDGE_CONFIG
     with_variables = ("command", "args", "env", "url", "headers")
     add_option = ("--mcp URL", "Offer the tools of the MCP server at URL.")

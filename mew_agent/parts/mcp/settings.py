@@ -14,6 +14,9 @@ from pydantic import Field, model_validator
 BRIDGE_CONFIG: Final = "MEW_BRIDGE_CONFIG"
 """Environment variable with the settings as JSON. Not an argument, because `ps` would show the keys in it."""
 
+PACKAGE: Final = "mcp_types"
+"""A package of the extra `mcp`, absent next to `mcp` 1, which other libraries need."""
+
 _URL: Final = r"(?s)https?://[^/].*|.*\$\{.*"
 """In space.yaml, the beginning may be a variable such as `${URL}`."""
 

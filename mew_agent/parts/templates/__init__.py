@@ -1,6 +1,6 @@
-"""More templates for `mew init`: `cat-maze` and `note-taker`.
+"""More templates for `mew init`: `cat-maze`, `demo` and `note-taker`.
 
-The default one and `demo` are in `mew_agent/templates`.
+The default one is in `mew_agent/templates`.
 """
 
 from pathlib import Path

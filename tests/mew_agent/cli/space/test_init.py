@@ -92,6 +92,7 @@ async def test_keys_are_not_mentioned_without_need() -> None:
     assert outcome.out.splitlines()[-1].startswith("next: mew up -i")
 
 
+@pytest.mark.part("templates")
 async def test_existing_space_is_overwritten_only_by_force(tmp_path: Path) -> None:
     (tmp_path / "space.yaml").write_text("space: {id: old}\n")
     refused = await mew("init", "demo")
@@ -111,6 +112,7 @@ async def test_template_list_fits_80_columns() -> None:
     assert max(map(len, lines)) <= 80
 
 
+@pytest.mark.part("templates")
 async def test_running_space_is_not_overwritten(tmp_path: Path) -> None:
     running_space(tmp_path)
     outcome = await mew("init", "demo", "--force")
@@ -132,6 +134,7 @@ async def test_broken_local_template_leaves_no_files(tmp_path: Path) -> None:
     assert (tmp_path / ".mew" / "agents" / "echo.cjs").read_text() == "// {{SPACE_NAME}}"
 
 
+@pytest.mark.part("templates")
 async def test_templates_are_listed_and_described(home: Path) -> None:
     mine = home / ".mew" / "templates" / "mine"
     mine.mkdir(parents=True)
@@ -147,6 +150,7 @@ async def test_templates_are_listed_and_described(home: Path) -> None:
     assert "# coder-agent" in reported
 
 
+@pytest.mark.part("templates")
 async def test_templates_are_described_as_json() -> None:
     listed = json.loads((await mew("init", "--list-templates", "--json")).out)
     assert {"demo", "coder-agent"} <= {one["name"] for one in listed}
@@ -164,6 +168,7 @@ async def test_unknown_template_lists_the_known_ones(flags: tuple[str, ...]) -> 
     assert misspelled.err == "mew: TEMPLATE: no template 'coder-agnt' (did you mean 'coder-agent'?)\n"
 
 
+@pytest.mark.part("templates")
 async def test_template_is_also_accepted_as_an_option(tmp_path: Path) -> None:
     assert (await mew("init", "--template", "demo")).code == 0
     assert (tmp_path / "space.yaml").exists()
@@ -171,6 +176,7 @@ async def test_template_is_also_accepted_as_an_option(tmp_path: Path) -> None:
     assert (both.code, both.err) == (2, "mew: --template: excludes TEMPLATE 'demo'\n")
 
 
+@pytest.mark.part("templates")
 async def test_port_option_is_accepted_with_a_warning() -> None:
     outcome = await mew("init", "demo", "--port", "9000")
     assert outcome.err == "mew: --port has no effect here; give it to `mew up`\n"

@@ -30,6 +30,7 @@ def make_template(place: Path, name: str, **facts: object) -> Path:
     return folder
 
 
+@pytest.mark.part("templates")
 def test_built_in_templates_start_with_the_default(tmp_path: Path) -> None:
     found = find_templates(tmp_path, tmp_path)
     assert next(iter(found)) == "coder-agent"
