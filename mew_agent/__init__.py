@@ -87,6 +87,7 @@ if TYPE_CHECKING:  # `X as X` makes a name public for type checkers
     from mew_agent.errors import ChatRefused as ChatRefused
     from mew_agent.errors import ConfigError as ConfigError
     from mew_agent.errors import ContextOverflow as ContextOverflow
+    from mew_agent.errors import ControlImpossible as ControlImpossible
     from mew_agent.errors import ControlRefused as ControlRefused
     from mew_agent.errors import GatewayError as GatewayError
     from mew_agent.errors import InvalidReport as InvalidReport
@@ -177,8 +178,8 @@ _NAMES_OF = {
     "mew_agent.config.agent_config": "AgentConfig",
     "mew_agent.context.window": "Compression Occupancy",
     "mew_agent.errors": (
-        "AnswerLost BadAnswer CertificateRejected ChatRefused ConfigError ContextOverflow ControlRefused "
-        "GatewayError InvalidReport MewAgentError MissingExtra ModelError ModelFailed ModelRateLimited "
+        "AnswerLost BadAnswer CertificateRejected ChatRefused ConfigError ContextOverflow ControlImpossible "
+        "ControlRefused GatewayError InvalidReport MewAgentError MissingExtra ModelError ModelFailed ModelRateLimited "
         "ModelRefused ModelStreamCut ModelUnreachable NoAnswer NotAccepted NotConfirmed NotConnected "
         "NotPermitted PeerAbsent PeerError PeerFailed PeerTimeout PinRefused PolicyStopped Refused Rejected "
         "Superseded TooLarge ToolsUnsupported Unauthorized"
