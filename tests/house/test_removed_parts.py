@@ -35,7 +35,7 @@ REHEARSAL, INTEGRATIONS = "mew_agent.parts.rehearsal", "mew_agent.parts.integrat
 SHORT = (frozenset({REHEARSAL, INTEGRATIONS}), frozenset[str]())
 """The parts that are there in the runs of the short form."""
 
-WITHOUT_MODEL = ("protocol/mew_settings", "spaces/core", "spaces/log")
+WITHOUT_MODEL = ("protocol/mew_settings", "spaces/core/test_membership_rules.py", "spaces/log")
 """Tests that run without the rehearsal model, which the fixtures of all agents talk to."""
 
 SEEN_FROM_OUTSIDE = {
@@ -47,10 +47,20 @@ SEEN_FROM_OUTSIDE = {
 A single test says so with `@pytest.mark.part(NAME)`.
 """
 
+COMMANDS_OF = {
+    "a2a": "serve a2a",
+    "acp": "acp start",
+    "doctor": "doctor",
+    "mcp": "bridge start",
+    "meter": "meter",
+    "openai_api": "serve openai",
+}
+
 PROGRAM = """
-import importlib, importlib.util, json, os, pkgutil, subprocess, sys, traceback
+import importlib, importlib.util, io, json, os, pkgutil, subprocess, sys, traceback
+from contextlib import redirect_stdout
 from pathlib import Path
-parts, groups, shared = json.loads(sys.argv[1]), sys.argv[2].split(), sys.argv[3]
+parts, groups, shared, commands_of = (json.loads(one) for one in sys.argv[1:])
 
 def move(folder, target):
     Path(folder).rename(target)
@@ -65,37 +75,72 @@ def import_all():
             if ".templates" not in module.name and ".__main__" not in module.name:
                 importlib.import_module(module.name)
 
-def check(present):
+def written_by(*words):
+    from mew_agent.cli.main import run
+    with redirect_stdout(io.StringIO()) as written:
+        assert run(words) == 0, words
+    return written.getvalue()
+
+def import_command_line_again():
+    for name in [name for name in sys.modules if name.startswith("mew_agent.cli")]:
+        del sys.modules[name]  # its table of commands is made when it is imported
+    importlib.invalidate_caches()
+
+def check_alone(part):
+    import_command_line_again()
     import_all()
     from mew_settings.plugins import load_table
-    for part in parts:
-        assert (importlib.util.find_spec(part) is None) == (part not in present), part
+    for one in parts:
+        assert (importlib.util.find_spec(one) is None) == (one != part), one
     for group in groups:
         load_table(group)
-    subprocess.run([sys.executable, "-P", "-m", "mew_agent", "--help"], check=True)
+    assert "Start and stop" in written_by("--help")
 
-for folder in (*parts.values(), shared):
-    move(folder, away(folder))
-import_all()
-move(away(shared), shared)
-for present in ([], *([part] for part in parts)):
-    for part in present:
-        move(away(parts[part]), parts[part])
+def check_missing(part):
+    from mew_spaces.config.loading import parse_space
+    import_command_line_again()
+    assert written_by("connect" if part.endswith(".doctor") else "doctor", "--help")
+    listed = {line.strip().partition("  ")[0] for line in written_by("help", "all").splitlines() if line[:2] == "  "}
+    missing = {command for one, command in commands_of.items() if part == "mew_agent.parts." + one}
+    assert set(commands_of.values()) - listed == missing, listed
+    space = parse_space("{space: {id: a}, participants: {ada: {}, coder: {agent: {model: m}}}}")
+    assert space.participants["coder"].acts_as == "agent"
+
+def check_in_child(check, part):
     child = os.fork()  # its modules and tables are its own, and the imported core is not imported again
     if not child:
         code = 1
         try:
-            check(present)
+            check(part)
             code = 0
         except BaseException:
             traceback.print_exc()
         finally:
             os._exit(code)
-    assert os.waitpid(child, 0)[1] == 0, f"with no part but {present}"
-    for part in present:
-        move(parts[part], away(parts[part]))
+    assert os.waitpid(child, 0)[1] == 0, (check.__name__, part)
+    print(check.__name__, part)
+
+for folder in (*parts.values(), shared):
+    move(folder, away(folder))
+import_all()
+subprocess.run([sys.executable, "-P", "-m", "mew_agent", "--help"], check=True)
+move(away(shared), shared)
+check_in_child(check_alone, None)
+for part, folder in parts.items():
+    move(away(folder), folder)
+    check_in_child(check_alone, part)
+    move(folder, away(folder))
+for folder in parts.values():
+    move(away(folder), folder)
+for part, folder in {**parts, "shared": shared}.items():
+    move(folder, away(folder))
+    check_in_child(check_missing, part)
+    move(away(folder), folder)
 """
-"""Imports the core without any part, then with each part alone: its modules, and what the tables name."""
+"""Imports the core without any part, then with each part alone: its modules, and what the tables name.
+
+Then without each part: only its own commands are missing. The metadata still names it, as after its folder was deleted.
+"""
 
 
 @cache
@@ -191,12 +236,14 @@ def run(tree: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def test_the_core_is_imported_without_parts_and_with_each_part_alone(tree: Path) -> None:
+def test_each_part_can_be_missing_or_alone(tree: Path) -> None:
     """What can be imported without all other parts can be imported without any one of them."""
     groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
-    folders = json.dumps({part: folder_of(part).as_posix() for part in PARTS})
-    written = run(tree, "-c", PROGRAM, folders, " ".join(groups), f"mew_agent/parts/{SHARED}")
-    assert written.count("Start and stop") == 1 + len(PARTS)
+    folders = {part: folder_of(part).as_posix() for part in PARTS}
+    given = (folders, list(groups), f"mew_agent/parts/{SHARED}", COMMANDS_OF)
+    written = run(tree, "-c", PROGRAM, *map(json.dumps, given))
+    assert written.count("Start and stop") == 1
+    assert written.count("\ncheck_alone") == written.count("\ncheck_missing") == 1 + len(PARTS)
 
 
 @pytest.mark.parametrize(

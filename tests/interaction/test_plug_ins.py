@@ -16,14 +16,6 @@ from tests.support.ports import unused_ports
 MOST_LINES = 60
 ROOT = DOCS.parent
 PARTS = ROOT / "mew_agent" / "parts"
-COMMANDS_OF = {
-    "a2a": "serve a2a",
-    "acp": "acp start",
-    "doctor": "doctor",
-    "mcp": "bridge start",
-    "meter": "meter",
-    "openai_api": "serve openai",
-}
 
 
 @pytest.fixture
@@ -202,31 +194,3 @@ def test_a_plug_in_adds_a_model_a_policy_and_a_tokenizer(folder: Path, tmp_path:
     (tmp_path / "site" / "mew_parrot.py").write_text(PARROT)
     asked = run_program((sys.executable, "-c", ASKS_THE_PARROT), folder, os.environ)
     assert asked.out.splitlines() == ["squawk parrot calm 500", "tokenizer"], asked.err
-
-
-@pytest.mark.parametrize("part", sorted(path.name for path in PARTS.iterdir() if (path / "__init__.py").exists()))
-def test_without_a_part_only_its_own_commands_are_missing(part: str, tmp_path: Path) -> None:
-    """The metadata still names the part, as after its folder was deleted."""
-    for folder in (ROOT / "mew_agent", PARTS):
-        linked = tmp_path / folder.relative_to(ROOT)
-        linked.mkdir()
-        for entry in folder.iterdir():
-            if entry not in (PARTS, PARTS / part):
-                (linked / entry.name).symlink_to(entry)
-    one = "connect" if part == "doctor" else "doctor"
-    show = (
-        "from mew_agent.cli.main import run\nimport sys\n"
-        "from mew_spaces.config.loading import load_space\n"
-        f"code = run(['{one}', '--help']) or run(['help', 'all'])\n"
-        "print('coder acts as', load_space('space.yaml').participants['coder'].acts_as)\n"
-        "sys.exit(code)"
-    )
-    (tmp_path / "space.yaml").write_text("space: {id: a}\nparticipants: {ada: {}, coder: {agent: {model: m}}}\n")
-    path = os.pathsep.join(map(str, (tmp_path, ROOT / "protocol", ROOT / "spaces")))
-    environment = {**os.environ, "PYTHONPATH": path}
-    outcome = run_program((sys.executable, "-c", show), tmp_path, environment)
-    assert (outcome.code, outcome.err) == (0, "")
-    assert outcome.out.endswith("coder acts as agent\n")
-    listed = {line.strip().partition("  ")[0] for line in outcome.out.splitlines() if line.startswith("  ")}
-    missing = {COMMANDS_OF[part]} if part in COMMANDS_OF else set()
-    assert set(COMMANDS_OF.values()) - listed == missing
