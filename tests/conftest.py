@@ -6,11 +6,13 @@ import signal
 import sqlite3
 import sys
 import warnings
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 
 from tests.support import warm_start
 
@@ -27,9 +29,6 @@ os.environ["SSL_CERT_FILE"] = str(Path(__file__).parent / "support" / "no_author
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 warm_start.install()
-
-# The collected tests and what they import stay for the whole run: the garbage collector need not look at them often.
-gc.set_threshold(50_000, 20, 20)
 
 
 class WarningConnection(sqlite3.Connection):
@@ -56,6 +55,10 @@ settings.register_profile("short", deadline=None, derandomize=True, max_examples
 settings.register_profile("long", deadline=None, max_examples=2000)  # `make test-long`: other examples in every run
 settings.load_profile("short")
 
+# Hypothesis would take examples from the constants of all modules that are loaded: other examples if a file of tests
+# runs alone than if all run, and half a second to read the modules in each worker.
+providers._get_local_constants = lambda: providers._local_constants
+
 
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
@@ -74,6 +77,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in left_out]
 
 
-def pytest_collection_finish() -> None:
-    """Keep the garbage collector from looking at what was collected."""
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the garbage collector from looking at what is collected, which stays for the whole run."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.set_threshold(50_000, 20, 20)
+        gc.enable()

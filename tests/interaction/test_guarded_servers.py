@@ -191,7 +191,7 @@ def test_a_flood_ends_no_server_and_fills_no_disk(module: str, start: str, tmp_p
         place = urlsplit(url)
         data = b"" if start == "silent" else post(module, "Content-Length: 1000") + b"{"
         with ExitStack() as stack:
-            for _ in range(1_040):
+            for _ in range(3 * FEW):
                 connection = socket.create_connection((place.hostname, place.port or 0), timeout=PATIENCE_SECONDS)
                 stack.enter_context(connection)
                 with suppress(ConnectionError):

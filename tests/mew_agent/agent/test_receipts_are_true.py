@@ -22,7 +22,7 @@ from tests.support.waiting import PATIENCE_SECONDS
 StartAgent = Callable[..., Any]
 Joined = Callable[..., Participant]
 
-STEPS = 60
+STEPS = 45
 FACTS = ("Decision: the port of {mark} is 8080.", "Station {mark} measured seven units of water today, as usual.")
 
 
@@ -69,7 +69,7 @@ class Truth:
         assert receipt.state in ("answered", "in_prompt")
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [6, 7, 8])
 async def test_receipts_equal_the_prompts_through_cuts_undos_and_restarts(
     start_agent: StartAgent, joined: Joined, tmp_path: Path, seed: int
 ) -> None:
