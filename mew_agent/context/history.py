@@ -174,7 +174,11 @@ class History:
 
     def request_messages(self, system_prompt: str, note: str = "") -> tuple[Message, ...]:
         """Return a request's messages: system prompt, pins, summary, items. `note` comes before the newest turn."""
-        messages = self._opening_messages(system_prompt)
+        # One system message: the templates of some models refuse a second one.
+        system = "\n\n".join(filter(None, (system_prompt, pinned_text(self.pins))))
+        messages = [Message("system", system)] if system else []
+        if self.summary is not None:
+            messages.append(Message("user", summary_text(self.summary.text)))
         asked: set[str] = set()
         for item in self.items:
             # In this place a note leaves what was sent before unchanged, and the question stays the last message.
@@ -189,14 +193,6 @@ class History:
         if note:
             messages.append(Message("user", note))
         return tuple(messages)
-
-    def _opening_messages(self, system_prompt: str) -> list[Message]:
-        # One system message: the templates of some models refuse a second one.
-        system = "\n\n".join(text for text in (system_prompt, pinned_text(self.pins)) if text)
-        messages = [Message("system", system)] if system else []
-        if self.summary is not None:
-            messages.append(Message("user", summary_text(self.summary.text)))
-        return messages
 
     def open_calls(self) -> frozenset[str]:
         """Return ids of tool calls without a result. Do not send a request while there are any."""

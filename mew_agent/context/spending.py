@@ -20,8 +20,11 @@ def with_call(spent: Spending | None, usage: Usage | None, amount: float | None,
     if usage is None or implausibility(usage) is not None:
         return spent.model_copy(update={"unreported_calls": spent.unreported_calls + 1})
     usage = usage.billed
-    cached = known_sum(spent.cached_tokens, usage.cached_tokens) if spent.calls else usage.cached_tokens
-    money = _money_with(spent, amount, currency)
+    cached, money = usage.cached_tokens, amount
+    if spent.calls:
+        cached = known_sum(spent.cached_tokens, cached)
+        money = known_sum(spent.amount, amount) if currency == spent.currency else None
+    cost = (None, None) if money is None else (round(money, 8), currency)
     return Spending(
         calls=(spent.calls or 0) + 1,
         unreported_calls=spent.unreported_calls,
@@ -29,15 +32,9 @@ def with_call(spent: Spending | None, usage: Usage | None, amount: float | None,
         # Some providers do not count hidden reasoning as completion, only in the total.
         completion_tokens=(spent.completion_tokens or 0) + usage.generated_tokens,
         cached_tokens=cached,
-        amount=None if money is None else round(money, 8),
-        currency=None if money is None else currency,
+        amount=cost[0],
+        currency=cost[1],
     )
-
-
-def _money_with(spent: Spending, amount: float | None, currency: str | None) -> float | None:
-    if not spent.calls:
-        return amount
-    return known_sum(spent.amount, amount) if currency == spent.currency else None
 
 
 def amount_of(price: ModelPrice, usage: Usage) -> float:

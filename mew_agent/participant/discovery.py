@@ -137,8 +137,10 @@ class Discovery:
         for name in only:
             if name not in self._inquiries:
                 self._start(name)
-        if self.is_on:
-            self._ask_outdated()
+        asked_before = anyio.current_time() - self.pace.time_to_live_seconds
+        for name, inquiry in tuple(self._inquiries.items()) if self.is_on else ():
+            if inquiry.asked_at is not None and inquiry.asked_at < asked_before and not inquiry.has_no_tools:
+                self._start(name)
         waiting = {
             name: inquiry
             for name, inquiry in self._inquiries.items()
@@ -151,12 +153,6 @@ class Discovery:
             inquiry.tried.set()
             if not inquiry.answers:
                 self._unanswered[name] = None
-
-    def _ask_outdated(self) -> None:
-        asked_before = anyio.current_time() - self.pace.time_to_live_seconds
-        for name, inquiry in tuple(self._inquiries.items()):
-            if inquiry.asked_at is not None and inquiry.asked_at < asked_before and not inquiry.has_no_tools:
-                self._start(name)
 
     async def discover(self, peer: str) -> Peer:
         """Ask a peer for all its lists now. Raises the errors of `Participant.request` without a list of tools."""

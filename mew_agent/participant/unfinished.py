@@ -3,7 +3,7 @@
 Follows the envelopes of a space to know them. Sends nothing.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import ClassVar, Final, NamedTuple
 
 from mew_listener.bounded_dict import BoundedDict, FairDict
@@ -39,58 +39,46 @@ class Unfinished:
         self.chats: BoundedDict[str, tuple[str, ...]] = BoundedDict(_REMEMBERED)
         self.turns: FairDict[str, Turn] = FairDict(_REMEMBERED, lambda _, turn: turn.agent)
 
+    follows: ClassVar = (
+        *(kinds.CHAT, kinds.CHAT_ACKNOWLEDGE, kinds.CHAT_CANCEL),
+        *(kinds.REASONING_START, kinds.REASONING_CONCLUSION, kinds.SYSTEM_PRESENCE),
+    )
+
     def receive(self, envelope: Envelope) -> None:
         """Apply the next envelope."""
-        handler = self._HANDLERS.get(envelope.kind)
-        if handler is not None:
-            handler(self, envelope)
+        match envelope.kind:
+            case kinds.REASONING_START if envelope.sender != self.me:
+                self.turns[envelope.id] = Turn(envelope.sender, envelope.correlation_ids)
+            case kinds.REASONING_CONCLUSION:
+                self.turns.pop(str(envelope.context), None)
+            case kinds.SYSTEM_PRESENCE if envelope.body.get("event") == "leave":
+                self._left(value_at(envelope.body, "participant", "id"))
+            case kinds.CHAT | kinds.CHAT_ACKNOWLEDGE | kinds.CHAT_CANCEL:
+                self._follow_chat(envelope)
+            case _:
+                pass
 
-    def _chat(self, chat: Envelope) -> None:
-        if chat.sender == self.me:
-            self.chats[chat.id] = chat.addressees
-        elif chat.correlation_ids:
-            self._answered(chat)
-        elif chat.names(self.me):
+    def _follow_chat(self, envelope: Envelope) -> None:
+        sender, answered = envelope.sender, envelope.correlation_ids
+        if sender == self.me:
+            if envelope.kind == kinds.CHAT:
+                self.chats[envelope.id] = envelope.addressees
+            elif envelope.kind == kinds.CHAT_CANCEL:
+                for one in answered:
+                    self.chats.pop(one, None)
+            return
+        if envelope.kind == kinds.CHAT and not answered and envelope.names(self.me):
             # A guess: some agents do not say which chat they answer.
-            self._answered(chat, tuple(self.chats))
-
-    def _acknowledged(self, envelope: Envelope) -> None:
-        if envelope.sender != self.me and chat_refusal_in(envelope) is not None:
-            self._answered(envelope)
-
-    def _answered(self, envelope: Envelope, chats: tuple[str, ...] | None = None) -> None:
-        """Close chats for the sender: those that the envelope correlates with, or `chats`."""
-        for one in envelope.correlation_ids if chats is None else chats:  # a chat to several waits for the others
-            if left := tuple(name for name in self.chats.pop(one, ()) if name != envelope.sender):
+            answered = tuple(self.chats)
+        elif envelope.kind != kinds.CHAT and (envelope.kind == kinds.CHAT_CANCEL or chat_refusal_in(envelope) is None):
+            return
+        for one in answered:  # a chat to several waits for the others
+            if left := tuple(name for name in self.chats.pop(one, ()) if name != sender):
                 self.chats[one] = left
 
-    def _chat_cancelled(self, envelope: Envelope) -> None:
-        if envelope.sender == self.me:
-            for one in envelope.correlation_ids:
-                self.chats.pop(one, None)
-
-    def _turn_started(self, envelope: Envelope) -> None:
-        if envelope.sender != self.me:
-            self.turns[envelope.id] = Turn(envelope.sender, envelope.correlation_ids)
-
-    def _turn_ended(self, envelope: Envelope) -> None:
-        self.turns.pop(str(envelope.context), None)
-
-    def _presence_changed(self, envelope: Envelope) -> None:
-        if envelope.body.get("event") == "leave":
-            agent = value_at(envelope.body, "participant", "id")
-            for turn in [at for at, one in self.turns.items() if one.agent == agent]:
-                del self.turns[turn]
-
-    _HANDLERS: ClassVar[Mapping[str, Callable[["Unfinished", Envelope], None]]] = {
-        kinds.CHAT: _chat,
-        kinds.CHAT_ACKNOWLEDGE: _acknowledged,
-        kinds.CHAT_CANCEL: _chat_cancelled,
-        kinds.REASONING_START: _turn_started,
-        kinds.REASONING_CONCLUSION: _turn_ended,
-        kinds.SYSTEM_PRESENCE: _presence_changed,
-    }
-    follows: ClassVar = tuple(_HANDLERS)
+    def _left(self, agent: object) -> None:
+        for turn in [at for at, one in self.turns.items() if one.agent == agent]:
+            del self.turns[turn]
 
     def cancellations(self, target: str | None = None) -> Iterator[Cancellation]:
         """Yield the cancellations of all work of `target`, or of all work for us."""

@@ -69,36 +69,33 @@ def malformed(draft: Draft, sender: str, may_open: bool = False) -> ErrorPayload
     With `may_open`, participants may send `stream/open`.
     """
     kind, claimed = draft.kind or "", draft.sender
-    if (problem := _header_problem(kind, draft.id or "")) is not None:
-        return _invalid(errors.INVALID_ENVELOPE, problem)
+    if not kind or kind.isspace() or len(kind) > MAX_ID_LENGTH or len(draft.id or "") > MAX_ENVELOPE_ID_LENGTH:
+        return _bad_header(kind)
     if claimed is not None and claimed != sender:
         text = f"'from' is '{claimed}', but this token is for '{sender}'; leave 'from' out or set it to '{sender}'"
         return ErrorPayload(error=errors.IDENTITY_MISMATCH, message=text, attempted_kind=kind)
     required = _REQUIRED_TEXT.get(kind)
     if required is None:
-        return _reserved(kind) if _is_reserved(kind, may_open=may_open) else None
+        if kind not in _GATEWAY_KINDS and not kind.startswith("system/"):
+            return None
+        # A heartbeat is a participant's; a join comes before there is a sender to check.
+        is_allowed = kind == kinds.SYSTEM_HEARTBEAT or (may_open and kind == kinds.STREAM_OPEN)
+        return None if is_allowed else _reserved(kind)
     value = (draft.payload or {}).get(required)
     if not isinstance(value, str) or not value:
         return _invalid(errors.INVALID_PAYLOAD, f"{kind}: payload.{required} must be a non-empty string")
     return None
 
 
-def _header_problem(kind: str, envelope_id: str) -> str | None:
+def _bad_header(kind: str) -> ErrorPayload:
+    """Refuse a kind that is missing or too long, or an id that is too long."""
     if not kind or kind.isspace():
-        return "'kind' is missing"
-    if len(kind) > MAX_ID_LENGTH:
-        return f"'kind' may have at most {MAX_ID_LENGTH} characters"
-    if len(envelope_id) > MAX_ENVELOPE_ID_LENGTH:
-        return f"'id' may have at most {MAX_ENVELOPE_ID_LENGTH} characters"
-    return None
-
-
-def _is_reserved(kind: str, *, may_open: bool) -> bool:
-    """Return True for a kind that only the gateway sends."""
-    # A heartbeat is a participant's; a join comes before there is a sender to check.
-    if kind == kinds.SYSTEM_HEARTBEAT or (may_open and kind == kinds.STREAM_OPEN):
-        return False
-    return kind in _GATEWAY_KINDS or kind.startswith("system/")
+        problem = "'kind' is missing"
+    elif len(kind) > MAX_ID_LENGTH:
+        problem = f"'kind' may have at most {MAX_ID_LENGTH} characters"
+    else:
+        problem = f"'id' may have at most {MAX_ENVELOPE_ID_LENGTH} characters"
+    return _invalid(errors.INVALID_ENVELOPE, problem)
 
 
 def content_digest(draft: Draft) -> str:
