@@ -58,7 +58,7 @@ from mew_spaces.gateway.server import bound_socket, listener_options
 from mew_spaces.gateway.service import OpenStorage, SpaceService, history_bounds
 from mew_spaces.log.figures import FigureStore
 from mew_spaces.log.memory import NotStored
-from mew_spaces.log.sqlite import SqliteLog, lock_path
+from mew_spaces.log.sqlite import SqliteLog, Unreadable, lock_path
 
 log = logging.getLogger("mew_spaces")
 
@@ -326,7 +326,8 @@ def open_log(config: SpaceConfig, state: Path, *, is_shared: bool = False) -> Sq
     durability = config.history.durability
     if is_shared and durability == "synced":
         durability = "flushed"
-    path, bounds, number = history_path(config, state), history_bounds(config), 1
+    own = path = history_path(config, state)
+    bounds, number = history_bounds(config), 1
     try:
         if not is_shared:
             return SqliteLog(path, bounds=bounds, durability=durability)
@@ -338,8 +339,11 @@ def open_log(config: SpaceConfig, state: Path, *, is_shared: bool = False) -> Sq
             number += 1
     except BlockingIOError:
         raise SpacesError(f"{path}: {_IS_HELD}") from None
+    except Unreadable as error:
+        lost = "restore it from a backup, or move it away to begin without its history, invitations and removals"
+        raise SpacesError(f"{own}: cannot be read: {error}; {lost}") from None
     except (OSError, NotStored) as error:
-        raise SpacesError(f"{path}: cannot be opened: {error}; make its folder writable") from None
+        raise SpacesError(f"{own}: cannot be opened: {error}; make its folder writable") from None
 
 
 def run_gateway(

@@ -12,9 +12,8 @@ import logging
 import os
 import sqlite3
 import struct
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain, count
+from itertools import chain
 from os import write
 from pathlib import Path
 from secrets import token_hex
@@ -25,7 +24,7 @@ from zlib import crc32
 from mew_protocol.ids import Position
 from mew_settings.private_files import FileLock, sync_folder
 
-from mew_spaces.log.memory import Batch, Bounds, Durability, Entry, NotStored, OutcomeUnknown, SpaceLog
+from mew_spaces.log.memory import SYNCED_PREFIX, Batch, Bounds, Durability, Entry, NotStored, OutcomeUnknown, SpaceLog
 
 log = logging.getLogger("mew_spaces")
 
@@ -66,25 +65,24 @@ class SqliteLog(SpaceLog):
         *,
         bounds: Bounds,
         durability: Durability = "flushed",
-        clock: Callable[[], float] = time.time,
         new_epoch: Callable[[], str] = lambda: token_hex(4),
         lock: Path | None = None,
     ) -> None:
-        """Open or create the file, readable by its owner alone.
+        """Open or create the file, readable by its owner alone. `memory` starts a new epoch each time.
 
-        A file that cannot be read is renamed to `<name>.damaged-<seconds>`, or `...-<seconds>.<number>` if that exists,
-        and a new epoch starts, with one warning. `memory` starts one each time. Raises `OSError` or `NotStored` if no
-        file can be made at all, and `BlockingIOError` if another gateway has it open.
+        Raises `Unreadable` if the file is damaged, `OSError` or `NotStored` if none can be made, and `BlockingIOError`
+        if another gateway has it open.
         """
         self.path: Path = path
-        self._clock = clock
         self._lock = FileLock(lock or lock_path(path))  # a second gateway would give its envelopes the same numbers
         try:
-            opened = self._open_or_set_aside(durability, new_epoch)
+            if not path.exists():
+                self._create(new_epoch())
+            opened = _open(path, durability)
         except BaseException as error:
             self._lock.release()
             if isinstance(error, sqlite3.Error):
-                raise NotStored(str(error)) from error
+                raise (Unreadable if _is_damage(error) else NotStored)(str(error)) from error
             raise
         super().__init__(epoch=opened.epoch, bounds=bounds)
         self._database = opened.database
@@ -105,8 +103,9 @@ class SqliteLog(SpaceLog):
         except (sqlite3.Error, OSError) as error:
             self._release()
             raise NotStored(f"{path}: {error}") from error
-        if durability == "memory":  # the envelopes of an earlier run stay in the file
+        if durability == "memory":  # the rest of an earlier run stays in the file
             super().begin_at(Position(new_epoch(), 0))
+            self._state = {key: value for key, value in self._state.items() if key.startswith(SYNCED_PREFIX)}
 
     def _earlier_tails(self) -> list[Path]:
         """Return the tail files of an earlier run, oldest first. Raises `OSError`."""
@@ -261,27 +260,9 @@ class SqliteLog(SpaceLog):
     def _prune(self) -> None:
         """Delete entries beyond the bounds, but never the newest: its number must not be given again."""
         through = min(self._gone_through, self._stored_through - 1)
-        if through > self._deleted_through:
+        if through > self._deleted_through and self.durability != "memory":
             self._database.execute("DELETE FROM envelopes WHERE sequence <= ?", (through,))
             self._deleted_through = through
-
-    def _open_or_set_aside(self, durability: Durability, new_epoch: Callable[[], str]) -> "_OpenedFile":
-        if not self.path.exists():
-            self._create(new_epoch())
-        try:
-            return _open(self.path, durability)
-        except (sqlite3.DatabaseError, _Unreadable) as error:
-            if not _is_damage(error):
-                raise  # a full disk or a lock, for example: the file itself may be fine
-            first = self.path.with_name(f"{self.path.name}.damaged-{int(self._clock())}")
-            names = (first if not number else first.with_name(f"{first.name}.{number}") for number in count())
-            aside = next(name for name in names if not name.exists())
-            for suffix in ("", "-wal", "-shm"):
-                if (part := self.path.with_name(self.path.name + suffix)).exists():
-                    part.rename(aside.with_name(aside.name + suffix))
-            log.warning("%s cannot be read (%s); renamed to %s; a new history starts", self.path, error, aside.name)
-            self._create(new_epoch())
-            return _open(self.path, durability)
 
     def _create(self, epoch: str) -> None:
         """Create the file under another name first, so that a killed gateway leaves no incomplete one."""
@@ -311,17 +292,17 @@ class _OpenedFile(NamedTuple):
 
 def _open(path: Path, durability: Durability) -> _OpenedFile:
     if path.stat().st_size == 0:
-        raise _Unreadable("the file is empty")
+        raise Unreadable("the file is empty")
     database = sqlite3.connect(path, check_same_thread=False, timeout=5.0, isolation_level=None)
     try:
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA wal_autocheckpoint = 0")  # `upkeep` does it, where it delays no sender
         database.execute(f"PRAGMA synchronous = {'NORMAL' if durability == 'flushed' else 'FULL'}")
         if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'about'").fetchone():
-            raise _Unreadable("not a history of a gateway")
+            raise Unreadable("not a history of a gateway")
         about = dict(database.execute("SELECT key, value FROM about"))
         if about.get("schema_version") != str(SCHEMA_VERSION):
-            raise _Unreadable(f"schema version {about.get('schema_version')}, expected {SCHEMA_VERSION}")
+            raise Unreadable(f"schema version {about.get('schema_version')}, expected {SCHEMA_VERSION}")
         rows = database.execute("SELECT sequence, data, sender, id, at FROM envelopes ORDER BY sequence")
         entries = [Entry(*row) for row in rows]
         return _OpenedFile(database, about["epoch"], entries, dict(database.execute("SELECT key, value FROM state")))
@@ -334,10 +315,8 @@ def _number_of(tail: Path) -> int:
     return int(tail.suffix[1:])
 
 
-def _is_damage(error: Exception) -> bool:
+def _is_damage(error: sqlite3.Error) -> bool:
     """Return True if an error comes from the contents of the file. To SQLite, a full disk looks like a failing one."""
-    if isinstance(error, _Unreadable):
-        return True
     code = getattr(error, "sqlite_errorcode", None)
     return code is not None and (code & 0xFF in _DAMAGE or code == sqlite3.SQLITE_IOERR_SHORT_READ)
 
@@ -352,7 +331,7 @@ class _NotSynced(OSError):
     """A tail file has the batch, but the disk did not confirm it."""
 
 
-class _Unreadable(Exception):
+class Unreadable(NotStored):
     """The file exists but does not hold a log of a gateway."""
 
 

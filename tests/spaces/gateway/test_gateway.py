@@ -163,10 +163,20 @@ def test_a_shared_space_keeps_the_same_copy_in_the_folder(config: SpaceConfig, t
         assert (log.durability, history_path(config, tmp_path).exists()) == ("flushed", True)
 
 
-def test_a_shared_space_in_memory_keeps_no_copy_in_the_folder(config: SpaceConfig, tmp_path: Path) -> None:
+def test_a_shared_space_in_memory_keeps_no_envelopes_in_the_folder(config: SpaceConfig, tmp_path: Path) -> None:
     history = config.history.model_copy(update={"durability": "memory"})
-    assert open_log(config.model_copy(update={"history": history}), tmp_path, is_shared=True) is None
-    assert not any(tmp_path.iterdir())
+    log = open_log(config.model_copy(update={"history": history}), tmp_path, is_shared=True)
+    log.stage(b"secret", sender="ada", id="1", at=1.0)
+    commit(log)
+    log.close()
+    assert not any(b"secret" in one.read_bytes() for one in tmp_path.iterdir())
+
+
+async def test_a_gateway_does_not_start_without_its_removals(config: SpaceConfig, tmp_path: Path) -> None:
+    history_path(config, tmp_path).write_bytes(b"damaged" * 100)
+    with pytest.raises(SpacesError, match="cannot be read: .*move it away to begin without"):
+        async with serve_gateway(config, state=tmp_path):
+            pass
 
 
 async def test_logs_are_written_into_the_state_folder(config: SpaceConfig, tmp_path: Path) -> None:

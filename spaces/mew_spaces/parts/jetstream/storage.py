@@ -30,7 +30,7 @@ from mew_spaces.gateway.delivery import RelayedFrames
 from mew_spaces.gateway.membership_store import MembershipStore
 from mew_spaces.gateway.service import OpenStorage, SpaceService
 from mew_spaces.gateway.storage import Submission, keep_up
-from mew_spaces.log.memory import NOTHING, NotStored
+from mew_spaces.log.memory import NOTHING, SYNCED_PREFIX, NotStored
 from mew_spaces.parts.jetstream.event_queue import EventQueue
 from mew_spaces.parts.jetstream.frame_relay import FrameRelay, RemoteFrame
 from mew_spaces.parts.jetstream.interface import (
@@ -222,7 +222,8 @@ class SharedStorage:
         record = await self._stored.open_space(self._begin_space)
         self._has_begun = True
         for key in self.log.state():  # from now on it is shared; the copy would be out of date
-            self.log.put(key, None)
+            if not key.startswith(SYNCED_PREFIX):  # a gateway that serves the folder alone again needs them
+                self.log.put(key, None)
         snapshot = await self._stored.load_snapshot(record.epoch, newest=bool(self._stored.differing(record)))
         for participant in space.tokens:
             host.tokens.remove(participant)

@@ -523,6 +523,9 @@ async def test_gateways_take_over_what_a_gateway_alone_stored(tmp_path: Path, hu
         kept = [json.loads(one.data)["payload"] for one in again_first.service.log.last(1_000)]
         assert [one["text"] for one in kept if "text" in one] == ["before", "alone", "shared"]
         assert again_first.service.log.position.sequence >= stored.sequence
+    async with serve_gateway(config, state=state) as alone_again:
+        assert alone_again.tokens.identify(token) == "eve"
+        assert not alone_again.tokens.knows("dan")
 
 
 async def test_an_http_sender_whose_outcome_is_unknown_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
