@@ -21,6 +21,7 @@ from mew_protocol.errors import (
     CLOSE_REMOVED,
     CLOSE_UNAUTHORIZED,
     NOT_STORED,
+    OUTCOME_UNKNOWN,
     SPACE_NOT_FOUND,
     SUPERSEDED,
     UNAUTHORIZED,
@@ -119,6 +120,7 @@ HEARTBEAT_SECONDS = 4.0
 """Interval of pings, and how long an answer may take: a dead link is noticed within 8 seconds."""
 BACKOFF_FIRST_SECONDS = 0.1
 BACKOFF_MAX_SECONDS = 3.0
+_REPEATED = (NOT_STORED, OUTCOME_UNKNOWN)
 NOT_STORED_FIRST_SECONDS = 0.25
 INBOX_MESSAGES = 10_000
 INBOX_BYTES = 64 * 1024 * 1024
@@ -247,7 +249,7 @@ class Client:
                     if self.delivery.position is None or envelope.kind in UNCONFIRMED_KINDS:
                         return None
                     await sent.done.wait()
-                    if not isinstance(sent.error, NotAccepted) or sent.error.error != NOT_STORED:
+                    if not isinstance(sent.error, NotAccepted) or sent.error.error not in _REPEATED:
                         break
                     # The gateway cannot store it now, so it is offered again.
                     attempt += 1

@@ -26,7 +26,8 @@ class RecordingChannel(OutboundChannel):
     def write_frames(self, frames: Iterable[bytes], joined: bytes) -> None:
         """Keep several messages."""
         for framed in frames:
-            self.write(framed)
+            if self.is_open:
+                self.write(framed)
 
     def close(self, code: int, reason: str) -> None:
         """Remember how it was closed."""

@@ -80,8 +80,8 @@ class SpaceDriver:
         draft = read_draft({"kind": kind, "payload": payload, **headers})
         connection = None if number is None else ConnectionId(number)
         event = EnvelopeArrives(connection, ParticipantId(name), 0, False, None, draft)
-        receipt = self.space.check(event, draft, now=self.now)
-        if receipt is None:
+        checked = self.space.check(event, draft, now=self.now)
+        if checked is None:
             before = self.space.state.model_copy(deep=True)
             decision = self.space.decide(event, now=self.now)
             assert self.space.state == before, "a decision changed the state"
@@ -96,6 +96,7 @@ class SpaceDriver:
                 )
             )
         else:
+            receipt = checked.receipt
             self.perform(receipt.effects)
         return receipt
 

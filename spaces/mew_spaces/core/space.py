@@ -181,8 +181,9 @@ class SpaceCore:
         self._facts = config.facts
         self._ignore_to = config.capabilities.ignore_to
         self._may_open = config.is_reference
-        self._rate = RateLimit(
-            per_second=config.limits.envelopes_per_second, burst=config.limits.envelope_burst, clock=clock
+        self._rate, self._repetitions = (
+            RateLimit(per_second=self._limits.envelopes_per_second, burst=self._limits.envelope_burst, clock=clock)
+            for _ in range(2)
         )
         self._stored = stored
         self._known: FairDict[tuple[str, str], KnownEnvelope] = FairDict(REMEMBERED_ENVELOPES, lambda key, _: key[0])
@@ -411,19 +412,25 @@ class SpaceCore:
 
     # Envelopes and stream frames
 
-    def check(self, event: EnvelopeArrives, draft: Draft, *, now: datetime) -> Receipt | None:
+    def check(self, event: EnvelopeArrives, draft: Draft, *, now: datetime) -> Decided | None:
         """Return the outcome of an envelope that is not stored: the refusal of one that is above the rate limit or
         malformed, which no shared state decides, and the receipt of a heartbeat. None for all others.
+
+        Above the rate limit, one that comes again is not refused: its sender would take the first one for refused.
         """
         connection, sender = event.connection, event.sender
-        # Before anything else, so that refused envelopes count: a client in an error loop is slowed down, too. One that
-        # comes again is not refused, since its sender would take the first one for refused.
-        if not self._rate.try_spend(sender) and self._repeated(event, draft) is None:
-            return self.refuse(self._too_often(sender), draft, sender, connection, now=now)
+        # Before anything else, so that refused envelopes count: a client in an error loop is slowed down, too.
+        if not self._rate.try_spend(sender):
+            known = self._repeated(event, draft) if self._repetitions.try_spend(sender) else None
+            if known is not None:
+                return Decided(event, self._duplicate(sender, draft, known, now), now, draft, is_duplicate=True)
+            return Decided(event, self.refuse(self._too_often(sender), draft, sender, connection, now=now), now, draft)
         refused = malformed(draft, sender, self._may_open)
         if refused is not None:
-            return self.refuse(refused, draft, sender, connection, now=now)
-        return self._rule(draft, sender, connection, now) if draft.kind == kinds.SYSTEM_HEARTBEAT else None
+            return Decided(event, self.refuse(refused, draft, sender, connection, now=now), now, draft)
+        if draft.kind == kinds.SYSTEM_HEARTBEAT:
+            return Decided(event, self._rule(draft, sender, connection, now), now, draft)
+        return None
 
     def _repeated(self, event: EnvelopeArrives, draft: Draft) -> KnownEnvelope | None:
         """Return the accepted envelope that comes again with this one, if there is one."""

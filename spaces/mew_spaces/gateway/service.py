@@ -114,12 +114,12 @@ class SpaceService:
         former: Path | None = None,
         folder_is_held: bool = False,
     ) -> None:
-        """`space_log` keeps the accepted envelopes (default: in memory, with a random epoch).
+        """`space_log` keeps the accepted envelopes and the durable state (default: in memory, with a random epoch).
 
-        `state` is the state folder; without it, invitations and removals end with this run. Relative paths of the
-        configuration start from `folder`, else from the folder around `state`, else from the working folder. Without a
-        `writer` there are no virtual participants. `open_storage` replaces the storage of a gateway alone; a space
-        that no gateway has shared so far begins with what one alone left in the state folder `former`, unless
+        `state` is the state folder; without it, the tokens of invited participants end with this run. Relative paths
+        of the configuration start from `folder`, else from the folder around `state`, else from the working folder.
+        Without a `writer` there are no virtual participants. `open_storage` replaces the storage of a gateway alone;
+        a space that no gateway has shared so far begins with what one alone left in the state folder `former`, unless
         `folder_is_held` by another gateway. Raises `SpacesError` if the stored state cannot be read.
         """
         self.config = config
@@ -339,11 +339,11 @@ class SpaceService:
         # answer they did not get. Others may mean something new by an id that they used before.
         may_repeat = connection is None or connection in self.sessions.by_connection or connection in self._deliveries
         event = EnvelopeArrives(connection, sender, self.space.batch, may_repeat, data, draft)
-        receipt = self.space.check(event, draft, now=now)
-        if receipt is None:
+        decision = self.space.check(event, draft, now=now)
+        if decision is None:
             return self.storage.submit(event)
         # Nothing to store, and no other gateway has to know.
-        submission = Submission(event, decision=Decided(event, receipt, now, draft, data))
+        submission = Submission(event, decision=decision._replace(data=data))
         self.complete(submission)
         self.settle()
         return submission

@@ -154,6 +154,7 @@ class LocalStorage:
         self._store = host.store
         self._host = host
         self._is_immediate = not host.log.is_slow
+        self._keeps_envelopes = host.log.durability != "memory"
         self._waiting: deque[Submission] = deque()
         self._in_flight: list[Submission] = []
         self._wake: anyio.Event | None = None  # an event can only be made where an event loop runs
@@ -259,7 +260,7 @@ class LocalStorage:
         touched: set[object] = set()
         while self._waiting and not (self._in_flight and _depends(self._waiting[0].event, touched)):
             submission = self._waiting.popleft()
-            if not self.is_storing and isinstance(submission.event, EnvelopeArrives):
+            if not self.is_storing and self._keeps_envelopes and isinstance(submission.event, EnvelopeArrives):
                 self._host.refuse(submission)
                 continue
             self._space.batch += 1

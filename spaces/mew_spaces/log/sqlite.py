@@ -13,6 +13,7 @@ import os
 import sqlite3
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from os import write
 from pathlib import Path
@@ -92,11 +93,14 @@ class SqliteLog(SpaceLog):
         self._stored_through = opened.entries[-1].sequence if opened.entries else 0
         self._tail_lock = Lock()  # held while a tail file is written or changed, never during a transaction
         self._tail: TailFile | None = None
-        self._moving: list[Path] = []
+        self._ended: list[Path] = []
+        """The tail files that are not written to any more, and not moved."""
+        self._moved: list[Path] = []
+        """The tail files that are moved, and not removed."""
         self._unmoved: list[Batch] = []
         try:
-            self._moving = self._earlier_tails()
-            self._tails = _number_of(self._moving[-1]) if self._moving else 0
+            self._ended = self._earlier_tails()
+            self._tails = _number_of(self._ended[-1]) if self._ended else 0
             self._restore_all(opened)
             self._move()
             self._remove_moved()
@@ -116,7 +120,7 @@ class SqliteLog(SpaceLog):
     def _restore_all(self, opened: "_OpenedFile") -> None:
         """Begin with the database and the tail files of an earlier run."""
         entries, state = list(opened.entries), dict[str, bytes | None](opened.state)
-        for batch in (batch for path in self._moving for batch in read_tail(path)):
+        for batch in (batch for path in self._ended for batch in read_tail(path)):
             new = [entry for entry in batch.entries if entry.sequence > self._stored_through]
             self._unmoved.append(Batch(new, batch.state))
             entries += new
@@ -146,20 +150,18 @@ class SqliteLog(SpaceLog):
             raise (OutcomeUnknown if _has_failed_late(error) else NotStored)(f"{self.path}: {error}") from error
 
     def _append(self, batch: Batch) -> None:
-        """Write a batch to the tail file, and to the disk if some of it must be there. Raises `OSError`."""
+        """Write a batch to the tail file. Raises `OSError`."""
         if self._tail is None or self._tail.is_damaged:
             self._end_tail()
             self._tail = TailFile(self.path.with_name(f"{self._tail_name}{self._tails + 1}"))
             self._tails += 1
         self._tail.append(batch)
-        if batch.synced_state:
-            self._tail.sync()
         self._unmoved.append(batch)
 
     def _end_tail(self) -> None:
         if self._tail is not None:
             self._tail.close()
-            self._moving.append(self._tail.path)
+            self._ended.append(self._tail.path)
             self._tail = None
 
     def begin_at(self, position: Position) -> None:
@@ -192,8 +194,9 @@ class SqliteLog(SpaceLog):
     def _move(self) -> None:
         """Move the contents of tail files into the database. Raises `sqlite3.Error`."""
         with self._tail_lock:
-            batches, self._unmoved = self._unmoved, []
             self._end_tail()
+            batches, self._unmoved = self._unmoved, []
+            tails, self._ended = self._ended, []
         state: dict[str, bytes | None] = {}
         for batch in batches:
             state |= batch.state
@@ -203,17 +206,25 @@ class SqliteLog(SpaceLog):
         except sqlite3.Error:
             with self._tail_lock:
                 self._unmoved = batches + self._unmoved
+                self._ended = tails + self._ended
             raise
+        self._moved += tails
 
     def _remove_moved(self) -> None:
-        """Remove the tail files that were moved, once the disk has their contents. Raises `sqlite3.Error`."""
-        self._checkpoints.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-        while self._moving:
+        """Remove the tail files that were moved, once the disk has their contents."""
+        try:
+            ((is_busy, frames, written),) = self._checkpoints.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        except sqlite3.Error as error:
+            log.warning("%s: maintenance failed: %s", self.path, error)
+            return
+        if is_busy or frames != written:
+            return  # another program reads the file
+        while self._moved:
             try:
-                self._moving[0].unlink(missing_ok=True)
+                self._moved[0].unlink(missing_ok=True)
             except OSError:
                 break  # the next start reads it again, so it needs the newer state in the files behind it, too
-            del self._moving[0]
+            del self._moved[0]
 
     def close(self) -> None:
         super().close()
@@ -328,7 +339,7 @@ def _has_failed_late(error: Exception) -> bool:
 
 
 class _NotSynced(OSError):
-    """A tail file has the batch, but the disk did not confirm it."""
+    """The disk did not confirm a record of a tail file."""
 
 
 class Unreadable(NotStored):
@@ -353,10 +364,10 @@ class TailFile:
         self._file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND, 0o600)
         self.size = 0
         self.is_damaged = False
-        """Whether it ends with an incomplete record, behind which nothing is read."""
+        """Whether it may end with an incomplete record, behind which nothing is read."""
 
     def append(self, batch: Batch) -> None:
-        """Append all of a batch, or nothing. Raises `OSError`."""
+        """Append all of a batch, or nothing. What must be on the disk is there then. Raises `OSError`."""
         items: list[bytes] = []
         for sequence, data, sender, envelope_id, at in batch.entries:
             who, name = sender.encode(), envelope_id.encode()
@@ -369,6 +380,8 @@ class TailFile:
         written = write(self._file, record)
         if written < len(record):
             self._finish(record, written)
+        if batch.synced_state:
+            self._sync()
         self.size += len(record)
 
     def _finish(self, record: bytes, written: int) -> None:
@@ -382,12 +395,15 @@ class TailFile:
             self.is_damaged = False
             raise
 
-    def sync(self) -> None:
-        """Wait until the disk has everything that was appended. Raises `OSError`."""
+    def _sync(self) -> None:
+        """Wait until the disk has the last record. Raises `OSError`."""
         try:
             os.fsync(self._file)
             sync_folder(self.path.parent)
         except OSError as error:
+            self.is_damaged = True
+            with suppress(OSError):
+                os.ftruncate(self._file, self.size)
             raise _NotSynced(*error.args) from error
 
     def close(self) -> None:

@@ -435,7 +435,9 @@ async def test_a_repetition_above_the_rate_limit_learns_that_the_first_is_stored
         tasks.start_soon(service.storage.run)
         draft = read_draft({"kind": "chat", "id": "c", "payload": {"text": "hi"}})
         assert (await service.post(ADA, draft)).accepted is not None
+        attempts = log.attempts
         assert (await service.post(ADA, draft)).answer["status"] == "duplicate"
+        assert log.attempts == attempts
         for other in ({"id": "c", "text": "other"}, {"id": "d", "text": "hi"}):
             refused = (
                 await service.post(ADA, read_draft({"kind": "chat", "id": other["id"], "payload": other}))

@@ -265,23 +265,48 @@ def test_state_that_must_be_on_the_disk_is_synced(tmp_path: Path, monkeypatch: p
     log.close()
 
 
-def test_a_disk_that_confirms_nothing_leaves_the_outcome_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def copy_as_killed(folder: Path) -> Path:
+    """The files as a gateway leaves them that is killed now."""
+    killed = folder / "killed"
+    shutil.copytree(folder, killed, ignore=lambda *_: ["killed", "log.lock"])
+    return killed / "log"
+
+
+def test_a_record_that_the_disk_does_not_confirm_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: int) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     log = SqliteLog(tmp_path / "log", bounds=ROOMY)
+    append_chats(log, "a")
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", fail)
         log.put("synced/kicked", b"bob")
-        batch = log.seal()
         with pytest.raises(OutcomeUnknown, match="Input/output"):
-            log.write(batch)
-    log.write(batch)
-    log.publish(batch)
+            append_chats(log, "kick")
+    log.put("synced/kicked", b"bob")
+    append_chats(log, "kick")
+    again = SqliteLog(copy_as_killed(tmp_path), bounds=ROOMY)
+    assert (texts(again.last(9)), dict(again.state())) == (["a", "kick"], {"synced/kicked": b"bob"})
+    for one in (log, again):
+        one.close()
+
+
+def test_tail_files_stay_until_the_disk_has_what_was_moved(tmp_path: Path) -> None:
+    log = SqliteLog(tmp_path / "log", bounds=ROOMY)
+    append_chats(log, "a")
+    log.upkeep()
+    reader = sqlite3.connect(tmp_path / "log", isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM envelopes").fetchone()
+    append_chats(log, "b")
+    log.upkeep()
+    append_chats(log, "c")
+    log.upkeep()
+    assert list(tmp_path.glob("*-tail-*"))
+    reader.close()
+    log.upkeep()
+    assert not list(tmp_path.glob("*-tail-*"))
     log.close()
-    again = SqliteLog(tmp_path / "log", bounds=ROOMY)
-    assert dict(again.state()) == {"synced/kicked": b"bob"}
-    again.close()
 
 
 class FailingAtTheEnd(sqlite3.Connection):
@@ -349,10 +374,10 @@ def test_records_behind_a_damaged_one_are_in_another_file(tmp_path: Path, monkey
         with pytest.raises(NotStored):
             append_chats(log, "b" * 30)
     append_chats(log, "c")
-    killed = tmp_path / "killed"
-    shutil.copytree(tmp_path, killed, ignore=lambda *_: ["killed", "log.lock"])
-    again = SqliteLog(killed / "log", bounds=ROOMY)
-    assert texts(again.last(9)) == ["a", "c"]
+    log.upkeep()
+    append_chats(log, "d")
+    again = SqliteLog(copy_as_killed(tmp_path), bounds=ROOMY)
+    assert texts(again.last(9)) == ["a", "c", "d"]
     for one in (log, again):
         one.close()
 
