@@ -47,31 +47,33 @@ class Unfinished:
     def receive(self, envelope: Envelope) -> None:
         """Apply the next envelope."""
         match envelope.kind:
+            case kinds.CHAT if envelope.sender == self.me:
+                self.chats[envelope.id] = envelope.addressees
+            case kinds.CHAT | kinds.CHAT_ACKNOWLEDGE | kinds.CHAT_CANCEL if self.chats:
+                self._close_chats(envelope)
             case kinds.REASONING_START if envelope.sender != self.me:
                 self.turns[envelope.id] = Turn(envelope.sender, envelope.correlation_ids)
             case kinds.REASONING_CONCLUSION:
                 self.turns.pop(str(envelope.context), None)
             case kinds.SYSTEM_PRESENCE if envelope.body.get("event") == "leave":
                 self._left(value_at(envelope.body, "participant", "id"))
-            case kinds.CHAT | kinds.CHAT_ACKNOWLEDGE | kinds.CHAT_CANCEL:
-                self._follow_chat(envelope)
             case _:
                 pass
 
-    def _follow_chat(self, envelope: Envelope) -> None:
+    def _close_chats(self, envelope: Envelope) -> None:
         sender, answered = envelope.sender, envelope.correlation_ids
-        if sender == self.me:
-            if envelope.kind == kinds.CHAT:
-                self.chats[envelope.id] = envelope.addressees
-            elif envelope.kind == kinds.CHAT_CANCEL:
-                for one in answered:
+        match envelope.kind:
+            case kinds.CHAT if not answered and envelope.names(self.me):
+                # A guess: some agents do not say which chat they answer.
+                answered = tuple(self.chats)
+            case kinds.CHAT_CANCEL:
+                for one in answered if sender == self.me else ():
                     self.chats.pop(one, None)
-            return
-        if envelope.kind == kinds.CHAT and not answered and envelope.names(self.me):
-            # A guess: some agents do not say which chat they answer.
-            answered = tuple(self.chats)
-        elif envelope.kind != kinds.CHAT and (envelope.kind == kinds.CHAT_CANCEL or chat_refusal_in(envelope) is None):
-            return
+                return
+            case kinds.CHAT_ACKNOWLEDGE if sender == self.me or chat_refusal_in(envelope) is None:
+                return
+            case _:
+                pass
         for one in answered:  # a chat to several waits for the others
             if left := tuple(name for name in self.chats.pop(one, ()) if name != sender):
                 self.chats[one] = left
