@@ -377,10 +377,12 @@ class Conversation:
     async def compress_to(self, part: Fraction) -> Compression:
         """Drop the oldest turns until at most this part of the window is used, or only the newest turn remains."""
         self._decided = None, 0
-        before, target_tokens = self.tracker.ledger.projected_tokens, part.floor_of(self.tracker.window.max_tokens)
+        target_tokens = part.floor_of(self.tracker.window.max_tokens)
         work = partial(self._compact_to, target_tokens, "drop_oldest", None, ITSELF)
+        before = self.tracker.ledger.projected_tokens
         while (done := await self.compacting.run("requested", None, work)).reason == IN_PROGRESS:
             await self.compacting.wait_until_idle()
+            before = self.tracker.ledger.projected_tokens  # the other compaction changed it
         return Compression(before, self.tracker.ledger.projected_tokens, target_tokens, done.freed_messages or 0)
 
     async def _compact_to(

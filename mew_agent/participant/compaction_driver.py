@@ -4,6 +4,7 @@ Owns whether a compaction runs or is held up, what began it, how far it is, who 
 beginning and end. Does not know how a context is compacted, nor when that is due.
 """
 
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
@@ -12,6 +13,8 @@ from typing import Final, Literal
 import anyio
 from mew_protocol.payloads.participant import CompactDone
 from mew_protocol.status_word import StatusWord, status_word
+
+logger = logging.getLogger(__name__)
 
 Begun = Callable[[], Awaitable[object]]
 Work = Callable[[Begun], Awaitable[CompactDone]]
@@ -101,17 +104,21 @@ class CompactionDriver:
     ) -> CompactDone:
         """Let `work` compact, unless a compaction runs. Answers the requester, and announces the beginning and the end.
 
-        An error of `work` ends the compaction and is raised.
+        An error of `work` ends the compaction. It is the answer to a requester; without one, it is raised.
         """
         done, is_first, about = self.skipped(IN_PROGRESS), not self.is_running, requester.about if requester else ()
         if is_first:
             self.begin(trigger, reason)
+            done = self.skipped("failed")
             try:
                 done = await work(partial(self.announce_begin, about))
-            except BaseException:
-                self.end(self.skipped("failed"))
-                raise
-            self.end(done)
+            except Exception as error:
+                done = self.skipped(f"{type(error).__name__}: {error}")
+                if requester is None:
+                    raise
+                logger.exception("a compaction failed")
+            finally:
+                self.end(done)
         if requester is not None:
             await requester.answer(done)
         # A compaction that still runs announces its own end.

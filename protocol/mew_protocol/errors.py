@@ -13,6 +13,8 @@ from typing import Final
 
 from pydantic import ValidationError
 
+from mew_protocol.expectations import expectation
+
 VALIDATION_ERROR: Final = "VALIDATION_ERROR"
 PROCESSING_ERROR: Final = "PROCESSING_ERROR"
 
@@ -80,7 +82,7 @@ def first_problem(error: ValidationError) -> tuple[str, str]:
     """Return the place of the first mistake, as a dotted path of keys, and the problem with the value there."""
     first = error.errors(include_url=False)[0]
     place = ".".join(str(step) for step in first["loc"] if step != "dict[str,any]")
-    return place, first["msg"].removeprefix("Value error, ")
+    return place, expectation(first)
 
 
 @dataclass(eq=False)

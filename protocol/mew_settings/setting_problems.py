@@ -4,17 +4,15 @@ Values of settings, options, messages and arguments of tools are worded in the s
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping
-from types import MappingProxyType, UnionType
+from collections.abc import Collection, Iterable
+from types import UnionType
 from typing import Annotated, Any, Final, Union, get_args, get_origin
 
+from mew_protocol import expectations
 from pydantic import AfterValidator, BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from mew_settings.values import LateType
-
-MAX_SHOWN: Final = 60
-"""Longer values are not repeated."""
 
 _OTHER_NAMES: Final = dict.fromkeys(
     (
@@ -24,28 +22,6 @@ _OTHER_NAMES: Final = dict.fromkeys(
     "context_token_limit",
 )
 """What other programs call a key."""
-
-_VALID: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "must be a whole number"),
-        **dict.fromkeys(("float_type", "float_parsing"), "must be a number"),
-        **dict.fromkeys(("bool_type", "bool_parsing"), "must be true or false"),
-        **dict.fromkeys(("dict_type", "mapping_type", "model_type", "model_attributes_type"), "must be a mapping"),
-        **dict.fromkeys(("tuple_type", "list_type"), "must be a list"),
-        "string_type": "must be a string",
-        "greater_than": "must be greater than {gt}",
-        "greater_than_equal": "must be at least {ge}",
-        "less_than": "must be less than {lt}",
-        "less_than_equal": "must be at most {le}",
-        "string_too_short": "must have at least {min_length} characters",
-        "string_too_long": "must have at most {max_length} characters",
-        "too_short": "must have at least {min_length} items",
-        "too_long": "must have at most {max_length} items",
-        "missing": "is missing",
-        "union_tag_not_found": "needs the key `{discriminator}`",
-    }
-)
-"""What is valid in place of another value, by pydantic's type of error."""
 
 
 def matching(pattern: str, problem: str) -> AfterValidator:
@@ -97,24 +73,13 @@ def problem_at(place: str, detail: ErrorDetails) -> str:
 
 
 def expectation(detail: ErrorDetails, *, shows_found: bool = True) -> str:
-    """Return the valid values in the terms of YAML, and the found value."""
-    kind, found = detail["type"], detail["input"]
-    limits = {key: _shown(key, limit) for key, limit in detail.get("ctx", {}).items()}
-    limits["discriminator"] = limits.get("discriminator", "").strip("'")
-    if limits.get("min_length") == "1":
-        return "must not be empty"
-    if kind == "union_tag_invalid":
-        hint = did_you_mean(limits["tag"], limits["expected_tags"].split("'")[1::2])
-        return f"unknown {limits['discriminator']} '{limits['tag']}'{hint}; use {limits['expected_tags']}"
-    message = re.sub(r"^(Input|String|Tuple) should", "must", detail["msg"].removeprefix("Value error, "))
-    message = _VALID[kind].format(**limits) if kind in _VALID else message
-    is_shown = shows_found and isinstance(found, str | int | float | None) and len(str(found)) <= MAX_SHOWN
-    if not is_shown or not message.startswith("must be"):
-        return message
-    message = f"{message}, not {_written(found)}"
-    if kind == "string_type" and found is not None:
-        return f"{message}; quote it"
-    return message + (did_you_mean(str(found), message.split("'")[1:-2:2]) if kind == "literal_error" else "")
+    """Return the valid values in the terms of YAML, and the found value, with the value that was probably meant."""
+    message, about = expectations.expectation(detail, shows_found=shows_found), detail.get("ctx", {})
+    if detail["type"] == "union_tag_invalid":
+        hint = did_you_mean(str(about["tag"]), about["expected_tags"].split("'")[1::2])
+        return message.replace("; use ", f"{hint}; use ", 1)
+    is_shown = detail["type"] == "literal_error" and ", not " in message
+    return message + (did_you_mean(str(detail["input"]), message.split("'")[1:-2:2]) if is_shown else "")
 
 
 def known_keys(model: type[BaseModel], place: Iterable[int | str]) -> list[str]:
@@ -138,17 +103,3 @@ def _model_in(kind: Any) -> Any:
         late = next((one for one in get_args(kind) if isinstance(one, LateType)), None)
         kind = next(one for one in get_args(kind) if one is not type(None)) if late is None else late.type
     return kind
-
-
-def _written(found: str | float | None) -> str:
-    """Return a value as YAML writes it."""
-    if found is None:
-        return "nothing"
-    return str(found).lower() if isinstance(found, bool) else repr(found)
-
-
-def _shown(key: str, limit: object) -> str:
-    """Return a limit as it is typed, and a length as it is read."""
-    if isinstance(limit, float):
-        return f"{limit:g}"
-    return f"{limit:,}" if isinstance(limit, int) and key.endswith("_length") else str(limit)

@@ -79,8 +79,16 @@ def test_each_undecodable_message_has_its_error_code(raw: bytes | str, error: st
     assert str(problem).startswith(error)
 
 
-def test_an_invalid_header_is_named() -> None:
-    assert problem_of('{"kind": 5}').detail.startswith("kind: ")
+@pytest.mark.parametrize(
+    ("raw", "problem"),
+    [
+        ('{"kind": 5}', "kind: must be a string, not 5; quote it"),
+        ('{"kind": "chat", "to": 7}', "to: must be a list, not 7"),
+        ('{"kind": "chat", "payload": [1]}', "payload: must be a mapping"),
+    ],
+)
+def test_an_invalid_header_is_named(raw: str, problem: str) -> None:
+    assert problem_of(raw).detail == problem
 
 
 @pytest.mark.parametrize("raw", ["x" * 11, b"x" * 11, "ö" * 6])

@@ -139,8 +139,11 @@ REFERENCE_NOTICE: Final = (
 
 
 def is_reference(environ: Mapping[str, str]) -> bool:
-    """Return True if MEW_COMPAT asks for the behaviour of the TypeScript reference."""
-    return environ.get(COMPAT_VARIABLE) == "reference"
+    """Return True if MEW_COMPAT asks for the behaviour of the TypeScript reference. Raises `ConfigError`."""
+    mode = environ.get(COMPAT_VARIABLE, "")
+    if mode not in ("", "reference"):
+        raise ConfigError(COMPAT_VARIABLE, f"must be 'reference' or empty, not '{mode}'")
+    return bool(mode)
 
 
 def in_mode(config: "SpaceConfig", environ: Mapping[str, str]) -> "SpaceConfig":

@@ -71,6 +71,19 @@ async def test_an_error_ends_the_compaction_and_is_raised() -> None:
     assert (scene.driver.is_running, scene.ended, scene.sent) == (False, [("threshold", None, True)], [])
 
 
+async def test_an_error_is_the_answer_to_a_requester_and_announced() -> None:
+    scene = Scene()
+
+    async def work(begun: Begun) -> CompactDone:
+        await begun()
+        raise RuntimeError("the disk is full")
+
+    await scene.driver.run("requested", None, work, scene.ada)
+    problem = "RuntimeError: the disk is full"
+    assert scene.sent == ["compacting e1", f"answer {problem}", f"compaction_failed:{problem} e1"]
+    assert scene.ended == [("requested", None, True)]
+
+
 async def test_a_cancelled_compaction_ends() -> None:
     scene = Scene()
 

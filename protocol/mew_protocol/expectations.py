@@ -1,0 +1,68 @@
+"""[pure] Describe a value that does not fit: the valid values, and the found one.
+
+Values of envelopes, settings, options and arguments of tools are worded in the same way.
+"""
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from pydantic_core import ErrorDetails
+
+MAX_SHOWN: Final = 60
+"""Longer values are not repeated."""
+
+_VALID: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "must be a whole number"),
+        **dict.fromkeys(("float_type", "float_parsing"), "must be a number"),
+        **dict.fromkeys(("bool_type", "bool_parsing"), "must be true or false"),
+        **dict.fromkeys(("dict_type", "mapping_type", "model_type", "model_attributes_type"), "must be a mapping"),
+        **dict.fromkeys(("tuple_type", "list_type"), "must be a list"),
+        "string_type": "must be a string",
+        "greater_than": "must be greater than {gt}",
+        "greater_than_equal": "must be at least {ge}",
+        "less_than": "must be less than {lt}",
+        "less_than_equal": "must be at most {le}",
+        "string_too_short": "must have at least {min_length} characters",
+        "string_too_long": "must have at most {max_length} characters",
+        "too_short": "must have at least {min_length} items",
+        "too_long": "must have at most {max_length} items",
+        "missing": "is missing",
+        "union_tag_not_found": "needs the key `{discriminator}`",
+    }
+)
+"""What is valid in place of another value, by pydantic's type of error."""
+
+
+def expectation(detail: ErrorDetails, *, shows_found: bool = True) -> str:
+    """Return the valid values in the terms of YAML, and the found value."""
+    kind, found = detail["type"], detail["input"]
+    limits = {key: _shown(key, limit) for key, limit in detail.get("ctx", {}).items()}
+    limits["discriminator"] = limits.get("discriminator", "").strip("'")
+    if limits.get("min_length") == "1":
+        return "must not be empty"
+    if kind == "union_tag_invalid":
+        return f"unknown {limits['discriminator']} '{limits['tag']}'; use {limits['expected_tags']}"
+    message = re.sub(r"^(Input|String|Tuple) should", "must", detail["msg"].removeprefix("Value error, "))
+    message = _VALID[kind].format(**limits) if kind in _VALID else message
+    is_shown = shows_found and isinstance(found, str | int | float | None) and len(str(found)) <= MAX_SHOWN
+    if not is_shown or not message.startswith("must be"):
+        return message
+    message = f"{message}, not {_written(found)}"
+    return f"{message}; quote it" if kind == "string_type" and found is not None else message
+
+
+def _written(found: str | float | None) -> str:
+    """Return a value as YAML writes it."""
+    if found is None:
+        return "nothing"
+    return str(found).lower() if isinstance(found, bool) else repr(found)
+
+
+def _shown(key: str, limit: object) -> str:
+    """Return a limit as it is typed, and a length as it is read."""
+    if isinstance(limit, float):
+        return f"{limit:g}"
+    return f"{limit:,}" if isinstance(limit, int) and key.endswith("_length") else str(limit)
