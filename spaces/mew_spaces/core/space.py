@@ -421,9 +421,9 @@ class SpaceCore:
         connection, sender = event.connection, event.sender
         # Before anything else, so that refused envelopes count: a client in an error loop is slowed down, too.
         if not self._rate.try_spend(sender):
-            known = self._repeated(event, draft) if self._repetitions.try_spend(sender) else None
-            if known is not None:
-                return Decided(event, self._duplicate(sender, draft, known, now), now, draft, is_duplicate=True)
+            decision = self.decide(event, now=now) if self._repetitions.try_spend(sender) else None
+            if decision is not None and decision.is_duplicate:
+                return decision
             return Decided(event, self.refuse(self._too_often(sender), draft, sender, connection, now=now), now, draft)
         refused = malformed(draft, sender, self._may_open)
         if refused is not None:
@@ -432,13 +432,8 @@ class SpaceCore:
             return Decided(event, self._rule(draft, sender, connection, now), now, draft)
         return None
 
-    def _repeated(self, event: EnvelopeArrives, draft: Draft) -> KnownEnvelope | None:
-        """Return the accepted envelope that comes again with this one, if there is one."""
-        known = self._known.get((event.sender, draft.id or "")) if event.may_repeat else None
-        return known if known is not None and self._is_same(known, draft) else None
-
     def _decide_envelope(self, event: EnvelopeArrives, now: datetime) -> Decided:
-        connection, sender, checked_at, _, data, draft = event
+        connection, sender, checked_at, may_repeat, data, draft = event
         if draft is None:
             try:
                 draft, data = _read(data or b"")
@@ -446,8 +441,8 @@ class SpaceCore:
                 return Decided(event, refuse(problem.error, problem.detail, code=problem.code), now)
         if connection is None and self.connections.is_revoked(sender, checked_at):
             return Decided(event, refuse(errors.UNAUTHORIZED, REFUSED_TOKEN), now, draft)
-        known = self._repeated(event, draft)
-        if known is not None:
+        known = self._known.get((sender, draft.id or "")) if may_repeat else None
+        if known is not None and self._is_same(known, draft):
             return Decided(event, self._duplicate(sender, draft, known, now), now, draft, is_duplicate=True)
         return Decided(event, self._rule(draft, sender, connection, now), now, draft, data)
 
