@@ -80,6 +80,8 @@ class CompactionDriver:
         self.trigger: str | None = None
         """What began the compaction that runs; None if none runs."""
         self._reason: str | None = None
+        self._is_announced = False
+        """Whether it is known that the compaction that runs has work to do."""
         self.step: CompactionStep | None = None
         """The last step that the program reported of the compaction that runs."""
         self.is_held_up = False
@@ -95,7 +97,7 @@ class CompactionDriver:
     def word(self) -> StatusWord | None:
         """The status word of a context that compacts, or has to; None for any other."""
         waiting = status_word("compaction_waiting") if self.is_held_up else None
-        return status_word("compacting") if self.is_running else waiting
+        return status_word("compacting") if self._is_announced else waiting
 
     # -- one compaction ----------------------------------------------------------------------------------
 
@@ -128,10 +130,11 @@ class CompactionDriver:
 
     def begin(self, trigger: str, reason: str | None = None) -> None:
         """Record that a compaction runs. A held-up one stays held up: a request may have nothing to do."""
-        self.trigger, self._reason, self.step = trigger, reason, None
+        self.trigger, self._reason, self.step, self._is_announced = trigger, reason, None, False
 
     async def announce_begin(self, about: tuple[str, ...] = ()) -> None:
         """Announce that a compaction runs."""
+        self._is_announced = True
         await self.announce(status_word("compacting"), about)
 
     async def finish(self, done: CompactDone) -> None:
@@ -143,6 +146,7 @@ class CompactionDriver:
     def end(self, done: CompactDone) -> None:
         """Record the end of the compaction, and wake the waiting tasks."""
         trigger, reason, self.trigger, self._reason = self.trigger or "", self._reason, None, None
+        self._is_announced = False
         self._ended(trigger, reason, done)
         self._wake()
 

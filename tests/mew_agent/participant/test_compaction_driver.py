@@ -84,6 +84,20 @@ async def test_an_error_is_the_answer_to_a_requester_and_announced() -> None:
     assert scene.ended == [("requested", None, True)]
 
 
+async def test_the_status_says_so_only_once_there_is_something_to_compact() -> None:
+    scene = Scene()
+    words = [scene.driver.word]
+
+    async def work(begun: Begun) -> CompactDone:
+        words.append(scene.driver.word)
+        await begun()
+        words.append(scene.driver.word)
+        return DONE
+
+    await scene.driver.run("threshold", None, work)
+    assert [*words, scene.driver.word] == [None, None, status_word("compacting"), None]
+
+
 async def test_a_cancelled_compaction_ends() -> None:
     scene = Scene()
 
