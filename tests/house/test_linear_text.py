@@ -84,7 +84,9 @@ def test_a_quadratic_expression_is_found() -> None:
         (r"(a|aa)*b", "match"),
     ):
         one = Found(re.compile(pattern), "here", {method})
-        assert superlinear_attack(user_of(one, is_bytes=False, limit=None), attacks_on(pattern)) is not None, pattern
+        user = user_of(one, is_bytes=False, limit=None)
+        # A busy machine may hide it once.
+        assert any(superlinear_attack(user, attacks_on(pattern)) for _ in range(3)), pattern
 
 
 def find_patterns(modules: list[Module]) -> list[Found]:

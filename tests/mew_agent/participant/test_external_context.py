@@ -73,13 +73,14 @@ def test_a_report_keeps_earlier_figures_despite_a_clock_change() -> None:
     assert status.context.prompt_tokens is None  # of an earlier call
 
 
-def test_a_failure_is_shown_before_a_wait_to_compact_but_after_a_compaction() -> None:
+async def test_a_failure_is_shown_before_a_wait_to_compact_but_after_a_compaction() -> None:
     context = ExternalContext()
     context.compacting.is_held_up = True
     assert context.status().status == "compaction_waiting"
     context.failing = status_word("failed", "RuntimeError: the engine is gone")
     assert context.status().status == "failed:RuntimeError: the engine is gone"
     context.compacting.begin("requested")
+    await context.compacting.announce_begin()
     assert context.status().status == "compacting"
 
 
@@ -94,10 +95,11 @@ def test_a_figure_without_a_meaning_has_no_level() -> None:
     assert (unknown.level, unknown.severity) == ("unknown", "unknown")
 
 
-def test_the_size_is_unknown_from_a_compaction_to_the_next_report() -> None:
+async def test_the_size_is_unknown_from_a_compaction_to_the_next_report() -> None:
     context = ExternalContext()
     context.report(1800, basis="agent_reported", now=NOW, window=2000)
     context.compacting.begin("threshold")
+    await context.compacting.announce_begin()
     context.report(300, basis="agent_reported", now=NOW)  # the summariser's own prompt
     running = context.status()
     assert (running.tokens, running.status) == (None, "compacting")
