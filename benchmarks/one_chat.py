@@ -29,7 +29,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from benchmarks.server_process import answer_requests, server_process
 from mew_agent import Agent
 from mew_agent.config.agent_config import AgentConfig
-from mew_agent.parts.rehearsal.service import serve_rehearsal
+from mew_agent.parts.rehearsal.model_service import serve_rehearsal
 
 MOST_FUNCTIONS: Final = 400
 MOST_MODULES: Final = 75

@@ -38,10 +38,10 @@ import anyio
 import psutil
 from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.gateway import has_uvloop, serve_gateway
+from mew_spaces.parts.jetstream.backplane_setting import JetStreamOptions
 from mew_spaces.parts.jetstream.jetstream import connect_jetstream
 from mew_spaces.parts.jetstream.nats_server import NatsServer
-from mew_spaces.parts.jetstream.options import JetStreamOptions
-from mew_spaces.parts.jetstream.storage import on_backplane
+from mew_spaces.parts.jetstream.shared_storage import on_backplane
 
 from benchmarks.fanout import SPACE, Members, masked, message, space_of
 from benchmarks.server_process import answer_requests, ask, server_process

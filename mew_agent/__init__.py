@@ -74,13 +74,13 @@ if TYPE_CHECKING:  # `X as X` makes a name public for type checkers
     from mew_agent.context.window import Occupancy as Occupancy
     from mew_agent.conversation.context_view import ContextView as ContextView
     from mew_agent.conversation.context_view import UsagePoint as UsagePoint
-    from mew_agent.conversation.events import ContextCleared as ContextCleared
-    from mew_agent.conversation.events import ContextCompacted as ContextCompacted
-    from mew_agent.conversation.events import ContextEvent as ContextEvent
-    from mew_agent.conversation.events import LevelChanged as LevelChanged
-    from mew_agent.conversation.events import RedlineApproached as RedlineApproached
-    from mew_agent.conversation.events import RedlineCrossed as RedlineCrossed
-    from mew_agent.conversation.events import SavingSuggested as SavingSuggested
+    from mew_agent.conversation.conversation_events import ContextCleared as ContextCleared
+    from mew_agent.conversation.conversation_events import ContextCompacted as ContextCompacted
+    from mew_agent.conversation.conversation_events import ContextEvent as ContextEvent
+    from mew_agent.conversation.conversation_events import LevelChanged as LevelChanged
+    from mew_agent.conversation.conversation_events import RedlineApproached as RedlineApproached
+    from mew_agent.conversation.conversation_events import RedlineCrossed as RedlineCrossed
+    from mew_agent.conversation.conversation_events import SavingSuggested as SavingSuggested
     from mew_agent.errors import AnswerLost as AnswerLost
     from mew_agent.errors import BadAnswer as BadAnswer
     from mew_agent.errors import CertificateRejected as CertificateRejected
@@ -139,14 +139,14 @@ if TYPE_CHECKING:  # `X as X` makes a name public for type checkers
     from mew_agent.participant.answers.builder import ToolCalled as ToolCalled
     from mew_agent.participant.answers.builder import Writing as Writing
     from mew_agent.participant.client import Credentials as Credentials
-    from mew_agent.participant.events import ChatReceived as ChatReceived
-    from mew_agent.participant.events import ContextReported as ContextReported
-    from mew_agent.participant.events import PeerJoined as PeerJoined
-    from mew_agent.participant.events import PeerLeft as PeerLeft
-    from mew_agent.participant.events import PeerLevelChanged as PeerLevelChanged
-    from mew_agent.participant.events import ProposalClosed as ProposalClosed
-    from mew_agent.participant.events import ProposalMade as ProposalMade
-    from mew_agent.participant.events import ProposalRejected as ProposalRejected
+    from mew_agent.participant.event_handlers import ChatReceived as ChatReceived
+    from mew_agent.participant.event_handlers import ContextReported as ContextReported
+    from mew_agent.participant.event_handlers import PeerJoined as PeerJoined
+    from mew_agent.participant.event_handlers import PeerLeft as PeerLeft
+    from mew_agent.participant.event_handlers import PeerLevelChanged as PeerLevelChanged
+    from mew_agent.participant.event_handlers import ProposalClosed as ProposalClosed
+    from mew_agent.participant.event_handlers import ProposalMade as ProposalMade
+    from mew_agent.participant.event_handlers import ProposalRejected as ProposalRejected
     from mew_agent.participant.gaps import ConnectionLost as ConnectionLost
     from mew_agent.participant.gaps import HistoryGap as HistoryGap
     from mew_agent.participant.gaps import SpaceEvent as SpaceEvent
@@ -184,7 +184,7 @@ _NAMES_OF = {
         "NotPermitted PeerAbsent PeerError PeerFailed PeerTimeout PinRefused PolicyStopped Refused Rejected "
         "Superseded TooLarge ToolsUnsupported Unauthorized"
     ),
-    "mew_agent.participant.events": (
+    "mew_agent.participant.event_handlers": (
         "ChatReceived ContextReported PeerJoined PeerLeft PeerLevelChanged ProposalClosed ProposalMade ProposalRejected"
     ),
     "mew_agent.participant.gaps": "ConnectionLost HistoryGap SpaceEvent StreamGap",
@@ -206,7 +206,7 @@ _NAMES_OF = {
     "mew_agent.participant.receipts": "SentChat",
     "mew_agent.participant.peers": "Peer PeerContext Peers",
     "mew_agent.program": "run",
-    "mew_agent.conversation.events": (
+    "mew_agent.conversation.conversation_events": (
         "ContextCleared ContextCompacted ContextEvent LevelChanged RedlineApproached RedlineCrossed SavingSuggested"
     ),
     "mew_agent.conversation.context_view": "ContextView UsagePoint",

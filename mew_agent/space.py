@@ -19,7 +19,7 @@ from mew_agent.agent.agent import Agent
 from mew_agent.errors import ConfigError, GatewayError
 from mew_agent.extras import require_extra
 from mew_agent.participant.client import Credentials
-from mew_agent.participant.events import PeerJoined, PeerLeft
+from mew_agent.participant.event_handlers import PeerJoined, PeerLeft
 from mew_agent.participant.participant import Participant
 
 logger = logging.getLogger("mew_agent.space")

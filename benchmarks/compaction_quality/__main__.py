@@ -27,7 +27,7 @@ from benchmarks.compaction_quality.session import BINDING, KINDS, TURNS_PER_ROUN
 from benchmarks.compaction_quality.shares import groups, share_lines
 from benchmarks.compaction_quality.strategies import FreeForm, Ours, Strategy, SummaryCall
 from mew_agent.model.openai_client import OpenAIModel
-from mew_agent.parts.local.server import LocalModelOptions, find_gguf, serve_local
+from mew_agent.parts.local.llama_server import LocalModelOptions, find_gguf, serve_local
 from mew_agent.parts.rehearsal.tokenizer import count
 
 AGES = (1, 3, 5, 10)

@@ -21,11 +21,11 @@ from mew_agent.config.agent_config import (
 )
 from mew_agent.context.sqlite_store import MemoryStore, Store
 from mew_agent.conversation.context_view import ContextView
-from mew_agent.conversation.events import ContextEvent, ConversationEvent
+from mew_agent.conversation.conversation_events import ContextEvent, ConversationEvent
 from mew_agent.conversation.model_calls import CALL_BOUND_SECONDS
 from mew_agent.model.builtin import is_builtin
 from mew_agent.model.interface import Model
-from mew_agent.participant.events import call_handler
+from mew_agent.participant.event_handlers import call_handler
 from mew_agent.participant.mcp_client import Timeouts
 from mew_agent.participant.participant import Participant
 from mew_agent.tokens.tokenizers import TextCounter

@@ -18,13 +18,13 @@ from mew_protocol.payloads.system import SpaceFacts
 from mew_protocol.payloads.text_fit import Delivery, Fit, fit_in
 from mew_protocol.status_word import StatusWord
 
-from mew_agent.context.receipts import MessageKey
+from mew_agent.context.message_facts import MessageKey
 from mew_agent.context.store import ChatRefusal, InboxChange, StoredChat
-from mew_agent.conversation.events import ConversationEvent
-from mew_agent.conversation.receipts import NOT_HELD, Holding, ReadRecord
+from mew_agent.conversation.conversation_events import ConversationEvent
+from mew_agent.conversation.message_forms import NOT_HELD, Holding, ReadRecord
 from mew_agent.participant.compaction_driver import CompactionDriver
 from mew_agent.participant.participant import Participant
-from mew_agent.participant.streams import Reasoning
+from mew_agent.participant.reasoning_stream import Reasoning
 from mew_agent.tokens.projection import Calibration
 from mew_agent.tokens.sizes import Size, Sizes, basis_of
 

@@ -20,7 +20,7 @@ from mew_protocol.payloads.text_fit import DELIVERIES, WOULD_OVERFLOW, Delivery,
 from mew_agent.agent.engine import Engine
 from mew_agent.agent.inbox import QUEUED, Inbox
 from mew_agent.agent.recall import READ_CHARS
-from mew_agent.context.receipts import MessageKey
+from mew_agent.context.message_facts import MessageKey
 from mew_agent.context.store import ChatRefusal, StoredChat
 from mew_agent.participant.participant import Participant
 from mew_agent.tokens.projection import NO_UNITS, Units

@@ -37,7 +37,7 @@ from mew_agent.agent.shared_turn import (
     replies,
     to_answer_next,
 )
-from mew_agent.context.receipts import NO_RECEIPTS, Ending, Follow, MessageEnding, MessageKey, ReceiptChange
+from mew_agent.context.message_facts import NO_RECEIPTS, Ending, Follow, MessageEnding, MessageKey, ReceiptChange
 from mew_agent.context.sqlite_store import Store
 from mew_agent.context.store import ChatForm, ChatRefusal, ChatState, InboxChange, StoredChat, StoreUnusable
 from mew_agent.participant.messenger import timestamp

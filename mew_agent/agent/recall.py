@@ -18,8 +18,8 @@ from mew_agent.compaction.extract import extract
 from mew_agent.compaction.ranking import by_worth
 from mew_agent.context.history import Item, ItemRole
 from mew_agent.context.store import ChatForm
-from mew_agent.conversation.archive import ContextArchive
 from mew_agent.conversation.context_state import ContextState
+from mew_agent.conversation.conversation_archive import ContextArchive
 from mew_agent.model.interface import ToolSpec
 from mew_agent.prompt_tags import in_tag
 from mew_agent.tools.bounds import beginning

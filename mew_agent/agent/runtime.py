@@ -31,20 +31,20 @@ from mew_agent.agent.budgets import SenderBudgets
 from mew_agent.agent.engine import Answering, Engine
 from mew_agent.agent.headroom import HeadroomCheck
 from mew_agent.agent.inbox import Admission, Inbox, Outcome, asks_for_receipts, is_about
+from mew_agent.agent.inbox_receipts import AgentReceipts
 from mew_agent.agent.loop_guard import LoopGuard, Verdict
-from mew_agent.agent.receipts import AgentReceipts
 from mew_agent.agent.shared_turn import SharedAnswer, replies
 from mew_agent.agent.staggering import StaggeredCompactions
-from mew_agent.context.receipts import MessageKey
+from mew_agent.context.message_facts import MessageKey
 from mew_agent.context.sqlite_store import Store
 from mew_agent.context.store import ChatRefusal, InboxChange, StoredChat
-from mew_agent.conversation import events
+from mew_agent.conversation import conversation_events
 from mew_agent.conversation.texts import GAVE_UP, TOO_OLD
 from mew_agent.errors import GatewayError, NotConfirmed, NotConnected, NotPermitted, problem_of
 from mew_agent.participant.dispatcher import Hooks
 from mew_agent.participant.messenger import REFUSED_TEXT
 from mew_agent.participant.participant import Participant
-from mew_agent.participant.streams import ANSWER_SECONDS, Reasoning
+from mew_agent.participant.reasoning_stream import ANSWER_SECONDS, Reasoning
 from mew_agent.settings import BetweenSteps, LoopLimits
 
 logger = logging.getLogger("mew_agent.agent.runtime")
@@ -355,20 +355,20 @@ class AgentRuntime(Hooks):
         """Return whether a text fits, by the figures of the agent's own conversation."""
         return await self.headroom.fit_of(question)
 
-    async def follow(self, event: events.ConversationEvent) -> None:
+    async def follow(self, event: conversation_events.ConversationEvent) -> None:
         """Follow an event of the engine. Statuses go to everyone, events of the context to handlers of the program."""
         match event:
-            case events.StatusChanged():
+            case conversation_events.StatusChanged():
                 await self._me.control.send(event.status, event.word, event.about)
                 self.headroom.release_soon()
-            case events.ItemAdded():
+            case conversation_events.ItemAdded():
                 await self.headroom.count_queued()  # a chat that entered the context no longer waits
-            case events.PromptRead() | events.HistoryChanged():
+            case conversation_events.PromptRead() | conversation_events.HistoryChanged():
                 self.receipts.source.changed(event.cause)
-            case events.ResultCut() if self.headroom.mode != "off":
+            case conversation_events.ResultCut() if self.headroom.mode != "off":
                 word = status_word(WOULD_OVERFLOW, CUT.format(tool=event.tool, tokens=event.omitted_tokens))
                 self._me.start_soon(self._me.control.announce, word)
-            case events.ReplyNotice() | events.ResultCut():
+            case conversation_events.ReplyNotice() | conversation_events.ResultCut():
                 pass
             case _:
                 self._me.listeners.emit(None, event)

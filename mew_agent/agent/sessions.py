@@ -35,25 +35,25 @@ from mew_agent.agent.turn import MAIN, AgentSession, ConversationAnswer, Session
 from mew_agent.config.agent_config import AgentConfig, chosen_policy
 from mew_agent.config.policy_choice import server_refusal
 from mew_agent.context.history import History
+from mew_agent.context.message_facts import MessageKey
 from mew_agent.context.policy import compact_at_tokens
-from mew_agent.context.receipts import MessageKey
 from mew_agent.context.sqlite_store import MemoryStore, SqliteStore, Store
 from mew_agent.context.store import StoredChat, StoreLimits, StoreUnusable
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import resolve_window
 from mew_agent.conversation.conversation import Conversation
-from mew_agent.conversation.events import ConversationEvent, HistoryChanged, PromptRead, StatusChanged
+from mew_agent.conversation.conversation_events import ConversationEvent, HistoryChanged, PromptRead, StatusChanged
 from mew_agent.conversation.fit import fit_of_text
+from mew_agent.conversation.message_forms import Holding, ReadRecord
 from mew_agent.conversation.model_calls import CALL_BOUND_SECONDS, ConversationOptions
 from mew_agent.conversation.pins import SETTINGS_ORIGIN, SPACE_ORIGIN, PinTools, pins_of_space
-from mew_agent.conversation.receipts import Holding, ReadRecord
 from mew_agent.conversation.texts import DEFAULT_SYSTEM_PROMPT
 from mew_agent.errors import ConfigError, MewAgentError
 from mew_agent.model.builtin import builtin_model
 from mew_agent.model.interface import Model
 from mew_agent.participant.compaction_driver import CompactionDriver
 from mew_agent.participant.participant import Participant
-from mew_agent.participant.streams import Reasoning
+from mew_agent.participant.reasoning_stream import Reasoning
 from mew_agent.tokens.projection import Calibration
 from mew_agent.tokens.sizes import Size
 from mew_agent.tokens.tokenizers import TextCounter, chosen_counter

@@ -25,12 +25,12 @@ from mew_agent.agent.recall import as_referred_to
 from mew_agent.agent.shared_turn import prompt_text
 from mew_agent.config.agent_config import AgentConfig
 from mew_agent.context.history import Item
+from mew_agent.context.message_facts import MessageKey
 from mew_agent.context.persisted_state import CallRecord
-from mew_agent.context.receipts import MessageKey
 from mew_agent.context.store import ChatRefusal, InboxChange, StoredChat
 from mew_agent.context.tracker import Tracker
 from mew_agent.conversation.conversation import Conversation
-from mew_agent.conversation.events import ConversationEvent, ReplyNotice
+from mew_agent.conversation.conversation_events import ConversationEvent, ReplyNotice
 from mew_agent.conversation.fit import refused_message
 from mew_agent.conversation.model_calls import CallInterrupted
 from mew_agent.conversation.texts import (
@@ -50,7 +50,7 @@ from mew_agent.model.interface import ModelEvent, ModelReply, ReasoningDelta, Te
 from mew_agent.model.usage import Usage
 from mew_agent.participant.messenger import timestamp
 from mew_agent.participant.participant import Participant
-from mew_agent.participant.streams import Reasoning
+from mew_agent.participant.reasoning_stream import Reasoning
 from mew_agent.tools.results import ToolResult, images_in, prompt_texts
 from mew_agent.tools.sources import AgentTools, CallContext
 

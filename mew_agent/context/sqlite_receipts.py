@@ -8,7 +8,7 @@ from typing import Final, cast
 
 from mew_protocol.payloads.read_receipts import InContext, PromptCall
 
-from mew_agent.context.receipts import (
+from mew_agent.context.message_facts import (
     MAX_FOLLOWS,
     MAX_KEPT,
     Ending,

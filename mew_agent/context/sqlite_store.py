@@ -23,8 +23,8 @@ from pydantic import TypeAdapter, ValidationError
 from mew_agent.context import sqlite_archive, sqlite_receipts
 from mew_agent.context.archive import ArchivedCompaction, ItemLife
 from mew_agent.context.history import Item
+from mew_agent.context.message_facts import NO_RECEIPTS, Follow, MessageKey, MessageRecord
 from mew_agent.context.persisted_state import CallRecord
-from mew_agent.context.receipts import NO_RECEIPTS, Follow, MessageKey, MessageRecord
 from mew_agent.context.sqlite_archive import item_from, text_of
 from mew_agent.context.sqlite_schema import Pruned, open_session_file, open_session_in_memory, prune, set_aside
 from mew_agent.context.store import (

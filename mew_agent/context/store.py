@@ -14,8 +14,8 @@ from mew_protocol.payloads.text_fit import Fit
 
 from mew_agent.context.archive import ArchivedCompaction
 from mew_agent.context.history import Item, Summary
+from mew_agent.context.message_facts import NO_RECEIPTS, ReceiptChange
 from mew_agent.context.persisted_state import CallRecord, PersistedState, SavedContext
-from mew_agent.context.receipts import NO_RECEIPTS, ReceiptChange
 from mew_agent.errors import MewAgentError
 
 ChatState = Literal["queued", "answering", "answered", "cancelled", "overheard", "held", "no_room"]

@@ -21,7 +21,7 @@ from mew_agent.context.policy import CompactAction, CompactionMethod
 from mew_agent.context.spending import SummarySpending
 from mew_agent.context.tracker import Tracker
 from mew_agent.conversation.context_state import ContextState
-from mew_agent.conversation.events import ContextCompacted, StatusChanged
+from mew_agent.conversation.conversation_events import ContextCompacted, StatusChanged
 from mew_agent.conversation.model_calls import CallInterrupted, ModelCalls
 from mew_agent.errors import ContextOverflow, ModelError, ModelStreamCut
 from mew_agent.model.interface import ModelReply, ModelRequest

@@ -21,16 +21,16 @@ from mew_agent.context.archive import ITSELF, ArchivedCompaction, LeavingItems, 
 from mew_agent.context.cuts import CountedCut, CutOutcome
 from mew_agent.context.history import Item, ItemRole, Summary
 from mew_agent.context.measures import kept_reply_tokens
+from mew_agent.context.message_facts import NO_RECEIPTS, MessageKey, Prompted, ReceiptChange
 from mew_agent.context.persisted_state import CallRecord, PersistedState
 from mew_agent.context.policy import CompactionMethod
-from mew_agent.context.receipts import NO_RECEIPTS, MessageKey, Prompted, ReceiptChange
 from mew_agent.context.reminders import Reminders
 from mew_agent.context.spending import SummarySpending, with_call
 from mew_agent.context.sqlite_store import Store
 from mew_agent.context.store import NO_CHANGE, UNCHANGED, InboxChange, Session, SessionChange
 from mew_agent.context.tracker import Tracker
 from mew_agent.conversation import texts
-from mew_agent.conversation.events import ConversationEvents, HistoryChanged, ItemAdded, ResultCut
+from mew_agent.conversation.conversation_events import ConversationEvents, HistoryChanged, ItemAdded, ResultCut
 from mew_agent.conversation.pins import ContextPins
 from mew_agent.model.image import Image
 from mew_agent.model.interface import ModelReply, ToolCall, Window

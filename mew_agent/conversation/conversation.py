@@ -25,20 +25,20 @@ from mew_agent.context.preamble import prefix_parts
 from mew_agent.context.sqlite_store import Store
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import Compression, learn_from_overflow
-from mew_agent.conversation import compactions, events, fit, texts
-from mew_agent.conversation.archive import ContextArchive
+from mew_agent.conversation import compactions, conversation_events, fit, texts
 from mew_agent.conversation.compactions import halved, is_overflow, overflow_compaction
 from mew_agent.conversation.context_state import ContextState
 from mew_agent.conversation.context_tools import ContextTools
-from mew_agent.conversation.events import (
+from mew_agent.conversation.conversation_archive import ContextArchive
+from mew_agent.conversation.conversation_events import (
     ConversationEvent,
     RedlineApproached,
     RedlineCrossed,
     ReplyNotice,
     SavingSuggested,
 )
+from mew_agent.conversation.message_forms import ContextReceipts
 from mew_agent.conversation.model_calls import CallInterrupted, ConversationOptions, ModelCalls, ReplyListener
-from mew_agent.conversation.receipts import ContextReceipts
 from mew_agent.errors import ContextOverflow, MewAgentError, ModelError, PolicyStopped, ToolsUnsupported
 from mew_agent.model.interface import Model, ModelEvent, ModelReply, ReasoningDelta, TextDelta, ToolCall, Window
 from mew_agent.participant.compaction_driver import (
@@ -100,7 +100,7 @@ class ReplyWatch:
         if self._is_count_due(tokens) and await self._count():
             tokens, basis = self._counted_tokens, "server_counted"
         if self._projection.crosses_step(tokens):
-            notice = events.ReplyNotice("size", tokens=tokens, max_tokens=self._limit_tokens, basis=basis)
+            notice = conversation_events.ReplyNotice("size", tokens=tokens, max_tokens=self._limit_tokens, basis=basis)
             await self._events.emit(notice)
         await self._decide(tokens, self._projection.likely_most_tokens, basis)
 
@@ -283,7 +283,7 @@ class Conversation:
     """One conversation. Read its context from `state`, its calls from `calls`; subscribe to `events`."""
 
     def __init__(self, model: Model, tracker: Tracker, store: Store, options: ConversationOptions) -> None:
-        self.events = events.ConversationEvents()
+        self.events = conversation_events.ConversationEvents()
         self.state = ContextState(
             tracker,
             store,
@@ -344,7 +344,7 @@ class Conversation:
 
     async def emit_status(self, word: StatusWord | None = None, about: tuple[str, ...] = ()) -> None:
         """Emit the current status with this word or its default; it refers to these envelopes."""
-        await self.events.emit(events.StatusChanged(await self.status_to_announce(word), word, about))
+        await self.events.emit(conversation_events.StatusChanged(await self.status_to_announce(word), word, about))
 
     async def status_to_announce(self, word: StatusWord | None = None) -> Status:
         """See `Controllable.status_to_announce`."""
@@ -354,7 +354,7 @@ class Conversation:
             self._level = report.level
             severity = None if report.severity == "unknown" else report.severity
             figures = severity, status.tokens, status.max_tokens, report.basis
-            await self.events.emit(events.LevelChanged(before, report.level, *figures))
+            await self.events.emit(conversation_events.LevelChanged(before, report.level, *figures))
         return status
 
     # -- controls (see `Controllable`) -------------------------------------------------------------------
@@ -602,9 +602,9 @@ class Conversation:
         for word in pending.words or (None,):
             await self.emit_status(word)
 
-    async def _after_item_added(self, event: events.ConversationEvent) -> None:
+    async def _after_item_added(self, event: conversation_events.ConversationEvent) -> None:
         """Ask a policy that counts messages about each item that enters. Interventions wait for `apply_pending`."""
-        if isinstance(event, events.ItemAdded):
+        if isinstance(event, conversation_events.ItemAdded):
             pending = await carry_out(self.tracker.decide("message_added", time.time()).actions, self.state)
             self._decided = pending.compact or self._pending_compaction, pending.revision
             for word in pending.words:
@@ -632,7 +632,7 @@ class Conversation:
         """Remove everything but reminders. The caller holds the history; the model reads a `reason`."""
         tokens = self.tracker.measurement.tokens
         await self.state.clear(reason, origin)
-        await self.events.emit(events.ContextCleared(tokens, reason))
+        await self.events.emit(conversation_events.ContextCleared(tokens, reason))
 
     async def _waits(self, action: CompactAction) -> bool:
         """Return whether a compaction has a better moment: the end of the task, or when fewer agents compact.
@@ -664,13 +664,15 @@ class Conversation:
         # People wait in the middle of a reply only if a policy stops replies.
         is_shown = "stream" in self.tracker.policy.interventions
         if is_shown:
-            await self.events.emit(events.ReplyNotice("compacting", texts.COMPACTING))
+            await self.events.emit(conversation_events.ReplyNotice("compacting", texts.COMPACTING))
         changed = await self._run_compaction(action, decision, self.history.revision if revision is None else revision)
         if is_shown and changed:
-            await self.events.emit(events.ReplyNotice("compacted", texts.COMPACTED))
+            await self.events.emit(conversation_events.ReplyNotice("compacted", texts.COMPACTED))
         elif is_shown:
             problem = self.compaction_error or "nothing can be removed"
-            await self.events.emit(events.ReplyNotice("not_compacted", texts.NOT_COMPACTED.format(problem=problem)))
+            await self.events.emit(
+                conversation_events.ReplyNotice("not_compacted", texts.NOT_COMPACTED.format(problem=problem))
+            )
         return changed
 
     async def _run_compaction(self, action: CompactAction, decision: CompactionDecision | None, revision: int) -> bool:

@@ -27,13 +27,13 @@ from mew_agent.compaction.summary import RejectedSummary
 from mew_agent.context.cuts import CountBasis, CountedCut
 from mew_agent.context.facts import PrefixCounted, PromptCounted
 from mew_agent.context.history import History, Summary
+from mew_agent.context.message_facts import Prompted, ReceiptChange
 from mew_agent.context.persisted_state import CallRecord, CallRole
 from mew_agent.context.preamble import PrefixText
-from mew_agent.context.receipts import Prompted, ReceiptChange
 from mew_agent.context.spending import SummarySpending, amount_of
 from mew_agent.context.store import SessionChange
 from mew_agent.conversation.context_state import ContextState
-from mew_agent.conversation.events import PromptRead
+from mew_agent.conversation.conversation_events import PromptRead
 from mew_agent.conversation.pins import ContextPins
 from mew_agent.errors import (
     ContextOverflow,

@@ -13,7 +13,7 @@ from mew_agent.errors import ContextOverflow, ModelError, ModelUnreachable
 from mew_agent.model.dialect import OPENAI_HOSTS, Dialect, request_body
 from mew_agent.model.interface import ModelRequest
 from mew_agent.model.usage import positive_count
-from mew_agent.model.window import Fetch
+from mew_agent.model.window_lookup import Fetch
 
 Route = Literal["input_tokens", "tokenize"]
 

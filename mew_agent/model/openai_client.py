@@ -20,7 +20,7 @@ import httpx2
 from mew_agent.certificates import client_options
 from mew_agent.errors import ModelError
 from mew_agent.model import dialect as dialects
-from mew_agent.model import window as windows
+from mew_agent.model import window_lookup
 from mew_agent.model.counting import PromptCounter
 from mew_agent.model.event_stream import Event, EventDecoder
 from mew_agent.model.failures import ModelErrors, causes, connection_cause, find_overflow
@@ -106,7 +106,7 @@ class OpenAIModel:
 
     async def discover_window(self) -> Window | None:
         """Ask the server for the loaded window, or else the trained one; see `Model.discover_window`."""
-        return await windows.discover_window(self._fetch, self._base_url, self._model)
+        return await window_lookup.discover_window(self._fetch, self._base_url, self._model)
 
     async def count_prompt(self, request: ModelRequest) -> int | None:
         """Ask the server for the prompt tokens of `request`; see `Model.count_prompt`."""

@@ -36,7 +36,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketExce
 
 from mew_agent.errors import GatewayError, NotAccepted, NotConfirmed, NotConnected, Superseded, TooLarge, Unauthorized
 from mew_agent.gateway_address import addresses, cause_of, is_loopback, tls_failure, trust, websocket_url
-from mew_agent.participant.delivery import (
+from mew_agent.participant.confirmed_delivery import (
     UNCONFIRMED_KINDS,
     Arrival,
     Arrived,

@@ -46,7 +46,7 @@ from pydantic import BaseModel
 from mew_agent.errors import ControlImpossible, GatewayError, NotPermitted
 from mew_agent.participant.compaction_driver import Begun, CompactionDriver, Requester, no_news
 from mew_agent.participant.dispatcher import Hooks
-from mew_agent.participant.events import Listeners, PeerLevelChanged
+from mew_agent.participant.event_handlers import Listeners, PeerLevelChanged
 from mew_agent.participant.messenger import Messenger, timestamp
 from mew_agent.participant.peers import Peer, PeerContext
 from mew_agent.participant.receipts import ReceiptSource, ReportedReads

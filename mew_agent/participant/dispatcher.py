@@ -22,8 +22,8 @@ from mew_protocol.payloads.text_fit import Fit
 
 from mew_agent.errors import GatewayError
 from mew_agent.participant.answers.agent_answers import AnswerRouter
-from mew_agent.participant.delivery import history_gap_in
-from mew_agent.participant.events import EventEmitter
+from mew_agent.participant.confirmed_delivery import history_gap_in
+from mew_agent.participant.event_handlers import EventEmitter
 from mew_agent.participant.gaps import HistoryGap, StreamGap
 from mew_agent.participant.messenger import Messenger, PendingRequest
 from mew_agent.participant.peers import NO_CHANGES, PeerChanges

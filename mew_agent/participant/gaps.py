@@ -1,6 +1,6 @@
 """[pure] Gaps as events: a lost connection, envelopes that never arrive, and lost frames of streams.
 
-Owns the base of all events. Does not know the connection, or how gaps are found (see `delivery`).
+Owns the base of all events. Does not know the connection, or how gaps are found (see `confirmed_delivery`).
 """
 
 from dataclasses import dataclass

@@ -27,7 +27,7 @@ from mew_agent.participant.client import SEND_TIMEOUT_SECONDS, Client, Credentia
 from mew_agent.participant.controls import Control, Controllable
 from mew_agent.participant.discovery import Discovery
 from mew_agent.participant.dispatcher import Dispatcher, Hooks
-from mew_agent.participant.events import (
+from mew_agent.participant.event_handlers import (
     ChatReceived,
     ContextReported,
     EventEmitter,

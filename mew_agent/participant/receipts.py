@@ -2,7 +2,7 @@
 
 Owns the envelopes to followers (at most one for each change of a message), the answer of a program that says itself
 which messages its model has read, and the tracking of our own messages. Does not know inboxes or prompts; see
-`mew_agent.agent.receipts` for those of an agent.
+`mew_agent.agent.inbox_receipts` for those of an agent.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -18,7 +18,7 @@ from mew_protocol.payloads.chat import Acknowledge, chat_refusal_in
 from mew_protocol.payloads.read_receipts import InContext, PromptCall, ReadReceipt, ReadReceipts, RequestReceipts
 from pydantic import PrivateAttr, ValidationError
 
-from mew_agent.context.receipts import Cause, Follow, Follows, MessageKey
+from mew_agent.context.message_facts import Cause, Follow, Follows, MessageKey
 from mew_agent.errors import ChatRefused, GatewayError, NotAccepted, NotPermitted, PeerTimeout
 from mew_agent.participant.messenger import Messenger
 

@@ -24,12 +24,12 @@ from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
 from mew_agent import Participant
 from mew_agent.cli.remote.identity import Identity
-from mew_agent.parts.acp.agent import AcpAgent
+from mew_agent.parts.acp.acp_agent import AcpAgent
 from mew_agent.parts.acp.settings import AcpConfig
-from mew_agent.parts.mcp.command import serve_space_tools
+from mew_agent.parts.mcp.bridge_and_serve import serve_space_tools
 from mew_agent.parts.rehearsal import messages_api, responses_api
-from mew_agent.parts.rehearsal.options import RehearsalOptions
-from mew_agent.parts.rehearsal.service import RecordedRequest, RehearsalServer, serve_rehearsal
+from mew_agent.parts.rehearsal.model_service import RecordedRequest, RehearsalServer, serve_rehearsal
+from mew_agent.parts.rehearsal.rehearsal_options import RehearsalOptions
 from tests.support.agents import EnvelopeRecorder
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "mew-test-agents"

@@ -16,13 +16,13 @@ from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import serve_gateway
 
 from mew_agent import Participant
-from mew_agent.parts.acp.agent import AcpAgent
+from mew_agent.parts.acp.acp_agent import AcpAgent
 from mew_agent.parts.acp.profiles import profiles
 from mew_agent.parts.acp.settings import AcpConfig
 from mew_agent.parts.meter.main_line import MeteredCall
 from mew_agent.parts.meter.meter import run_meter
-from mew_agent.parts.rehearsal.options import RehearsalOptions
-from mew_agent.parts.rehearsal.service import serve_rehearsal
+from mew_agent.parts.rehearsal.model_service import serve_rehearsal
+from mew_agent.parts.rehearsal.rehearsal_options import RehearsalOptions
 from tests.acp_agents.__main__ import AGENTS, SECONDS, WINDOW, agents_path, check_node, install
 from tests.support.waiting import until
 

@@ -17,11 +17,11 @@ from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import serve_gateway
 
 from mew_agent import Participant
-from mew_agent.parts.acp.agent import AcpAgent
+from mew_agent.parts.acp.acp_agent import AcpAgent
 from mew_agent.parts.acp.profiles import profiles
 from mew_agent.parts.acp.settings import AcpConfig
-from mew_agent.parts.rehearsal.options import RehearsalOptions
-from mew_agent.parts.rehearsal.service import RehearsalServer, serve_rehearsal
+from mew_agent.parts.rehearsal.model_service import RehearsalServer, serve_rehearsal
+from mew_agent.parts.rehearsal.rehearsal_options import RehearsalOptions
 from tests.acp_agents.__main__ import AGENTS, SECONDS, SPACE, WINDOW, agents_path, check_node, install, main_figure
 from tests.acp_agents.metered import until_settled
 

@@ -22,7 +22,7 @@ from mew_agent.config.agent_config import AgentConfig
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.rehearsal import RehearsalOptions, RehearsalServer, serve_rehearsal
-from mew_agent.parts.rehearsal.options import ScriptedReply, ScriptedToolCall
+from mew_agent.parts.rehearsal.rehearsal_options import ScriptedReply, ScriptedToolCall
 from tests.browser.conftest import Tab
 from tests.support.cli import mew, seat
 from tests.support.waiting import until

@@ -17,7 +17,7 @@ from mew_protocol.payloads.participant import Board, BoardEntry, Status
 from mew_settings.line_reader import LineReader
 from mew_settings.setting_problems import did_you_mean
 from mew_spaces.config.shared_storages import with_addresses
-from mew_spaces.gateway.events import in_words
+from mew_spaces.gateway.server_sent_events import in_words
 from mew_spaces.launch.launch import substitute
 from mew_spaces.parts.jetstream.jetstream import _sequences, _split
 from mew_spaces.parts.webhook.webhook import chat_line
@@ -39,11 +39,11 @@ from mew_agent.context.history import Item, Summary
 from mew_agent.model.dialect import Dialect, adapted
 from mew_agent.model.event_stream import Event, EventDecoder
 from mew_agent.model.reply_events import ReplyAssembly
-from mew_agent.parts.archive.command import _indented
+from mew_agent.parts.archive.undo_and_recall import _indented
 from mew_agent.parts.demo.story import split_text
 from mew_agent.parts.meter.replies import ReplyReader
 from mew_agent.parts.openai_api.request import answer_in_background
-from mew_agent.parts.program_control.programs import hide_secrets
+from mew_agent.parts.program_control.command_line_programs import hide_secrets
 from mew_agent.parts.rehearsal.summaries import _without_blocks, summarise
 from mew_agent.parts.rehearsal.tool_requests import requested_calls
 from mew_agent.parts.shared.relay import _readable
@@ -167,7 +167,7 @@ EXAMPLES: Final[Mapping[str, Callable[[str], object]]] = {
     "mew_agent.cli.app.reported_errors._one_line": _one_line,
     "mew_agent.cli.app.terminal._printable": lambda text: _printable(text, StringIO()),
     "mew_agent.parts.demo.story.split_text": lambda text: split_text(PurePath("a.md"), text),
-    "mew_agent.parts.archive.command._indented": lambda text: list(_indented(text)),
+    "mew_agent.parts.archive.undo_and_recall._indented": lambda text: list(_indented(text)),
     "mew_agent.cli.space.templates._valid_id": _valid_id,
     "mew_agent.model.dialect.adapted": lambda text: adapted(Dialect(), 400, None, text, has_images=True),
     "mew_agent.parts.simple_agents.fulfiller_policy.FulfillerPolicy.decide": lambda text: _POLICY.decide(
@@ -177,17 +177,17 @@ EXAMPLES: Final[Mapping[str, Callable[[str], object]]] = {
         [ParticipantView(BoardEntry(id=text, connected=True), None)], text
     ),
     "mew_spaces.config.shared_storages.with_addresses": _addresses,
-    "mew_spaces.parts.jetstream.options._checked_server": _addresses,
+    "mew_spaces.parts.jetstream.backplane_setting._checked_server": _addresses,
     "mew_spaces.parts.jetstream.jetstream._sequences": lambda text: _sequences(text, before=9),
     "mew_spaces.parts.jetstream.jetstream._split": lambda text: list(_split(text.encode("utf-8", "replace"), 1_000)),
     "mew_spaces.launch.launch.substitute": lambda text: substitute(text, {"A": "b"}),
     "mew_spaces.parts.webhook.webhook.chat_line": chat_line,
-    "mew_spaces.gateway.events.in_words": lambda text: in_words(
+    "mew_spaces.gateway.server_sent_events.in_words": lambda text: in_words(
         b'{"kind":"participant/compact-done","payload":{"status":"a","skipped":true,"reason":%s}}'
         % json.dumps(text).encode()
     ),
     "mew_agent.parts.terminal.slash.mentioned": lambda text: mentioned(text, ["ada", "bob"]),
-    "mew_agent.parts.program_control.programs.hide_secrets": lambda text: hide_secrets(text, ["secret"]),
+    "mew_agent.parts.program_control.command_line_programs.hide_secrets": lambda text: hide_secrets(text, ["secret"]),
     "mew_agent.compaction.summary.ClosingRequest.with_ids": lambda text: ClosingRequest([_item("a")], 9).with_ids(text),
     "mew_agent.compaction.traces._Stated.__init__": _traces,
     "mew_agent.compaction.completion.names_in": names_in,
@@ -240,7 +240,7 @@ _ONE_READ: Final = "gets the bytes of one read, which are bounded"
 
 EXCUSED: Final[Mapping[str, str]] = {
     "mew_board.visible._word": _PART,
-    "mew_agent.participant.delivery.Delivery._decide": _WHOLE,
+    "mew_agent.participant.confirmed_delivery.Delivery._decide": _WHOLE,
     "mew_agent.compaction.checks._Text.__init__": _PART,
     "mew_agent.compaction.summary.with_true_citations": _PART,
     "mew_agent.compaction.extract._Facts._is_open_request": _PART,
@@ -248,21 +248,21 @@ EXCUSED: Final[Mapping[str, str]] = {
     "mew_agent.agent.shared_turn.cancelled_turn": _WHOLE,
     "mew_agent.cli.space.init._person": _OPERATOR,
     "mew_agent.cli.app.groups.OtherName.translated": _OPERATOR,
-    "mew_agent.parts.local.command.run_shown": _INSTALLER,
-    "mew_agent.parts.local.command.steps_of": _INSTALLER,
-    "mew_agent.parts.local.command._prints_raw_progress": _INSTALLER,
+    "mew_agent.parts.local.install.run_shown": _INSTALLER,
+    "mew_agent.parts.local.install.steps_of": _INSTALLER,
+    "mew_agent.parts.local.install._prints_raw_progress": _INSTALLER,
     "mew_agent.parts.rehearsal.summaries._written": _PART,
     "mew_agent.parts.questions.receipt._find": _OPERATOR,
     "mew_agent.agent.peer_tools._within": _LIST,
     "mew_agent.agent.inbox.Inbox.senders_of": _WHOLE,
     "mew_agent.participant.receipts.ReportedReads.note_read": _LIST,
     "mew_agent.participant.receipts.ReceiptSource.of": _LIST,
-    "mew_agent.parts.acp.agent.AcpEngine._prompt_turn": _WHOLE,
-    "mew_agent.parts.acp.server.AcpServer._show_compaction": _WHOLE,
+    "mew_agent.parts.acp.acp_agent.AcpEngine._prompt_turn": _WHOLE,
+    "mew_agent.parts.acp.agent_for_editors.AcpServer._show_compaction": _WHOLE,
     "mew_agent.cli.app.reported_errors._expected_arguments": _OPERATOR,
     "mew_agent.cli.app.reported_errors._naming_options": _OPERATOR,
     "mew_agent.cli.app.groups: difflib": _OPERATOR,
-    "mew_agent.parts.demo.view: textwrap": _OPERATOR,
+    "mew_agent.parts.demo.demo_view: textwrap": _OPERATOR,
     "mew_agent.cli.remote.show_history: fnmatch": _OPERATOR,
     "mew_agent.cli.remote.show_history: fnmatch.fnmatchcase": _OPERATOR,
     "mew_spaces.config.lookalikes._prototype": _CHARACTER,
@@ -277,18 +277,18 @@ EXCUSED: Final[Mapping[str, str]] = {
     "mew_agent.parts.terminal.line_chat.enter_line": _OPERATOR,
     "mew_agent.parts.terminal.panels.matching": _OPERATOR,
     "mew_agent.parts.terminal.terminal_chat.TerminalChat._chat": _PART,
-    "mew_agent.parts.mcp.command._parse_arguments": _OPERATOR,
-    "mew_agent.parts.mcp.command._parse_environment": _OPERATOR,
+    "mew_agent.parts.mcp.bridge_and_serve._parse_arguments": _OPERATOR,
+    "mew_agent.parts.mcp.bridge_and_serve._parse_environment": _OPERATOR,
     "mew_agent.cli.programs.agent_host.check_settings": _OPERATOR,
-    "mew_agent.parts.policies.command._configured": _OPERATOR,
-    "mew_agent.parts.policies.command._number": _OPERATOR,
-    "mew_agent.parts.openai_api.command.read_keys": _OPERATOR,
-    "mew_agent.parts.permissions.command._given": _OPERATOR,
+    "mew_agent.parts.policies.simulate._configured": _OPERATOR,
+    "mew_agent.parts.policies.simulate._number": _OPERATOR,
+    "mew_agent.parts.openai_api.serve_openai.read_keys": _OPERATOR,
+    "mew_agent.parts.permissions.invite_and_grant._given": _OPERATOR,
     "mew_agent.cli.app.capabilities.read_capabilities": _OPERATOR,
     "mew_agent.cli.space.templates.render": _OPERATOR,
     "mew_agent.participant.unfinished.Unfinished.cancellations": _LIST,
     "mew_agent.participant.unfinished.Unfinished._chat_cancellations": _LIST,
-    "mew_agent.parts.clean.command._report": _OPERATOR,
+    "mew_agent.parts.clean.clean._report": _OPERATOR,
     "mew_agent.parts.rehearsal.behaviour._plan_answer": _PART,
     "mew_agent.parts.rehearsal.summaries._listed_id": _PART,
     "mew_agent.compaction.extract._Facts._is_news": _PART,
@@ -304,15 +304,15 @@ EXCUSED: Final[Mapping[str, str]] = {
     "mew_agent.context.sqlite_store.Store._search": _PART,
     "mew_agent.conversation.pins.ContextPins.add": _WHOLE,
     "mew_agent.conversation.pins.PinTools.pin_text": _WHOLE,
-    "mew_agent.parts.meter.facts._chained": _LIST,
+    "mew_agent.parts.meter.request_facts._chained": _LIST,
     "mew_agent.parts.meter.relayed_texts.RelayedTexts.add": "looks for a text of 20,000 characters in 128 others",
     "mew_agent.parts.meter.relayed_texts.RelayedTexts.senders_of": _WHOLE,
     "mew_agent.parts.meter.replies.ReplyReader._inflated": _READER,
     "mew_agent.parts.meter.replies.ReplyReader.feed": _READER,
     "mew_agent.model.failures._first": "uses patterns that are measured",
     "mew_agent.parts.shared.responses_format.ResponseWriter.call": _LIST,
-    "mew_agent.parts.openai_api.app._Response._send": _LIST,
-    "mew_agent.parts.openai_api.sessions._digest": _LIST,
+    "mew_agent.parts.openai_api.openai_app._Response._send": _LIST,
+    "mew_agent.parts.openai_api.session_choice._digest": _LIST,
     "mew_agent.parts.shared.text_answer.TextAnswer.show": _READER,
     "mew_agent.participant.discovery.Discovery.wait_for_first_answers": _LIST,
     "mew_agent.participant.dispatcher.Dispatcher.follow": _LIST,

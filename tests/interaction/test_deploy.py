@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 from mew_spaces.config.loading import parse_space
-from mew_spaces.gateway.server import STOP_SECONDS
+from mew_spaces.gateway.listener import STOP_SECONDS
 from mew_spaces.launch.run_file import read_run_file, run_file_path
 
 from mew_agent.cli.main import command_line

@@ -17,7 +17,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-import mew_agent.participant.events
+import mew_agent.participant.event_handlers
 from mew_agent import ChatReceived, ContextReported, Participant
 from mew_agent.participant.gaps import SpaceEvent
 from mew_agent.parts.rehearsal.tokenizer import count
@@ -188,7 +188,7 @@ def test_the_pages_show_every_example() -> None:
 def test_the_python_page_lists_every_event() -> None:
     page = (ROOT / "docs" / "how-to" / "python.md").read_text(encoding="utf-8")
     listed = page[page.index("| Event |") : page.index("accepts every event class")]
-    members = vars(mew_agent.participant.events).items()
+    members = vars(mew_agent.participant.event_handlers).items()
     events = {name for name, value in members if is_event(value) and not name.startswith("_")}
     assert events == {name for name in re.findall(r"`(\w+)`", listed) if name in events}
 

@@ -11,7 +11,7 @@ import anyio
 import pytest
 from mew_spaces.gateway.auth import read_token
 
-from mew_agent.participant.events import ChatReceived
+from mew_agent.participant.event_handlers import ChatReceived
 from mew_agent.participant.gaps import HistoryGap
 from mew_agent.participant.participant import Participant
 from tests.support.space_folder import Folder

@@ -10,7 +10,7 @@ import pytest
 from anyio import to_thread
 from mew_spaces.parts.jetstream.nats_server import NatsServer
 
-from mew_agent.participant.events import ChatReceived
+from mew_agent.participant.event_handlers import ChatReceived
 from mew_agent.participant.participant import Participant
 from tests.support.cli import Outcome, mew
 from tests.support.ports import unused_ports

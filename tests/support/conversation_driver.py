@@ -14,7 +14,7 @@ from mew_agent.context.sqlite_store import MemoryStore, Store
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import resolve_window
 from mew_agent.conversation.conversation import Conversation
-from mew_agent.conversation.events import ConversationEvent, StatusChanged
+from mew_agent.conversation.conversation_events import ConversationEvent, StatusChanged
 from mew_agent.conversation.model_calls import COUNT_SECONDS, ConversationOptions
 from mew_agent.errors import ContextOverflow
 from mew_agent.model.interface import ModelEvent, ModelReply, ToolSpec

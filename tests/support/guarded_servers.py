@@ -12,9 +12,9 @@ import anyio
 from mew_listener.request_guard import ONLY_OWN, Allowed
 
 if TYPE_CHECKING:
-    from mew_agent.parts.meter.facts import CallFacts
     from mew_agent.parts.meter.main_line import MeteredCall
     from mew_agent.parts.meter.replies import Reply
+    from mew_agent.parts.meter.request_facts import CallFacts
     from mew_agent.parts.shared.chat_participant import ChatParticipant
 
 TOKEN = "token-of-ada"
@@ -56,27 +56,27 @@ class _Observer:
 
 @asynccontextmanager
 async def model(allowed: Allowed) -> AsyncIterator[str]:
-    from mew_agent.parts.rehearsal.service import serve_rehearsal
+    from mew_agent.parts.rehearsal.model_service import serve_rehearsal
 
     async with serve_rehearsal(allowed=allowed) as server:
         yield server.base_url
 
 
 def serve(allowed: Allowed) -> AbstractAsyncContextManager[str]:
-    from mew_agent.parts.openai_api.app import create_app, serve_app
+    from mew_agent.parts.openai_api.openai_app import create_app, serve_app
 
     participant = person()
     return serve_app(create_app(participant, api_key=TOKEN), participant, allowed=allowed)
 
 
 def serve_a2a(allowed: Allowed) -> AbstractAsyncContextManager[str]:
-    from mew_agent.parts.a2a.server import A2AServer
+    from mew_agent.parts.a2a.a2a_server import A2AServer
 
     return A2AServer(person(), TOKEN).serve(allowed=allowed)
 
 
 def serve_mcp(allowed: Allowed) -> AbstractAsyncContextManager[str]:
-    from mew_agent.parts.mcp.server import OffersServer, serving_http
+    from mew_agent.parts.mcp.offers_server import OffersServer, serving_http
     from mew_agent.tools.catalog import LocalOffers
 
     return serving_http(OffersServer("demo", "", LocalOffers()), 0, TOKEN, allowed=allowed)
@@ -91,12 +91,12 @@ def relay(allowed: Allowed) -> AbstractAsyncContextManager[str]:
 
 SERVERS: dict[str, tuple[str, Callable[[Allowed], AbstractAsyncContextManager[str]], str]] = {
     "mew_spaces.gateway.gateway": ("gateway", gateway, "/participants/ada/messages"),
-    "mew_agent.parts.openai_api.app": ("mew serve", serve, "/v1/chat/completions"),
-    "mew_agent.parts.a2a.server": ("mew serve a2a", serve_a2a, "/agents/coder"),
+    "mew_agent.parts.openai_api.openai_app": ("mew serve", serve, "/v1/chat/completions"),
+    "mew_agent.parts.a2a.a2a_server": ("mew serve a2a", serve_a2a, "/agents/coder"),
     # Also the server that gives tools to agents that speak ACP.
-    "mew_agent.parts.mcp.server": ("mew serve mcp", serve_mcp, "/mcp"),
+    "mew_agent.parts.mcp.offers_server": ("mew serve mcp", serve_mcp, "/mcp"),
     "mew_agent.parts.shared.relay": ("mew meter", relay, "/v1/chat/completions"),
-    "mew_agent.parts.rehearsal.service": ("mew serve model", model, "/v1/chat/completions"),
+    "mew_agent.parts.rehearsal.model_service": ("mew serve model", model, "/v1/chat/completions"),
 }
 """By the module that starts it: the name of a server, how it is started, and a path that takes a body."""
 

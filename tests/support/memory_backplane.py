@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 import anyio
 import anyio.lowlevel
 from anyio.streams.memory import MemoryObjectSendStream
-from mew_spaces.parts.jetstream.interface import (
+from mew_spaces.parts.jetstream.backplane import (
     LEASE_SECONDS,
     Backplane,
     BackplaneRefused,

@@ -9,7 +9,7 @@ from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
 from mew_agent.participant.discovery import Pace
-from mew_agent.participant.events import EventEmitter, Listeners, ProposalMade
+from mew_agent.participant.event_handlers import EventEmitter, Listeners, ProposalMade
 from mew_agent.participant.mcp_client import Timeouts
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.peers import PeerChanges

@@ -32,7 +32,7 @@ from mew_spaces.core.events import (
     SpaceEvent,
     TimePasses,
 )
-from mew_spaces.core.space import SpaceCore
+from mew_spaces.core.space_core import SpaceCore
 from mew_spaces.core.state import Change, SpaceState
 from mew_spaces.core.system_messages import DerivedIds
 

@@ -28,7 +28,7 @@ del sys.path[0]
 
 IMPORTED = (
     "mew_agent.cli.main",
-    "mew_agent.parts.terminal.command",
+    "mew_agent.parts.terminal.connect",
     "mew_agent.cli.programs.run_agent",
     "mew_agent.cli.programs.start_gateway",
     "mew_agent.cli.space.up",
@@ -37,10 +37,10 @@ IMPORTED = (
     "mew_agent.model.openai_client",
     "mew_agent.parts.policies.presets",
     "mew_agent.parts.rehearsal.builtin_model",
-    "mew_agent.parts.rehearsal.service",
+    "mew_agent.parts.rehearsal.model_service",
     "mew_agent.parts.tokenizers.families",
-    "mew_agent.parts.mcp.server",  # which imports for half a second, like the next
-    "mew_agent.parts.mcp.supervisor",
+    "mew_agent.parts.mcp.offers_server",  # which imports for half a second, like the next
+    "mew_agent.parts.mcp.bridge",
     *("anyio._backends._asyncio", "anyio._core._fileio", "anyio._core._signals", "anyio._core._subprocesses"),
     *("encodings.idna", "httpcore2", "openai.resources.chat.completions", "uvloop"),
 )

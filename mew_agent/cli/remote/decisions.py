@@ -41,7 +41,7 @@ from mew_agent.cli.remote.identity import find_gateway
 from mew_agent.cli.remote.sent_request import SentRequest, new_envelope
 from mew_agent.compaction.approval import read_approval
 from mew_agent.errors import ConfigError, MewAgentError, PeerFailed
-from mew_agent.participant.events import MAX_SHOWN_CHARS
+from mew_agent.participant.event_handlers import MAX_SHOWN_CHARS
 
 _SIZES: Final = ("present_tokens", "freed_tokens")
 _SHOWN_OF_COMPACTION: Final = frozenset(

@@ -11,7 +11,7 @@ COMMANDS: Final[Sections] = {
             {
                 "a2a": CommandEntry(
                     "Offer agents, tools and people to A2A clients, each with a card.",
-                    "mew_agent.parts.a2a.command:serve",
+                    "mew_agent.parts.a2a.serve_a2a:serve",
                 )
             },
         )

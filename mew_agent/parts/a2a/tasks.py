@@ -23,8 +23,8 @@ from mew_agent.errors import MewAgentError, NotPermitted, Refused, Rejected
 from mew_agent.participant.answers.agent_answers import Exchange
 from mew_agent.participant.answers.builder import ContextNotice, Thinking, ToolCalled, Writing
 from mew_agent.participant.mcp_client import Timeouts
-from mew_agent.parts.a2a.tools import CALL, A2ARole, call_in, offer_of, parts_of
-from mew_agent.parts.shared.answers import MAX_TEXT_BYTES, AnswerFailed, session_name
+from mew_agent.parts.a2a.tool_calls import CALL, A2ARole, call_in, offer_of, parts_of
+from mew_agent.parts.shared.api_limits import MAX_TEXT_BYTES, AnswerFailed, session_name
 from mew_agent.parts.shared.chat_participant import AgentQuestion, ChatParticipant
 from mew_agent.tools.peer_offers import PeerTool
 

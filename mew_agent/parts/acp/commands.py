@@ -10,7 +10,8 @@ COMMANDS: Final[Sections] = {
             "",
             {
                 "acp": CommandEntry(
-                    "Serve an agent of a space to an editor that speaks ACP.", "mew_agent.parts.acp.command:serve"
+                    "Serve an agent of a space to an editor that speaks ACP.",
+                    "mew_agent.parts.acp.start_and_serve:serve",
                 )
             },
         ),
@@ -18,7 +19,7 @@ COMMANDS: Final[Sections] = {
             "Bring an ACP agent into a space.",
             {
                 "start": CommandEntry(
-                    "Bring an ACP agent, such as Codex, into a space.", "mew_agent.parts.acp.command:start"
+                    "Bring an ACP agent, such as Codex, into a space.", "mew_agent.parts.acp.start_and_serve:start"
                 )
             },
             is_everyday=False,

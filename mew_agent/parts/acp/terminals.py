@@ -20,7 +20,7 @@ from anyio.abc import Process, TaskGroup
 from mew_protocol.json_values import objects_at
 from mew_settings.environment import inherited
 
-from mew_agent.parts.acp.files import SPACE_FOLDER
+from mew_agent.parts.acp.working_folder import SPACE_FOLDER
 from mew_agent.parts.shared.child_program import CLOSE_SECONDS, end_process, group_exists
 
 PREFIX: Final = "terminal/"

@@ -7,18 +7,20 @@ from mew_agent.cli.app.groups import CommandEntry, GroupEntry, OtherName, Sectio
 COMMANDS: Final[Sections] = {
     "Context windows": {
         "undo": CommandEntry(
-            "Undo a compaction and restore the removed messages.", "mew_agent.parts.archive.command:undo"
+            "Undo a compaction and restore the removed messages.", "mew_agent.parts.archive.undo_and_recall:undo"
         ),
         "recall": CommandEntry(
-            "Search removed messages of a participant's context.", "mew_agent.parts.archive.command:recall"
+            "Search removed messages of a participant's context.", "mew_agent.parts.archive.undo_and_recall:recall"
         ),
         "context": GroupEntry(
             "List compactions, show the parts of a context, try out policies.",
             {
-                "history": CommandEntry("List a participant's compactions.", "mew_agent.parts.archive.command:history"),
+                "history": CommandEntry(
+                    "List a participant's compactions.", "mew_agent.parts.archive.undo_and_recall:history"
+                ),
                 "show": CommandEntry(
                     "Print the parts of a context, or the text before a compaction.",
-                    "mew_agent.parts.archive.command:show",
+                    "mew_agent.parts.archive.undo_and_recall:show",
                 ),
             },
         ),

@@ -8,7 +8,7 @@ COMMANDS: Final[Sections] = {
     "Start and stop": {
         "demo": CommandEntry(
             "Watch two agents fill up and compact; needs no key.",
-            "mew_agent.parts.demo.command:demo",
+            "mew_agent.parts.demo.demo:demo",
         )
     }
 }

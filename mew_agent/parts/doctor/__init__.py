@@ -8,7 +8,7 @@ COMMANDS: Final[Sections] = {
     "Start and stop": {
         "doctor": CommandEntry(
             "List installed programs and extras, and commands to add others.",
-            "mew_agent.parts.doctor.command:doctor",
+            "mew_agent.parts.doctor.doctor:doctor",
         )
     }
 }

@@ -4,7 +4,7 @@
 """
 
 from mew_agent.parts.integrations.chats import answer_chats
-from mew_agent.parts.integrations.results import (
+from mew_agent.parts.integrations.library_results import (
     LibraryReply,
     from_crewai,
     from_langgraph,

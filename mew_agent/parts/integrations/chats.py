@@ -1,7 +1,7 @@
 """Let a participant answer chats with another library's agent, report its context, and compact it.
 
 Owns the engine: one turn of the library, the report of its figures, and compactions between turns. The library itself
-is called by `ask`, and a function of `results` reads what it returned.
+is called by `ask`, and a function of `library_results` reads what it returned.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -21,8 +21,8 @@ from mew_agent.context.store import ChatRefusal, InboxChange, StoredChat
 from mew_agent.conversation.texts import EMPTY_ANSWER
 from mew_agent.errors import InvalidReport
 from mew_agent.participant.participant import Participant
-from mew_agent.participant.streams import Reasoning
-from mew_agent.parts.integrations.results import LibraryReply
+from mew_agent.participant.reasoning_stream import Reasoning
+from mew_agent.parts.integrations.library_results import LibraryReply
 from mew_agent.prompt_tags import spoken
 from mew_agent.settings import LoopLimits
 

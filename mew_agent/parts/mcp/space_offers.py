@@ -34,7 +34,7 @@ from mew_agent.errors import ConfigError, MewAgentError, PeerTimeout
 from mew_agent.participant.discovery import Pace
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.peers import PeerContext
-from mew_agent.parts.mcp.server import OffersServer
+from mew_agent.parts.mcp.offers_server import OffersServer
 from mew_agent.tools.catalog import INVALID_PARAMS, LocalOffers, RequestFailed
 from mew_agent.tools.functions import Tool
 from mew_agent.tools.resources import NoSuchResource, Resource

@@ -1,5 +1,5 @@
 """A relay between an agent and its model server that reports how full the agent's context is.
 
-`facts` reads requests and `replies` reads responses, both [pure]. `main_line` [pure] decides which calls belong to the
-agent's own conversation. `relay` passes the bytes on, and `meter` reports to a space.
+`request_facts` reads requests and `replies` reads responses, both [pure]. `main_line` [pure] decides which calls belong
+to the agent's own conversation. `relay` passes the bytes on, and `meter` reports to a space.
 """

@@ -13,10 +13,10 @@ import anyio.to_thread
 import httpx2
 
 from mew_agent.parts.meter.apis import Api
-from mew_agent.parts.meter.facts import CallFacts, api_of, read_facts
 from mew_agent.parts.meter.main_line import MeteredCall
-from mew_agent.parts.meter.receipts import RelayedReceipts
+from mew_agent.parts.meter.metered_receipts import RelayedReceipts
 from mew_agent.parts.meter.replies import READABLE_ENCODINGS, Reply, ReplyReader
+from mew_agent.parts.meter.request_facts import CallFacts, api_of, read_facts
 from mew_agent.parts.shared.relay import Holding
 
 logger = logging.getLogger("mew_agent.parts.meter")

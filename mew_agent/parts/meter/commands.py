@@ -7,7 +7,7 @@ from mew_agent.cli.app.groups import Sections, rare_command
 COMMANDS: Final[Sections] = {
     "Participants": {
         "meter": rare_command(
-            "Report the context of an agent by relaying its model calls.", "mew_agent.parts.meter.command:meter"
+            "Report the context of an agent by relaying its model calls.", "mew_agent.parts.meter.run_meter:meter"
         )
     }
 }

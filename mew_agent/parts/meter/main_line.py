@@ -20,9 +20,9 @@ from typing import Any, Final, Literal
 from mew_listener.bounded_dict import BoundedDict
 
 from mew_agent.model.usage import Usage
-from mew_agent.parts.meter.facts import CallFacts
 from mew_agent.parts.meter.relayed_texts import NOT_SEARCHED
 from mew_agent.parts.meter.replies import Reply
+from mew_agent.parts.meter.request_facts import CallFacts
 
 MAX_KEPT_CALLS: Final = 4096
 """How many of the newest calls can be continued. Each takes less than a kilobyte."""

@@ -17,15 +17,15 @@ from mew_agent.context.spending import with_call
 from mew_agent.errors import InvalidReport
 from mew_agent.model.usage import implausibility
 from mew_agent.participant.dispatcher import Hooks
-from mew_agent.participant.events import ChatReceived
+from mew_agent.participant.event_handlers import ChatReceived
 from mew_agent.participant.messenger import timestamp
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.receipts import ReceiptSource
 from mew_agent.parts.meter.calls import MeasuredCalls
-from mew_agent.parts.meter.facts import CallFacts
 from mew_agent.parts.meter.main_line import MainLine, MeteredCall
-from mew_agent.parts.meter.receipts import RelayedReceipts
+from mew_agent.parts.meter.metered_receipts import RelayedReceipts
 from mew_agent.parts.meter.replies import Reply
+from mew_agent.parts.meter.request_facts import CallFacts
 from mew_agent.parts.shared.relay import serve_relay
 
 logger = logging.getLogger("mew_agent.parts.meter")

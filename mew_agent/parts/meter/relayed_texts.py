@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from mew_listener.bounded_dict import BoundedDict, Shares
 
-from mew_agent.context.receipts import MessageKey
+from mew_agent.context.message_facts import MessageKey
 
 MAX_CHATS: Final = 128
 """How many of the newest chats are looked for. With more, the sender with the most loses its oldest."""

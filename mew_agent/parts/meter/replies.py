@@ -13,7 +13,7 @@ from mew_agent.model.event_stream import Event, EventDecoder
 from mew_agent.model.reply_events import ReplyEvents
 from mew_agent.model.usage import Usage
 from mew_agent.parts.meter.apis import READERS, Api
-from mew_agent.parts.meter.facts import digest_of
+from mew_agent.parts.meter.request_facts import digest_of
 
 READABLE_ENCODINGS: Final = ("identity", "gzip", "deflate")
 

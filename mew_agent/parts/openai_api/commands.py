@@ -10,7 +10,7 @@ COMMANDS: Final[Sections] = {
             "",
             {
                 "openai": CommandEntry(
-                    "Offer the agents as models to OpenAI clients.", "mew_agent.parts.openai_api.command:serve"
+                    "Offer the agents as models to OpenAI clients.", "mew_agent.parts.openai_api.serve_openai:serve"
                 )
             },
         )

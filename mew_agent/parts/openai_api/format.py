@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final, Protocol
 
-from mew_agent.parts.shared.answers import AnswerFailed
+from mew_agent.parts.shared.api_limits import AnswerFailed
 from mew_agent.parts.shared.responses_format import DONE, event
 
 Json = dict[str, Any]

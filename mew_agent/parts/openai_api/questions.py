@@ -14,8 +14,8 @@ from mew_protocol.payloads.chat import MAIN_SESSION, RESPONSE_FORMAT_UNSUPPORTED
 from mew_agent.participant.answers.agent_answers import Exchange
 from mew_agent.parts.openai_api.format import ApiAnswer, Json
 from mew_agent.parts.openai_api.request import ApiRequest
-from mew_agent.parts.openai_api.sessions import ChosenSession, unknown_response, with_transcript
-from mew_agent.parts.shared.answers import AnswerFailed
+from mew_agent.parts.openai_api.session_choice import ChosenSession, unknown_response, with_transcript
+from mew_agent.parts.shared.api_limits import AnswerFailed
 from mew_agent.parts.shared.chat_participant import AgentQuestion, ChatParticipant, OfferedAgent
 from mew_agent.parts.shared.reported_usage import context_key, usage_of
 from mew_agent.parts.shared.text_answer import TextAnswer

@@ -15,7 +15,7 @@ from typing import Any, Final
 from mew_protocol.json_values import well_formed
 
 from mew_agent.parts.openai_api.format import invalid_body
-from mew_agent.parts.shared.answers import MAX_TEXT_BYTES
+from mew_agent.parts.shared.api_limits import MAX_TEXT_BYTES
 
 _SYSTEM_ROLES: Final = ("system", "developer")
 _ROLES: Final = (*_SYSTEM_ROLES, "user", "assistant", "tool", "function")

@@ -17,7 +17,7 @@ from mew_agent.parts.openai_api.request import (
     ignored_parts,
     read_messages,
 )
-from mew_agent.parts.shared.answers import AnswerFailed
+from mew_agent.parts.shared.api_limits import AnswerFailed
 from mew_agent.parts.shared.responses_format import ResponseWriter, event, usage_in_responses
 
 _SUPPORTED: Final = frozenset({"model", "input", "stream", "text", "previous_response_id", "conversation"})

@@ -8,11 +8,13 @@ COMMANDS: Final[Sections] = {
     "Participants": {
         "invite": rare_command(
             "Invite a participant into the running space and print its token.",
-            "mew_agent.parts.permissions.command:invite",
+            "mew_agent.parts.permissions.invite_and_grant:invite",
         ),
-        "grant": rare_command("Grant capabilities to a participant.", "mew_agent.parts.permissions.command:grant"),
+        "grant": rare_command(
+            "Grant capabilities to a participant.", "mew_agent.parts.permissions.invite_and_grant:grant"
+        ),
         "revoke": rare_command(
-            "Revoke capabilities granted to a participant.", "mew_agent.parts.permissions.command:revoke"
+            "Revoke capabilities granted to a participant.", "mew_agent.parts.permissions.invite_and_grant:revoke"
         ),
     }
 }

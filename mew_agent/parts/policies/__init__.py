@@ -10,7 +10,7 @@ COMMANDS: Final[Sections] = {
             "Try out policies.",
             {
                 "simulate": CommandEntry(
-                    "Replay a log of context sizes through a policy.", "mew_agent.parts.policies.command:simulate"
+                    "Replay a log of context sizes through a policy.", "mew_agent.parts.policies.simulate:simulate"
                 )
             },
         )

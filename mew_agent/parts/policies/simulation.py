@@ -15,7 +15,7 @@ from mew_agent.context.policy import Action, ContextSnapshot, Decision, Phase, P
 from mew_agent.model.interface import Role
 from mew_agent.model.usage import Usage, normalise
 from mew_agent.parts.policies.log_steps import Step
-from mew_agent.parts.policies.suggestions import CountedConversation
+from mew_agent.parts.policies.token_savings import CountedConversation
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from mew_agent.context.policy.definition import (
 )
 from mew_agent.context.policy.threshold import Condition, Fraction
 from mew_agent.parts.policies.rules import EntryRule, InjectRule, RemindRule, SuggestRule, WrittenRule
-from mew_agent.parts.policies.suggestions import CountedConversation
+from mew_agent.parts.policies.token_savings import CountedConversation
 
 _WHOLE = Fraction(numerator=1, denominator=1)
 _MEASURED = ("used", "resent", "with_tool_result")

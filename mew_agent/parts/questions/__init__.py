@@ -6,7 +6,7 @@ from mew_agent.cli.app.groups import Sections, rare_command
 
 COMMANDS: Final[Sections] = {
     "Watch": {
-        "tools": rare_command("List the tools that participants offer.", "mew_agent.parts.questions.tools:tools")
+        "tools": rare_command("List the tools that participants offer.", "mew_agent.parts.questions.list_tools:tools")
     },
     "Talk and decide": {
         "receipt": rare_command(
@@ -15,6 +15,8 @@ COMMANDS: Final[Sections] = {
         )
     },
     "Context windows": {
-        "fit": rare_command("Check whether a text fits into an agent's context.", "mew_agent.parts.questions.fit:fit")
+        "fit": rare_command(
+            "Check whether a text fits into an agent's context.", "mew_agent.parts.questions.ask_fit:fit"
+        )
     },
 }

@@ -17,31 +17,24 @@ request does not fit its window. Faults and other chunk shapes are options. It s
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from mew_agent.parts.rehearsal.rehearsal_options import RehearsalOptions as RehearsalOptions
+from mew_agent.parts.rehearsal.rehearsal_options import ReportedUsage as ReportedUsage
+from mew_agent.parts.rehearsal.rehearsal_options import ScriptedReply as ScriptedReply
+from mew_agent.parts.rehearsal.rehearsal_options import ScriptedToolCall as ScriptedToolCall
+from mew_agent.parts.rehearsal.rehearsal_options import SummaryBehaviour as SummaryBehaviour
+from mew_agent.parts.rehearsal.rehearsal_options import UsageOn as UsageOn
+
 if TYPE_CHECKING:
-    from mew_agent.parts.rehearsal.options import RehearsalOptions as RehearsalOptions
-    from mew_agent.parts.rehearsal.options import ReportedUsage as ReportedUsage
-    from mew_agent.parts.rehearsal.options import ScriptedReply as ScriptedReply
-    from mew_agent.parts.rehearsal.options import ScriptedToolCall as ScriptedToolCall
-    from mew_agent.parts.rehearsal.options import SummaryBehaviour as SummaryBehaviour
-    from mew_agent.parts.rehearsal.options import UsageOn as UsageOn
-    from mew_agent.parts.rehearsal.service import EmbeddedRehearsal as EmbeddedRehearsal
-    from mew_agent.parts.rehearsal.service import RecordedRequest as RecordedRequest
-    from mew_agent.parts.rehearsal.service import RehearsalServer as RehearsalServer
-    from mew_agent.parts.rehearsal.service import serve_rehearsal as serve_rehearsal
+    from mew_agent.parts.rehearsal.model_service import EmbeddedRehearsal as EmbeddedRehearsal
+    from mew_agent.parts.rehearsal.model_service import RecordedRequest as RecordedRequest
+    from mew_agent.parts.rehearsal.model_service import RehearsalServer as RehearsalServer
+    from mew_agent.parts.rehearsal.model_service import serve_rehearsal as serve_rehearsal
 
 _OF_SERVICE = ("EmbeddedRehearsal", "RecordedRequest", "RehearsalServer", "serve_rehearsal")
-_OF_OPTIONS = (
-    "RehearsalOptions",
-    "ReportedUsage",
-    "ScriptedReply",
-    "ScriptedToolCall",
-    "SummaryBehaviour",
-    "UsageOn",
-)
 
 
 def __getattr__(name: str) -> object:
     """Load a name when it is first used, because `mew --help` needs no web server."""
-    if name not in (*_OF_SERVICE, *_OF_OPTIONS):
+    if name not in _OF_SERVICE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{'service' if name in _OF_SERVICE else 'options'}"), name)
+    return getattr(import_module(f"{__name__}.model_service"), name)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from mew_protocol.json_values import objects_at, value_at
 
 import mew_agent.parts.rehearsal.text as texts
-from mew_agent.parts.rehearsal.options import RehearsalOptions, ScriptedToolCall
+from mew_agent.parts.rehearsal.rehearsal_options import RehearsalOptions, ScriptedToolCall
 from mew_agent.parts.rehearsal.summaries import is_summary_request, quarter_of, summarise, text_to_summarise
 from mew_agent.parts.rehearsal.text import message_text
 from mew_agent.parts.rehearsal.tokenizer import count, encode

@@ -28,7 +28,7 @@ class RehearsalModel(BuiltinModel):
     def open(self, model: str, window_tokens: int | None) -> Model:
         """Return the model inside this process. Raises `MissingExtra` without the extra `space`."""
         require_extra("space", "the rehearsal model")
-        from mew_agent.parts.rehearsal.service import EmbeddedRehearsal  # needs a web server
+        from mew_agent.parts.rehearsal.model_service import EmbeddedRehearsal  # needs a web server
 
         return EmbeddedRehearsal(window_tokens)
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from mew_protocol.json_values import objects_at
 
-from mew_agent.parts.rehearsal.completion import Completion, Json, function_call, pieces
-from mew_agent.parts.rehearsal.options import RehearsalOptions
+from mew_agent.parts.rehearsal.rehearsal_options import RehearsalOptions
+from mew_agent.parts.rehearsal.reply_bodies import Completion, Json, function_call, pieces
 from mew_agent.parts.rehearsal.tokenizer import encode
 
 _STOP_REASONS = {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens"}

@@ -14,7 +14,7 @@ from itertools import islice
 
 from mew_protocol.json_values import object_at
 
-from mew_agent.parts.rehearsal.options import ScriptedToolCall
+from mew_agent.parts.rehearsal.rehearsal_options import ScriptedToolCall
 
 _MOST_CALLS = 32
 _MAX_NAME_CHARS = 200

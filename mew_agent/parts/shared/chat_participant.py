@@ -23,7 +23,7 @@ from mew_agent.participant.answers.agent_answers import INACTIVITY_SECONDS, Exch
 from mew_agent.participant.answers.builder import HOLD_CHARACTERS, AnswerBuilder
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.peers import PeerContext
-from mew_agent.parts.shared.answers import AnswerFailed, no_answer
+from mew_agent.parts.shared.api_limits import AnswerFailed, no_answer
 from mew_agent.parts.shared.text_answer import NoticePlacement, TextAnswer
 
 STATUS_WAIT_SECONDS: Final = 0.5

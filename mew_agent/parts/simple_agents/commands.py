@@ -4,7 +4,7 @@ from typing import Final
 
 from mew_agent.cli.app.groups import OtherName, RunnableAgent, Sections
 
-_RUN: Final = RunnableAgent("mew_agent.parts.simple_agents.command:run")
+_RUN: Final = RunnableAgent("mew_agent.parts.simple_agents.run_simple:run")
 
 COMMANDS: Final[Sections] = {
     "Types of agents": {"echo": _RUN, "calculator": _RUN, "fulfiller": _RUN},

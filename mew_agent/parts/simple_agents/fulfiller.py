@@ -12,7 +12,7 @@ import anyio
 from mew_protocol import kinds
 
 from mew_agent.errors import GatewayError, NotAccepted, NotPermitted
-from mew_agent.participant.events import ChatReceived, ProposalClosed, ProposalMade
+from mew_agent.participant.event_handlers import ChatReceived, ProposalClosed, ProposalMade
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.simple_agents.fulfiller_policy import FulfillerPolicy, is_answer, read_answer
 

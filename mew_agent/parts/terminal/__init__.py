@@ -12,7 +12,7 @@ from mew_agent.cli.app.groups import OtherName, Sections, rare_command
 COMMANDS: Final[Sections] = {
     "Talk and decide": {
         "connect": rare_command(
-            "Join the running space from this terminal.", "mew_agent.parts.terminal.command:connect"
+            "Join the running space from this terminal.", "mew_agent.parts.terminal.connect:connect"
         )
     },
     "Other names": {

@@ -19,7 +19,7 @@ from mew_agent.cli.app.options import option
 from mew_agent.cli.remote.identity import Identity
 from mew_agent.errors import first_cause
 from mew_agent.participant.client import Client, Credentials
-from mew_agent.participant.delivery import Message
+from mew_agent.participant.confirmed_delivery import Message
 from mew_agent.participant.gaps import StreamGap
 from mew_agent.parts.shared.line_io import (
     WriteLine,

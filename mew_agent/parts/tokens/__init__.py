@@ -11,7 +11,7 @@ COMMANDS: Final[Sections] = {
     "Participants": {
         "token": rare_command(
             "Print, create, replace or revoke a token; without a participant, list the tokens.",
-            "mew_agent.parts.tokens.command:token",
+            "mew_agent.parts.tokens.tokens:token",
         )
     },
     "Other names": {

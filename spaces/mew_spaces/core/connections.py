@@ -18,7 +18,6 @@ from mew_protocol.payloads.system import Member, Presence
 from mew_protocol.payloads.system import SystemError as ErrorPayload
 
 from mew_spaces.config.settings import Limits
-from mew_spaces.core.board import StatusBoard
 from mew_spaces.core.effects import (
     Admit,
     Broadcast,
@@ -33,6 +32,7 @@ from mew_spaces.core.effects import (
 from mew_spaces.core.events import ConnectionId, ConnectionJoins, gateway_of
 from mew_spaces.core.membership import MemberConnections, Membership, Permissions
 from mew_spaces.core.state import Changes
+from mew_spaces.core.status_board import StatusBoard
 from mew_spaces.core.streams import StreamRules
 from mew_spaces.core.system_messages import SystemMessages
 

@@ -1,7 +1,7 @@
 """[pure] The streams of one space: their opening, owners, writers and closing. `stream/*` envelopes in, effects out.
 
 An envelope gets here after its sender's capabilities allowed it. Open streams are part of the durable state. Stream
-frames are not envelopes and do not pass here; `space` relays them.
+frames are not envelopes and do not pass here; `space_core` relays them.
 """
 
 from collections.abc import Iterable, Mapping

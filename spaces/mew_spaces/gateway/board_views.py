@@ -17,7 +17,7 @@ from mew_protocol.envelope import wire_timestamp
 from mew_protocol.payloads.attention_items import AttentionItem
 
 from mew_spaces.config.settings import SpaceConfig
-from mew_spaces.core.space import SpaceCore
+from mew_spaces.core.space_core import SpaceCore
 
 AT_ONCE: Final = 100
 """How many views are computed before others get their turn."""

@@ -52,11 +52,11 @@ from mew_spaces.gateway.certificate import TlsFiles, tls_files
 from mew_spaces.gateway.dashboard_files import SecurityHeaders, dashboard_routes
 from mew_spaces.gateway.http import HttpApi
 from mew_spaces.gateway.http_bodies import describe_error, respond_to_error
+from mew_spaces.gateway.listener import bound_socket, listener_options
 from mew_spaces.gateway.log_writer import LogWriter
 from mew_spaces.gateway.registry import SpaceRegistry
-from mew_spaces.gateway.server import bound_socket, listener_options
 from mew_spaces.gateway.service import OpenStorage, SpaceService, history_bounds
-from mew_spaces.log.figures import FigureStore
+from mew_spaces.log.figure_store import FigureStore
 from mew_spaces.log.memory import NotStored
 from mew_spaces.log.sqlite import SqliteLog, Unreadable, lock_path
 

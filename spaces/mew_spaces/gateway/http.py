@@ -40,12 +40,19 @@ from starlette.types import Receive, Scope, Send
 
 from mew_spaces.gateway import http_bodies as bodies
 from mew_spaces.gateway import programs
-from mew_spaces.gateway.events import MAX_LAST, EventReader, EventResponse, in_words, newest_before, page_bytes
 from mew_spaces.gateway.http_bodies import ApiError
 from mew_spaces.gateway.operations import Operation, Parameter
 from mew_spaces.gateway.registry import SpaceRegistry, client_of
+from mew_spaces.gateway.server_sent_events import (
+    MAX_LAST,
+    EventReader,
+    EventResponse,
+    in_words,
+    newest_before,
+    page_bytes,
+)
 from mew_spaces.gateway.service import NOT_STORED_MESSAGE, SpaceService
-from mew_spaces.log.figures import RAW_SECONDS
+from mew_spaces.log.figure_store import RAW_SECONDS
 from mew_spaces.log.memory import Entry, SpaceLog
 
 log = logging.getLogger("mew_spaces")

@@ -30,13 +30,13 @@ from mew_spaces.core.effects import (
     StateChanged,
 )
 from mew_spaces.core.events import ConnectionId
-from mew_spaces.core.space import SpaceCore
+from mew_spaces.core.space_core import SpaceCore
 from mew_spaces.core.state import ReportedStatus
 from mew_spaces.gateway.audit import AuditLog
 from mew_spaces.gateway.delivery import DeliverySessions, numbered
 from mew_spaces.gateway.membership_store import MembershipStore
 from mew_spaces.gateway.outbound import Fanout, OutboundChannel, frame_json, frame_message
-from mew_spaces.log.figures import FigureStore
+from mew_spaces.log.figure_store import FigureStore
 from mew_spaces.log.memory import SpaceLog
 
 log = logging.getLogger("mew_spaces")

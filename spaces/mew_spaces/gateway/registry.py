@@ -10,8 +10,8 @@ from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.admission import RateLimit
 from mew_spaces.errors import SpacesError
 from mew_spaces.gateway.clock import steady_seconds
-from mew_spaces.gateway.events import EventStreams
 from mew_spaces.gateway.programs import ProgramControl
+from mew_spaces.gateway.server_sent_events import EventStreams
 from mew_spaces.gateway.service import SpaceService
 
 DEFAULT_NAME = "default"

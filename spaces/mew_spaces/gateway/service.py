@@ -41,9 +41,9 @@ from mew_spaces.core.events import (
     first_connection,
     gateway_of,
 )
-from mew_spaces.core.space import REMEMBERED_ENVELOPES, Decided, SpaceCore
+from mew_spaces.core.space_core import REMEMBERED_ENVELOPES, Decided, SpaceCore
 from mew_spaces.core.system_messages import DerivedIds, NewId
-from mew_spaces.gateway.attention import AttentionWatch, attention_receiver
+from mew_spaces.gateway.attention_watch import AttentionWatch, attention_receiver
 from mew_spaces.gateway.audit import AuditLog, Transport
 from mew_spaces.gateway.auth import TokenBook, generate_token, space_folder
 from mew_spaces.gateway.clock import WallClock, new_uuid, now_utc, steady_seconds
@@ -54,7 +54,7 @@ from mew_spaces.gateway.outbound import Callback, Fanout, OutboundChannel, frame
 from mew_spaces.gateway.output_log import FileChannel
 from mew_spaces.gateway.performer import EffectPerformer
 from mew_spaces.gateway.storage import PENDING, LocalStorage, Storage, Submission
-from mew_spaces.log.figures import FigureStore
+from mew_spaces.log.figure_store import FigureStore
 from mew_spaces.log.memory import Bounds, SpaceLog
 
 log = logging.getLogger("mew_spaces")

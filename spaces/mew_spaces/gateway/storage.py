@@ -24,7 +24,7 @@ from mew_protocol import kinds
 
 from mew_spaces.core.effects import Broadcast, Effect, Receipt, StateChanged
 from mew_spaces.core.events import EnvelopeArrives, FrameArrives, SpaceEvent
-from mew_spaces.core.space import ONLY_PASSED_ON, Decided, SpaceCore
+from mew_spaces.core.space_core import ONLY_PASSED_ON, Decided, SpaceCore
 from mew_spaces.gateway.membership_store import MembershipStore
 from mew_spaces.log.memory import NOTHING, Batch, NotStored, OutcomeUnknown, SpaceLog
 

@@ -25,7 +25,7 @@ from mew_agent.config.agent_config import AgentConfig
 from mew_agent.context.sqlite_store import MemoryStore, SqliteStore
 from mew_agent.context.store import InboxChange
 from mew_agent.conversation.context_state import RESTARTED_RESULT
-from mew_agent.conversation.events import ContextEvent
+from mew_agent.conversation.conversation_events import ContextEvent
 from mew_agent.errors import NotConnected, Superseded, Unauthorized
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.participant.peers import Peer, PeerContext

@@ -15,7 +15,7 @@ from mew_spaces.gateway.gateway import RunningGateway
 from mew_agent.agent.agent import Agent
 from mew_agent.config.agent_config import AgentConfig
 from mew_agent.context.sqlite_store import SqliteStore, Store
-from mew_agent.participant.events import ChatReceived
+from mew_agent.participant.event_handlers import ChatReceived
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.rehearsal import RehearsalOptions, RehearsalServer, serve_rehearsal
 from tests.support.agents import EnvelopeRecorder

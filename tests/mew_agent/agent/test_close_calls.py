@@ -15,7 +15,7 @@ from mew_agent.context.sqlite_store import MemoryStore
 from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import resolve_window
 from mew_agent.conversation.conversation import Conversation
-from mew_agent.conversation.events import ConversationEvent, StatusChanged
+from mew_agent.conversation.conversation_events import ConversationEvent, StatusChanged
 from mew_agent.conversation.model_calls import ConversationOptions
 from mew_agent.model.interface import ModelEvent
 from mew_agent.parts.rehearsal import RehearsalOptions, serve_rehearsal

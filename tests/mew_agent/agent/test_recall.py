@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from mew_agent.conversation.events import ConversationEvent, LevelChanged
+from mew_agent.conversation.conversation_events import ConversationEvent, LevelChanged
 
 StartAgent = Callable[..., Any]
 

@@ -12,9 +12,9 @@ from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.read_receipts import ReadReceipt
 from mew_protocol.payloads.retrieval import Undo
 
-from mew_agent.agent.receipts import LEFT_DURING_TURN
+from mew_agent.agent.inbox_receipts import LEFT_DURING_TURN
 from mew_agent.context.archive import ItemLife
-from mew_agent.context.receipts import MAX_FOLLOWS, Follow, MessageKey, ReceiptChange
+from mew_agent.context.message_facts import MAX_FOLLOWS, Follow, MessageKey, ReceiptChange
 from mew_agent.context.sqlite_store import SqliteStore
 from mew_agent.context.store import InboxChange, StoreLimits
 from mew_agent.errors import NotConfirmed

@@ -12,11 +12,11 @@ from mew_agent.agent.agent import Agent
 from mew_agent.agent.sessions import open_resources
 from mew_agent.config.agent_config import AgentConfig
 from mew_agent.context.sqlite_store import MemoryStore, SqliteStore
-from mew_agent.conversation.events import LevelChanged
+from mew_agent.conversation.conversation_events import LevelChanged
 from mew_agent.errors import ConfigError, Unauthorized
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.participant.participant import Participant
-from mew_agent.parts.rehearsal.service import EmbeddedRehearsal
+from mew_agent.parts.rehearsal.model_service import EmbeddedRehearsal
 from tests.support.agents import EnvelopeRecorder
 from tests.support.waiting import PATIENCE_SECONDS, until
 

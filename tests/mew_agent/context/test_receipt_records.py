@@ -2,7 +2,7 @@
 
 from mew_protocol.payloads.read_receipts import PromptCall
 
-from mew_agent.context.receipts import MessageEntry, MessageRecord
+from mew_agent.context.message_facts import MessageEntry, MessageRecord
 
 
 def test_an_entry_that_an_undo_brought_back_is_not_the_first_that_was_read() -> None:

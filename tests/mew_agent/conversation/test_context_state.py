@@ -8,7 +8,7 @@ import pytest
 from mew_protocol.payloads.participant import Compact, Forget
 
 from mew_agent.context.sqlite_store import SqliteStore
-from mew_agent.conversation.events import ConversationEvent, ItemAdded
+from mew_agent.conversation.conversation_events import ConversationEvent, ItemAdded
 from mew_agent.model.interface import ModelEvent, TextDelta
 from tests.support.conversation_driver import TOOL, StartConversation
 

@@ -1,6 +1,11 @@
 """Events reach every listener in order, and the emitter waits for them."""
 
-from mew_agent.conversation.events import ContextCleared, ConversationEvent, ConversationEvents, ReplyNotice
+from mew_agent.conversation.conversation_events import (
+    ContextCleared,
+    ConversationEvent,
+    ConversationEvents,
+    ReplyNotice,
+)
 
 
 class Recorder:

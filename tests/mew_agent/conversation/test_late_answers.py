@@ -11,7 +11,7 @@ from mew_protocol.payloads.participant import Forget
 from mew_protocol.payloads.retrieval import RequestHistory
 
 from mew_agent.context.policy import CompactAction
-from mew_agent.conversation.events import ConversationEvent
+from mew_agent.conversation.conversation_events import ConversationEvent
 from mew_agent.model.interface import Message, ModelRequest, ToolCall, Window
 from mew_agent.model.openai_client import OpenAIModel
 from tests.support.conversation_driver import ConversationDriver, StartConversation, fill

@@ -13,7 +13,7 @@ from mew_agent.context.policy import MEW
 from mew_agent.context.sqlite_store import MemoryStore
 from mew_agent.context.tracker import Tracker
 from mew_agent.conversation.context_state import ContextState
-from mew_agent.conversation.events import ConversationEvents
+from mew_agent.conversation.conversation_events import ConversationEvents
 from mew_agent.conversation.model_calls import CallInterrupted, ConversationOptions, ModelCalls, with_unique_call_ids
 from mew_agent.errors import ModelError, ModelStreamCut, ModelUnreachable
 from mew_agent.model.interface import (

@@ -9,11 +9,11 @@ import anyio
 import pytest
 from mew_protocol.payloads.participant import Forget
 
-from mew_agent.context.receipts import MessageKey, MessageRecord
+from mew_agent.context.message_facts import MessageKey, MessageRecord
 from mew_agent.context.sqlite_store import MemoryStore, SqliteStore
 from mew_agent.context.store import NO_CHANGE, Session, SessionChange
-from mew_agent.conversation.events import ConversationEvent, HistoryChanged
-from mew_agent.conversation.receipts import SHORTENED, Holding
+from mew_agent.conversation.conversation_events import ConversationEvent, HistoryChanged
+from mew_agent.conversation.message_forms import SHORTENED, Holding
 from mew_agent.errors import ModelStreamCut
 from mew_agent.model.interface import ModelEvent, ModelReply, TextDelta
 from mew_agent.tokens.sizes import INLINE_CHARS

@@ -15,14 +15,14 @@ from mew_protocol.payloads.retrieval import Undo
 from mew_agent.compaction.planner import CompactionPlan
 from mew_agent.context.archive import Origin
 from mew_agent.context.history import History, Item, Summary
+from mew_agent.context.message_facts import Prompted
 from mew_agent.context.persisted_state import CallRecord
 from mew_agent.context.policy import MEW
-from mew_agent.context.receipts import Prompted
 from mew_agent.context.sqlite_store import MemoryStore, SqliteStore, Store
 from mew_agent.context.tracker import Tracker
-from mew_agent.conversation.archive import ContextArchive
 from mew_agent.conversation.context_state import ContextState
-from mew_agent.conversation.events import ConversationEvents
+from mew_agent.conversation.conversation_archive import ContextArchive
+from mew_agent.conversation.conversation_events import ConversationEvents
 from mew_agent.model.interface import ModelReply, ToolCall, Window
 from mew_agent.model.usage import Usage
 

@@ -14,7 +14,7 @@ from mew_agent.context.policy import MEW
 from mew_agent.context.sqlite_store import MemoryStore
 from mew_agent.context.tracker import Tracker
 from mew_agent.conversation.conversation import Conversation
-from mew_agent.conversation.events import ContextCompacted, ConversationEvent
+from mew_agent.conversation.conversation_events import ContextCompacted, ConversationEvent
 from mew_agent.conversation.model_calls import CallInterrupted, ConversationOptions
 from mew_agent.errors import ContextOverflow, ModelFailed
 from mew_agent.model.interface import (

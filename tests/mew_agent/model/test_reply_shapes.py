@@ -20,9 +20,9 @@ from mew_agent.model.interface import Message, ModelReply, ModelRequest, Window
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.model.usage import Usage
 from mew_agent.parts.meter.calls import MeasuredCalls
-from mew_agent.parts.meter.facts import CallFacts, digest_of
 from mew_agent.parts.meter.main_line import MainLine, MeteredCall
 from mew_agent.parts.meter.replies import Reply
+from mew_agent.parts.meter.request_facts import CallFacts, digest_of
 from mew_agent.parts.shared.relay import serve_relay
 from tests.mew_agent.model.reply_shapes import OVERFLOW_TEXT, SHAPES, Label, Shape, bare, piece, usage
 from tests.support.waiting import PATIENCE_SECONDS

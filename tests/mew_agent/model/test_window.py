@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mew_agent.model.interface import Window
 from mew_agent.model.openai_client import OpenAIModel
-from mew_agent.model.window import (
+from mew_agent.model.window_lookup import (
     discover_window,
     read_litellm,
     read_lm_studio,

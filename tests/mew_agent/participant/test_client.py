@@ -29,7 +29,7 @@ from mew_agent.participant.client import (
     Credentials,
     backoff_seconds,
 )
-from mew_agent.participant.delivery import Message
+from mew_agent.participant.confirmed_delivery import Message
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 WELCOME = (

@@ -11,7 +11,7 @@ from mew_spaces.config.loading import SpaceConfig, parse_space
 from mew_spaces.gateway.gateway import serve_gateway
 
 from mew_agent.errors import NotAccepted, NotConfirmed
-from mew_agent.participant.events import ChatReceived
+from mew_agent.participant.event_handlers import ChatReceived
 from mew_agent.participant.gaps import HistoryGap
 from mew_agent.participant.participant import Participant
 from tests.support.faulty_link import FaultyLink, faulty_link

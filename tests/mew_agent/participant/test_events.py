@@ -6,7 +6,7 @@ import pytest
 from mew_protocol.context_report import ContextReport
 from mew_protocol.envelope import Envelope
 
-from mew_agent.participant.events import (
+from mew_agent.participant.event_handlers import (
     MAX_OPEN_PROPOSALS,
     ChatReceived,
     ContextReported,

@@ -13,7 +13,7 @@ from mew_protocol.status_word import status_word
 
 from mew_agent import Participant
 from mew_agent.errors import ControlRefused, InvalidReport, PeerError
-from mew_agent.participant.events import ContextReported
+from mew_agent.participant.event_handlers import ContextReported
 from mew_agent.participant.external_context import ExternalContext
 from tests.support.agents import EnvelopeRecorder
 from tests.support.waiting import PATIENCE_SECONDS, until

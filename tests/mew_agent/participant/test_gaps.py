@@ -10,8 +10,8 @@ from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import serve_gateway
 
 from mew_agent.participant.client import Client, Credentials
-from mew_agent.participant.delivery import MAX_COUNTED_STREAMS, FrameCounts, Message
-from mew_agent.participant.events import EVENT_BUFFER, EVENT_BUFFER_BYTES, Listeners
+from mew_agent.participant.confirmed_delivery import MAX_COUNTED_STREAMS, FrameCounts, Message
+from mew_agent.participant.event_handlers import EVENT_BUFFER, EVENT_BUFFER_BYTES, Listeners
 from mew_agent.participant.gaps import HistoryGap, StreamGap
 from mew_agent.participant.participant import Participant
 from tests.support.faulty_link import faulty_link

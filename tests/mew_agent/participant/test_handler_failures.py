@@ -10,7 +10,7 @@ from mew_protocol.envelope import Envelope
 
 from mew_agent import Participant, PeerJoined
 from mew_agent.errors import ChatRefused, NoAnswer
-from mew_agent.participant.events import ChatReceived, ContextReported
+from mew_agent.participant.event_handlers import ChatReceived, ContextReported
 from tests.support.agents import EnvelopeRecorder, StartAgent
 from tests.support.waiting import PATIENCE_SECONDS, until
 

@@ -9,7 +9,7 @@ from mew_protocol.context_report import ContextReport
 from mew_protocol.envelope import Envelope
 
 from mew_agent.errors import PeerTimeout, Rejected
-from mew_agent.participant.events import (
+from mew_agent.participant.event_handlers import (
     ChatReceived,
     ContextReported,
     PeerJoined,

@@ -9,7 +9,7 @@ from mew_spaces.gateway.gateway import RunningGateway
 
 from mew_agent.errors import BadAnswer, NotPermitted, PeerAbsent, PeerTimeout, Refused
 from mew_agent.participant.client import Client, Credentials
-from mew_agent.participant.delivery import Message
+from mew_agent.participant.confirmed_delivery import Message
 from mew_agent.participant.messenger import timestamp
 from mew_agent.participant.participant import Participant
 from tests.support.waiting import PATIENCE_SECONDS, until

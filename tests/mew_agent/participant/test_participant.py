@@ -17,7 +17,7 @@ from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
 from mew_agent.errors import ConfigError, GatewayError, NotPermitted, PeerFailed
 from mew_agent.participant.client import Credentials
-from mew_agent.participant.events import PeerJoined, PeerLeft
+from mew_agent.participant.event_handlers import PeerJoined, PeerLeft
 from mew_agent.participant.gaps import SpaceEvent
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.peers import Peer, PeerContext

@@ -6,7 +6,7 @@ import anyio
 from mew_spaces.gateway.gateway import RunningGateway
 
 from mew_agent import Participant
-from mew_agent.context.receipts import Follow, Follows, MessageKey
+from mew_agent.context.message_facts import Follow, Follows, MessageKey
 from tests.support.faulty_link import faulty_link
 from tests.support.waiting import PATIENCE_SECONDS, until
 

@@ -9,7 +9,7 @@ from mew_protocol.envelope import Envelope
 from mew_spaces.gateway.gateway import RunningGateway
 
 from mew_agent.errors import ConfigError, GatewayError, NotConnected, Unauthorized
-from mew_agent.participant.events import ChatReceived
+from mew_agent.participant.event_handlers import ChatReceived
 from mew_agent.participant.participant import Participant
 from tests.support.waiting import PATIENCE_SECONDS, until
 

@@ -12,7 +12,7 @@ from mew_protocol.envelope import Envelope
 from mew_spaces.gateway.gateway import RunningGateway
 
 from mew_agent.participant.participant import Participant
-from mew_agent.participant.streams import MAX_WAITING_FRAMES, Reasoning
+from mew_agent.participant.reasoning_stream import MAX_WAITING_FRAMES, Reasoning
 from tests.support.waiting import PATIENCE_SECONDS
 
 Joined = Callable[..., Participant]

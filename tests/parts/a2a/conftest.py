@@ -14,9 +14,9 @@ from a2a.types import Role, SendMessageRequest, StreamResponse, Task
 from google.protobuf.json_format import MessageToDict
 from mew_spaces.gateway.gateway import RunningGateway
 
-from mew_agent.parts.a2a.server import A2AServer
+from mew_agent.parts.a2a.a2a_server import A2AServer
 from mew_agent.parts.a2a.tasks import CONTEXT_EXTENSION
-from mew_agent.parts.a2a.tools import A2ARole
+from mew_agent.parts.a2a.tool_calls import A2ARole
 from mew_agent.parts.shared.chat_participant import ChatOptions, ChatParticipant
 from tests.support.agents import AgentDriver, StartAgent
 from tests.support.api_participants import knows, space

@@ -20,7 +20,7 @@ from mew_listener import listener_options
 
 from mew_agent import Participant
 from mew_agent.participant.answers import agent_answers as exchange
-from mew_agent.parts.a2a import server
+from mew_agent.parts.a2a import a2a_server
 from mew_agent.parts.a2a import tasks as task_module
 from mew_agent.parts.a2a.tasks import CONTEXT_EXTENSION
 from mew_agent.parts.rehearsal import ScriptedReply, ScriptedToolCall
@@ -247,7 +247,7 @@ async def test_participants_without_known_tools_delay_a_list_once(
         await both_asked.wait()
         return ()
 
-    monkeypatch.setattr(server, "tools_of", wait_for_both)
+    monkeypatch.setattr(a2a_server, "tools_of", wait_for_both)
     async with a2a(options={"configured": frozenset({"writer"})}) as built:
         cards = (await built.http.get(f"{built.base_url}/agents")).json()["agents"]
     assert [one["name"] for one in cards] == ["ada", "coder", "writer"]

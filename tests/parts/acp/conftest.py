@@ -19,12 +19,12 @@ from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 from mew_agent import Participant
 from mew_agent.cli.remote.identity import Identity
 from mew_agent.parts.acp.settings import AcpConfig
-from mew_agent.parts.mcp.command import serve_space_tools
+from mew_agent.parts.mcp.bridge_and_serve import serve_space_tools
 from tests.support.agents import EnvelopeRecorder
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 if TYPE_CHECKING:
-    from mew_agent.parts.acp.agent import AcpAgent
+    from mew_agent.parts.acp.acp_agent import AcpAgent
 
 PROGRAM = Path(__file__).with_name("scripted_agent.py")
 SPACE_WITH_RIGHTS = """
@@ -106,7 +106,7 @@ def start(tmp_path: Path) -> Start:
     """Starts an agent of this style with ada and bob, in a gateway of its own unless one is given."""
 
     # Not at the top: `acp` takes half a second to load, in each worker.
-    from mew_agent.parts.acp.agent import AcpAgent
+    from mew_agent.parts.acp.acp_agent import AcpAgent
 
     @asynccontextmanager
     async def build(

@@ -19,7 +19,7 @@ from mew_agent import Participant
 from mew_agent.context.sqlite_store import MemoryStore
 from mew_agent.context.store import InboxChange
 from mew_agent.errors import NotAccepted
-from mew_agent.parts.acp.agent import AcpAgent, _asked_call
+from mew_agent.parts.acp.acp_agent import AcpAgent, _asked_call
 from mew_agent.parts.acp.settings import AcpConfig
 from tests.parts.acp.conftest import SPACE, SPACE_WITH_RIGHTS, Start, joined
 from tests.support.agents import EnvelopeRecorder
@@ -425,7 +425,7 @@ async def test_file_requests_are_declared_and_answered_if_the_settings_say_so(st
 
 
 async def test_of_three_full_agents_one_compacts_at_a_time(start: Start, tmp_path: Path) -> None:
-    from mew_agent.parts.acp.agent import AcpAgent  # takes half a second to load, in each worker
+    from mew_agent.parts.acp.acp_agent import AcpAgent  # takes half a second to load, in each worker
 
     names = ("codex", "second", "third")
     space = SPACE + "".join(f"  {name}: {{acp: codex}}\n" for name in names[1:])

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from mew_agent.errors import ConfigError
-from mew_agent.parts.acp.command import require_pipe
+from mew_agent.parts.acp.start_and_serve import require_pipe
 from tests.support.cli import mew
 
 

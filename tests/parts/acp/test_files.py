@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mew_agent.parts.acp.files import READ, WRITE, ProjectFiles
+from mew_agent.parts.acp.working_folder import READ, WRITE, ProjectFiles
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from mew_agent.compaction.approval import ProposedCompaction
 from mew_agent.compaction.planner import STUB_TOKENS, CompactionPlan
 from mew_agent.context.history import History, Pin
-from mew_agent.parts.compaction_approval.approval import REJECTION_SECONDS, Rejection, proposal_arguments
+from mew_agent.parts.compaction_approval.asking import REJECTION_SECONDS, Rejection, proposal_arguments
 
 
 def history_of(turns: int) -> History:

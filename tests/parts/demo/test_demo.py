@@ -7,7 +7,7 @@ import pytest
 from mew_spaces.config.loading import load_space
 
 from mew_agent.errors import ConfigError
-from mew_agent.parts.demo.command import (
+from mew_agent.parts.demo.demo import (
     BY_ITSELF,
     ON_REQUEST,
     WINDOW_TOKENS,

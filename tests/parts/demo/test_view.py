@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mew_agent.cli.app import terminal
-from mew_agent.parts.demo.view import line_for, live_table, print_plainly, shown, wrap
+from mew_agent.parts.demo.demo_view import line_for, live_table, print_plainly, shown, wrap
 
 STATUS: dict[str, Any] = {
     "event": "status",

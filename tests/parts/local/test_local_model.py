@@ -17,7 +17,7 @@ from mew_agent.agent.sessions import open_resources
 from mew_agent.config.agent_config import AgentConfig, load_agent_config
 from mew_agent.model.interface import Message, Model, ModelReply, ModelRequest
 from mew_agent.model.openai_client import OpenAIModel
-from mew_agent.parts.local.server import find_gguf
+from mew_agent.parts.local.llama_server import find_gguf
 from tests.interaction.test_docs import DOCS, Reader, blocks_of, reader
 from tests.parts.local.conftest import WINDOW_TOKENS
 from tests.support.waiting import until_in_thread

@@ -11,8 +11,8 @@ import anyio
 import pytest
 import uvicorn
 
+from mew_agent.parts.mcp.bridge import Bridge
 from mew_agent.parts.mcp.settings import BridgeSettings
-from mew_agent.parts.mcp.supervisor import Bridge
 from tests.parts.mcp.workshop import make_server
 from tests.support.waiting import PATIENCE_SECONDS, until
 

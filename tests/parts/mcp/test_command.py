@@ -4,7 +4,7 @@ import pytest
 from mew_settings.installation import install_command
 
 from mew_agent.errors import ConfigError
-from mew_agent.parts.mcp.command import _parse_arguments, _parse_environment, _settings
+from mew_agent.parts.mcp.bridge_and_serve import _parse_arguments, _parse_environment, _settings
 from tests.support import command_space
 from tests.support.cli import mew
 

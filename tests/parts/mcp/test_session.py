@@ -12,9 +12,9 @@ import anyio
 import pytest
 
 from mew_agent import tracing
-from mew_agent.parts.mcp.session import ServerFailed
+from mew_agent.parts.mcp.bridge import Bridge
+from mew_agent.parts.mcp.mcp_session import ServerFailed
 from mew_agent.parts.mcp.settings import BridgeSettings
-from mew_agent.parts.mcp.supervisor import Bridge
 from mew_agent.tools.catalog import INVALID_PARAMS, METHOD_NOT_FOUND, UNAVAILABLE, RequestFailed
 from tests.parts.mcp.conftest import (
     Recorder,

@@ -7,8 +7,8 @@ import pytest
 from mcp.server.connection import Connection
 from starlette.requests import Request
 
-from mew_agent.parts.mcp import server as bridge
-from mew_agent.parts.mcp.server import OffersServer
+from mew_agent.parts.mcp import offers_server
+from mew_agent.parts.mcp.offers_server import OffersServer
 from mew_agent.tools.catalog import LocalOffers
 from tests.support.waiting import until
 
@@ -21,10 +21,10 @@ OPEN = {
 
 
 async def test_a_client_opens_a_limited_number_of_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bridge, "MAX_SESSIONS", 2)
+    monkeypatch.setattr(offers_server, "MAX_SESSIONS", 2)
     headers = {"authorization": "Bearer t", "accept": "application/json, text/event-stream"}
     async with (
-        bridge.serving_http(bridge.OffersServer("maze", "A maze.", LocalOffers()), 0, "t") as url,
+        offers_server.serving_http(offers_server.OffersServer("maze", "A maze.", LocalOffers()), 0, "t") as url,
         httpx2.AsyncClient(headers=headers) as http,
     ):
         first, second, third = [await http.post(url, json=OPEN) for _ in range(3)]
@@ -44,7 +44,7 @@ async def test_a_session_leaves_nothing_when_its_client_ends_it() -> None:
         return [one for one in gc.get_objects() if isinstance(one, Connection | Request)]
 
     before = len(kept())
-    async with bridge.serving_http(server, 0, "t") as url, httpx2.AsyncClient(headers=headers) as http:
+    async with offers_server.serving_http(server, 0, "t") as url, httpx2.AsyncClient(headers=headers) as http:
         for _ in range(3):
             opened = await http.post(url, json=OPEN)
             session = {"mcp-session-id": opened.headers["mcp-session-id"]}

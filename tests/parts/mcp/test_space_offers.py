@@ -19,9 +19,9 @@ from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 from pydantic import BaseModel
 
 from mew_agent.cli.app.options import ConnectionOptions, ProgramConnection
-from mew_agent.participant.events import ProposalMade
+from mew_agent.participant.event_handlers import ProposalMade
 from mew_agent.participant.participant import Participant
-from mew_agent.parts.mcp.server import guarded, serving_http
+from mew_agent.parts.mcp.offers_server import guarded, serving_http
 from mew_agent.parts.mcp.space_offers import BOARD, CHAT, context_uri, make_server
 from mew_agent.tokens.tokenizers import TokenizerSettings, counter_for
 from tests.support import command_space

@@ -14,9 +14,9 @@ from mew_spaces.gateway.gateway import RunningGateway
 
 from mew_agent.errors import Unauthorized
 from mew_agent.participant.participant import Participant
-from mew_agent.parts.mcp.session import ServerFailed
+from mew_agent.parts.mcp.bridge import Bridge, run_bridge
+from mew_agent.parts.mcp.mcp_session import ServerFailed
 from mew_agent.parts.mcp.settings import BridgeSettings
-from mew_agent.parts.mcp.supervisor import Bridge, run_bridge
 from mew_agent.tools.catalog import UNAVAILABLE, RequestFailed
 from tests.parts.mcp.conftest import (
     Recorder,

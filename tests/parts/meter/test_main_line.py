@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mew_agent.model.usage import Usage
-from mew_agent.parts.meter.facts import digest_of, read_facts
 from mew_agent.parts.meter.main_line import MAX_KEPT_CALLS, MainLine, MeteredCall
 from mew_agent.parts.meter.replies import Reply
+from mew_agent.parts.meter.request_facts import digest_of, read_facts
 
 NOW = "2026-01-31T12:00:00Z"
 TOOLS, FEWER = ("bash", "edit", "task"), ("bash",)

@@ -15,10 +15,10 @@ from anyio.abc import SocketStream
 
 from mew_agent.errors import ConfigError
 from mew_agent.parts.meter.calls import MeasuredCalls
-from mew_agent.parts.meter.command import parsed_listen
-from mew_agent.parts.meter.facts import CallFacts
 from mew_agent.parts.meter.main_line import MainLine, MeteredCall
 from mew_agent.parts.meter.replies import Reply
+from mew_agent.parts.meter.request_facts import CallFacts
+from mew_agent.parts.meter.run_meter import parsed_listen
 from mew_agent.parts.shared.relay import MAX_READ_BODY_BYTES, checked_upstream, serve_relay
 from tests.support.waiting import PATIENCE_SECONDS, until
 

@@ -12,7 +12,7 @@ from mew_protocol.json_values import objects_at
 from mew_protocol.payloads.read_receipts import ReadReceipt
 
 from mew_agent import Participant
-from mew_agent.context.receipts import MessageKey
+from mew_agent.context.message_facts import MessageKey
 from mew_agent.parts.meter.main_line import MeteredCall
 from mew_agent.parts.meter.meter import run_meter
 from mew_agent.parts.meter.relayed_texts import MAX_CHARS, MAX_CHATS, SAME_WORDS, TOO_LONG, TOO_SHORT, RelayedTexts

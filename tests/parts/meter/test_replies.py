@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mew_agent.parts.meter.facts import api_of, digest_of, read_facts
 from mew_agent.parts.meter.replies import Reply, ReplyReader
+from mew_agent.parts.meter.request_facts import api_of, digest_of, read_facts
 
 
 def lines(*events: Any) -> bytes:

@@ -9,7 +9,7 @@ import anyio
 import pytest
 from openai import AsyncOpenAI
 
-from mew_agent.parts.openai_api.app import create_app, serve_app
+from mew_agent.parts.openai_api.openai_app import create_app, serve_app
 from mew_agent.parts.shared.chat_participant import ChatParticipant
 from tests.support.agents import AgentDriver, StartAgent
 from tests.support.api_participants import connected, knows, space

@@ -20,7 +20,7 @@ from openai import (
 
 from mew_agent.participant.answers import agent_answers as exchange
 from mew_agent.participant.participant import Participant
-from mew_agent.parts.openai_api.app import create_app, serve_app
+from mew_agent.parts.openai_api.openai_app import create_app, serve_app
 from mew_agent.parts.rehearsal import ScriptedReply, ScriptedToolCall
 from mew_agent.parts.shared.chat_participant import ChatParticipant
 from tests.parts.openai_api.conftest import KEY, StartChatApi, content, reasoning

@@ -11,10 +11,10 @@ from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
 from mew_agent.cli.remote.identity import Identity
 from mew_agent.errors import ConfigError, NotPermitted, Unauthorized
-from mew_agent.parts.openai_api.app import create_app, serve_app
-from mew_agent.parts.openai_api.command import read_keys, serve_until_ended
+from mew_agent.parts.openai_api.openai_app import create_app, serve_app
+from mew_agent.parts.openai_api.serve_openai import read_keys, serve_until_ended
 from mew_agent.parts.shared.chat_participant import ChatOptions, ChatParticipant
-from mew_agent.parts.shared.command import agents_of
+from mew_agent.parts.shared.serving import agents_of
 from tests.mew_agent.cli.remote.test_identity import running_space
 from tests.support import command_space
 from tests.support.cli import mew

@@ -10,7 +10,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from mew_agent.errors import NoAnswer
 from mew_agent.parts.openai_api.format import ApiAnswer, CompletionFormat, invalid_body
 from mew_agent.parts.openai_api.questions import unknown_model
-from mew_agent.parts.shared.answers import AnswerFailed, no_answer
+from mew_agent.parts.shared.api_limits import AnswerFailed, no_answer
 from mew_agent.parts.shared.responses_format import DONE, event
 
 USAGE = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}

@@ -12,7 +12,7 @@ from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 from prometheus_client.parser import text_string_to_metric_families
 
-from mew_agent.parts.openai_api.command import metrics_of
+from mew_agent.parts.openai_api.serve_openai import metrics_of
 from tests.parts.openai_api.conftest import KEY, StartChatApi
 
 ROOT = Path(__file__).parents[3]

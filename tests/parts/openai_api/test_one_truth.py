@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from mew_agent.cli.remote.identity import Identity
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.mcp.space_offers import context_uri
-from mew_agent.parts.openai_api.command import metrics_of
+from mew_agent.parts.openai_api.serve_openai import metrics_of
 from mew_agent.parts.terminal.app import SpaceApp
 from tests.parts.mcp.test_space_offers import connected as mcp_client
 from tests.parts.openai_api.conftest import KEY, ChatApiDriver, StartChatApi

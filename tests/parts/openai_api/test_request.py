@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mew_agent.parts.openai_api.request import ApiRequest, answer_in_background, read_request
-from mew_agent.parts.shared.answers import MAX_TEXT_BYTES, AnswerFailed
+from mew_agent.parts.shared.api_limits import MAX_TEXT_BYTES, AnswerFailed
 
 
 def body(**more: Any) -> dict[str, Any]:

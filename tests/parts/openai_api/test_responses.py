@@ -19,7 +19,7 @@ from mew_agent.parts.openai_api.format import ApiAnswer
 from mew_agent.parts.openai_api.request import ApiRequest
 from mew_agent.parts.openai_api.responses import ResponseFormat, read_responses_request
 from mew_agent.parts.rehearsal import ScriptedReply, ScriptedToolCall
-from mew_agent.parts.shared.answers import AnswerFailed
+from mew_agent.parts.shared.api_limits import AnswerFailed
 from tests.parts.openai_api.conftest import StartChatApi
 
 ASK = "What do the harbour records say about the tide gauge?"

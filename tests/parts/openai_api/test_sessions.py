@@ -9,9 +9,9 @@ from openai import AsyncOpenAI, BadRequestError, RateLimitError
 
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.openai_api.request import ApiRequest
-from mew_agent.parts.openai_api.sessions import ChosenSession, ClientSessions, with_transcript
+from mew_agent.parts.openai_api.session_choice import ChosenSession, ClientSessions, with_transcript
 from mew_agent.parts.rehearsal import ScriptedReply, ScriptedToolCall
-from mew_agent.parts.shared.answers import MAX_TEXT_BYTES, AnswerFailed
+from mew_agent.parts.shared.api_limits import MAX_TEXT_BYTES, AnswerFailed
 from tests.parts.openai_api.conftest import KEY, ChatApiDriver, StartChatApi, content
 from tests.support.agents import EnvelopeRecorder, running_agent
 from tests.support.api_participants import knows

@@ -11,7 +11,7 @@ from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import resolve_window
 from mew_agent.conversation.context_state import ContextState
 from mew_agent.conversation.context_tools import ContextTools
-from mew_agent.conversation.events import ConversationEvents
+from mew_agent.conversation.conversation_events import ConversationEvents
 from mew_agent.model.interface import ToolCall
 from mew_agent.model.usage import Usage
 from mew_agent.parts.policies.presets import DOMINDS_V3

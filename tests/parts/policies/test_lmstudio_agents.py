@@ -18,7 +18,7 @@ from mew_spaces.gateway.gateway import RunningGateway
 from mew_agent.agent.agent import Agent, run_agent
 from mew_agent.agent.sessions import check_provider
 from mew_agent.config.agent_config import AgentConfig
-from mew_agent.conversation.events import ContextCompacted, ConversationEvent
+from mew_agent.conversation.conversation_events import ContextCompacted, ConversationEvent
 from mew_agent.errors import ConfigError
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.rehearsal import RehearsalOptions, serve_rehearsal

@@ -31,7 +31,7 @@ from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import resolve_window
 from mew_agent.conversation.context_state import ContextState
 from mew_agent.conversation.conversation import Conversation, PendingActions, carry_out
-from mew_agent.conversation.events import (
+from mew_agent.conversation.conversation_events import (
     ConversationEvent,
     ConversationEvents,
     LevelChanged,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mew_agent.context.sqlite_store import SqliteStore
-from mew_agent.conversation.events import (
+from mew_agent.conversation.conversation_events import (
     ContextCleared,
     ContextCompacted,
     ContextEvent,

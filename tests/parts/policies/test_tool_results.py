@@ -9,7 +9,7 @@ from mew_agent.context.tracker import Tracker
 from mew_agent.context.window import resolve_window
 from mew_agent.conversation.context_state import ContextState
 from mew_agent.conversation.conversation import make_room_for_results, withhold_results
-from mew_agent.conversation.events import ConversationEvents
+from mew_agent.conversation.conversation_events import ConversationEvents
 from mew_agent.errors import PolicyStopped
 from mew_agent.model.interface import ToolCall
 from mew_agent.parts.policies.presets import LMSTUDIO

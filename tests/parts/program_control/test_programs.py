@@ -9,7 +9,12 @@ from mew_spaces.launch.processes import started_mark
 from mew_spaces.launch.program_logs import log_folder, log_path, prepare_log_folder, tail
 from mew_spaces.launch.run_file import Pids, RunFile, run_file_path, write_run_file
 
-from mew_agent.parts.program_control.programs import CommandLinePrograms, SecretsUnknown, hide_secrets, known_secrets
+from mew_agent.parts.program_control.command_line_programs import (
+    CommandLinePrograms,
+    SecretsUnknown,
+    hide_secrets,
+    known_secrets,
+)
 
 SPACE = """
 space: {id: demo}

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from mew_agent.parts.rehearsal.behaviour import SELF_DESCRIPTION, plan_reply
-from mew_agent.parts.rehearsal.options import RehearsalOptions
+from mew_agent.parts.rehearsal.rehearsal_options import RehearsalOptions
 from mew_agent.parts.rehearsal.tokenizer import count
 
 OPTIONS = RehearsalOptions(reply_tokens=80)

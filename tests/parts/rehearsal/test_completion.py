@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from mew_agent.model.event_stream import Event
 from mew_agent.model.reply_events import ReplyEvents
 from mew_agent.parts.rehearsal.behaviour import PlannedReply
-from mew_agent.parts.rehearsal.completion import Completion, body_of, chunks_of, complete, usage_of
-from mew_agent.parts.rehearsal.options import RehearsalOptions, ScriptedToolCall
+from mew_agent.parts.rehearsal.rehearsal_options import RehearsalOptions, ScriptedToolCall
+from mew_agent.parts.rehearsal.reply_bodies import Completion, body_of, chunks_of, complete, usage_of
 from mew_agent.parts.rehearsal.tokenizer import count, count_tool_call
 
 CALL = ScriptedToolCall(name="look_up", arguments='{"word": "elbe"}')

@@ -13,7 +13,7 @@ from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 from mew_agent.participant.answers.agent_answers import Exchange
 from mew_agent.participant.answers.builder import Writing
 from mew_agent.participant.participant import Participant
-from mew_agent.parts.shared.answers import AnswerFailed
+from mew_agent.parts.shared.api_limits import AnswerFailed
 from mew_agent.parts.shared.chat_participant import MAX_OPEN_REQUESTS, AgentQuestion, ChatOptions, ChatParticipant
 from tests.support.agents import EnvelopeRecorder, StartAgent
 from tests.support.api_participants import knows

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from starlette.types import ASGIApp, Message
 
-from mew_agent.parts.openai_api.app import create_app
+from mew_agent.parts.openai_api.openai_app import create_app
 from mew_agent.parts.rehearsal import RehearsalOptions, RehearsalServer
 from mew_agent.parts.shared.chat_participant import ChatParticipant
 

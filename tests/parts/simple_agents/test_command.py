@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from mew_agent.errors import ConfigError
-from mew_agent.parts.simple_agents.command import ask_at_terminal, fulfiller_policy
+from mew_agent.parts.simple_agents.run_simple import ask_at_terminal, fulfiller_policy
 from tests.support import command_space
 from tests.support.peers import read_proposal, space_of_peers, with_tools
 from tests.support.waiting import until

@@ -9,7 +9,7 @@ import pytest
 from mew_protocol.envelope import Envelope
 
 from mew_agent.errors import MewAgentError, NotAccepted, PeerTimeout, Rejected
-from mew_agent.participant.events import ProposalMade
+from mew_agent.participant.event_handlers import ProposalMade
 from mew_agent.participant.mcp_client import Timeouts
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.simple_agents.fulfiller import Fulfiller

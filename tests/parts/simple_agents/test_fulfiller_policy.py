@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from mew_agent.participant.events import MAX_SHOWN_CHARS, ProposalMade
+from mew_agent.participant.event_handlers import MAX_SHOWN_CHARS, ProposalMade
 from mew_agent.parts.simple_agents.fulfiller_policy import FulfillerPolicy, is_answer, read_answer
 from tests.support.peers import read_proposal
 

@@ -19,7 +19,7 @@ from mew_agent.participant.compaction_driver import Begun, Requester
 from mew_agent.participant.external_context import ExternalContext
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.peers import PeerContext
-from mew_agent.parts.space_tools.board import BoardTools, headroom_tokens
+from mew_agent.parts.space_tools.board_tools import BoardTools, headroom_tokens
 from mew_agent.tools.sources import CallContext
 from tests.support.waiting import PATIENCE_SECONDS
 

@@ -8,7 +8,7 @@ import pytest
 
 from mew_agent.model.interface import ToolCall
 from mew_agent.participant.participant import Participant
-from mew_agent.parts.space_tools.resources import ResourceTools, contents_text
+from mew_agent.parts.space_tools.resource_tools import ResourceTools, contents_text
 from mew_agent.tools.functions import ToolCallFailed
 from mew_agent.tools.sources import CallContext
 from tests.support.agents import EnvelopeRecorder

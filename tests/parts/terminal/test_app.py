@@ -15,7 +15,7 @@ from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 from mew_agent import Participant
 from mew_agent.cli.remote.identity import Identity
 from mew_agent.errors import Unauthorized
-from mew_agent.participant import streams
+from mew_agent.participant import reasoning_stream
 from mew_agent.parts.terminal.app import SpaceApp
 from mew_agent.parts.terminal.widgets import AttentionList, BoardList, Composer, FeedView
 from tests.support.agents import StartAgent
@@ -230,8 +230,8 @@ async def test_text_streams_and_work_opens_to_its_calls(
     start_agent: StartAgent, gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Drawing delays the agent, which is in the same event loop.
-    monkeypatch.setattr(streams, "OPEN_TIMEOUT_SECONDS", PATIENCE_SECONDS)
-    monkeypatch.setattr(streams, "FRAME_TIMEOUT_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(reasoning_stream, "OPEN_TIMEOUT_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(reasoning_stream, "FRAME_TIMEOUT_SECONDS", PATIENCE_SECONDS)
     asked, go_on = anyio.Event(), anyio.Event()
 
     async def look_up(word: str) -> str:

@@ -11,7 +11,7 @@ from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
 from mew_agent.cli.remote.identity import Identity
 from mew_agent.errors import Unauthorized
-from mew_agent.parts.terminal.command import default_targets
+from mew_agent.parts.terminal.connect import default_targets
 from mew_agent.parts.terminal.line_chat import chat_by_lines
 from tests.support.cli import mew
 from tests.support.command_space import SPACE

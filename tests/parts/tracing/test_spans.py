@@ -10,8 +10,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode, format_trace_id
 
-from mew_agent.parts.openai_api.app import create_app, serve_app
-from mew_agent.parts.rehearsal.options import ScriptedReply, ScriptedToolCall
+from mew_agent.parts.openai_api.openai_app import create_app, serve_app
+from mew_agent.parts.rehearsal.rehearsal_options import ScriptedReply, ScriptedToolCall
 from mew_agent.parts.shared.chat_participant import ChatParticipant
 from mew_agent.parts.tracing import spans
 from tests.mew_agent.agent.test_agent_at_work import Scene, at_work, script

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 from mew_protocol.envelope import Envelope
-from mew_spaces.core.board import StatusBoard
 from mew_spaces.core.state import SpaceState
+from mew_spaces.core.status_board import StatusBoard
 
 from tests.support.live_membership import post
 

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from mew_protocol.payloads.participant import BoardEntry
 from mew_spaces.config.loading import SpaceConfig
-from mew_spaces.core.board import JOIN_GRACE, MAX_AT_ONCE, PAUSE
 from mew_spaces.core.connections import OWNER_GRACE
 from mew_spaces.core.events import ConnectionId
+from mew_spaces.core.status_board import JOIN_GRACE, MAX_AT_ONCE, PAUSE
 
 from tests.support.space_driver import SpaceDriver
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from mew_spaces.config.loading import SpaceConfig, parse_space
 from mew_spaces.core.containment import covers
-from mew_spaces.core.space import SpaceCore
+from mew_spaces.core.space_core import SpaceCore
 from mew_spaces.core.state import CapabilityGrant, Invitation, SpaceState
 
 from tests.support.live_membership import LiveMembership

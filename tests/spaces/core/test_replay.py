@@ -28,7 +28,7 @@ from mew_spaces.core.events import (
     encode_event,
     first_connection,
 )
-from mew_spaces.core.space import Decided, ReplicaSnapshot, SpaceCore
+from mew_spaces.core.space_core import Decided, ReplicaSnapshot, SpaceCore
 from mew_spaces.core.system_messages import DerivedIds
 from pydantic_core import to_json
 

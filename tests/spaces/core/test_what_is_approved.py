@@ -20,7 +20,7 @@ from mew_spaces.core.events import (
     SpaceEvent,
     first_connection,
 )
-from mew_spaces.core.space import ReplicaSnapshot, SpaceCore
+from mew_spaces.core.space_core import ReplicaSnapshot, SpaceCore
 from mew_spaces.core.system_messages import DerivedIds
 from pydantic_core import to_json
 

@@ -15,7 +15,7 @@ from mew_protocol.codec import read_draft
 from mew_protocol.ids import ParticipantId
 from mew_protocol.payloads.attention_items import AttentionItem
 from mew_spaces.config.loading import parse_space
-from mew_spaces.gateway.attention import ABSENCE_GRACE, START_GRACE
+from mew_spaces.gateway.attention_watch import ABSENCE_GRACE, START_GRACE
 from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.gateway import RunningGateway
 from mew_spaces.gateway.service import SpaceService
@@ -110,7 +110,7 @@ def test_the_item_of_a_proposal_is_made_again_only_when_the_proposal_changes(mon
     moment = [datetime(2026, 1, 1, tzinfo=UTC)]
     service = SpaceService(config, TokenBook.generate(config), clock=lambda: moment[0])
     make = Mock(side_effect=approval_item)
-    monkeypatch.setattr("mew_spaces.gateway.attention.approval_item", make)
+    monkeypatch.setattr("mew_spaces.gateway.attention_watch.approval_item", make)
 
     def send(kind: str, payload: Message, **headers: Any) -> None:
         draft = read_draft({"kind": kind, "payload": payload, **headers})

@@ -13,8 +13,8 @@ from mew_protocol.ids import ParticipantId
 from mew_spaces.config.loading import SpaceConfig, parse_space
 from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.board_views import AT_ONCE
-from mew_spaces.gateway.events import EventReader, event_stream
 from mew_spaces.gateway.gateway import RunningGateway
+from mew_spaces.gateway.server_sent_events import EventReader, event_stream
 from mew_spaces.gateway.service import SpaceService, history_bounds
 from mew_spaces.log.memory import SpaceLog
 

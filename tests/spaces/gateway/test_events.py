@@ -11,9 +11,9 @@ from mew_protocol.codec import StreamFrame, read_draft
 from mew_protocol.ids import ParticipantId
 from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.core.events import ConnectionId, FrameArrives
-from mew_spaces.gateway import events
+from mew_spaces.gateway import server_sent_events
 from mew_spaces.gateway.auth import TokenBook
-from mew_spaces.gateway.events import PAGE_BYTES, EventReader, event, event_stream, in_words
+from mew_spaces.gateway.server_sent_events import PAGE_BYTES, EventReader, event, event_stream, in_words
 from mew_spaces.gateway.service import SpaceService, history_bounds
 from mew_spaces.log.memory import Bounds, SpaceLog
 
@@ -239,7 +239,7 @@ def change(number: int) -> dict[str, Any]:
 
 def test_words_of_an_answer_are_computed_once_for_all_readers(monkeypatch: pytest.MonkeyPatch) -> None:
     computed: list[object] = []
-    monkeypatch.setattr(events, "said", lambda envelope: computed.append(envelope))
+    monkeypatch.setattr(server_sent_events, "said", lambda envelope: computed.append(envelope))
     for _ in range(2):
         for number in range(1_000):
             in_words(answer_of([change(number), change(20_000)]))
@@ -253,7 +253,7 @@ def test_words_of_an_answer_are_computed_once_for_all_readers(monkeypatch: pytes
 )
 def test_envelopes_without_words_are_neither_read_nor_kept(data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     computed: list[object] = []
-    monkeypatch.setattr(events, "said", lambda envelope: computed.append(envelope))
+    monkeypatch.setattr(server_sent_events, "said", lambda envelope: computed.append(envelope))
     references = sys.getrefcount(data)
     assert in_words(data) == b""
     assert sys.getrefcount(data) == references

@@ -27,7 +27,7 @@ from mew_spaces.gateway.gateway import (
 from mew_spaces.gateway.registry import SpaceRegistry
 from mew_spaces.gateway.service import SpaceService
 from mew_spaces.log.sqlite import lock_path
-from mew_spaces.parts.jetstream.options import JetStreamOptions
+from mew_spaces.parts.jetstream.backplane_setting import JetStreamOptions
 
 from tests.support.gateway_client import joined, opened
 from tests.support.space_logs import commit

@@ -10,9 +10,9 @@ import httpx2
 import pytest
 from anyio import to_thread
 from mew_spaces.gateway.dashboard_files import DASHBOARD
-from mew_spaces.gateway.events import PAGE_BYTES
 from mew_spaces.gateway.gateway import RunningGateway
 from mew_spaces.gateway.http import LARGE_ANSWERS, bearer_of
+from mew_spaces.gateway.server_sent_events import PAGE_BYTES
 
 from tests.support.gateway_client import joined
 from tests.support.waiting import PATIENCE_SECONDS

@@ -6,7 +6,7 @@ from anyio import to_thread
 from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.errors import PortInUse, SpacesError
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
-from mew_spaces.gateway.server import bound_socket
+from mew_spaces.gateway.listener import bound_socket
 from mew_spaces.gateway.service import SpaceService
 
 from tests.support.gateway_client import joined

@@ -12,8 +12,8 @@ import httpx2
 import pytest
 from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.gateway.auth import observer_path, token_path, write_new_token
-from mew_spaces.gateway.events import KEEP_ALIVE_SECONDS
 from mew_spaces.gateway.gateway import serve_gateway
+from mew_spaces.gateway.server_sent_events import KEEP_ALIVE_SECONDS
 
 from tests.support.gateway_client import joined, opened
 from tests.support.waiting import PATIENCE_SECONDS, until

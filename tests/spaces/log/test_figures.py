@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from mew_protocol.payloads.context_history import ParticipantFigures
 from mew_spaces.core.state import ReportedStatus
-from mew_spaces.log import figures
-from mew_spaces.log.figures import FigureStore
+from mew_spaces.log import figure_store
+from mew_spaces.log.figure_store import FigureStore
 
 DAY = 86_400.0
 START = 1_800_000_000.0  # a whole hour
@@ -120,7 +120,7 @@ def test_a_status_from_before_a_start_is_stored_once(tmp_path: Path) -> None:
 
 
 def test_a_flood_of_participants_and_reports_stays_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(figures, "MAX_SAMPLES", 1_000)
+    monkeypatch.setattr(figure_store, "MAX_SAMPLES", 1_000)
     clocked = Clocked()
     store = clocked.store
     for turn in range(3):
@@ -131,14 +131,14 @@ def test_a_flood_of_participants_and_reports_stays_bounded(monkeypatch: pytest.M
         store.write()
         writes += 1
     assert writes == 2  # a batch is bounded; the rest waits for the next
-    clocked.report(START + figures.PRUNE_SECONDS, 10**30)
+    clocked.report(START + figure_store.PRUNE_SECONDS, 10**30)
     found = store.read("demo", seconds=3_600, limit=10_000)
     assert sum(len(one.samples) for one in found.participants) == 1_000
     assert store.read("demo", seconds=3_600, limit=10).more
 
 
 def test_each_participant_gets_its_turn_when_more_report_than_one_write_stores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(figures, "MAX_BATCH", 2)
+    monkeypatch.setattr(figure_store, "MAX_BATCH", 2)
     clocked = Clocked()
     for second in range(6):
         for name in ("ada", "bob", "coder"):
@@ -153,7 +153,7 @@ def test_each_participant_gets_its_turn_when_more_report_than_one_write_stores(m
 
 
 def test_compactions_of_one_participant_do_not_push_out_those_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(figures, "MAX_COMPACTIONS", 10)
+    monkeypatch.setattr(figure_store, "MAX_COMPACTIONS", 10)
     clocked = Clocked()
     done = {"trigger": "requested", "basis": "projected"}
     for number in range(41):
@@ -161,8 +161,8 @@ def test_compactions_of_one_participant_do_not_push_out_those_of_others(monkeypa
         shown = status(100, last_compaction={**done, "at": at})
         clocked.receive(who, shown, START + number)
         clocked.store.write()
-    clocked.receive("ada", status(1), START + figures.PRUNE_SECONDS + 1)
-    clocked.now = START + figures.PRUNE_SECONDS + 1
+    clocked.receive("ada", status(1), START + figure_store.PRUNE_SECONDS + 1)
+    clocked.now = START + figure_store.PRUNE_SECONDS + 1
     clocked.store.write()
     found = {one.id: len(one.compactions) for one in clocked.store.read("demo", seconds=7_200, limit=100).participants}
     assert found == {"ada": 3, "bob": 7}
@@ -181,13 +181,15 @@ def test_a_file_that_is_no_database_is_replaced_by_memory(tmp_path: Path, caplog
 
 
 def test_an_answer_holds_a_bounded_amount_of_summaries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(figures, "MAX_READ_CHARS", 20_000)
+    monkeypatch.setattr(figure_store, "MAX_READ_CHARS", 20_000)
     clocked = Clocked()
     for number in range(5):
         at = f"2027-01-15T07:5{number}:00Z"
         done = {"at": at, "trigger": "requested", "basis": "projected"}
         clocked.report(START + number, number, last_compaction=done)
-        clocked.store.observe_summary("coder", {"entries": [{"at": at}], "summary": "x" * figures.MAX_SUMMARY_CHARS})
+        clocked.store.observe_summary(
+            "coder", {"entries": [{"at": at}], "summary": "x" * figure_store.MAX_SUMMARY_CHARS}
+        )
         clocked.store.write()
     found = clocked.store.read("demo", seconds=3_600, limit=10_000)
     assert [one.at[14:16] for one in found.participants[0].compactions] == ["53", "54"]

@@ -1,5 +1,5 @@
 """The storage that several gateways of one space share: an order of events, small state, leases and frames.
 
-`interface` is the contract, and `jetstream` keeps it over NATS. Nothing here knows what an event, a state or a frame
+`backplane` is the contract, and `jetstream` keeps it over NATS. Nothing here knows what an event, a state or a frame
 means.
 """

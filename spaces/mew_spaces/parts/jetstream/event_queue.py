@@ -28,7 +28,7 @@ from mew_spaces.core.events import (
     encode_event,
 )
 from mew_spaces.gateway.storage import Submission
-from mew_spaces.parts.jetstream.interface import Backplane, BackplaneError, BackplaneRefused, BackplaneUnavailable
+from mew_spaces.parts.jetstream.backplane import Backplane, BackplaneError, BackplaneRefused, BackplaneUnavailable
 
 BATCH_BYTES = 256 * 1024
 """A batch takes no further events above this size."""

@@ -18,7 +18,7 @@ from mew_protocol.codec import StreamFrame
 from pydantic import Field, TypeAdapter
 from pydantic_core import to_json
 
-from mew_spaces.parts.jetstream.interface import Backplane, BackplaneError, report_foreign
+from mew_spaces.parts.jetstream.backplane import Backplane, BackplaneError, report_foreign
 
 MAX_WAITING_FRAMES = 10_000
 """How many frames may wait to be sent or to be delivered; further frames are lost."""

@@ -21,7 +21,7 @@ from nats.aio.msg import Msg
 from nats.js import JetStreamContext, api
 from nats.js.errors import APIError, NotFoundError
 
-from mew_spaces.parts.jetstream.interface import (
+from mew_spaces.parts.jetstream.backplane import (
     DEDUPLICATION_SECONDS,
     LEASE_SECONDS,
     Backplane,
@@ -34,9 +34,9 @@ from mew_spaces.parts.jetstream.interface import (
     StoredBatch,
     report_foreign,
 )
+from mew_spaces.parts.jetstream.backplane_setting import JetStreamOptions
 from mew_spaces.parts.jetstream.leases import MAX_LEASES, LeaseTable
 from mew_spaces.parts.jetstream.nats_link import LinkTimes, NatsLink
-from mew_spaces.parts.jetstream.options import JetStreamOptions
 from mew_spaces.parts.jetstream.stream_reader import (
     RECOVERY_SECONDS,
     Consumer,

@@ -24,9 +24,9 @@ from nats.aio.subscription import Subscription
 from nats.js import JetStreamContext
 from nats.js.errors import APIError, NoStreamResponseError, NotFoundError
 
-from mew_spaces.parts.jetstream.interface import BackplaneError, BackplaneRefused, BackplaneUnavailable, Conflict
+from mew_spaces.parts.jetstream.backplane import BackplaneError, BackplaneRefused, BackplaneUnavailable, Conflict
+from mew_spaces.parts.jetstream.backplane_setting import JetStreamOptions
 from mew_spaces.parts.jetstream.nats_login import NatsLogin
-from mew_spaces.parts.jetstream.options import JetStreamOptions
 
 log = logging.getLogger("mew_spaces")
 

@@ -13,8 +13,8 @@ from typing import Any, Final
 import nkeys
 from nats.aio.client import RawCredentials
 
-from mew_spaces.parts.jetstream.interface import BackplaneRefused
-from mew_spaces.parts.jetstream.options import JetStreamOptions
+from mew_spaces.parts.jetstream.backplane import BackplaneRefused
+from mew_spaces.parts.jetstream.backplane_setting import JetStreamOptions
 
 _JWT: Final = re.compile(r"-BEGIN NATS USER JWT-+\r?\n\S+\r?\n-")
 _SEED: Final = re.compile(r"-BEGIN USER NKEY SEED-+\r?\n(\S+)\r?\n-")

@@ -18,7 +18,7 @@ from typing import Final
 from mew_settings.installation import install_command
 from mew_settings.private_files import FileLock, make_private_folder, replace_private_file
 
-from mew_spaces.parts.jetstream.interface import BackplaneRefused
+from mew_spaces.parts.jetstream.backplane import BackplaneRefused
 
 _MAX_PAYLOAD_BYTES: Final = 8 * 1024 * 1024
 _START_SECONDS: Final = 30.0

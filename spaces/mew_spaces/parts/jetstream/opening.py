@@ -17,11 +17,11 @@ from mew_settings.private_files import FileLock, make_private_folder, replace_pr
 
 from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.gateway.service import OpenStorage
-from mew_spaces.parts.jetstream.interface import Backplane, BackplaneRefused
+from mew_spaces.parts.jetstream.backplane import Backplane, BackplaneRefused
+from mew_spaces.parts.jetstream.backplane_setting import JetStreamOptions
 from mew_spaces.parts.jetstream.jetstream import connect_jetstream
 from mew_spaces.parts.jetstream.nats_server import NatsServer
-from mew_spaces.parts.jetstream.options import JetStreamOptions
-from mew_spaces.parts.jetstream.storage import on_backplane
+from mew_spaces.parts.jetstream.shared_storage import on_backplane
 
 log = logging.getLogger("mew_spaces")
 

@@ -24,10 +24,10 @@ from pydantic_core import to_json
 
 from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.events import RULES_VERSION
-from mew_spaces.core.space import ReplicaSnapshot
+from mew_spaces.core.space_core import ReplicaSnapshot
 from mew_spaces.core.state import SpaceState
 from mew_spaces.errors import SpacesError
-from mew_spaces.parts.jetstream.interface import (
+from mew_spaces.parts.jetstream.backplane import (
     LEASE_SECONDS,
     Backplane,
     BackplaneError,

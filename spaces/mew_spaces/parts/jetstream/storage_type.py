@@ -8,7 +8,7 @@ from mew_settings.setting_problems import expectation
 from pydantic import ValidationError
 
 from mew_spaces.config.shared_storages import StorageType
-from mew_spaces.parts.jetstream.options import JetStreamOptions
+from mew_spaces.parts.jetstream.backplane_setting import JetStreamOptions
 
 
 class JetStream(StorageType):

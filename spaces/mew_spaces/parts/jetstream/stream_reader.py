@@ -16,7 +16,7 @@ from nats.aio.msg import Msg
 from nats.js import api
 from nats.js.errors import NotFoundError
 
-from mew_spaces.parts.jetstream.interface import BackplaneUnavailable, HistoryLost, report_foreign
+from mew_spaces.parts.jetstream.backplane import BackplaneUnavailable, HistoryLost, report_foreign
 from mew_spaces.parts.jetstream.nats_link import LinkSubscription, NatsLink
 
 RECOVERY_SECONDS: Final = 10.0

@@ -20,7 +20,7 @@ from mew_agent.cli.main import command_line
 from mew_agent.cli.remote.decisions import complete_proposals
 from mew_agent.config.agent_config import AgentConfig
 from mew_agent.errors import NotAccepted
-from mew_agent.participant.events import ProposalMade
+from mew_agent.participant.event_handlers import ProposalMade
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.rehearsal import serve_rehearsal
 from mew_agent.tools.catalog import INVALID_REQUEST, RequestFailed

@@ -20,7 +20,7 @@ from mew_agent.cli.space.agent_sections import (
 )
 from mew_agent.config.agent_config import load_agent_config
 from mew_agent.errors import ConfigError
-from mew_agent.parts.local.server import find_gguf
+from mew_agent.parts.local.llama_server import find_gguf
 from mew_agent.settings import DEFAULT_MODEL, IGNORED_KEYS, WrittenAgentSettings
 
 REHEARSING = ServedModel("rehearsal", "rehearsal")

@@ -10,7 +10,7 @@ from mew_spaces.gateway.gateway import RunningGateway
 from mew_agent.errors import NoAnswer, NotPermitted, PeerAbsent
 from mew_agent.participant.answers import agent_answers as exchange
 from mew_agent.participant.answers.builder import AnswerBuilder, Answered, AnswerEvent, ToolCalled, Writing
-from mew_agent.participant.events import ChatReceived
+from mew_agent.participant.event_handlers import ChatReceived
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.peers import PeerChanges
 from tests.support.agents import EnvelopeRecorder, StartAgent

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from mew_spaces.parts.jetstream.interface import (
+from mew_spaces.parts.jetstream.backplane import (
     LEASE_SECONDS,
     Backplane,
     BackplaneRefused,
@@ -15,9 +15,9 @@ from mew_spaces.parts.jetstream.interface import (
     HistoryLost,
     StoredBatch,
 )
+from mew_spaces.parts.jetstream.backplane_setting import JetStreamOptions
 from mew_spaces.parts.jetstream.jetstream import connect_jetstream
 from mew_spaces.parts.jetstream.nats_server import NatsServer
-from mew_spaces.parts.jetstream.options import JetStreamOptions
 
 from tests.support.memory_backplane import MemoryHub
 from tests.support.waiting import PATIENCE_SECONDS

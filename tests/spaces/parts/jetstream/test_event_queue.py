@@ -15,8 +15,8 @@ from mew_spaces.core.events import (
     decode_batch,
 )
 from mew_spaces.gateway.storage import Submission
+from mew_spaces.parts.jetstream.backplane import BackplaneRefused, StoredBatch
 from mew_spaces.parts.jetstream.event_queue import EventQueue
-from mew_spaces.parts.jetstream.interface import BackplaneRefused, StoredBatch
 
 from tests.support.memory_backplane import MemoryBackplane, MemoryHub
 from tests.support.waiting import PATIENCE_SECONDS, until

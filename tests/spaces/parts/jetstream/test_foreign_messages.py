@@ -26,13 +26,13 @@ from mew_spaces.core.events import (
     encode_event,
 )
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
-from mew_spaces.parts.jetstream.interface import Backplane, BackplaneRefused
+from mew_spaces.parts.jetstream.backplane import Backplane, BackplaneRefused
+from mew_spaces.parts.jetstream.backplane_setting import JetStreamOptions
 from mew_spaces.parts.jetstream.jetstream import connect_jetstream, safe_name
 from mew_spaces.parts.jetstream.leases import MAX_LEASES, LeaseTable
 from mew_spaces.parts.jetstream.nats_server import NatsServer
-from mew_spaces.parts.jetstream.options import JetStreamOptions
 from mew_spaces.parts.jetstream.replica_store import ReplicaOptions
-from mew_spaces.parts.jetstream.storage import on_backplane
+from mew_spaces.parts.jetstream.shared_storage import on_backplane
 from nats.aio.client import Client as NatsClient
 from pydantic_core import to_json
 

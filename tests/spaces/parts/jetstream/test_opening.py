@@ -22,12 +22,12 @@ from hypothesis import strategies as st
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import open_shared
 from mew_spaces.launch.processes import started_mark
-from mew_spaces.parts.jetstream.interface import Backplane, BackplaneRefused, BackplaneUnavailable, StoredBatch
+from mew_spaces.parts.jetstream.backplane import Backplane, BackplaneRefused, BackplaneUnavailable, StoredBatch
+from mew_spaces.parts.jetstream.backplane_setting import JetStreamOptions
 from mew_spaces.parts.jetstream.jetstream import connect_jetstream, safe_name
 from mew_spaces.parts.jetstream.nats_link import LinkTimes
 from mew_spaces.parts.jetstream.nats_server import NatsServer
 from mew_spaces.parts.jetstream.opening import open_backplane
-from mew_spaces.parts.jetstream.options import JetStreamOptions
 
 from tests.support.ports import unused_ports
 from tests.support.waiting import PATIENCE_SECONDS, until

@@ -4,7 +4,7 @@ import pytest
 from mew_spaces.config.loading import parse_space
 from mew_spaces.config.shared_storages import with_addresses
 from mew_spaces.errors import SpaceConfigError
-from mew_spaces.parts.jetstream.options import JetStreamOptions
+from mew_spaces.parts.jetstream.backplane_setting import JetStreamOptions
 
 
 @pytest.mark.parametrize(

@@ -19,15 +19,15 @@ from mew_spaces.errors import SpacesError
 from mew_spaces.gateway import service
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 from mew_spaces.parts.jetstream import replica_store
-from mew_spaces.parts.jetstream.interface import Backplane
+from mew_spaces.parts.jetstream.backplane import Backplane
+from mew_spaces.parts.jetstream.backplane_setting import JetStreamOptions
 from mew_spaces.parts.jetstream.jetstream import connect_jetstream
 from mew_spaces.parts.jetstream.nats_server import NatsServer
-from mew_spaces.parts.jetstream.options import JetStreamOptions
 from mew_spaces.parts.jetstream.replica_store import ReplicaOptions
-from mew_spaces.parts.jetstream.storage import on_backplane
+from mew_spaces.parts.jetstream.shared_storage import on_backplane
 
 from mew_agent.errors import NotAccepted
-from mew_agent.participant.events import ChatReceived
+from mew_agent.participant.event_handlers import ChatReceived
 from mew_agent.participant.gaps import HistoryGap, StreamGap
 from mew_agent.participant.participant import Participant
 from tests.support.faulty_link import faulty_link

@@ -11,11 +11,11 @@ from mew_protocol.ids import Position
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
+from mew_spaces.parts.jetstream.backplane_setting import JetStreamOptions
 from mew_spaces.parts.jetstream.jetstream import connect_jetstream
 from mew_spaces.parts.jetstream.nats_server import NatsServer
-from mew_spaces.parts.jetstream.options import JetStreamOptions
 from mew_spaces.parts.jetstream.replica_store import ReplicaOptions
-from mew_spaces.parts.jetstream.storage import on_backplane
+from mew_spaces.parts.jetstream.shared_storage import on_backplane
 
 from tests.support.gateway_client import Client, Message, joined, opened
 from tests.support.memory_backplane import MemoryHub

@@ -11,11 +11,11 @@ import anyio
 import nats
 import pytest
 from mew_spaces.gateway.gateway import has_uvloop
-from mew_spaces.parts.jetstream.interface import Backplane, BackplaneUnavailable, StoredBatch
+from mew_spaces.parts.jetstream.backplane import Backplane, BackplaneUnavailable, StoredBatch
+from mew_spaces.parts.jetstream.backplane_setting import JetStreamOptions
 from mew_spaces.parts.jetstream.jetstream import connect_jetstream
 from mew_spaces.parts.jetstream.nats_link import LinkTimes
 from mew_spaces.parts.jetstream.nats_server import NatsServer
-from mew_spaces.parts.jetstream.options import JetStreamOptions
 
 from tests.support.ports import unused_ports
 from tests.support.waiting import PATIENCE_SECONDS, until

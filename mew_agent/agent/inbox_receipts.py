@@ -20,15 +20,15 @@ from mew_protocol.payloads.read_receipts import (
 )
 
 from mew_agent.agent.inbox import Inbox, asks_for_receipts
-from mew_agent.context.receipts import Follow, MessageKey, MessageRecord, ReceiptChange
+from mew_agent.context.message_facts import Follow, MessageKey, MessageRecord, ReceiptChange
 from mew_agent.context.sqlite_store import Store
 from mew_agent.context.store import InboxChange, StoredChat, StoreUnusable
-from mew_agent.conversation.receipts import NOT_HELD, Holding, ReadRecord
+from mew_agent.conversation.message_forms import NOT_HELD, Holding, ReadRecord
 from mew_agent.participant.messenger import Messenger, timestamp
 from mew_agent.participant.receipts import ReceiptBook, ReceiptSource
 from mew_agent.settings import BetweenSteps
 
-logger = logging.getLogger("mew_agent.agent.receipts")
+logger = logging.getLogger("mew_agent.agent.inbox_receipts")
 
 NEVER_ARRIVED: Final = "it never arrived, was answered without a model, or is older than the receipts that are kept"
 

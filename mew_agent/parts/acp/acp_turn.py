@@ -14,8 +14,8 @@ from mew_protocol.json_values import text_at, value_at
 from mew_agent.agent.engine import Answering
 from mew_agent.context.store import InboxChange, StoredChat
 from mew_agent.errors import MewAgentError
-from mew_agent.participant.streams import Reasoning
-from mew_agent.parts.acp.figures import spent_tokens
+from mew_agent.participant.reasoning_stream import Reasoning
+from mew_agent.parts.acp.acp_figures import spent_tokens
 from mew_agent.prompt_tags import spoken
 
 MAX_ARGUMENT_CHARS: Final = 4_000

@@ -20,7 +20,7 @@ from mew_agent.errors import ConfigError
 from mew_agent.extras import require_extra
 from mew_agent.parts.shared.allowed_callers import AllowedCallers
 from mew_agent.parts.shared.chat_participant import ChatOptions, ChatParticipant
-from mew_agent.parts.shared.command import REACHABLE, agents_of, run_server
+from mew_agent.parts.shared.serving import REACHABLE, agents_of, run_server
 from mew_agent.program import run_until_signal
 from mew_agent.tracing import enable_by_environment
 
@@ -70,7 +70,7 @@ def serve(
     warn_if_reachable(host, REACHABLE)
 
     async def run() -> None:
-        from mew_agent.parts.a2a.server import A2AServer  # needs the extra `a2a`
+        from mew_agent.parts.a2a.a2a_server import A2AServer  # needs the extra `a2a`
 
         # A task has its own place for notices.
         options = ChatOptions(configured=configured, inactivity_seconds=timeout, notices=None)

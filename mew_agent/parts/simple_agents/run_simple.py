@@ -15,7 +15,7 @@ from mew_agent.cli.app.options import ProgramConnection
 from mew_agent.cli.remote.identity import find_identity
 from mew_agent.config.agent_config import file_source
 from mew_agent.errors import ConfigError, unknown_name
-from mew_agent.participant.events import ProposalMade
+from mew_agent.participant.event_handlers import ProposalMade
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.shared.line_io import lines_of_stdin, read_lines
 from mew_agent.parts.simple_agents.behaviours import BEHAVIOURS

@@ -30,10 +30,10 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from mew_agent.parts.rehearsal import completion as wire
 from mew_agent.parts.rehearsal import messages_api, responses_api
+from mew_agent.parts.rehearsal import reply_bodies as wire
 from mew_agent.parts.rehearsal.behaviour import SELF_DESCRIPTION, PlannedReply, plan_reply
-from mew_agent.parts.rehearsal.options import RehearsalOptions, ReportedUsage
+from mew_agent.parts.rehearsal.rehearsal_options import RehearsalOptions, ReportedUsage
 from mew_agent.parts.rehearsal.summaries import is_summary_request
 from mew_agent.parts.rehearsal.tokenizer import count_request, render_request
 from mew_agent.parts.shared.embedded_model import EmbeddedModel

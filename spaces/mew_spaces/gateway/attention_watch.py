@@ -25,7 +25,7 @@ from mew_protocol.payloads.mcp import UndecidedProposal, arguments_of
 from mew_settings.plugins import load_table
 
 from mew_spaces.config.settings import SpaceConfig
-from mew_spaces.core.space import SpaceCore
+from mew_spaces.core.space_core import SpaceCore
 from mew_spaces.core.state import KnownProposal
 from mew_spaces.errors import SpacesError
 from mew_spaces.gateway.board_views import BoardViews

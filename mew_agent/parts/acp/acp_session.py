@@ -19,11 +19,11 @@ from acp.exceptions import RequestError
 from mew_protocol.json_values import object_at, objects_at, value_at
 
 from mew_agent import __version__
-from mew_agent.parts.acp.files import ProjectFiles
 from mew_agent.parts.acp.modes import SessionModes, first_mode, mode_in, modes_in
 from mew_agent.parts.acp.profiles import profile_for, profiles
 from mew_agent.parts.acp.settings import AcpConfig
 from mew_agent.parts.acp.terminals import Terminals, terminals_below
+from mew_agent.parts.acp.working_folder import ProjectFiles
 from mew_agent.parts.shared.child_program import ChildFailed, ChildProgram, running_program
 from mew_agent.tools.catalog import INVALID_PARAMS
 

@@ -14,7 +14,7 @@ from mew_listener.bounded_dict import FairDict
 from mew_protocol.payloads.chat import MAIN_SESSION
 
 from mew_agent.parts.openai_api.request import ApiRequest
-from mew_agent.parts.shared.answers import MAX_TEXT_BYTES, AnswerFailed, session_name
+from mew_agent.parts.shared.api_limits import MAX_TEXT_BYTES, AnswerFailed, session_name
 
 SessionPolicy = Literal["chat", "client", "shared"]
 """`chat`: each conversation of a client is a session; `client`: each client is one; `shared`: there are none."""

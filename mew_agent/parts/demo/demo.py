@@ -1,7 +1,7 @@
 """`mew demo`: a complete space in one command: a gateway, two agents and a model, each in its own process.
 
 Owns the demo's space, and its start and end, which use `mew up` and `mew down` as a user would. The plot is `story`,
-how it is shown is `view`.
+how it is shown is `demo_view`.
 """
 
 import os
@@ -30,8 +30,8 @@ from mew_agent.cli.app.signals import interrupt_on_termination
 from mew_agent.errors import ConfigError
 from mew_agent.model.builtin import builtin_model
 from mew_agent.participant.participant import Participant
+from mew_agent.parts.demo.demo_view import Show, cause_of, shown
 from mew_agent.parts.demo.story import CompactionCheck, DemoFailed, DemoStory, TextPart, split_text
-from mew_agent.parts.demo.view import Show, cause_of, shown
 from mew_agent.parts.shared.serve_model import LOCAL, REHEARSAL
 from mew_agent.program import run_until_signal
 

@@ -26,7 +26,7 @@ from mew_agent.context.store import StoreUnusable
 from mew_agent.conversation.context_state import ContextState
 from mew_agent.participant.controls import Archive
 
-logger = logging.getLogger("mew_agent.conversation.archive")
+logger = logging.getLogger("mew_agent.conversation.conversation_archive")
 
 PAGE_CHARS = 48_000
 """How much text of items one answer contains; a longer item is clipped to a third of it."""

@@ -1,7 +1,7 @@
 """A session with an MCP server. The only module of the bridge that imports the official `mcp` package.
 
 Owns the handshake, requests and their timeouts, and notifications of the server. Translates errors of the package into
-`RequestFailed` and `ServerFailed`. Does not restart anything; see `supervisor`.
+`RequestFailed` and `ServerFailed`. Does not restart anything; see `bridge`.
 """
 
 import logging

@@ -1,8 +1,8 @@
 """An ACP agent as a participant of a space.
 
 Owns the engine: the program and its restarts, the session, and the order of prompts. A chat becomes a prompt (see
-`turn`), a permission request a proposal to the space, `participant/compact` the agent's own command. `profiles` says
-what its figures mean, and `figures` when they are valid.
+`acp_turn`), a permission request a proposal to the space, `participant/compact` the agent's own command. `profiles`
+says what its figures mean, and `acp_figures` when they are valid.
 """
 
 import logging
@@ -22,14 +22,14 @@ from mew_protocol.status_word import StatusWord, status_word
 from mew_agent.agent.address_filter import AddressFilter
 from mew_agent.agent.engine import Engine
 from mew_agent.agent.runtime import AgentRuntime
-from mew_agent.context.receipts import MessageKey
+from mew_agent.context.message_facts import MessageKey
 from mew_agent.context.sqlite_store import MemoryStore, SqliteStore, Store
 from mew_agent.context.store import StoredChat
 from mew_agent.errors import GatewayError, MewAgentError, NotPermitted, PeerError, first_cause
 from mew_agent.participant.messenger import timestamp
 from mew_agent.participant.participant import Participant
-from mew_agent.participant.streams import Reasoning
-from mew_agent.parts.acp.figures import (
+from mew_agent.participant.reasoning_stream import Reasoning
+from mew_agent.parts.acp.acp_figures import (
     AgentUsage,
     MessageRun,
     UsageTracker,
@@ -38,11 +38,11 @@ from mew_agent.parts.acp.figures import (
     usage_in,
     window_in,
 )
+from mew_agent.parts.acp.acp_session import AcpFailed, AcpSession, open_session
+from mew_agent.parts.acp.acp_turn import AcpAnswer, text_in
 from mew_agent.parts.acp.modes import reported_mode
 from mew_agent.parts.acp.profiles import UNKNOWN, AcpProfile, CompactionStep, profile_for
-from mew_agent.parts.acp.session import AcpFailed, AcpSession, open_session
 from mew_agent.parts.acp.settings import AcpConfig, KeptSession
-from mew_agent.parts.acp.turn import AcpAnswer, text_in
 from mew_agent.parts.shared.child_program import FIRST_DELAY_SECONDS, Restarts
 from mew_agent.tools.catalog import INVALID_REQUEST, RequestFailed
 

@@ -1,6 +1,6 @@
 """Keep an MCP server running and offer it to a space as a participant.
 
-Decides which failures are followed by a restart, and tells peers of them. Does not import `mcp`; see `session`.
+Decides which failures are followed by a restart, and tells peers of them. Does not import `mcp`; see `mcp_session`.
 """
 
 import logging
@@ -14,7 +14,7 @@ from mew_protocol.status_word import status_word
 
 from mew_agent.errors import first_cause
 from mew_agent.participant.participant import Participant
-from mew_agent.parts.mcp.session import Notify, ServerFailed, ServerSession, connected
+from mew_agent.parts.mcp.mcp_session import Notify, ServerFailed, ServerSession, connected
 from mew_agent.parts.mcp.settings import BridgeSettings
 from mew_agent.parts.shared.child_program import FIRST_DELAY_SECONDS, Restarts
 from mew_agent.tools.catalog import UNAVAILABLE, RequestFailed

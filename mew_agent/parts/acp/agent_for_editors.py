@@ -24,15 +24,15 @@ from mew_protocol.payloads.mcp import arguments_of
 from mew_agent import __version__
 from mew_agent.errors import MewAgentError
 from mew_agent.participant.answers.builder import Answered, AnswerEvent, ContextNotice, Thinking, ToolCalled, Writing
-from mew_agent.participant.events import ContextReported, ProposalMade
+from mew_agent.participant.event_handlers import ContextReported, ProposalMade
 from mew_agent.participant.participant import Participant
 from mew_agent.participant.peers import PeerContext
-from mew_agent.parts.acp.session import PROTOCOL_VERSION
-from mew_agent.parts.acp.turn import text_in
+from mew_agent.parts.acp.acp_session import PROTOCOL_VERSION
+from mew_agent.parts.acp.acp_turn import text_in
 from mew_agent.parts.shared.child_program import MAX_LINE_BYTES
 from mew_agent.tools.catalog import INTERNAL_ERROR, INVALID_PARAMS
 
-logger = logging.getLogger("mew_agent.parts.acp.server")
+logger = logging.getLogger("mew_agent.parts.acp.agent_for_editors")
 
 COMPACT: Final = "compact"
 COMMANDS: Final = ({"name": COMPACT, "description": "Compact the agent's context", "input": None},)

@@ -1,7 +1,7 @@
 """The HTTP side of the API: `/v1/models`, `/v1/chat/completions`, `/v1/responses`, metrics and health.
 
 Owns the routes, the API key check, the streams of server-sent events, and the server. A client that disconnects cancels
-its request. Does not know how agents are asked (see `questions`) or sessions chosen (see `sessions`).
+its request. Does not know how agents are asked (see `questions`) or sessions chosen (see `session_choice`).
 """
 
 import logging
@@ -31,10 +31,10 @@ from mew_agent.parts.openai_api.format import KEEP_ALIVE, ApiAnswer, CompletionF
 from mew_agent.parts.openai_api.questions import Questions
 from mew_agent.parts.openai_api.request import ApiRequest, answer_in_background, read_request
 from mew_agent.parts.openai_api.responses import ResponseFormat, read_responses_request
-from mew_agent.parts.openai_api.sessions import ClientSessions, SessionPolicy
-from mew_agent.parts.shared.answers import AnswerFailed
+from mew_agent.parts.openai_api.session_choice import ClientSessions, SessionPolicy
+from mew_agent.parts.shared.api_limits import AnswerFailed
 from mew_agent.parts.shared.chat_participant import ChatParticipant, OfferedAgent
-from mew_agent.parts.shared.http import (
+from mew_agent.parts.shared.http_servers import (
     FAILURE_HANDLERS,
     KEY_NAME,
     KeyCheck,

@@ -12,7 +12,7 @@ from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.read_receipts import PromptCall, ReadReceipt, ReceiptEvent
 
-from mew_agent.context.receipts import MessageKey
+from mew_agent.context.message_facts import MessageKey
 from mew_agent.participant.receipts import ReceiptBook
 from mew_agent.parts.meter.main_line import MeteredCall
 from mew_agent.parts.meter.relayed_texts import NOTHING, Found, RelayedTexts, TrackedChat

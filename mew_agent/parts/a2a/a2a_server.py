@@ -44,10 +44,10 @@ from starlette.types import Message
 
 from mew_agent import __version__
 from mew_agent.parts.a2a.tasks import CONTEXT_EXTENSION, ParticipantTasks, RecentTasks, UsableRequests, tools_of
-from mew_agent.parts.a2a.tools import JSON, A2ARole, extension_of, skills_of
-from mew_agent.parts.shared.answers import AnswerFailed
+from mew_agent.parts.a2a.tool_calls import JSON, A2ARole, extension_of, skills_of
+from mew_agent.parts.shared.api_limits import AnswerFailed
 from mew_agent.parts.shared.chat_participant import ChatParticipant
-from mew_agent.parts.shared.http import FAILURE_HANDLERS, KeyCheck, TracedRequests, health_routes
+from mew_agent.parts.shared.http_servers import FAILURE_HANDLERS, KeyCheck, TracedRequests, health_routes
 
 SCHEMA_PATH: Final = "/extensions/context/v1.json"
 CARD_SECONDS: Final = 1.5

@@ -32,7 +32,6 @@ from pydantic_core import to_json
 
 from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.admission import RateLimit, content_digest, malformed
-from mew_spaces.core.board import Asked, StatusBoard, StoredChats, Trend
 from mew_spaces.core.connections import REFUSED_TOKEN, ConnectionRules
 from mew_spaces.core.effects import (
     NO_ANSWER,
@@ -67,6 +66,7 @@ from mew_spaces.core.events import (
 from mew_spaces.core.membership import MemberConnections, Membership, PermissionDecision
 from mew_spaces.core.membership_rules import MembershipRules
 from mew_spaces.core.state import SpaceState
+from mew_spaces.core.status_board import Asked, StatusBoard, StoredChats, Trend
 from mew_spaces.core.streams import StreamRules
 from mew_spaces.core.system_messages import DerivedIds, SystemMessages
 

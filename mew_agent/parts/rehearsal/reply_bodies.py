@@ -7,7 +7,7 @@ from typing import Any
 
 from mew_agent.model.interface import ToolCall
 from mew_agent.parts.rehearsal.behaviour import PlannedReply
-from mew_agent.parts.rehearsal.options import RehearsalOptions, ReportedUsage
+from mew_agent.parts.rehearsal.rehearsal_options import RehearsalOptions, ReportedUsage
 from mew_agent.parts.rehearsal.tokenizer import count_tool_call, encode
 
 Json = dict[str, Any]

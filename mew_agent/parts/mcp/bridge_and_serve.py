@@ -84,7 +84,7 @@ def start(
         logging.getLogger("mcp").setLevel(logging.WARNING)  # it logs every request, and session ids
 
     async def run() -> None:
-        from mew_agent.parts.mcp.supervisor import Bridge, run_bridge  # needs the extra `mcp`
+        from mew_agent.parts.mcp.bridge import Bridge, run_bridge  # needs the extra `mcp`
 
         def joined(bridge: Bridge) -> None:
             terminal.print_line(f"{who.participant} joined '{who.space}' at {who.gateway} with {bridge.server}")
@@ -113,7 +113,7 @@ def serve(
     """
     require_extra("mcp", "`mew serve mcp`", PACKAGE)
     terminal.configure_logging("warning")
-    from mew_agent.parts.mcp.server import serve_stdio, serving_http  # needs the extra `mcp`
+    from mew_agent.parts.mcp.offers_server import serve_stdio, serving_http  # needs the extra `mcp`
     from mew_agent.parts.mcp.space_offers import make_server
 
     if http is None:
@@ -145,7 +145,7 @@ async def serve_space_tools(me: Participant, who: Identity) -> AsyncIterator[dic
 
     The program gets a token for this server, and never that of the participant.
     """
-    from mew_agent.parts.mcp.server import serving_http  # needs the extra `mcp`
+    from mew_agent.parts.mcp.offers_server import serving_http  # needs the extra `mcp`
     from mew_agent.parts.mcp.space_offers import make_server
 
     token = secrets.token_urlsafe()

@@ -21,11 +21,11 @@ from mew_agent.cli.app.options import (
 )
 from mew_agent.cli.remote.identity import configuration_at, find_identity
 from mew_agent.errors import ConfigError
-from mew_agent.parts.openai_api.app import WriteMetrics, create_app, serve_app
-from mew_agent.parts.openai_api.sessions import SessionPolicy
+from mew_agent.parts.openai_api.openai_app import WriteMetrics, create_app, serve_app
+from mew_agent.parts.openai_api.session_choice import SessionPolicy
 from mew_agent.parts.shared.allowed_callers import AllowedCallers
 from mew_agent.parts.shared.chat_participant import ChatOptions, ChatParticipant
-from mew_agent.parts.shared.command import REACHABLE, agents_of, run_server
+from mew_agent.parts.shared.serving import REACHABLE, agents_of, run_server
 from mew_agent.program import run_until_signal
 from mew_agent.tracing import enable_by_environment
 

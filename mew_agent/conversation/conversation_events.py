@@ -12,8 +12,8 @@ from mew_protocol.context_report import Basis
 from mew_protocol.payloads.participant import Status
 from mew_protocol.status_word import StatusWord
 
+from mew_agent.context.message_facts import Cause
 from mew_agent.context.policy import Suggestion
-from mew_agent.context.receipts import Cause
 
 
 @dataclass(frozen=True, slots=True)

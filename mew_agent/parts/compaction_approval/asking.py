@@ -21,7 +21,7 @@ from mew_agent.compaction.planner import STUB_TOKENS, NothingToDo, Prices
 from mew_agent.context.history import History, Item
 from mew_agent.context.policy import CompactAction
 from mew_agent.conversation.conversation import Conversation
-from mew_agent.conversation.events import ContextCleared, ContextCompacted, ConversationEvent
+from mew_agent.conversation.conversation_events import ContextCleared, ContextCompacted, ConversationEvent
 from mew_agent.errors import AnswerLost, GatewayError, NotPermitted, PeerError, PinRefused
 from mew_agent.participant.participant import Participant
 from mew_agent.settings import CompactionSettings
