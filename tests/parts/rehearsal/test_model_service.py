@@ -13,7 +13,7 @@ from mew_agent.errors import ContextOverflow, ModelFailed, ModelStreamCut
 from mew_agent.model.interface import Message, ModelReply, ModelRequest, ToolSpec
 from mew_agent.model.openai_client import OpenAIModel
 from mew_agent.parts.rehearsal import RehearsalServer, ScriptedReply, ScriptedToolCall, serve_rehearsal
-from mew_agent.parts.rehearsal import service as rehearsal_service
+from mew_agent.parts.rehearsal import model_service as rehearsal_service
 from mew_agent.parts.rehearsal.tokenizer import TOKENS_FOR_PRIMER, count, count_request, count_tool_call
 from tests.support.rehearsal_model import rehearsal_model
 from tests.support.waiting import PATIENCE_SECONDS
