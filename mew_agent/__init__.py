@@ -19,8 +19,7 @@ Events: `ChatReceived`, `PeerJoined`, `PeerLeft`, `ContextReported`, `PeerLevelC
 `ProposalClosed`, `ProposalRejected`, and `ConnectionLost`, `HistoryGap` and `StreamGap` for what is missing. Answers
 of agents (`Participant.ask_agent`): `Writing`, `Thinking`, `ToolCalled`, `ContextNotice`, `AgentRestarted`,
 `Answered`. A model of your own implements `Model`, with `ModelRequest`, `TextDelta`, `ModelReply`, `Usage` and
-`Window`. Every error is a `MewAgentError`; see `mew_agent.errors` for the tree. `mew_agent.parts.testing` has pytest
-fixtures.
+`Window`. Every error is a `MewAgentError`; see `mew_agent.errors` for the tree.
 
 Each name is loaded when it is first used, so a client imports no server, no command line and no model library.
 """

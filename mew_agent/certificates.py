@@ -1,4 +1,4 @@
-"""How clients of models, metered providers and MCP servers connect: the certificates that they trust, and proxies.
+"""How HTTP clients of other servers connect: the certificates that they trust, and proxies.
 
 The gateway has settings of its own for this: `mew_agent.gateway_address`.
 """

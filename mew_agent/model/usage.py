@@ -1,7 +1,7 @@
 """[pure] Token usage as a provider reported it for one call: the only place that reads usage objects.
 
 Owns their keys, those of the libraries' own classes, what fills the context of a reply that took several calls, and
-which usage can be true (for agents, meters and reports of programs). Does not know which call it was.
+which usage can be true (for calls and for reports of programs). Does not know which call it was.
 """
 
 import re

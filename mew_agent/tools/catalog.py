@@ -1,7 +1,6 @@
 """Answers the MCP requests of peers from the tools and resources of this process.
 
-Owns the error codes of JSON-RPC and MCP. A bridge answers from an MCP server instead (`mew_agent.parts.mcp`).
-Does not know envelopes.
+Owns the error codes of JSON-RPC and MCP. Does not know envelopes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +19,7 @@ INVALID_REQUEST: Final = -32600
 METHOD_NOT_FOUND: Final = -32601
 INVALID_PARAMS: Final = -32602
 INTERNAL_ERROR: Final = -32603
-UNAVAILABLE: Final = -32000  # the participant cannot answer now: it is paused, or its MCP server is down
+UNAVAILABLE: Final = -32000  # the participant cannot answer now: it is paused, or its server is down
 RESOURCE_NOT_FOUND: Final = -32002
 
 

@@ -1,6 +1,6 @@
 """[pure] Which environment variables a program inherits from the program that starts it.
 
-Owns the allow-list of the programs of a space and of bridged MCP servers. Keys and tokens are not on it: what else a
+Owns the allow-list of the programs of a space and of those that they start. Keys and tokens are not on it: what else a
 program needs is named in its settings.
 """
 

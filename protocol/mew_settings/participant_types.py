@@ -77,6 +77,24 @@ class StartCheck:
     path: Path
 
 
+@dataclass(frozen=True, slots=True)
+class AddedBy:
+    """The value that adds a participant of a type: an option of `mew agent add`, and a field on the dashboard.
+
+    Participants with the capability `program/add` may send any value without `$` and without a password in a URL.
+    """
+
+    option: str
+    """The option, such as `--mcp`."""
+    value: str
+    """The name of the value, such as `URL`."""
+    title: str
+    """The type in the form of the dashboard."""
+    help: str
+    choices: tuple[str, ...] = ()
+    """All possible values (default: any text)."""
+
+
 class ParticipantType(ABC):
     """A type of participant. Others extend it; `settings` and `start` are enough.
 
@@ -100,15 +118,15 @@ class ParticipantType(ABC):
     """The keys of its section in which `${NAME}` stands for a variable; `env` also gets the participant's."""
     words: ClassVar[tuple[str, ...]] = ()
     """The arguments of `command: mew` that mean the same type."""
-    add_option: ClassVar[tuple[str, str] | None] = None
-    """The option of `mew agent add` that adds such a participant: its usage and its help."""
+    added_by: ClassVar[AddedBy | None] = None
+    """The one value of a new participant, if that is enough."""
 
     @abstractmethod
     def start(self, start: ParticipantStart) -> ProgramStart:
         """Return the program to start."""
 
     def section_from(self, text: str) -> Any:
-        """Return the section for a value of `add_option`. Raises errors of `mew_agent`."""
+        """Return the section for a value of `added_by`. Raises errors of `mew_agent`."""
         return text
 
     def inherits(self, section: Any) -> tuple[str, ...]:

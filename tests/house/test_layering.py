@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from mew_settings.participant_types import participant_types
 
 from tests.house.conftest import PACKAGES, ROOT, Module
 
@@ -138,23 +139,33 @@ WORDS_OF_ENGLISH = frozenset(
 NAMED_BY_CORE = {
     "demo": "a command that `mew` without a space points to",
     "doctor": "a command that prints what types of participants find",
-    "mcp": "how the core calls tools of peers",
+    "mcp": "the protocol in which participants call tools of peers",
     "openapi": "a format, and the path of its document",
     "webhook": "the key `attention.webhook` of space.yaml",
 }
 """Parts that the core names, and why."""
 
 PART_NAMES = frozenset(path.parent.name for home in PACKAGES for path in (ROOT / home).glob("parts/*/__init__.py"))
+ADDED_TYPES = sorted(
+    kind.added_by.title for kind in participant_types().values() if ".parts." in type(kind).__module__ and kind.added_by
+)
+"""The titles of the participant types of parts, which the page and `mew agent add` read from the table."""
 _UNUSUAL = sorted({*PART_NAMES, "nats"} - WORDS_OF_ENGLISH - NAMED_BY_CORE.keys())
+_ANY_PART = "|".join(sorted(PART_NAMES))
 NAMES_OF_PARTS = re.compile(
-    rf"(?<![\w/])(?:{'|'.join(_UNUSUAL)})(?![\w/])|\bpart [`'\"](?:{'|'.join(sorted(PART_NAMES))})\b", re.IGNORECASE
+    rf"(?<![\w/])(?:{'|'.join(_UNUSUAL)})(?![\w/])|\b(?:part [`'\"]|mew_\w+\.parts\.)(?:{_ANY_PART})\b"
+    rf"|\b(?:{'|'.join(ADDED_TYPES)})s?\b|\bmcp_url\b",
+    re.IGNORECASE,
 )
 
 TEXTS = (".py", ".js", ".json", ".yaml", ".md", ".html")
 """Files of the core that people read, or that programs of people run."""
 
-READS_WHAT_PARTS_SEND = ("`relayed_prompt`, from a request that `mew meter` relayed", "set `acp.mode` in space.yaml")
-"""What the wire says of a report that a part makes, and of what to do about it."""
+READS_WHAT_PARTS_SEND = (
+    *("`relayed_prompt`, from a request that `mew meter` relayed", "set `acp.mode` in space.yaml"),
+    "A published MCP server works in its place",
+)
+"""What the wire says of a report that a part makes, what to do about it, and what users can write in a template."""
 
 ROLE_OF_ARIA = 'role: "meter"'
 """What a screen reader calls a gauge in the page."""
@@ -238,6 +249,8 @@ def test_a_module_that_a_string_names_counts_as_imported(tmp_path: Path) -> None
         'BUILT_IN = "rehearsal"',
         "its disk may be full, or NATS unreachable",
         "The part `tracing` has one.",
+        "see `mew_agent.parts.mcp`",
+        'label: "MCP server at a URL"',
     ],
 )
 def test_the_rule_on_names_of_parts_sees_a_name(line: str) -> None:

@@ -149,7 +149,7 @@ async def test_restart_replaces_a_program_or_the_whole_space(shared: Folder) -> 
     assert (listed["running"], listed["startable"]) == (True, ["adder"])
     assert await shared.programs("/adder/restart", {}) == {"participant": "adder", "done": True, "text": "started"}
     async with workshop_over_http() as url:
-        added = await shared.programs("", {"participant": "workshop", "mcp_url": url})
+        added = await shared.programs("", {"participant": "workshop", "type": "mcp_server", "value": url})
         assert added == {"participant": "workshop", "done": True, "text": "added and joined"}
         assert {"adder", "coder", "workshop", "writer"} <= {*(await shared.programs(""))["participants"]}
     assert (await shared.programs("/coder/log"))["participant"] == "coder"

@@ -16,12 +16,14 @@ from mew_protocol import kinds
 from mew_protocol.capability import CapabilitySet
 from mew_protocol.envelope import Draft
 from mew_protocol.ids import new_id_problem
-from mew_settings.participant_types import participant_types
+from mew_settings.participant_types import AddedBy, participant_types
 from mew_settings.private_files import replace_file
 from mew_settings.roles import Role, invitation
+from mew_settings.setting_problems import first_problem
 from mew_spaces.config.loading import ParticipantConfig, SpaceConfig, parse_space, with_participant
 from mew_spaces.launch.program_logs import log_folder, log_path
 from mew_spaces.launch.run_file import RunFile
+from pydantic import ValidationError
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.capabilities import read_capabilities, warn_of_unknown_kinds
@@ -36,6 +38,10 @@ from mew_agent.cli.space.plan import check_new_participant
 from mew_agent.cli.space.restart import start_program, supervisor_of
 from mew_agent.cli.space.up import RELOAD_SIGNAL
 from mew_agent.errors import ConfigError, GatewayError, MewAgentError
+
+
+def _help(by: AddedBy) -> str:
+    return f"{by.help[:-1]}: {', '.join(by.choices)}." if by.choices else by.help
 
 
 class _SectionOptions:
@@ -55,9 +61,9 @@ if TYPE_CHECKING:
 
 else:
     _FIELDS = [
-        (key, Annotated[str | None, option(*kind.add_option)], None)
+        (key, Annotated[str | None, option(f"{by.option} {by.value.upper()}", _help(by))], None)
         for key, kind in participant_types().items()
-        if kind.add_option is not None
+        if (by := kind.added_by) is not None
     ]
     SectionOptions = make_dataclass("SectionOptions", _FIELDS, bases=(_SectionOptions,), frozen=True)
 
@@ -89,7 +95,10 @@ class NewParticipant:
         if section:
             section["auto_start"] = self.starts
         if self.role is not None or self.capabilities is None:
-            section["role"] = self.role or ParticipantConfig.model_validate(section).acts_as
+            try:
+                section["role"] = self.role or ParticipantConfig.model_validate(section).acts_as
+            except ValidationError as error:
+                raise ConfigError(self.name, first_problem(error)) from None
         if self.capabilities is not None:
             section["capabilities"] = read_capabilities("--capabilities", self.capabilities)
             warn_of_unknown_kinds(section["capabilities"])
@@ -98,7 +107,7 @@ class NewParticipant:
     def _refuse_two_kinds(self) -> None:
         """Raise `ConfigError` for options of two kinds of participants."""
         types = participant_types()
-        kinds_given = [(types[key].add_option or ("",))[0].split()[0] for key in self.of_types.given()]
+        kinds_given = [by.option for key in self.of_types.given() if (by := types[key].added_by) is not None]
         kinds_given += [flag for flag, value in (("--command", self.command), ("--person", self.is_person)) if value]
         of_agents = {"--model": self.model, "--base-url": self.base_url, "--prompt": self.system_prompt}
         given = kinds_given + [flag for flag, value in of_agents.items() if value is not None]

@@ -4,7 +4,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 
-from mew_settings.participant_types import ParticipantStart, ParticipantType, Place, ProgramStart, StartCheck
+from mew_settings.participant_types import AddedBy, ParticipantStart, ParticipantType, Place, ProgramStart, StartCheck
 from mew_settings.plugins import Finding
 
 from mew_agent.errors import ConfigError, unknown_name
@@ -20,7 +20,7 @@ class AcpType(ParticipantType):
     extra = ("acp", "an ACP agent")
     variable = ACP_CONFIG
     with_variables = ("command", "args", "env")
-    add_option = ("--acp NAME", f"Run this agent over ACP: {', '.join(profiles())}.")
+    added_by = AddedBy("--acp", "Agent", "ACP agent", "Run this agent over ACP.", tuple(profiles()))
 
     def start(self, start: ParticipantStart) -> ProgramStart:
         """Return the command, and the settings that it reads from its environment."""

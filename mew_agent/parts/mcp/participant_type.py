@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-from mew_settings.participant_types import ParticipantStart, ParticipantType, ProgramStart, StartCheck
+from mew_settings.participant_types import AddedBy, ParticipantStart, ParticipantType, ProgramStart, StartCheck
 
 from mew_agent.parts.mcp.settings import BRIDGE_CONFIG, PACKAGE, BridgeOptions, McpServerSettings
 
@@ -20,7 +20,7 @@ class BridgeType(ParticipantType):
     extra = ("mcp", "the MCP bridge", PACKAGE)
     variable = BRIDGE_CONFIG
     with_variables = ("command", "args", "env", "url", "headers")
-    add_option = ("--mcp URL", "Offer the tools of the MCP server at URL.")
+    added_by = AddedBy("--mcp", "URL", "MCP server", "Offer the tools of the MCP server at URL.")
 
     def start(self, start: ParticipantStart) -> ProgramStart:
         """Return the command, and the settings that it reads from its environment."""

@@ -1,6 +1,6 @@
 """`meter:` in a space.yaml: a relay that reports the context of an external agent."""
 
-from mew_settings.participant_types import ParticipantStart, ParticipantType, ProgramStart
+from mew_settings.participant_types import AddedBy, ParticipantStart, ParticipantType, ProgramStart
 
 from mew_agent.parts.meter.settings import MeterSettings
 
@@ -11,7 +11,7 @@ class MeterType(ParticipantType):
     settings = MeterSettings
     answers_chats = False
     with_variables = ("upstream",)
-    add_option = ("--meter URL", "Meter an agent that calls the model server at URL.")
+    added_by = AddedBy("--meter", "URL", "meter", "Meter an agent that calls the model server at URL.")
 
     def start(self, start: ParticipantStart) -> ProgramStart:
         """Return the command with the address of the model server, and the window if it is known."""

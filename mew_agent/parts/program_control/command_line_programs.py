@@ -93,7 +93,9 @@ class CommandLinePrograms:
 
     async def add(self, new: NewProgram) -> ProgramAnswer:
         """See `ProgramControl.add`."""
-        options = {"--prompt": new.system_prompt, "--model": new.model, "--mcp": new.mcp_url}
+        options = {"--prompt": new.system_prompt, "--model": new.model}
+        if new.type is not None and (by := participant_types()[new.type].added_by) is not None:
+            options[by.option] = new.value
         if new.like is not None:
             config = await anyio.to_thread.run_sync(self._newest_config)
             like = config.participants.get(new.like)

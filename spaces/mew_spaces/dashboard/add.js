@@ -1,6 +1,6 @@
-// The form that adds a participant: by an invitation, or with a program that the gateway's machine starts: an agent, the
-// tools of an MCP server at a URL, or a program of space.yaml. Owns the fields, and how a token that is shown once is
-// handed over. A page never chooses a command.
+// The form that adds a participant: by an invitation, or with a program that the gateway's machine starts: an agent, a
+// participant of a type that the gateway lists, or a program of space.yaml. Owns the fields, and how a token that is
+// shown once is handed over. A page never chooses a command.
 
 import { invitation, ROLES } from "./actions.js";
 import { copyText, make, makeOption, makeSelect, makeText, setText } from "./dom.js";
@@ -8,14 +8,11 @@ import { START_TIMEOUT_MS } from "./requests.js";
 import { gatewayUrl } from "./session.js";
 import { sentence, wholeSentence } from "./text.js";
 
-const WAYS = {
-  link: { hint: "A person gets a link to sign in." },
-  agent: { label: "start it here", hint: "The agent is started next to the gateway and is written to space.yaml." },
-  url: { label: "MCP server at a URL", hint: "A bridge next to the gateway connects to it and offers its tools. For a server that needs a command or a key, edit space.yaml; then start it with “from space.yaml”." },
-  declared: { label: "from space.yaml", hint: "Its program is in space.yaml and has not been started." },
-  away: { label: "it runs elsewhere", hint: "Its program runs elsewhere and joins with the token that appears here." },
-};
-const WAYS_OF_ROLE = { person: ["link"], agent: ["agent", "declared", "away"], tool: ["url", "declared", "away"] };
+// The ways to add a participant. Those with a `type` of the gateway's list come in addition.
+const LINK = { label: "", hint: "A person gets a link to sign in." };
+const HERE = { label: "start it here", hint: "The agent is started next to the gateway and is written to space.yaml." };
+const DECLARED = { label: "from space.yaml", hint: "Its program is in space.yaml and has not been started." };
+const AWAY = { label: "it runs elsewhere", hint: "Its program runs elsewhere and joins with the token that appears here." };
 
 export class AddForm {
   /** `services` as for `Detail`; `agents()` the ids of agents whose model a new one can use. */
@@ -26,11 +23,12 @@ export class AddForm {
     this._role = makeSelect(Object.entries(ROLES));
     this._way = makeSelect([]);
     this._declared = makeSelect([]);
-    this._url = field("url", { type: "url", placeholder: "https://…/mcp" });
+    this._value = field("value", {});
+    this._choice = makeSelect([]);
     this._like = makeSelect([]);
     this._prompt = make("textarea", "");
     this._prompt.placeholder = "system prompt, optional";
-    this._rows = { way: label("Program", this._way), id: label("Name", this._id), declared: label("Which", this._declared), url: label("URL", this._url), like: label("Model of", this._like), prompt: label("Prompt", this._prompt) };
+    this._rows = { way: label("Program", this._way), id: label("Name", this._id), declared: label("Which", this._declared), value: label("", this._value), choice: label("", this._choice), like: label("Model of", this._like), prompt: label("Prompt", this._prompt) };
     this._hint = make("p", "soft");
     this._submit = make("button", "primary", "Add");
     this._submit.type = "submit";
@@ -48,41 +46,51 @@ export class AddForm {
 
   /** Offer what the user may do now. */
   show() {
-    const { maySend, runsPrograms } = this._services;
+    const { maySend } = this._services;
+    const { running, startable, types } = this._services.programs();
     this.node.hidden = !maySend("space/invite");
-    this._mayStart = runsPrograms() && maySend("program/add");
+    this._mayStart = running && maySend("program/add");
+    this._types = this._mayStart ? types : [];
     const agents = this._agents();
     offer(this._like, [["", "the space's default"], ...agents.map((id) => [id, id])], agents[0] ?? "");
-    offer(this._declared, this._services.startable().filter((id) => maySend("program/restart", id)).map((id) => [id, id]));
+    offer(this._declared, startable.filter((id) => maySend("program/restart", id)).map((id) => [id, id]));
     this._update();
   }
 
   _update() {
-    const possible = { agent: this._mayStart, url: this._mayStart, declared: this._declared.options.length > 0, away: true };
-    const ways = WAYS_OF_ROLE[this._role.value];
-    offer(this._way, ways.filter((way) => possible[way]).map((way) => [way, WAYS[way].label]));
-    const way = (this._chosen = this._way.value || "link");
-    const shown = { way: this._way.options.length > 1, id: way !== "declared", declared: way === "declared", url: way === "url", like: way === "agent", prompt: way === "agent" };
+    const ways = this._ways(this._role.value);
+    offer(this._way, ways.map(({ label }) => [label, label]));
+    const way = (this._chosen = ways.find(({ label }) => label === this._way.value));
+    const choices = way.type?.choices ?? [];
+    offer(this._choice, choices.map((choice) => [choice, choice]));
+    const shown = { way: ways.length > 1, id: way !== DECLARED, declared: way === DECLARED, value: way.type && !choices.length, choice: choices.length, like: way === HERE, prompt: way === HERE };
     for (const [name, row] of Object.entries(this._rows)) row.hidden = !shown[name];
+    for (const row of [this._rows.value, this._rows.choice]) setText(row.firstChild, way.type?.value ?? "");
     this._id.required = shown.id;
-    this._url.required = shown.url;
-    setText(this._hint, WAYS[way].hint);
-    setText(this._submit, way === "declared" ? "Start" : "Add");
+    this._value.required = Boolean(shown.value);
+    setText(this._hint, way.hint);
+    setText(this._submit, way === DECLARED ? "Start" : "Add");
+  }
+
+  _ways(role) {
+    if (role === "person") return [LINK];
+    const types = this._types.filter((type) => type.role === role).map((type) => ({ label: type.title, hint: `${type.help} For other settings, edit space.yaml.`, type }));
+    return [...(role === "agent" && this._mayStart ? [HERE] : []), ...types, ...(this._declared.options.length ? [DECLARED] : []), AWAY];
   }
 
   async _add() {
     if (this._isOpen) return;
     const way = this._chosen;
-    const id = way === "declared" ? this._declared.value : this._id.value.trim();
+    const id = way === DECLARED ? this._declared.value : this._id.value.trim();
     this._isOpen = true;
-    this._say(way === "link" || way === "away" ? "Sending …" : `Starting ${id} …`);
+    this._say(way === LINK || way === AWAY ? "Sending …" : `Starting ${id} …`);
     this._submit.setAttribute("aria-disabled", "true");
     try {
-      if (way === "declared") this._say(`${id}: ${await this._services.requests.restartProgram(id)}`);
-      else if (way === "agent") await this._start({ participant: id, like: this._like.value, system_prompt: this._prompt.value.trim() });
-      else if (way === "url") await this._start({ participant: id, mcp_url: this._url.value.trim() });
+      if (way === DECLARED) this._say(`${id}: ${await this._services.requests.restartProgram(id)}`);
+      else if (way === HERE) await this._start({ participant: id, like: this._like.value, system_prompt: this._prompt.value.trim() });
+      else if (way.type) await this._start({ participant: id, type: way.type.type, value: this._rows.value.hidden ? this._choice.value : this._value.value.trim() });
       else await this._invite(id);
-      this._id.value = this._url.value = "";
+      this._id.value = this._value.value = "";
     } catch (error) {
       this._say(error.message, true);
     } finally {

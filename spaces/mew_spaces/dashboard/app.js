@@ -44,7 +44,7 @@ class SpaceView {
     this._opened = new Set(); // proposed calls that the user opened, here or there
     this._patterns = [];
     this._allowed = new Map(); // the calls that participants make without asking
-    this._programs = { running: false, participants: [], startable: [] };
+    this._programs = { running: false, participants: [], startable: [], types: [] };
     this._selected = undefined;
     this._hasChosen = false;
     this._connection = { state: "connecting" };
@@ -82,9 +82,7 @@ class SpaceView {
       figures: this._figures,
       me,
       space: this._session.space,
-      programs: () => this._programs.participants,
-      startable: () => this._programs.startable,
-      runsPrograms: () => this._programs.running,
+      programs: () => this._programs,
       maySend: send,
       allowed: (id) => this._allowed.get(id) ?? [],
       age: (time) => this._board.elapsedMs(time, Date.now()),

@@ -144,7 +144,8 @@ export class Detail {
   }
 
   _available() {
-    const programs = { restart_program: this._services.programs().includes(this.id), start_program: this._services.startable().includes(this.id) && !this._line.connected };
+    const { participants, startable } = this._services.programs();
+    const programs = { restart_program: participants.includes(this.id), start_program: startable.includes(this.id) && !this._line.connected };
     const facts = { me: this._services.me, hasTurn: Boolean(this._services.runningTurn(this.id)), programs };
     this._program.node.hidden = !programs.restart_program || !this._services.maySend("program/log", this.id);
     return availableActions(this._line, facts, this._services.maySend);

@@ -47,7 +47,7 @@ export class Overview {
   show(lines) {
     const fullest = lines.filter((line) => Number.isFinite(line.gauge?.fill)).sort((a, b) => b.gauge.fill - a.gauge.fill || (a.id < b.id ? -1 : 1));
     this._ids = fullest.slice(0, MAX_SERIES).map((line) => line.id);
-    this._agents = lines.filter((line) => line.has_context && this._services.programs().includes(line.id)).map((line) => line.id).sort();
+    this._agents = lines.filter((line) => line.has_context && this._services.programs().participants.includes(line.id)).map((line) => line.id).sort();
     this._adding.show();
     this._showEveryone(lines);
     this._draw();

@@ -400,9 +400,9 @@ class HttpApi:
         control = self._registry.programs.get(call.space.space.id)
         names = control.participants() if control is not None else None
         if control is None or names is None:
-            return bodies.ProgramList(running=False, participants=[], startable=[])
-        startable = list(await control.startable())
-        return bodies.ProgramList(running=True, participants=list(names), startable=startable)
+            return bodies.ProgramList(running=False, participants=[], startable=[], types=[])
+        startable, types = list(await control.startable()), programs.addable_types()
+        return bodies.ProgramList(running=True, participants=list(names), startable=startable, types=types)
 
     @serves(
         "GET",
@@ -428,8 +428,8 @@ class HttpApi:
 
     @serves("POST", "/spaces/{space}/programs", bodies.ProgramAnswer, body=programs.NewProgram, errors=(409,))
     async def _add_program(self, call: Call) -> BaseModel:
-        """Add an agent or the tools of an MCP server to space.yaml, and start its program; needs the capabilities
-        `program/add` and `space/invite`."""
+        """Add a participant to space.yaml, and start its program; needs the capabilities `program/add` and
+        `space/invite`."""
         try:
             new = programs.NewProgram.model_validate_json(await _read_body(call))
         except ValidationError as problem:

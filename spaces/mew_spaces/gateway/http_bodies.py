@@ -10,6 +10,7 @@ from mew_board.answers import ShownAnswer
 from mew_protocol import errors
 from mew_protocol.envelope import Draft, Envelope
 from mew_protocol.payloads.attention_items import TextChange
+from mew_settings.roles import Role
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -95,6 +96,17 @@ class MessagePage(BaseModel):
     said: list[ShownAnswer | None] | None = Field(None, description="with `view=1`: each answer in words")
 
 
+class AddableType(BaseModel):
+    """A participant type that can be added with one value."""
+
+    type: str = Field(description="its key in space.yaml")
+    role: Role
+    title: str
+    value: str = Field(description="the name of the value")
+    help: str
+    choices: list[str] = Field(description="all possible values; without any, the value is a text")
+
+
 class ProgramList(BaseModel):
     """Which participants have a program that runs, or ran, next to the gateway."""
 
@@ -103,6 +115,7 @@ class ProgramList(BaseModel):
     running: bool = Field(description="whether the gateway can start and restart programs")
     participants: list[str]
     startable: list[str] = Field(description="participants whose programs space.yaml declares and nothing has started")
+    types: list[AddableType] = Field(description="what can be added in addition to an agent")
 
 
 class ProgramLog(BaseModel):

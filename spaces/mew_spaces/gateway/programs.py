@@ -1,16 +1,18 @@
-"""The programs of a space over HTTP: reads their logs, starts one, adds an agent or a tool server.
+"""The programs of a space over HTTP: reads their logs, starts one, adds a participant with one.
 
 Bounds what a request may ask for. Who runs the programs is up to `ProgramControl`; a gateway that `mew up` did not
 start has none. Does not know who may ask (`http`).
 """
 
+from dataclasses import asdict
 from typing import Annotated, Protocol, Self
 from urllib.parse import urlsplit
 
 from mew_protocol.ids import new_id_problem
+from mew_settings.participant_types import participant_types
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from mew_spaces.gateway.http_bodies import ProgramAnswer
+from mew_spaces.gateway.http_bodies import AddableType, ProgramAnswer
 
 
 def _new_id(text: str) -> str:
@@ -19,19 +21,33 @@ def _new_id(text: str) -> str:
     return text
 
 
-def _server_url(text: str) -> str:
-    """Accept the URL of a server. `${...}` is refused: it would send a variable of the gateway's machine there."""
-    parts = urlsplit(text)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None or "$" in text:
-        raise ValueError("expected an http:// or https:// URL without a password and without '$'")
+def addable_types() -> list[AddableType]:
+    """Return the participant types that one value adds."""
+    return [
+        AddableType(type=key, role=kind.role, **asdict(kind.added_by))
+        for key, kind in participant_types().items()
+        if kind.added_by is not None
+    ]
+
+
+def _addable(key: str) -> str:
+    if key not in (keys := [one.type for one in addable_types()]):
+        raise ValueError(f"expected one of {', '.join(keys)}")
+    return key
+
+
+def _public_value(text: str) -> str:
+    """Refuse `${...}`, which would send a variable of the gateway's machine elsewhere, and passwords."""
+    if "$" in text or urlsplit(text).username is not None:
+        raise ValueError("expected a text without '$', and a URL without a password")
     return text
 
 
 class NewProgram(BaseModel):
-    """Body of a request to add a participant: an agent, or with `mcp_url` the tools of a running MCP server.
+    """Body of a request to add a participant: an agent, or a participant of `type` with its `value`.
 
-    It gets the capabilities of its role, `agent` or `tool`, and runs no other program. An agent uses the model server
-    of the agent `like`, and its model unless `model` names another.
+    It gets the capabilities of its role. An agent uses the model server of the agent `like`, and its model unless
+    `model` names another.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -40,14 +56,17 @@ class NewProgram(BaseModel):
     like: str | None = Field(default=None, min_length=1, max_length=200)
     model: str | None = Field(default=None, max_length=200, pattern=r"^[^\x00-\x20\x7f]+$")
     system_prompt: str | None = Field(default=None, max_length=20_000, pattern=r"^[^\x00]+$")
-    mcp_url: Annotated[str, Field(max_length=2_000, pattern=r"^[\x21-\x7e]+$"), AfterValidator(_server_url)] | None = (
-        None
-    )
+    type: Annotated[str, AfterValidator(_addable)] | None = None
+    value: (
+        Annotated[str, Field(max_length=2_000, pattern=r"^[^\x00-\x1f\x7f]+$"), AfterValidator(_public_value)] | None
+    ) = None
 
     @model_validator(mode="after")
-    def _one_program(self) -> Self:
-        if self.mcp_url is not None and (self.like or self.model or self.system_prompt):
-            raise ValueError("'mcp_url' adds a tool server, which has no model and no prompt")
+    def _check_program(self) -> Self:
+        if (self.type is None) != (self.value is None):
+            raise ValueError("'type' and 'value' need each other")
+        if self.type is not None and (self.like or self.model or self.system_prompt):
+            raise ValueError("'like', 'model' and 'system_prompt' are for an agent without 'type'")
         return self
 
 

@@ -1,6 +1,7 @@
 """Programs over HTTP: who may read logs, restart and add, and what a gateway without programs answers."""
 
 import logging
+from typing import Any
 
 import httpx2
 import pytest
@@ -19,13 +20,18 @@ participants:
   narrow:
     capabilities:
       - {kind: program/add, to: "tmp-*"}
-      - {kind: program/add, payload: {mcp_url: "https://tools.example/*"}}
+      - {kind: program/add, payload: {type: mcp_server, value: "https://tools.example/*"}}
       - {kind: space/invite, payload: {participant_id: "t*"}}
   bob: {role: person}
   pauser: {capabilities: [{kind: participant/pause}]}
   reader: {capabilities: [{kind: "program/log", to: coder}]}
   coder: {role: agent}
 """
+
+
+def server(url: str) -> dict[str, object]:
+    """What a request says of the tools of a server."""
+    return {"type": "mcp_server", "value": url}
 
 
 class Programs:
@@ -45,11 +51,11 @@ class Programs:
 
     async def add(self, new: NewProgram) -> ProgramAnswer:
         return ProgramAnswer(
-            participant=new.participant, done=True, text=f"{new.participant} like {new.like or new.mcp_url}"
+            participant=new.participant, done=True, text=f"{new.participant} like {new.like or new.value}"
         )
 
 
-async def ask(gateway: RunningGateway, name: str, path: str, body: object = None) -> tuple[int, dict[str, object]]:
+async def ask(gateway: RunningGateway, name: str, path: str, body: object = None) -> tuple[int, dict[str, Any]]:
     """GET a path below the programs of the space, or POST a body to it."""
     url, headers = f"{gateway.url}/spaces/demo/programs{path}", {"authorization": f"Bearer {gateway.token_of(name)}"}
     async with httpx2.AsyncClient(timeout=60, trust_env=False, verify=False) as http:
@@ -57,15 +63,25 @@ async def ask(gateway: RunningGateway, name: str, path: str, body: object = None
     return answer.status_code, answer.json()
 
 
+@pytest.mark.part("acp", "mcp")
 async def test_programs_obey_participants_with_the_capability() -> None:
     async with serve_gateway(parse_space(SPACE)) as gateway:
-        assert await ask(gateway, "bob", "") == (200, {"running": False, "participants": [], "startable": []})
+        assert await ask(gateway, "bob", "") == (
+            200,
+            {"running": False, "participants": [], "startable": [], "types": []},
+        )
         status, refused = await ask(gateway, "ada", "/coder/restart", {})
         assert (status, refused["error"]) == (409, "invalid_request")
 
         gateway.registry.programs["demo"] = Programs()
-        listed = {"running": True, "participants": ["coder"], "startable": ["files"]}
-        assert await ask(gateway, "bob", "") == (200, listed)
+        _, listed = await ask(gateway, "bob", "")
+        types = {one.pop("type"): one for one in listed.pop("types")}
+        assert listed == {"running": True, "participants": ["coder"], "startable": ["files"]}
+        help_text = "Offer the tools of the MCP server at URL."
+        shown = {"role": "tool", "title": "MCP server", "value": "URL", "help": help_text, "choices": []}
+        assert types["mcp_server"] == shown
+        assert "claude" in types["acp"]["choices"]
+        assert "agent" not in types
         for name in ("ada", "reader"):
             found = await ask(gateway, name, "/coder/log?lines=1")
             assert found == (200, {"participant": "coder", "lines": ["two"]})
@@ -86,15 +102,17 @@ async def test_programs_obey_participants_with_the_capability() -> None:
         assert (await ask(gateway, "reader", "/ada/log"))[0] == 403
 
 
+@pytest.mark.part("mcp", "meter")
 async def test_capabilities_limit_which_programs_are_added() -> None:
     async with serve_gateway(parse_space(SPACE)) as gateway:
         gateway.registry.programs["demo"] = Programs()
         for body, status in (
             ({"participant": "tmp-1"}, 200),
             ({"participant": "writer"}, 403),
-            ({"participant": "tools", "mcp_url": "https://tools.example/mcp"}, 200),
-            ({"participant": "tools", "mcp_url": "https://other.example/mcp"}, 403),
-            ({"participant": "web", "mcp_url": "https://tools.example/mcp"}, 403),  # may not invite it
+            ({"participant": "tools", **server("https://tools.example/mcp")}, 200),
+            ({"participant": "tools", **server("https://other.example/mcp")}, 403),
+            ({"participant": "tools", "type": "meter", "value": "https://tools.example/mcp"}, 403),
+            ({"participant": "web", **server("https://tools.example/mcp")}, 403),  # may not invite it
         ):
             assert (await ask(gateway, "narrow", "", body))[0] == status, body
         paused = {"kind": "participant/pause", "to": ["ada"], "payload": {}}
@@ -118,16 +136,20 @@ HOSTILE: tuple[tuple[dict[str, object], str], ...] = (
     ({"system_prompt": "a\x00b"}, "system_prompt: "),
     ({"model": "m\x00"}, "model: "),
     # A variable in a URL would send what the gateway's machine keeps in it to any server.
-    ({"mcp_url": "https://x.example/${OPENAI_API_KEY}"}, "mcp_url: "),
-    ({"mcp_url": "https://ada:secret@x.example/"}, "mcp_url: "),
-    ({"mcp_url": "file:///etc/passwd"}, "mcp_url: "),
-    ({"mcp_url": "https://"}, "mcp_url: "),
-    ({"mcp_url": "https://x.example/a b"}, "mcp_url: "),
-    ({"mcp_url": "https://x.example/", "like": "coder"}, "'mcp_url' adds a tool server"),
-    ({"mcp_url": "https://x.example/", "headers": {"a": "b"}}, "unknown key 'headers'"),
+    (server("https://x.example/${OPENAI_API_KEY}"), "value: "),
+    (server("https://ada:secret@x.example/"), "value: "),
+    (server("https://[x.example/"), "value: "),
+    (server("https://x.example/a\nb"), "value: "),
+    ({"type": "agent", "value": "x"}, "type: expected one of "),
+    ({"type": "command", "value": "x"}, "type: expected one of "),
+    ({"type": "mcp_server"}, "'type' and 'value' need each other"),
+    ({"value": "x"}, "'type' and 'value' need each other"),
+    ({**server("https://x.example/"), "like": "coder"}, "are for an agent without 'type'"),
+    ({**server("https://x.example/"), "headers": {"a": "b"}}, "unknown key 'headers'"),
 )
 
 
+@pytest.mark.part("mcp")
 async def test_hostile_additions_are_refused() -> None:
     async with serve_gateway(parse_space(SPACE)) as gateway:
         gateway.registry.programs["demo"] = Programs()

@@ -98,6 +98,11 @@ async def test_add_without_a_supervisor_says_how_to_start_it(config: Path, tmp_p
         (("x", "-c", "{"), "--capabilities: is not JSON"),
         (("x", "-c", "[1]"), "--capabilities: has no kind: 1"),
         (("x", "--command", "nosuchprogram"), "program 'nosuchprogram' not found"),
+        pytest.param(
+            ("x", "--mcp", "file:///etc/passwd"),
+            "x: mcp_server.url: must be a URL like https://example.org/mcp",
+            marks=pytest.mark.part("mcp"),
+        ),
         (("x",), "no model is configured for 'x'"),
     ],
 )
