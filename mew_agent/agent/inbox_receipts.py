@@ -195,7 +195,7 @@ def _receipt(chat: StoredChat | None, record: MessageRecord, holding: Holding, k
     ending = record.ending
     events = [] if chat is None else [ReceiptEvent(what="queued", at=chat.queued_at)]
     events += holding.events
-    if ending is not None and ending.what != "kept":
+    if ending is not None:
         events.append(ReceiptEvent(what=ending.what, at=ending.at, reason=ending.reason))
         events.sort(key=lambda one: one.at or "")
     values = {
@@ -212,7 +212,7 @@ def _receipt(chat: StoredChat | None, record: MessageRecord, holding: Holding, k
 def _state_of(chat: StoredChat | None, record: MessageRecord, holding: Holding) -> dict[str, Any]:
     """Return the `state` of a receipt, and the other keys that differ by it."""
     ending = record.ending
-    if ending is not None and ending.what != "kept":
+    if ending is not None:
         reason = ending.reason or holding.reason
         return {"state": ending.what, "at": ending.at, "answer": ending.answer, "reason": reason}
     if chat is not None and chat.refusal is not None and chat.state == "answered":

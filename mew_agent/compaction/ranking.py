@@ -94,9 +94,7 @@ def after_repeats(known: int, repeats: int) -> int:
 
 
 def _worth_of(fact: Fact) -> int:
-    # Facts of older sessions were stored without their worth.
-    known = worth(fact.text, "", fact.by) if fact.worth is None else fact.worth
-    return known + _OF_KIND.get(fact.kind, 0)
+    return (fact.worth or 0) + _OF_KIND.get(fact.kind, 0)
 
 
 def key_of(sentence: str) -> frozenset[str]:

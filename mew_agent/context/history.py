@@ -6,7 +6,6 @@ know tokens, models or time; ids and timestamps come as arguments.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
 from typing import Literal, Required, TypedDict, Unpack
 
 from mew_protocol.context_report import SummaryWriter
@@ -129,10 +128,6 @@ class History:
         """Begin a turn, or resume the newest one. Items appended from now on belong to it. Returns its number."""
         self.turn = self.turn + 1 if resumed is None or resumed < self.turn else resumed
         return self.turn
-
-    def items_after(self, seq: int) -> list[Item]:
-        """Return the items newer than this one. The cost grows with their number."""
-        return list(takewhile(lambda item: item.seq > seq, reversed(self.items)))[::-1]
 
     def append(self, role: ItemRole, content: str, **fields: Unpack[_ItemFields]) -> Item:
         """Add an item to the current turn."""

@@ -44,7 +44,7 @@ from mew_agent.context.reconciliation import (
     drift_of,
     learn_from_interval,
 )
-from mew_agent.tokens.projection import FEATURES, WHOLE_PROMPT_NOISE, Calibration, Units
+from mew_agent.tokens.projection import WHOLE_PROMPT_NOISE, Calibration, Units
 
 PriceBasis = Literal["exact", "tokenizer", "projected"]
 
@@ -197,8 +197,6 @@ class Ledger:
     def _resume(self, fact: Resumed) -> None:
         """Continue from a prompt that an earlier process recorded: its items become one lump."""
         anchor = fact.anchor
-        if len(anchor.prefix_counts) != FEATURES:
-            return  # another version stored it, whose features mean something else
         pins = Units.from_counts(anchor.pins_counts) if anchor.pins_counts else 0.0
         self._describe(Described(FixedTexts(Units.from_counts(anchor.prefix_counts), pins)))
         self.preamble.sent = self.preamble.texts

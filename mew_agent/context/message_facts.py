@@ -17,8 +17,7 @@ MAX_KEPT = 20_000
 MAX_FOLLOWS = 1_000
 """How many messages are followed; the oldest is no longer."""
 
-Ending = Literal["answered", "refused", "cancelled", "kept"]
-"""`kept`: it needs no answer and is context only."""
+Ending = Literal["answered", "refused", "cancelled"]
 
 
 class MessageKey(NamedTuple):

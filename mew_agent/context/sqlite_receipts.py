@@ -116,9 +116,9 @@ def follows(db: sqlite3.Connection) -> list[Follow]:
     return [Follow(MessageKey(sender, name), *rest) for sender, name, *rest in rows][::-1]
 
 
-def prune_receipts(db: sqlite3.Connection, most: int = MAX_KEPT) -> None:
-    """Delete the oldest entries beyond `most`, and follows beyond their limit."""
-    for table, kept in (("prompts", most), ("endings", most), ("follows", MAX_FOLLOWS)):
+def prune_receipts(db: sqlite3.Connection) -> None:
+    """Delete the oldest entries and follows beyond their limits."""
+    for table, kept in (("prompts", MAX_KEPT), ("endings", MAX_KEPT), ("follows", MAX_FOLLOWS)):
         db.execute(f"DELETE FROM {table} WHERE number <= (SELECT max(number) FROM {table}) - ?", (kept,))  # noqa: S608 - our own names
 
 

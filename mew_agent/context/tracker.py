@@ -5,7 +5,7 @@ report has. Does not know the clock, the transport or the model.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -60,9 +60,9 @@ from mew_agent.context.policy import (
     compact_at_tokens,
     level_of,
 )
+from mew_agent.context.policy.definition import MessageSize
 from mew_agent.context.preamble import FixedTexts
 from mew_agent.context.reconciliation import Drift, Terms
-from mew_agent.context.suggestions import SavingSuggestions
 from mew_agent.model.interface import Window
 from mew_agent.model.usage import implausibility
 from mew_agent.tokens.projection import Calibration, Units, features
@@ -110,13 +110,10 @@ class Tracker:
     usable_tokens: int = field(init=False)
     """The window without room for an answer."""
 
-    _savings: SavingSuggestions | None = field(init=False)
     _recorded_summary: Summary | None = None
     _prefix: object = None
 
     def __post_init__(self) -> None:
-        counter = self.policy.message_counter()
-        self._savings = None if counter is None else SavingSuggestions(counter)
         self.window_changed(self.window)
 
     def describe_prefix(self, system_prompt: str, tools_text: str) -> None:
@@ -402,9 +399,9 @@ class Tracker:
 
         During a reply or before a tool result enters, `used_tokens` is the projected size of the context then.
         """
-        if self._savings is not None and phase in ("after_call", "message_added", "task_end"):
+        if phase in ("after_call", "message_added", "task_end"):
             window_tokens = self.limit_tokens or self.window.max_tokens
-            self.suggestions = self._savings.refresh(self.history, self.ledger, window_tokens)
+            self.suggestions = self.policy.suggestions(self._message_sizes(), window_tokens)
         snapshot = self.snapshot(at_seconds)
         if phase == "after_call" and self.measurement.is_undecided:
             # With `keep_last` the snapshot does not say that the usage is missing.
@@ -585,6 +582,11 @@ class Tracker:
     def _held_tokens(self) -> int:
         """The last reported prompt and its reply, minus later cuts."""
         return (self.ledger.prompt_tokens or 0) + self.measurement.reply.tokens
+
+    def _message_sizes(self) -> Iterator[MessageSize]:
+        prices = self.ledger.item_prices()
+        # The policy's own prompts are not a participant's messages.
+        yield from ((prices[item.seq], None if item.notice else item.role) for item in self.history.items)
 
     def _record_summary(self, tokens: int | None = None, counted: int | None = None) -> int:
         self._recorded_summary = summary = self.history.summary

@@ -5,10 +5,10 @@ Owns the order in which they happen. Does not know chats, reasoning envelopes or
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal, assert_never
+from typing import Final, Literal, assert_never
 
 import anyio.to_thread
 from mew_protocol.payloads import participant as wire
@@ -129,7 +129,7 @@ class PendingActions:
     words: list[StatusWord] = field(default_factory=list)
     compact: acts.CompactAction | None = None
     restart: acts.RestartAction | None = None
-    stop: acts.AbortAction | acts.ErrorAction | None = None
+    stop: acts.StopAction | None = None
     revision: int = 0  # of the history that was decided about
 
 
@@ -162,19 +162,19 @@ async def carry_out(actions: Sequence[acts.Action], state: ContextState) -> Pend
     return pending
 
 
+_REDLINES: Final[Mapping[str, type[RedlineApproached | RedlineCrossed]]] = {
+    "approaching_redline": RedlineApproached,
+    "redlined": RedlineCrossed,
+}
+
+
 def _announce(notice: acts.Notice, pending: PendingActions, state: ContextState) -> Iterator[ConversationEvent]:
     """Add the status word of a notice, and yield its event."""
     match notice:
-        case acts.NearLimitAction():
-            pending.words.append(status_word("near_limit"))
-        case acts.StateChangedAction(before, after):
-            pending.words.append(status_word("state_changed", f"{before} -> {after}"))
-        case acts.ApproachingRedlineAction():
-            pending.words.append(status_word("approaching_redline"))
-            yield RedlineApproached(*state.context_usage)
-        case acts.RedlinedAction():
-            pending.words.append(status_word("redlined"))
-            yield RedlineCrossed(*state.context_usage)
+        case acts.AnnounceAction(word, before, after):
+            pending.words.append(status_word(word, None if after is None else f"{before} -> {after}"))
+            if (event := _REDLINES.get(word)) is not None:
+                yield event(*state.context_usage)
         case acts.SuggestAction(suggestion):
             yield SavingSuggested(suggestion)
         case _:
@@ -183,9 +183,9 @@ def _announce(notice: acts.Notice, pending: PendingActions, state: ContextState)
 
 def _change_prompts(prompt: acts.Prompt, state: ContextState) -> None:
     match prompt:
-        case acts.RemindAction(owner):
+        case acts.RemindAction(owner, True):
             state.reminders.remind(owner, at=timestamp())
-        case acts.UnremindAction(owner):
+        case acts.RemindAction(owner):
             state.reminders.unremind(owner)
         case acts.InjectAction(level, remaining):
             state.queue_prompt(level, remaining)
@@ -197,25 +197,22 @@ def _intervene(intervention: acts.Intervention, pending: PendingActions, state: 
     match intervention:
         case acts.CompactAction():
             pending.compact = intervention
-        case acts.ClearAction(reason):
+        case acts.StopAction("clear", reason):
             state.plan_clear(reason)
         case acts.RestartAction(attempt, most):
             logger.info("the reply starts over (attempt %d of %d)", attempt, most)
             pending.restart = intervention
-        case acts.AbortAction() | acts.ErrorAction():
+        case acts.StopAction():
             pending.stop = intervention
         case _:
             assert_never(intervention)
 
 
 async def report_stop(
-    stop: acts.AbortAction | acts.ErrorAction,
-    state: ContextState,
-    used_tokens: int | None = None,
-    basis: str = "reported",
+    stop: acts.StopAction, state: ContextState, used_tokens: int | None = None, basis: str = "reported"
 ) -> str:
     """Report that the policy stopped a reply. Returns why, with figures if the window is full."""
-    if isinstance(stop, acts.ErrorAction):
+    if stop.how == "error":
         logger.warning("context policy '%s': %s", state.tracker.policy.name, stop.reason)
         return stop.reason
     used = state.context_usage.used_tokens if used_tokens is None else used_tokens

@@ -217,10 +217,8 @@ class Calibration(NamedTuple):
 
     @classmethod
     def restored(cls, figures: Sequence[float]) -> "Calibration":
-        """Restore from `saved`. If another version with other features stored them, only the sums are restored."""
+        """Restore from `saved`."""
         observed, counted, *rest = figures
-        if len(rest) not in (_BESIDE, _BESIDE + FEATURES + len(_FIRST_DOUBT)):
-            return cls(observed, counted)
         weights, doubt = tuple(rest[_BESIDE : _BESIDE + FEATURES]), tuple(rest[_BESIDE + FEATURES :])
         overhead, wrapped, count_miss, feature_miss = rest[:_BESIDE]
         sums = observed, counted, weights or None, doubt or None

@@ -4,7 +4,7 @@ A part that is missing or of another type reads as empty.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any, Final
 
@@ -41,6 +41,19 @@ def text_at(value: object, *keys: str) -> str:
     """Return the text at a path of keys, or the value itself without keys; empty if it is no text."""
     found = value_at(value, *keys)
     return found if isinstance(found, str) else ""
+
+
+def texts_in(value: object) -> Iterator[str]:
+    """Yield every text in a JSON value, however deep it is."""
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, str):
+            yield one
+        elif isinstance(one, Mapping):
+            waiting += one.values()
+        elif isinstance(one, list):
+            waiting += one
 
 
 def well_formed(text: str) -> str:

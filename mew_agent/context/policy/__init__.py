@@ -3,22 +3,16 @@
 This module exports what an agent needs to choose a policy and ask it for decisions.
 """
 
-from mew_agent.context.policy.actions import AbortAction as AbortAction
 from mew_agent.context.policy.actions import Action as Action
-from mew_agent.context.policy.actions import ApproachingRedlineAction as ApproachingRedlineAction
-from mew_agent.context.policy.actions import ClearAction as ClearAction
+from mew_agent.context.policy.actions import AnnounceAction as AnnounceAction
 from mew_agent.context.policy.actions import CompactAction as CompactAction
 from mew_agent.context.policy.actions import CompactionMethod as CompactionMethod
-from mew_agent.context.policy.actions import ErrorAction as ErrorAction
 from mew_agent.context.policy.actions import InjectAction as InjectAction
-from mew_agent.context.policy.actions import NearLimitAction as NearLimitAction
-from mew_agent.context.policy.actions import RedlinedAction as RedlinedAction
 from mew_agent.context.policy.actions import RemindAction as RemindAction
 from mew_agent.context.policy.actions import RestartAction as RestartAction
-from mew_agent.context.policy.actions import StateChangedAction as StateChangedAction
+from mew_agent.context.policy.actions import StopAction as StopAction
 from mew_agent.context.policy.actions import SuggestAction as SuggestAction
 from mew_agent.context.policy.actions import Suggestion as Suggestion
-from mew_agent.context.policy.actions import UnremindAction as UnremindAction
 from mew_agent.context.policy.decision import Decision as Decision
 from mew_agent.context.policy.decision import compact_at_tokens as compact_at_tokens
 from mew_agent.context.policy.decision import decide as decide

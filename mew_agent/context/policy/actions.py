@@ -10,11 +10,22 @@ Moment = Literal["at_once", "task_end"]
 """When to compact: before the next request, or when the answer is complete, as long as the next request fits."""
 
 Impact = Literal["low", "medium", "high"]
+Stop = Literal["abort", "error", "clear"]
+
+
+Announced = Literal["near_limit", "state_changed", "approaching_redline", "redlined"]
 
 
 @dataclass(frozen=True, slots=True)
-class NearLimitAction:
-    """Announce to the space that the window is nearly full."""
+class AnnounceAction:
+    """Announce to the space: a nearly full window, another level, or the redline. A changed level has both names.
+
+    `approaching_redline`: the last level before the redline was entered for the first time since the last clear.
+    """
+
+    word: Announced
+    before: str | None = None
+    after: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +41,10 @@ class CompactAction:
 
 @dataclass(frozen=True, slots=True)
 class RemindAction:
-    """Add the owner's reminder. Its text is rendered from current figures whenever the reminders are shown."""
+    """Add or remove the owner's reminder. Its text is rendered from current figures whenever reminders are shown."""
 
     owner: str
-
-
-@dataclass(frozen=True, slots=True)
-class UnremindAction:
-    """Remove the owner's reminder."""
-
-    owner: str
+    is_shown: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +56,6 @@ class InjectAction:
 
 
 @dataclass(frozen=True, slots=True)
-class ClearAction:
-    """Clear the context before the next generation. Reminders and pending user messages are kept."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class RestartAction:
     """Start the reply again within the same turn: restart number `attempt` of at most `most` in this request."""
 
@@ -66,35 +64,14 @@ class RestartAction:
 
 
 @dataclass(frozen=True, slots=True)
-class AbortAction:
-    """Stop the reply and report the figures."""
+class StopAction:
+    """End what runs: the reply, with its figures (`abort`), the turn (`error`), or the context (`clear`).
 
+    A clear comes before the next generation, and keeps reminders and pending user messages.
+    """
+
+    how: Stop
     reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class ErrorAction:
-    """Stop the turn with an error."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class StateChangedAction:
-    """The level differs from the last known one."""
-
-    before: str
-    after: str
-
-
-@dataclass(frozen=True, slots=True)
-class ApproachingRedlineAction:
-    """The last level before the redline was entered for the first time since the last clear."""
-
-
-@dataclass(frozen=True, slots=True)
-class RedlinedAction:
-    """The level beyond the redline was entered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +91,7 @@ class SuggestAction:
     suggestion: Suggestion
 
 
-Notice = NearLimitAction | StateChangedAction | ApproachingRedlineAction | RedlinedAction | SuggestAction
-Prompt = RemindAction | UnremindAction | InjectAction
-Intervention = CompactAction | ClearAction | RestartAction | AbortAction | ErrorAction
+Notice = AnnounceAction | SuggestAction
+Prompt = RemindAction | InjectAction
+Intervention = CompactAction | RestartAction | StopAction
 Action = Notice | Prompt | Intervention

@@ -8,7 +8,7 @@ announce twice or lose a countdown. Does not read a clock, know the texts of pro
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from mew_agent.context.policy.actions import Action, ErrorAction
+from mew_agent.context.policy.actions import Action, StopAction
 from mew_agent.context.policy.definition import Deciding, Phase, Policy
 from mew_agent.context.policy.snapshot import NO_FLAGS, ContextSnapshot, GenerationFlags, PolicyState
 
@@ -27,13 +27,13 @@ def decide(
 ) -> Decision:
     """Return the actions for this moment. Of the interventions, only the first rule that applies acts."""
     if snapshot.limit_tokens is None and policy.limit_missing == "error":
-        return Decision(state, (ErrorAction(f"{policy.name} cannot work without a known context window"),))
+        return Decision(state, (StopAction("error", f"{policy.name} cannot work without a known context window"),))
     if state.restarts:
         state = _begin_request(state, phase, flags)
     snapshot = trusted(policy, snapshot)
     if phase == "after_call" and policy.on_missing != "unknown" and snapshot.lacks_usage:
         if policy.on_missing == "error":
-            return Decision(state, (ErrorAction(f"{policy.name} cannot work without reported usage"),))
+            return Decision(state, (StopAction("error", f"{policy.name} cannot work without reported usage"),))
         actions: tuple[Action, ...] = ()
     else:
         state, actions = _apply_rules(policy, state, snapshot, phase, flags)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import chain, groupby
 from math import inf
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args
 
 from mew_protocol.context_report import Basis, Measure
 from pydantic import Field, SerializeAsAny
@@ -104,7 +104,7 @@ class NearLimitRule(PhaseRule):
             if not state.armed or not deciding.meets(rule.when):
                 continue
             if has_passed(rule.cooldown_seconds, state.announced_at_seconds, at):
-                deciding.actions.append(acts.NearLimitAction())
+                deciding.actions.append(acts.AnnounceAction("near_limit"))
                 deciding.state = replace(state, armed=False, announced_at_seconds=at)
 
 
@@ -203,21 +203,14 @@ class CompactRule(Intervention):
         return self.model_copy(update={"when": tuple(when), "target": target})
 
 
-_STOPS: Mapping[str, Callable[[str], Action]] = {
-    "abort": acts.AbortAction,
-    "error": acts.ErrorAction,
-    "clear": acts.ClearAction,
-}
-
-
 class StopRule(Intervention):
     """Abort the reply, report an error, or clear the context if all conditions hold."""
 
-    action: Literal["abort", "error", "clear"]
+    action: acts.Stop
     reason: str
 
     def intervene(self, deciding: "Deciding") -> None:
-        deciding.actions.append(_STOPS[self.action](self.reason))
+        deciding.actions.append(acts.StopAction(self.action, self.reason))
 
 
 # As `answer_reserve_tokens` of the protocol, by which every reader knows what fits.
@@ -241,17 +234,8 @@ class Marks(NamedTuple):
     rests_below: Mapping[Phase, tuple[float, float]]
 
 
-class MessageCounter(Protocol):
-    """Counts messages by role, and suggests savings."""
-
-    def add(self, tokens: int, role: Role | None = None) -> None:
-        """Count a message."""
-
-    def clear(self) -> None:
-        """Forget all messages."""
-
-    def suggestions(self, limit_tokens: int | None) -> tuple[Suggestion, ...]:
-        """Return the savings in a window of this size; nothing if the size is unknown."""
+MessageSize = tuple[int, Role | None]
+"""The tokens and the role of a message; None for a prompt of the policy itself."""
 
 
 class Policy(PolicyPart):
@@ -278,9 +262,9 @@ class Policy(PolicyPart):
     redline: Fraction | None = None  # a threshold that is only shown
     large_results: LargeResults | None = None
 
-    def message_counter(self) -> MessageCounter | None:
-        """Return a counter of messages for suggestions; None if the policy makes none."""
-        return None
+    def suggestions(self, messages: Iterable[MessageSize], limit_tokens: int | None) -> tuple[Suggestion, ...]:
+        """Return ways to save tokens of these messages in a window of this size. Most policies make none."""
+        return ()
 
     @cached_property
     def acting(self) -> Mapping[Phase, Sequence[tuple[Rule, ...]]]:
@@ -444,4 +428,4 @@ class Deciding:
 
     def fail(self, problem: str) -> None:
         """Report an error."""
-        self.actions.append(acts.ErrorAction(problem))
+        self.actions.append(acts.StopAction("error", problem))

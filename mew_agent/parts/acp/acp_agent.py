@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn
 import anyio
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
-from mew_protocol.json_values import object_at, objects_at
+from mew_protocol.json_values import object_at, objects_at, texts_in
 from mew_protocol.payloads.mcp import CallSubject
 from mew_protocol.payloads.participant import Compact, CompactDone
 from mew_protocol.payloads.system import SpaceFacts
@@ -458,7 +458,7 @@ def _asked_call(call: Mapping[str, Any]) -> dict[str, Any]:
 
     Some agents name the command or the change only there.
     """
-    known = frozenset(_strings_in(call.get("rawInput")))
+    known = frozenset(texts_in(call.get("rawInput")))
     contents = objects_at(call, "content")
     arguments = {
         "tool": str(call.get("title") or call.get("kind") or "a tool"),
@@ -483,19 +483,6 @@ def _unknown_changes(contents: Sequence[Mapping[str, Any]], known: frozenset[str
         change = {key: one.get(key) for key in ("path", "oldText", "newText")}
         if one.get("type") == "diff" and not known.issuperset(filter(None, change.values())):
             yield change
-
-
-def _strings_in(value: object) -> Iterator[str]:
-    """Yield the texts in a JSON value."""
-    waiting = [value]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, str):
-            yield one
-        elif isinstance(one, Mapping):
-            waiting += one.values()
-        elif isinstance(one, list):
-            waiting += one
 
 
 def _plan_status(update: Mapping[str, Any]) -> StatusWord:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from mew_listener.bounded_dict import BoundedDict, Shares
+from mew_protocol.json_values import texts_in
 
 from mew_agent.context.message_facts import MessageKey
 
@@ -136,23 +137,9 @@ def _held_by(message: Mapping[str, Any], chats: Sequence[TrackedChat]) -> frozen
     """Return the numbers of the chats with their whole text in a message."""
     if not chats:
         return NOTHING
-    texts = [*_texts_in(message)]
+    texts = [text for text in texts_in(message) if len(text) >= MIN_CHARS]
     found = (one.number for one in chats if any(form in text for form in one.forms for text in texts))
     return frozenset(found)
-
-
-def _texts_in(value: object) -> Iterator[str]:
-    """Yield every text in a JSON value."""
-    waiting = [value]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, str):
-            if len(one) >= MIN_CHARS:
-                yield one
-        elif isinstance(one, Mapping):
-            waiting.extend(one.values())
-        elif isinstance(one, list):
-            waiting.extend(one)
 
 
 def _forms_of(text: str) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from mew_agent.context.policy import actions as acts
-from mew_agent.context.policy.actions import Impact
+from mew_agent.context.policy.actions import Impact, Suggestion
 from mew_agent.context.policy.definition import (
     CompactRule,
     Deciding,
@@ -50,7 +50,7 @@ class RemindRule(Rule):
                 deciding.actions.append(acts.RemindAction(rule.owner))
                 owners = (*owners, rule.owner)
             if rule.owner in owners and deciding.meets(rule.until):
-                deciding.actions.append(acts.UnremindAction(rule.owner))
+                deciding.actions.append(acts.RemindAction(rule.owner, is_shown=False))
                 owners = tuple(owner for owner in owners if owner != rule.owner)
             if owners is not deciding.state.reminders:
                 deciding.state = replace(deciding.state, reminders=owners)
@@ -78,7 +78,7 @@ class StateChangedRule(AnnouncementRule):
 
     def announce(self, deciding: Deciding) -> None:
         if deciding.level_before is not None:
-            deciding.actions.append(acts.StateChangedAction(deciding.level_before, deciding.level))
+            deciding.actions.append(acts.AnnounceAction("state_changed", deciding.level_before, deciding.level))
 
 
 class EntryRule(AnnouncementRule):
@@ -92,8 +92,7 @@ class EntryRule(AnnouncementRule):
         announced = deciding.state.announced_entries
         if self.level != deciding.level or (self.repeat == "first_entry" and self.action in announced):
             return
-        is_redlined = self.action == "redlined"
-        deciding.actions.append(acts.RedlinedAction() if is_redlined else acts.ApproachingRedlineAction())
+        deciding.actions.append(acts.AnnounceAction(self.action))
         if self.action not in announced:
             deciding.state = replace(deciding.state, announced_entries=(*announced, self.action))
 
@@ -126,6 +125,19 @@ class SuggestRule(Rule):
         if is_level_known and (offered or suggested):
             deciding.actions += [acts.SuggestAction(one) for one in offered if one.key not in suggested]
             deciding.state = replace(deciding.state, suggested=tuple(one.key for one in offered))
+
+    def suggestion(self, sizes: Sequence[int], limit_tokens: int) -> Suggestion | None:
+        """Return the saving for messages of the role, oldest first, of these sizes; None if it is not worth it."""
+        if self.more_than_messages is not None and self.keep_newest is not None:
+            old = len(sizes) - self.keep_newest
+            if len(sizes) <= self.more_than_messages or old <= 0:
+                return None
+            text = f"remove the {old} oldest {self.role} messages"
+            return Suggestion(f"remove_{self.role}", text, sum(sizes[:old]), self.impact)
+        if self.more_than is None or self.saves is None or sum(sizes) <= self.more_than.floor_of(limit_tokens):
+            return None
+        text = f"summarise the {self.role} messages"
+        return Suggestion(f"summarise_{self.role}", text, self.saves.floor_of(sum(sizes)), self.impact)
 
 
 class Cadence(PolicyPart):
@@ -217,7 +229,7 @@ def _count_down(deciding: Deciding, level: str, *, withheld: bool) -> None:
     remaining = state.remaining or 0
     if remaining == 0 and not state.prompted:
         # A waiting prompt does not prevent the clear; it enters the cleared context.
-        deciding.actions.append(acts.ClearAction(f"countdown at {level} ended"))
+        deciding.actions.append(acts.StopAction("clear", f"countdown at {level} ended"))
         deciding.state = _without_prompts(state, state.generation, prompted=True)
     elif not withheld:
         deciding.actions.append(acts.InjectAction(level, remaining - 1))

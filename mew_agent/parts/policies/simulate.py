@@ -135,21 +135,21 @@ def _beside(figures: str, actions: str, width: int) -> str:
 
 def _words(action: Action) -> str:
     match action:
-        case policies.NearLimitAction():
+        case policies.AnnounceAction("near_limit"):
             return "announce near_limit"
         case policies.CompactAction():
             return f"compact to {action.target_tokens:,}"
         case policies.InjectAction():
             left = "" if action.remaining is None else f" ({action.remaining} left)"
             return f"inject {action.level} prompt{left}"
-        case policies.ClearAction() | policies.AbortAction():
-            return f"{action_json(action)['type']} ({action.reason})"
+        case policies.StopAction("error", reason):
+            return f"error: {reason}"
+        case policies.StopAction(how, reason):
+            return f"{how} ({reason})"
         case policies.RestartAction():
             return f"restart ({action.attempt} of {action.most})"
-        case policies.ErrorAction():
-            return f"error: {action.reason}"
-        case policies.StateChangedAction():
-            return f"{action.before} -> {action.after}"
+        case policies.AnnounceAction("state_changed", before, after):
+            return f"{before} -> {after}"
         case policies.SuggestAction():
             suggestion = action.suggestion
             return f"suggest: {suggestion.text} (saves {suggestion.tokens_saved:,}, {suggestion.impact} impact)"

@@ -3,7 +3,6 @@
 Actions do not change later steps: only a step of the log compacts or clears. Opens no file, prints nothing.
 """
 
-import re
 from dataclasses import dataclass, replace
 from typing import Any, assert_never
 
@@ -12,10 +11,9 @@ from mew_protocol.context_report import Basis, UnknownReason
 from mew_agent.context import policy as policies
 from mew_agent.context.measures import kept_reply_tokens
 from mew_agent.context.policy import Action, ContextSnapshot, Decision, Phase, Policy, PolicyState
-from mew_agent.model.interface import Role
+from mew_agent.context.policy.definition import MessageSize
 from mew_agent.model.usage import Usage, normalise
 from mew_agent.parts.policies.log_steps import Step
-from mew_agent.parts.policies.token_savings import CountedConversation
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,23 +42,34 @@ class StepOutcome:
 
 def action_json(action: Action) -> dict[str, Any]:
     """Return the action as a JSON object: its `type` and the fields that a log shows."""
-    name = type(action).__name__.removesuffix("Action")
-    shown: dict[str, Any] = {"type": re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()}
+    shown: dict[str, Any] = {"type": _type_of(action)}
     match action:
         case policies.CompactAction():
             shown["target_tokens"] = action.target_tokens
             shown |= {} if action.reason is None else {"reason": action.reason}
         case policies.InjectAction(remaining=int()):
             shown["remaining"] = action.remaining
-        case policies.ErrorAction():
-            shown["message"] = action.reason
-        case policies.StateChangedAction():
-            shown |= {"from": action.before, "to": action.after}
+        case policies.StopAction("error", reason):
+            shown["message"] = reason
+        case policies.AnnounceAction("state_changed", before, after):
+            shown |= {"from": before, "to": after}
         case policies.SuggestAction(suggestion):
             shown |= {"text": suggestion.text, "impact": suggestion.impact, "tokens_saved": suggestion.tokens_saved}
         case _:
             pass
     return shown
+
+
+def _type_of(action: Action) -> str:
+    match action:
+        case policies.AnnounceAction(word):
+            return word
+        case policies.StopAction(how):
+            return how
+        case policies.RemindAction(is_shown=False):
+            return "unremind"
+        case _:
+            return type(action).__name__.removesuffix("Action").lower()
 
 
 class Simulation:
@@ -70,8 +79,7 @@ class Simulation:
         self.policy, self.state = policy, PolicyState()
         self._now = ContextSnapshot(None, "unknown", limit_tokens, "no_call_yet", at_seconds=None)
         self._steps = self._calls = self._spent_since_clear = 0
-        self._conversation = policy.message_counter() or CountedConversation(())
-        self._messages: list[tuple[int, Role | None]] = []
+        self._messages: list[MessageSize] = []
         self._freed: tuple[int, int] | None = None
         self._decided: tuple[policies.CompactAction, int] | None = None
         """The last compaction, and the stalls before it."""
@@ -174,7 +182,6 @@ class Simulation:
 
     def _message(self, step: Step) -> Decision:
         added = step.tokens or 0
-        self._conversation.add(added, step.role)
         self._messages.append((added, step.role))
         if self._now.next_prompt_tokens is not None:
             self._now = self._now._replace(next_prompt_tokens=self._now.next_prompt_tokens + added)
@@ -205,7 +212,7 @@ class Simulation:
         while size > target and dropped < len(kept) - 1:
             size -= kept[dropped][0]
             dropped += 1
-        self._replace_messages(kept[:place] + kept[dropped:])
+        self._messages = kept[:place] + kept[dropped:]
         self._freed = (before - size, dropped - place)
         has_dropped = dropped > place
         if has_dropped:
@@ -215,16 +222,9 @@ class Simulation:
         self.state = policies.after_compaction(self.state, progressed=has_dropped, at_seconds=self._now.at_seconds)
         return self._decide("message_added", step)
 
-    def _replace_messages(self, messages: list[tuple[int, Role | None]]) -> None:
-        self._messages = messages
-        self._conversation.clear()
-        for tokens, role in messages:
-            self._conversation.add(tokens, role)
-
     def _clear(self, step: Step) -> Decision:
         level = self.state.level
         self.state = policies.after_clear(self.state)
-        self._conversation.clear()
         self._messages = []
         self._now = self._now._replace(next_prompt_tokens=None)
         self._spent_since_clear = 0
@@ -246,5 +246,5 @@ class Simulation:
     def _decide(self, phase: Phase, step: Step, snapshot: ContextSnapshot | None = None) -> Decision:
         """Let the policy decide about the present figures, or about a snapshot made before they changed."""
         snapshot = self._now if snapshot is None else snapshot
-        suggestions = self._conversation.suggestions(snapshot.limit_tokens)
+        suggestions = self.policy.suggestions(self._messages, snapshot.limit_tokens)
         return policies.decide(self.policy, self.state, snapshot._replace(suggestions=suggestions), phase, step.flags)

@@ -1,20 +1,22 @@
 """[pure] Policies as people write them, and as other systems have them: rules of every kind, and no contradictions."""
 
+from collections.abc import Iterable
 from itertools import pairwise
 
 from pydantic import model_validator
 
+from mew_agent.context.policy.actions import Suggestion
 from mew_agent.context.policy.definition import (
     CompactRule,
-    MessageCounter,
+    MessageSize,
     NearLimitRule,
     PhaseRule,
     Policy,
     StopRule,
 )
 from mew_agent.context.policy.threshold import Condition, Fraction
+from mew_agent.model.interface import Role
 from mew_agent.parts.policies.rules import EntryRule, InjectRule, RemindRule, SuggestRule, WrittenRule
-from mew_agent.parts.policies.token_savings import CountedConversation
 
 _WHOLE = Fraction(numerator=1, denominator=1)
 _MEASURED = ("used", "resent", "with_tool_result")
@@ -31,9 +33,15 @@ class WrittenPolicy(Policy):
         refuse_contradictions(self)
         return self
 
-    def message_counter(self) -> MessageCounter | None:
-        rules = tuple(rule for rule in self.rules if isinstance(rule, SuggestRule))
-        return CountedConversation(rules) if rules else None
+    def suggestions(self, messages: Iterable[MessageSize], limit_tokens: int | None) -> tuple[Suggestion, ...]:
+        rules = [rule for rule in self.rules if isinstance(rule, SuggestRule)]
+        if not rules or limit_tokens is None:
+            return ()
+        sizes: dict[Role | None, list[int]] = {}
+        for tokens, role in messages:
+            sizes.setdefault(role, []).append(tokens)
+        found = (rule.suggestion(sizes.get(rule.role, []), limit_tokens) for rule in rules)
+        return tuple(one for one in found if one is not None)
 
 
 def refuse_contradictions(policy: Policy) -> None:

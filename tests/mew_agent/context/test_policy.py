@@ -10,9 +10,9 @@ from mew_protocol.context_report import answer_reserve_tokens
 
 from mew_agent.context.policy import (
     MEW,
+    AnnounceAction,
     CompactAction,
     ContextSnapshot,
-    NearLimitAction,
     Phase,
     Policy,
     PolicyState,
@@ -68,7 +68,7 @@ def test_of_128000_tokens_the_threshold_is_115200() -> None:
     assert compact_at_tokens(MEW, 128_000) == 115_200
     assert compactions(after(115_199)) == []
     decided = actions(after(115_200))
-    assert decided == [NearLimitAction(), CompactAction("threshold", 64_000, moment="task_end")]
+    assert decided == [AnnounceAction("near_limit"), CompactAction("threshold", 64_000, moment="task_end")]
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_a_full_next_prompt_alone_compacts_nothing_after_a_call() -> None:
 def test_hidden_reasoning_alone_raises_the_level_but_does_not_compact() -> None:
     snapshot = after(900, 1_000, hidden_tokens=1)
     assert level_of(MEW, snapshot) == ("near_limit", 2)
-    assert actions(snapshot) == [NearLimitAction()]
+    assert actions(snapshot) == [AnnounceAction("near_limit")]
     assert compactions(after(901, 1_000, hidden_tokens=1)) == ["threshold"]
 
 
@@ -172,7 +172,7 @@ def announced(used_at: list[tuple[int, float]]) -> list[float]:
     for used, at_seconds in used_at:
         decision = decide(MEW, state, after(used, 1_000, hidden_tokens=used, at_seconds=at_seconds), "after_call")
         state = decision.state
-        if NearLimitAction() in decision.actions:
+        if AnnounceAction("near_limit") in decision.actions:
             reported.append(at_seconds)
     return reported
 
@@ -201,7 +201,7 @@ def test_a_finished_compaction_counts_for_the_cooldown() -> None:
     held = decide(MEW, state, high, "after_call")
     assert held.actions == ()
     later = after(900, 1_000, hidden_tokens=900, at_seconds=161.0)
-    assert decide(MEW, held.state, later, "after_call").actions == (NearLimitAction(),)
+    assert decide(MEW, held.state, later, "after_call").actions == (AnnounceAction("near_limit"),)
 
 
 def test_nothing_is_announced_before_a_request_or_while_unknown() -> None:

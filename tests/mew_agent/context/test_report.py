@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from mew_agent.context.history import History
-from mew_agent.context.policy import MEW, ClearAction, Policy
+from mew_agent.context.policy import MEW, Policy, StopAction
 from mew_agent.context.policy.definition import Level, StopRule
 from mew_agent.context.policy.threshold import Condition
 from mew_agent.context.spending import with_call
@@ -78,7 +78,7 @@ def test_t15_the_spend_stops_the_loop_above_150000_tokens() -> None:
     for usage in T15:
         called(tracker, usage)
         spent.append(tracker.measurement.spent_since_clear)
-        stopped.append(any(isinstance(action, ClearAction) for action in tracker.decide("after_call", 0.0).actions))
+        stopped.append(any(isinstance(action, StopAction) for action in tracker.decide("after_call", 0.0).actions))
     assert spent == [21_000, 47_000, 78_000, 114_000, 155_000]
     assert stopped == [False, False, False, False, True]
     assert tracker.measurement.tokens == 41_000  # 20.5 % of the window, which is far from full

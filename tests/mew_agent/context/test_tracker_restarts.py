@@ -1,7 +1,7 @@
 """What survives a restart: reports, calibrations and decisions, but not the present size."""
 
 from mew_agent.context.history import Summary
-from mew_agent.context.policy import NearLimitAction
+from mew_agent.context.policy import AnnounceAction
 from tests.support.accounted import SYSTEM, Agent, breakdown_sum, restarted, used
 
 
@@ -49,11 +49,11 @@ def test_a_restarted_tracker_ignores_another_models_report() -> None:
     agent.turn(50_000)
     saved = agent.tracker.saved()
     assert saved.anchor is not None
-    for changed in ({"model": "other"}, {"prefix_counts": (1, 2)}):
-        again = Agent(history=agent.history)
-        again.tracker.restored(saved.model_copy(update={"anchor": saved.anchor.model_copy(update=changed)}), {})
-        assert again.report().next_prompt_basis == "heuristic"
-        assert again.tracker.ledger.next_prompt_tokens < 1_000
+    again = Agent(history=agent.history)
+    other = saved.anchor.model_copy(update={"model": "other"})
+    again.tracker.restored(saved.model_copy(update={"anchor": other}), {})
+    assert again.report().next_prompt_basis == "heuristic"
+    assert again.tracker.ledger.next_prompt_tokens < 1_000
 
 
 def test_a_restart_with_a_history_but_no_report_is_restarted() -> None:
@@ -67,11 +67,11 @@ def test_a_restart_with_a_history_but_no_report_is_restarted() -> None:
 def test_the_policy_remembers_across_a_restart_that_it_has_warned() -> None:
     agent = Agent(1_000)
     agent.turn(950)
-    assert NearLimitAction() in agent.tracker.decide("after_call", 10.0).actions
+    assert AnnounceAction("near_limit") in agent.tracker.decide("after_call", 10.0).actions
     again = restarted(agent)
     assert not again.tracker.policy_state.armed
     again.turn(960)
-    assert NearLimitAction() not in again.tracker.decide("after_call", 1_000.0).actions
+    assert AnnounceAction("near_limit") not in again.tracker.decide("after_call", 1_000.0).actions
 
 
 def test_a_stall_survives_a_restart_until_a_low_call() -> None:

@@ -224,12 +224,6 @@ def test_a_calibration_survives_a_round_trip(calls: int) -> None:
     assert Calibration.restored(calibration.saved()) == calibration
 
 
-def test_stored_figures_of_other_features_give_their_factor() -> None:
-    calibration = Calibration.restored((150.0, 100.0, 0.9, 0.3))
-    assert calibration == Calibration(150.0, 100.0)
-    assert calibration.k == 1.5
-
-
 @given(st.text(max_size=400), st.integers(2, 60))
 def test_pieces_of_a_text_are_the_text(text: str, most: int) -> None:
     pieces = list(pieces_of(text, most))

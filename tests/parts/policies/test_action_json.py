@@ -5,39 +5,36 @@ from typing import Any
 import pytest
 
 from mew_agent.context.policy import (
-    AbortAction,
     Action,
-    ApproachingRedlineAction,
-    ClearAction,
+    AnnounceAction,
     CompactAction,
-    ErrorAction,
     InjectAction,
-    NearLimitAction,
-    RedlinedAction,
     RemindAction,
     RestartAction,
-    StateChangedAction,
+    StopAction,
     SuggestAction,
     Suggestion,
-    UnremindAction,
 )
 from mew_agent.parts.policies.simulation import action_json
 
 FORMS: list[tuple[Action, dict[str, Any]]] = [
     (RemindAction("context_health"), {"type": "remind"}),
-    (UnremindAction("context_health"), {"type": "unremind"}),
+    (RemindAction("context_health", is_shown=False), {"type": "unremind"}),
     (InjectAction("caution"), {"type": "inject"}),
     (InjectAction("critical", 4), {"type": "inject", "remaining": 4}),
     (InjectAction("critical", 0), {"type": "inject", "remaining": 0}),
-    (ClearAction("countdown ended"), {"type": "clear"}),
-    (NearLimitAction(), {"type": "near_limit"}),
+    (StopAction("clear", "countdown ended"), {"type": "clear"}),
+    (AnnounceAction("near_limit"), {"type": "near_limit"}),
     (CompactAction("threshold", 89_600), {"type": "compact", "target_tokens": 89_600}),
     (RestartAction(1, 3), {"type": "restart"}),
-    (AbortAction("full"), {"type": "abort"}),
-    (ErrorAction("why"), {"type": "error", "message": "why"}),
-    (StateChangedAction("nominal", "elevated"), {"type": "state_changed", "from": "nominal", "to": "elevated"}),
-    (ApproachingRedlineAction(), {"type": "approaching_redline"}),
-    (RedlinedAction(), {"type": "redlined"}),
+    (StopAction("abort", "full"), {"type": "abort"}),
+    (StopAction("error", "why"), {"type": "error", "message": "why"}),
+    (
+        AnnounceAction("state_changed", "nominal", "elevated"),
+        {"type": "state_changed", "from": "nominal", "to": "elevated"},
+    ),
+    (AnnounceAction("approaching_redline"), {"type": "approaching_redline"}),
+    (AnnounceAction("redlined"), {"type": "redlined"}),
     (
         SuggestAction(Suggestion("remove_user", "remove 6", 600, "low")),
         {"type": "suggest", "text": "remove 6", "impact": "low", "tokens_saved": 600},

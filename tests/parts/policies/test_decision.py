@@ -10,10 +10,10 @@ from mew_agent.context.policy import (
     CompactAction,
     ContextSnapshot,
     Decision,
-    ErrorAction,
     GenerationFlags,
     Policy,
     PolicyState,
+    StopAction,
     after_compaction,
     decide,
     level_of,
@@ -45,13 +45,13 @@ def test_a_call_without_usage_decides_nothing_by_the_kept_figure(policy: Policy)
 def test_a_policy_may_make_missing_usage_an_error() -> None:
     policy = Policy(name="strict", on_missing="error")
     (error,) = decide(policy, PolicyState(), UNAVAILABLE, "after_call").actions
-    assert error == ErrorAction("strict cannot work without reported usage")
+    assert error == StopAction("error", "strict cannot work without reported usage")
     assert decide(policy, PolicyState(), UNAVAILABLE, "pre_request").actions == ()
 
 
 def test_a_policy_reports_that_it_needs_a_window() -> None:
     (error,) = decide(LMSTUDIO, PolicyState(), ContextSnapshot(5, "reported", None), "after_call").actions
-    assert error == ErrorAction("lmstudio cannot work without a known context window")
+    assert error == StopAction("error", "lmstudio cannot work without a known context window")
 
 
 def test_m8_a_useless_compaction_is_the_last_until_a_small_call() -> None:
@@ -63,7 +63,7 @@ def test_m8_a_useless_compaction_is_the_last_until_a_small_call() -> None:
         found.append([type(action).__name__ for action in decision.actions])
         if any(isinstance(action, CompactAction) for action in decision.actions):
             state = after_compaction(state, progressed=False, at_seconds=0.0)
-    assert found == [["NearLimitAction", "CompactAction"], [], []]
+    assert found == [["AnnounceAction", "CompactAction"], [], []]
     state = decide(MEW_REFERENCE, state, reported(60_000), "after_call").state
     assert [type(one) for one in decide(MEW_REFERENCE, state, reported(125_000), "after_call").actions][-1:] == [
         CompactAction

@@ -3,7 +3,7 @@
 import pytest
 
 from mew_agent.context.history import History
-from mew_agent.context.policy import CompactAction, NearLimitAction
+from mew_agent.context.policy import AnnounceAction, CompactAction
 from mew_agent.context.tracker import Tracker
 from mew_agent.model.event_stream import Event
 from mew_agent.model.interface import ToolCall, Window
@@ -60,7 +60,7 @@ def test_m2_m3_a_call_without_usage_keeps_last_reported_only() -> None:
 def test_near_limit_is_announced_at_nine_tenths(total: int, announced: bool) -> None:
     tracker = reference()
     keep_call(tracker, used(total - 100, 100, total))
-    assert (NearLimitAction() in tracker.decide("after_call", 0.0).actions) is announced
+    assert (AnnounceAction("near_limit") in tracker.decide("after_call", 0.0).actions) is announced
     assert tracker.status("near_limit").tokens == total
 
 
@@ -69,7 +69,7 @@ def test_m7_a_smaller_window_announces_at_once() -> None:
     keep_call(tracker, used(18_400, 100, 18_500))
     assert tracker.decide("after_call", 0.0).actions == ()
     tracker.window_changed(Window(20_000, "loaded"))
-    assert tracker.decide("after_call", 1.0).actions == (NearLimitAction(),)
+    assert tracker.decide("after_call", 1.0).actions == (AnnounceAction("near_limit"),)
 
 
 def test_m8_a_compaction_that_frees_nothing_is_tried_once() -> None:

@@ -8,23 +8,17 @@ from mew_protocol.status_word import StatusWord
 from mew_agent.context.history import History
 from mew_agent.context.policy import (
     MEW,
-    AbortAction,
     Action,
-    ApproachingRedlineAction,
-    ClearAction,
+    AnnounceAction,
     CompactAction,
-    ErrorAction,
     InjectAction,
-    NearLimitAction,
     Policy,
     PolicyState,
-    RedlinedAction,
     RemindAction,
     RestartAction,
-    StateChangedAction,
+    StopAction,
     SuggestAction,
     Suggestion,
-    UnremindAction,
 )
 from mew_agent.context.sqlite_store import MemoryStore
 from mew_agent.context.tracker import Tracker
@@ -84,18 +78,18 @@ class Scene:
 
 
 EVERY_ACTION: tuple[Action, ...] = (
-    NearLimitAction(),
+    AnnounceAction("near_limit"),
     CompactAction("threshold", 10),
     RemindAction("context_health"),
-    UnremindAction("context_health"),
+    RemindAction("context_health", is_shown=False),
     InjectAction("caution"),
-    ClearAction("why"),
+    StopAction("clear", "why"),
     RestartAction(1, 3),
-    AbortAction("full"),
-    ErrorAction("broken"),
-    StateChangedAction("a", "b"),
-    ApproachingRedlineAction(),
-    RedlinedAction(),
+    StopAction("abort", "full"),
+    StopAction("error", "broken"),
+    AnnounceAction("state_changed", "a", "b"),
+    AnnounceAction("approaching_redline"),
+    AnnounceAction("redlined"),
     SuggestAction(SUGGESTION),
 )
 
@@ -108,27 +102,29 @@ async def test_every_action_has_an_effect() -> None:
         scene = Scene()
         pending = await scene.carry_out(action, prompting="caution")
         changed = scene.state.persisted != idle.state.persisted
-        assert pending != PendingActions() or scene.events or changed or isinstance(action, UnremindAction)
+        assert pending != PendingActions() or scene.events or changed or isinstance(action, RemindAction)
 
 
 async def test_interventions_are_returned_and_words_keep_their_order() -> None:
     compact, restart = CompactAction("stream", 10), RestartAction(1, 3)
-    changed = StateChangedAction("warning", "critical")
-    pending = await Scene(TACHIKOMA).carry_out(changed, ApproachingRedlineAction(), NearLimitAction(), compact, restart)
+    changed = AnnounceAction("state_changed", "warning", "critical")
+    pending = await Scene(TACHIKOMA).carry_out(
+        changed, AnnounceAction("approaching_redline"), AnnounceAction("near_limit"), compact, restart
+    )
     assert pending == PendingActions(
         words=[*map(StatusWord.read, ("state_changed:warning -> critical", "approaching_redline", "near_limit"))],
         compact=compact,
         restart=restart,
     )
     scene = Scene()
-    assert await scene.carry_out(ClearAction("why")) == PendingActions()
+    assert await scene.carry_out(StopAction("clear", "why")) == PendingActions()
     assert scene.state.planned_clear == "why"
-    assert (await Scene().carry_out(AbortAction("full"))).stop == AbortAction("full")
+    assert (await Scene().carry_out(StopAction("abort", "full"))).stop == StopAction("abort", "full")
 
 
 async def test_redlines_and_suggestions_emit_events_with_figures() -> None:
     scene = Scene(TACHIKOMA)
-    await scene.carry_out(ApproachingRedlineAction(), RedlinedAction(), SuggestAction(SUGGESTION))
+    await scene.carry_out(AnnounceAction("approaching_redline"), AnnounceAction("redlined"), SuggestAction(SUGGESTION))
     assert scene.events == [
         RedlineApproached(190_010, 200_000),
         RedlineCrossed(190_010, 200_000),
@@ -169,7 +165,7 @@ async def test_a_policy_reminder_shows_the_newest_figures_until_it_is_removed() 
     assert "150,000 of 200,000" in scene.state.reminder_text
     report(scene.tracker, None)
     assert "unknown" in scene.state.reminder_text
-    await scene.carry_out(UnremindAction("context_health"))
+    await scene.carry_out(RemindAction("context_health", is_shown=False))
     assert scene.state.reminder_text == ""
     assert scene.tracker.report().injection is None
 

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from mew_agent.context.policy import (
     NO_FLAGS,
     Action,
-    ClearAction,
     ContextSnapshot,
     GenerationFlags,
     InjectAction,
     PolicyState,
+    StopAction,
     decide,
 )
 from mew_agent.parts.policies.presets import DOMINDS_V3
@@ -51,11 +51,11 @@ def test_five_critical_generations_are_prompted_and_the_sixth_clears(sizes: list
         state, actions = after(state, tokens, number)
         if tokens != CRITICAL:
             in_a_row = 0
-            assert not any(isinstance(action, ClearAction) for action in actions)
+            assert not any(isinstance(action, StopAction) for action in actions)
             continue
         in_a_row = in_a_row % 6 + 1
         if in_a_row == 6:
-            assert [type(action) for action in actions] == [ClearAction]
+            assert [type(action) for action in actions] == [StopAction]
         else:
             assert actions == (InjectAction("critical", 5 - in_a_row),)
 
@@ -106,4 +106,4 @@ def test_a_countdown_continues_after_a_restart(remaining: int) -> None:
     assert actions == (InjectAction("critical", remaining),)
     assert state.remaining == remaining
     _, actions = after(restored_state(state), CRITICAL, 9)
-    assert [type(action) for action in actions] == [ClearAction if remaining == 0 else InjectAction]
+    assert [type(action) for action in actions] == [StopAction if remaining == 0 else InjectAction]
