@@ -13,12 +13,13 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
 import httpx2
-from mew_protocol.errors import CAPABILITY_VIOLATION
+from mew_protocol.errors import CAPABILITY_VIOLATION, OUTCOME_UNKNOWN
 from mew_protocol.ids import Position
 from mew_protocol.payloads.attention_items import Attention, AttentionItem
 from mew_protocol.payloads.context_history import KEPT_SECONDS, ContextHistory
@@ -225,10 +226,16 @@ class GatewayApi:
         return str(self.post(envelope)["id"])
 
     def post(self, envelope: Mapping[str, Any]) -> dict[str, Any]:
-        """Send an envelope as the participant, and return the answer of the gateway; see `send`."""
+        """Send an envelope as the participant, and return the answer of the gateway; see `send`.
+
+        Sends it once more if the gateway cannot tell whether it is stored.
+        """
+        post = partial(self._object, "POST", self._messages, json.dumps(envelope, ensure_ascii=False).encode())
         try:
-            return self._object("POST", self._messages, json.dumps(envelope, ensure_ascii=False).encode())
+            return post()
         except CallRefused as refusal:
+            if refusal.code == OUTCOME_UNKNOWN:
+                return post()
             if refusal.code == CAPABILITY_VIOLATION:
                 raise NotPermitted(self.participant, str(envelope.get("kind"))) from None
             raise

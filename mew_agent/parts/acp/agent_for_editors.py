@@ -124,8 +124,8 @@ class AcpServer:
 
     async def _compact(self, session: str) -> None:
         done = await self._me.compact(self._agent)
-        outcome = "Not compacted" if done.skipped else "Compacted"
-        await self._update(session, _message("agent_message_chunk", f"{outcome}: {compaction_answer(done)}"))
+        outcome = "Compaction" if done.skipped else "Compacted:"  # "Compaction skipped, nothing can be removed"
+        await self._update(session, _message("agent_message_chunk", f"{outcome} {compaction_answer(done)}"))
 
     # -- what happens in the space -----------------------------------------------------------------------
 

@@ -15,7 +15,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import Final
 
-from mew_settings.environment import COMPAT_VARIABLE
 from mew_settings.installation import install_command
 from mew_settings.participant_types import participant_types
 from mew_settings.plugins import Finding, load_table
@@ -24,7 +23,7 @@ from mew_spaces.errors import SpaceConfigError
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
-from mew_agent.cli.app.locate import space_config_path
+from mew_agent.cli.app.locate import in_mode, space_config_path
 from mew_agent.cli.app.options import JsonOption, SpaceFileOptions, with_option_groups
 from mew_agent.errors import ConfigError
 from mew_agent.settings import BUILTIN_MODELS
@@ -59,7 +58,7 @@ def doctor(place: SpaceFileOptions, *, as_json: JsonOption = False) -> int:
 
 
 def _findings_of_space(config: SpaceConfig) -> list[Finding]:
-    mode = os.environ.get(COMPAT_VARIABLE) or config.compat or "specification"
+    mode = in_mode(config, os.environ).compat or "specification"
     return [*_findings_of_participants(config), Finding("space", "compat", mode, "")]
 
 

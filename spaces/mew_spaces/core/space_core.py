@@ -421,9 +421,11 @@ class SpaceCore:
         connection, sender = event.connection, event.sender
         # Before anything else, so that refused envelopes count: a client in an error loop is slowed down, too.
         if not self._rate.try_spend(sender):
-            decision = self.decide(event, now=now) if self._repetitions.try_spend(sender) else None
-            if decision is not None and decision.is_duplicate:
-                return decision
+            is_known = event.may_repeat and (sender, draft.id or "") in self._known
+            if is_known and self._repetitions.try_spend(sender):
+                decision = self.decide(event, now=now)
+                if decision.is_duplicate:
+                    return decision
             return Decided(event, self.refuse(self._too_often(sender), draft, sender, connection, now=now), now, draft)
         refused = malformed(draft, sender, self._may_open)
         if refused is not None:

@@ -340,8 +340,9 @@ def open_log(config: SpaceConfig, state: Path, *, is_shared: bool = False) -> Sq
     except BlockingIOError:
         raise SpacesError(f"{path}: {_IS_HELD}") from None
     except Unreadable as error:
-        lost = "restore it from a backup, or move it away to begin without its history, invitations and removals"
-        raise SpacesError(f"{own}: cannot be read: {error}; {lost}") from None
+        away = f"move it and all files away whose names begin with '{own.name}', then"
+        kept = "begin with what other gateways share" if is_shared else "repeat the invitations and removals"
+        raise SpacesError(f"{own}: cannot be read: {error}; {away} restore a backup or {kept}") from None
     except (OSError, NotStored) as error:
         raise SpacesError(f"{own}: cannot be opened: {error}; make its folder writable") from None
 

@@ -38,17 +38,25 @@ class MembershipStore:
     """The stored state of one space, and its tokens."""
 
     def __init__(
-        self, config: SpaceConfig, tokens: TokenBook, folder: Path | None, space_log: SpaceLog | None = None
+        self,
+        config: SpaceConfig,
+        tokens: TokenBook,
+        folder: Path | None,
+        space_log: SpaceLog,
+        *,
+        is_shared: bool = False,
     ) -> None:
         """Read the state of earlier runs, and add the tokens of invited participants to `tokens`.
 
-        Without a `space_log`, nothing but tokens is stored; without a state folder, they are not. Raises `SpacesError`
-        if an invitation or a removal cannot be read, and `TokenError`.
+        Without a state folder, no tokens are stored. A space that is shared by several gateways has its state
+        elsewhere: the log learns only who is no longer invited or is removed, for a gateway that begins without the
+        others. Raises `SpacesError` if an invitation or a removal cannot be read, and `TokenError`.
         """
         self.tokens = tokens
-        self.state = SpaceState() if space_log is None else _read(space_log)
+        self.state = SpaceState() if is_shared else _read(space_log)
         self._folder = folder
         self._log = space_log
+        self._is_shared = is_shared
         invited = self.state.invited
         ended = [name for name in invited if invited[name].until_restart and name not in config.participants]
         self._end_invitations(ended)
@@ -122,17 +130,27 @@ class MembershipStore:
 
     def stage(self, changes: Iterable[Change]) -> None:
         """Have changes stored with the next batch of the log."""
-        if self._log is None:
-            return
         for change in changes:
-            is_member = change.table in _MEMBER_TABLES
-            if not is_member and self._log.durability == "memory":
+            if not self._stores(change):
                 continue
-            stored = None if change.value is None else change.encode()
-            self._log.put(f"{SYNCED_PREFIX if is_member else ''}{_PREFIX}{change.table}/{change.key}", stored)
+            self._log.put(_key(change), None if change.value is None else change.encode())
             if isinstance(change.value, Stream):
                 opened = max(self.state.streams_opened, change.value.number)
                 self._log.put(_STREAMS_OPENED, str(opened).encode())
+
+    def _stores(self, change: Change) -> bool:
+        if change.table not in _MEMBER_TABLES:
+            return not self._is_shared and self._log.durability != "memory"
+        return not self._is_shared or change.table == "removed" or change.value is None
+
+    def mirror(self, state: SpaceState) -> None:
+        """Keep of this folder's state the removals of a shared `state`, and the invitations that hold there."""
+        invited = (Change("invited", name, one) for name, one in state.invited.items())
+        valid = {_key(change): change.encode() for change in invited}
+        for key, value in self._log.state().items():
+            if valid.get(key) != value:
+                self._log.put(key, None)
+        self.stage(Change("removed", name, value=True) for name in state.removed)
 
     def write_token(self, participant: ParticipantId, token: str) -> None:
         """Store the token of a participant that is to be invited. A failure is logged."""
@@ -162,6 +180,10 @@ class MembershipStore:
             remove_token_file(token_path(self._folder, participant))
         except OSError as error:
             log.error("the token file of %s is not removed: %s", participant, error)
+
+
+def _key(change: Change) -> str:
+    return f"{SYNCED_PREFIX if change.table in _MEMBER_TABLES else ''}{_PREFIX}{change.table}/{change.key}"
 
 
 def _read(space_log: SpaceLog) -> SpaceState:

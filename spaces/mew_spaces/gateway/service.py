@@ -128,7 +128,7 @@ class SpaceService:
         self.folder_is_held = folder_is_held
         self.log = space_log or SpaceLog(epoch=secrets.token_hex(4), bounds=history_bounds(config))
         self.started_position = self.log.position
-        self.store = MembershipStore(config, tokens, state, self.log if open_storage is None else None)
+        self.store = MembershipStore(config, tokens, state, self.log, is_shared=open_storage is not None)
         self.space = SpaceCore(
             config,
             DerivedIds(new_id=new_id, new_token=new_token),

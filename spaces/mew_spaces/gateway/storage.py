@@ -287,7 +287,8 @@ class LocalStorage:
         """Make the events of a stored batch true, and have them performed. After an `error`, only its facts hold."""
         if error is not None:
             if self.is_storing:
-                log.error("history not stored: %s; envelopes are refused until it can be", error)
+                refused = "envelopes" if self._keeps_envelopes else "invitations and removals"
+                log.error("history not stored: %s; %s are refused until it can be", error, refused)
             self.is_storing = False
             for key, value in self._carried.items():
                 self.log.put(key, value)

@@ -99,8 +99,11 @@ class SqliteLog(SpaceLog):
         """The tail files that are moved, and not removed."""
         self._unmoved: list[Batch] = []
         try:
-            self._ended = self._earlier_tails()
-            self._tails = _number_of(self._ended[-1]) if self._ended else 0
+            tails = self._earlier_tails()
+            # The database may be newer than a tail file that was moved.
+            self._moved = [one for one in tails if _number_of(one) <= opened.moved_tail]
+            self._ended = tails[len(self._moved) :]
+            self._tails = _number_of(tails[-1]) if tails else opened.moved_tail
             self._restore_all(opened)
             self._move()
             self._remove_moved()
@@ -202,7 +205,8 @@ class SqliteLog(SpaceLog):
             state |= batch.state
         try:
             if batches:
-                self._write_all([entry for batch in batches for entry in batch.entries], state)
+                moved = _number_of(tails[-1]) if tails else 0
+                self._write_all([entry for batch in batches for entry in batch.entries], state, moved_tail=moved)
         except sqlite3.Error:
             with self._tail_lock:
                 self._unmoved = batches + self._unmoved
@@ -246,7 +250,7 @@ class SqliteLog(SpaceLog):
         finally:
             self._lock.release()
 
-    def _write_all(self, entries: Sequence[Entry], state: Mapping[str, bytes | None]) -> None:
+    def _write_all(self, entries: Sequence[Entry], state: Mapping[str, bytes | None], *, moved_tail: int = 0) -> None:
         database = self._database
         database.execute("BEGIN IMMEDIATE")
         try:
@@ -260,6 +264,8 @@ class SqliteLog(SpaceLog):
                 database.execute(_INSERT + places, tuple(chain.from_iterable(rows)))
             if entries:
                 self._stored_through = entries[-1].sequence
+            if moved_tail:
+                database.execute("INSERT OR REPLACE INTO about VALUES ('moved_tail', ?)", (str(moved_tail),))
             if self._gone_through - self._deleted_through >= PRUNE_EVERY_ENTRIES:
                 self._prune()
             database.execute("COMMIT")
@@ -278,8 +284,9 @@ class SqliteLog(SpaceLog):
     def _create(self, epoch: str) -> None:
         """Create the file under another name first, so that a killed gateway leaves no incomplete one."""
         new = self.path.with_name(f"{self.path.name}.new")
-        for suffix in ("", "-journal"):
-            new.with_name(new.name + suffix).unlink(missing_ok=True)
+        # SQLite would apply the changes that were meant for a file that was moved away.
+        for left in (f"{new.name}", f"{new.name}-journal", f"{self.path.name}-wal", f"{self.path.name}-shm"):
+            self.path.with_name(left).unlink(missing_ok=True)
         new.touch(mode=0o600, exist_ok=False)
         database = sqlite3.connect(new, isolation_level=None)
         try:
@@ -299,6 +306,8 @@ class _OpenedFile(NamedTuple):
     epoch: str
     entries: Sequence[Entry]
     state: Mapping[str, bytes]
+    moved_tail: int
+    """The number of the newest tail file with contents that are here."""
 
 
 def _open(path: Path, durability: Durability) -> _OpenedFile:
@@ -312,11 +321,12 @@ def _open(path: Path, durability: Durability) -> _OpenedFile:
         if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'about'").fetchone():
             raise Unreadable("not a history of a gateway")
         about = dict(database.execute("SELECT key, value FROM about"))
-        if about.get("schema_version") != str(SCHEMA_VERSION):
+        if about.get("schema_version") != str(SCHEMA_VERSION) or "epoch" not in about:
             raise Unreadable(f"schema version {about.get('schema_version')}, expected {SCHEMA_VERSION}")
         rows = database.execute("SELECT sequence, data, sender, id, at FROM envelopes ORDER BY sequence")
         entries = [Entry(*row) for row in rows]
-        return _OpenedFile(database, about["epoch"], entries, dict(database.execute("SELECT key, value FROM state")))
+        state = dict(database.execute("SELECT key, value FROM state"))
+        return _OpenedFile(database, about["epoch"], entries, state, int(about.get("moved_tail", 0)))
     except BaseException:
         database.close()
         raise
@@ -329,7 +339,9 @@ def _number_of(tail: Path) -> int:
 def _is_damage(error: sqlite3.Error) -> bool:
     """Return True if an error comes from the contents of the file. To SQLite, a full disk looks like a failing one."""
     code = getattr(error, "sqlite_errorcode", None)
-    return code is not None and (code & 0xFF in _DAMAGE or code == sqlite3.SQLITE_IOERR_SHORT_READ)
+    if code is None:  # Python cannot decode a text
+        return isinstance(error, sqlite3.OperationalError)
+    return code & 0xFF in _DAMAGE or code == sqlite3.SQLITE_IOERR_SHORT_READ
 
 
 def _has_failed_late(error: Exception) -> bool:

@@ -174,7 +174,7 @@ def test_a_shared_space_in_memory_keeps_no_envelopes_in_the_folder(config: Space
 
 async def test_a_gateway_does_not_start_without_its_removals(config: SpaceConfig, tmp_path: Path) -> None:
     history_path(config, tmp_path).write_bytes(b"damaged" * 100)
-    with pytest.raises(SpacesError, match="move it away to begin without"):
+    with pytest.raises(SpacesError, match="then restore a backup or repeat the invitations and removals"):
         async with serve_gateway(config, state=tmp_path):
             pass
 

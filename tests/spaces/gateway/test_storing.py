@@ -447,6 +447,21 @@ async def test_a_repetition_above_the_rate_limit_learns_that_the_first_is_stored
         tasks.cancel_scope.cancel()
 
 
+async def test_new_envelopes_above_the_rate_limit_leave_room_for_repetitions(
+    config: SpaceConfig, log: RecordingLog
+) -> None:
+    limits = config.limits.model_copy(update={"envelopes_per_second": 0.001, "envelope_burst": 2})
+    limited = config.model_copy(update={"limits": limits})
+    service = SpaceService(limited, TokenBook.generate(limited), space_log=log)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(service.storage.run)
+        drafts = [read_draft({"kind": "chat", "id": f"c{n}", "payload": {"text": "hi"}}) for n in range(6)]
+        receipts = [await service.post(ADA, one) for one in drafts]
+        assert [one.accepted is not None for one in receipts] == [True] * 2 + [False] * 4
+        assert [(await service.post(ADA, one)).answer.get("status") for one in drafts[:2]] == ["duplicate"] * 2
+        tasks.cancel_scope.cancel()
+
+
 async def test_an_envelope_that_comes_after_the_end_is_refused(config: SpaceConfig, log: RecordingLog) -> None:
     service = SpaceService(config, TokenBook.generate(config), space_log=log)
     before = picture(service)

@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mew_protocol.ids import Position
 from mew_spaces.log import sqlite
-from mew_spaces.log.memory import Bounds, NotStored, OutcomeUnknown, SpaceLog
+from mew_spaces.log.memory import Bounds, Durability, NotStored, OutcomeUnknown, SpaceLog
 from mew_spaces.log.sqlite import UPKEEP_EVERY_BATCHES, SqliteLog, Unreadable
 
 from tests.support.full_disk import full_disk
@@ -42,6 +43,14 @@ def append_chats(log: SpaceLog, *texts: str, at: float = 0.0, sender: str = "ada
     numbers = [log.stage(text.encode(), sender=sender, id=f"{sender}-{text}", at=at) for text in texts]
     commit(log)
     return numbers
+
+
+def copy_of(folder: Path, *names: str) -> list[Path]:
+    """What a kill leaves, one copy for each name."""
+    copies = [folder.parent / f"{folder.name}-{name}" for name in names]
+    for one in copies:
+        shutil.copytree(folder, one, ignore=shutil.ignore_patterns("*.lock", "*-shm"))
+    return copies
 
 
 def texts(entries: object) -> list[str]:
@@ -412,6 +421,70 @@ def test_a_tail_that_cannot_be_removed_brings_no_old_state_back(tmp_path: Path) 
     again = SqliteLog(tmp_path / "log", bounds=ROOMY)
     assert (texts(again.last(9)), dict(again.state())) == (["a", "b"], {})
     again.close()
+
+
+@pytest.mark.parametrize("durability", ["synced", "memory"])
+def test_a_tail_whose_contents_were_moved_changes_no_newer_state(tmp_path: Path, durability: Durability) -> None:
+    first = SqliteLog(tmp_path / "log", bounds=ROOMY)
+    first.put("synced/invited/eve", b"invited")
+    append_chats(first, "a")
+    (killed,) = copy_of(tmp_path, "killed")
+    first.close()
+    with closing(sqlite3.connect(killed / "log", isolation_level=None)) as backup:
+        backup.execute("BEGIN")
+        backup.execute("SELECT count(*) FROM state").fetchall()
+        second = SqliteLog(killed / "log", bounds=ROOMY, durability=durability)
+    second.put("synced/invited/eve", None)
+    second.put("synced/removed/eve", b"removed")
+    commit(second)
+    again, new_start = copy_of(killed, "again", "new_start")
+    second.close()
+    assert list(again.glob("*-tail-*"))
+    with closing(SqliteLog(again / "log", bounds=ROOMY, durability=durability)) as third:
+        assert dict(third.state()) == {"synced/removed/eve": b"removed"}
+    # Its tails have higher numbers than those that were moved.
+    with closing(SqliteLog(new_start / "log", bounds=ROOMY)) as third:
+        append_chats(third, "b")
+        (last,) = copy_of(new_start, "last")
+    with closing(SqliteLog(last / "log", bounds=ROOMY)) as fourth:
+        assert texts(fourth.last(1)) == ["b"]
+
+
+@pytest.mark.parametrize("restores", [False, True])
+def test_a_damaged_history_is_replaced_as_the_error_says(tmp_path: Path, *, restores: bool) -> None:
+    log = SqliteLog(tmp_path / "log", bounds=ROOMY)
+    append_chats(log, *("x" * 200 for _ in range(300)))
+    log.close()
+    backup = (tmp_path / "log").read_bytes()
+    log = SqliteLog(tmp_path / "log", bounds=ROOMY)
+    append_chats(log, *(f"{n} {'y' * 300}" for n in range(5)))
+    log.upkeep()
+    (killed,) = copy_of(tmp_path, "killed")
+    log.close()
+    path = killed / "log"
+    path.write_bytes(path.read_bytes()[:20_000])
+    with pytest.raises(Unreadable):
+        SqliteLog(path, bounds=ROOMY)
+    path.unlink()
+    if restores:
+        for one in killed.glob("log*"):
+            one.unlink()
+        path.write_bytes(backup)
+    with closing(SqliteLog(path, bounds=ROOMY)) as again:
+        assert len(again.last(999)) == (300 if restores else 0)
+
+
+@pytest.mark.parametrize(
+    "damage", ["UPDATE envelopes SET id = CAST(x'ff' AS TEXT)", "DELETE FROM about WHERE key = 'epoch'"]
+)
+def test_contents_that_are_not_ours_are_damage(tmp_path: Path, damage: str) -> None:
+    log = SqliteLog(tmp_path / "log", bounds=ROOMY)
+    append_chats(log, "a")
+    log.close()
+    with closing(sqlite3.connect(tmp_path / "log", isolation_level=None)) as database:
+        database.execute(damage)
+    with pytest.raises(Unreadable):
+        SqliteLog(tmp_path / "log", bounds=ROOMY)
 
 
 @pytest.mark.parametrize("damage", [b"", b"\x05", b"\xff" * 40, bytes(40)])

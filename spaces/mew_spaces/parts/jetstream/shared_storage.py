@@ -30,7 +30,7 @@ from mew_spaces.gateway.delivery import RelayedFrames
 from mew_spaces.gateway.membership_store import MembershipStore
 from mew_spaces.gateway.service import OpenStorage, SpaceService
 from mew_spaces.gateway.storage import Submission, keep_up
-from mew_spaces.log.memory import NOTHING, SYNCED_PREFIX, NotStored
+from mew_spaces.log.memory import NOTHING, NotStored
 from mew_spaces.parts.jetstream.backplane import (
     Backplane,
     BackplaneError,
@@ -221,14 +221,12 @@ class SharedStorage:
         host, space = self._host, self._space
         record = await self._stored.open_space(self._begin_space)
         self._has_begun = True
-        for key in self.log.state():  # from now on it is shared; the copy would be out of date
-            if not key.startswith(SYNCED_PREFIX):  # a gateway that serves the folder alone again needs them
-                self.log.put(key, None)
         snapshot = await self._stored.load_snapshot(record.epoch, newest=bool(self._stored.differing(record)))
         for participant in space.tokens:
             host.tokens.remove(participant)
         space.restore(snapshot)
         space.epoch = record.epoch
+        host.store.mirror(space.state)
         self.log.begin_at(Position(record.epoch, space.sequence))
         host.sessions.frames = RelayedFrames(space.state.streams)
         host.figures.waiting.update(space.state.statuses)

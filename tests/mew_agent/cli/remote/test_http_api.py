@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import anyio.to_thread
 import pytest
 from mew_spaces.gateway.gateway import RunningGateway
+from mew_spaces.log.memory import Batch, OutcomeUnknown, SpaceLog
 
 from mew_agent.cli.remote.http_api import GatewayApi, SpaceEvents
 from mew_agent.errors import ConfigError, GatewayError, NotConnected, NotPermitted, Unauthorized
@@ -69,6 +70,23 @@ async def test_sent_envelope_appears_in_the_open_stream(gateway: RunningGateway)
             return sent, [first.name, second.name], second.body["payload"]["text"]
 
     assert await anyio.to_thread.run_sync(send_and_see) == ("e1", ["board", "envelope"], "héllo")
+
+
+async def test_an_envelope_with_an_unknown_outcome_is_sent_once_more(
+    gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, failures = SpaceLog.write, [OutcomeUnknown("disk I/O error")]
+
+    def fail_once(log: SpaceLog, batch: Batch) -> None:
+        write(log, batch)
+        if batch.entries and failures:
+            raise failures.pop()
+
+    monkeypatch.setattr(SpaceLog, "write", fail_once)
+    api = api_of(gateway)
+    sent = await anyio.to_thread.run_sync(api.send, {"id": "c1", "kind": "chat", "payload": {"text": "hello"}})
+    assert (sent, failures) == ("c1", [])
+    assert [one.id for one in gateway.service.log.last(9)].count("c1") == 1
 
 
 async def test_gateway_that_does_not_answer_is_passed_over(gateway: RunningGateway) -> None:

@@ -528,6 +528,28 @@ async def test_gateways_take_over_what_a_gateway_alone_stored(tmp_path: Path, hu
         assert not alone_again.tokens.knows("dan")
 
 
+@pytest.mark.parametrize("is_here", [True, False])
+async def test_who_was_removed_from_a_shared_space_stays_removed_without_it(
+    tmp_path: Path, hub: MemoryHub | Nats, *, is_here: bool
+) -> None:
+    state, config = tmp_path / ".mew", parse_space(SPACE)
+    async with serve_gateway(config, state=state) as alone, participant(alone, "ada") as ada:
+        await ada.send("space/invite", {"participant_id": "eve"})
+        token = alone.tokens.token_of("eve")
+        assert token is not None
+    async with gateway(hub, state=state) as (first, _), gateway(hub) as (second, _):
+        async with participant(first if is_here else second, "ada") as ada:
+            for name in ("eve", "cleo"):
+                await ada.send("space/kick", {"participant_id": name})
+        await until(lambda: not first.tokens.knows("cleo"))
+    async with gateway(new_hub(), state=state) as (on_new_servers, _):
+        assert on_new_servers.tokens.identify(token) is None
+        assert {"eve", "cleo"}.isdisjoint(on_new_servers.service.space.membership.names)
+    async with serve_gateway(config, state=state) as alone_again:
+        assert alone_again.tokens.identify(token) is None
+        assert {"eve", "cleo"}.isdisjoint(alone_again.service.space.membership.names)
+
+
 async def test_an_http_sender_whose_outcome_is_unknown_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "ANSWER_SECONDS", 0.05)
     hub = new_hub()
