@@ -135,7 +135,6 @@ class Agent(Participant):
             self.conversation.state.store,
             address_filter,
             config.loop_limits,
-            None if config.store is None else config.store.with_name(f"{config.store.name}~budgets"),
             shows_reasoning=config.reasoning_enabled,
             max_question_age_seconds=config.max_question_age_seconds,
             max_compacting=config.max_compacting,

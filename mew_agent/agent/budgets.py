@@ -1,25 +1,25 @@
 """Budgets of senders: tokens spent for each within an hour, and refusals until the hour has room.
 
-Owns the sums, the limit and their file, so that a restart forgets nothing. Counts tokens as providers or programs
+Owns the sums and the limit, and stores them, so that a restart forgets nothing. Counts tokens as providers or programs
 report them; a call without a report is counted apart, never as 0. Makes no call and sends nothing.
 """
 
-import json
 import logging
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Final, NamedTuple
 
-import anyio.to_thread
 from mew_listener.bounded_dict import BoundedDict
 from mew_protocol.context_report import SenderSpending, Waiting
-from mew_settings.private_files import replace_private_file
+
+from mew_agent.context.sqlite_store import Store
+from mew_agent.context.store import StoreUnusable
 
 logger = logging.getLogger("mew_agent.agent.budgets")
 
 HOUR_MINUTES: Final = 60
+STORED_AS: Final = "budgets"
 MAX_SENDERS: Final = 4_096
 """Of how many senders the spending is remembered: as many as a space has members."""
 
@@ -43,32 +43,23 @@ class _Hour(NamedTuple):
 
 
 class SenderBudgets:
-    """The budget of each sender. `path` None: in memory."""
+    """The budget of each sender."""
 
-    def __init__(
-        self,
-        tokens_per_hour: int,
-        path: Path | None = None,
-        *,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, tokens_per_hour: int, store: Store, *, clock: Callable[[], float] = time.time) -> None:
         self.tokens_per_hour = tokens_per_hour
-        self._path = path
+        self._store = store
         self._clock = clock
         self._spent: BoundedDict[str, _Minutes] = BoundedDict(MAX_SENDERS)
 
     async def load(self) -> None:
         """Load the spending of an earlier process."""
-        if self._path is None:
-            return
         try:
-            stored = json.loads(await anyio.to_thread.run_sync(self._path.read_bytes))
-            for sender, minutes in stored.items():
-                self._spent[sender] = {int(minute): (int(tokens), int(calls)) for minute, tokens, calls in minutes}
-        except FileNotFoundError:
-            return
-        except (OSError, ValueError, TypeError, AttributeError) as error:
+            stored = await self._store.value(STORED_AS)
+        except StoreUnusable as error:
             logger.warning("budgets of senders not loaded: %s", error)
+            return
+        for sender, minutes in (stored or {}).items():
+            self._spent[sender] = {minute: (tokens, calls) for minute, tokens, calls in minutes}
 
     async def record(self, sender: str, tokens: int, unreported_calls: int = 0) -> None:
         """Add tokens spent for a sender now."""
@@ -78,12 +69,11 @@ class SenderBudgets:
         known = minutes.get(now, (0, 0))
         minutes[now] = known[0] + tokens, known[1] + unreported_calls
         self._spent[sender] = minutes
-        if self._path is not None:
-            listed = {one: [(at, *sums) for at, sums in spent.items()] for one, spent in self._spent.items()}
-            try:
-                await anyio.to_thread.run_sync(replace_private_file, self._path, json.dumps(listed))
-            except OSError as error:
-                logger.warning("budgets of senders not stored: %s", error)
+        listed = {one: [(at, *sums) for at, sums in spent.items()] for one, spent in self._spent.items()}
+        try:
+            await self._store.keep_value(STORED_AS, listed)
+        except StoreUnusable as error:
+            logger.warning("budgets of senders not stored: %s", error)
 
     def refusal(self, sender: str) -> str | None:
         """Return why a sender is not answered now, and from when on it is; None if its hour has room."""

@@ -9,7 +9,6 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 import anyio
@@ -243,7 +242,7 @@ LOOP_STOPPED: Final = (
 
 
 class AgentRuntime(Hooks):
-    """Receives and answers chats for one participant. `store` keeps the inbox, `budgets` the spending by sender."""
+    """Receives and answers chats for one participant. `store` keeps the inbox and the spending by sender."""
 
     def __init__(
         self,
@@ -252,7 +251,6 @@ class AgentRuntime(Hooks):
         store: Store,
         address_filter: AddressFilter,
         limits: LoopLimits,
-        budgets: Path | None,
         *,
         shows_reasoning: bool = True,
         max_question_age_seconds: float = float("inf"),
@@ -266,7 +264,7 @@ class AgentRuntime(Hooks):
         self.inbox = Inbox(me.id, address_filter, store)
         self._loops = LoopGuard(me.id, limits)
         self.inbox.together, self.inbox.is_agent = together, self._loops.is_agent
-        self._budgets = SenderBudgets(limits.tokens_per_hour, budgets)
+        self._budgets = SenderBudgets(limits.tokens_per_hour, store)
         address_filter.on_spent = self._budgets.record
         self.headroom = HeadroomCheck(me, engine, self.inbox)
         self.receipts = AgentReceipts(

@@ -16,7 +16,6 @@ from itertools import takewhile
 from pathlib import Path
 
 import anyio
-import anyio.to_thread
 from mew_listener.bounded_dict import Shares
 from mew_protocol.context_report import ContextReport, SessionContext
 from mew_protocol.envelope import Envelope
@@ -26,7 +25,6 @@ from mew_protocol.payloads.system import SpaceFacts
 from mew_protocol.payloads.text_fit import DELIVERIES, Fit
 from mew_protocol.status_word import status_word
 from mew_settings.plugins import load_table
-from mew_settings.private_files import replace_private_file
 
 from mew_agent.agent.engine import Engine
 from mew_agent.agent.peer_tools import PeerTools, ToolRoom
@@ -138,6 +136,8 @@ and the name of the session (None: the agent's own). Returns a `CompactionGate`.
 
 NO_WINDOW = "the context window of '{model}' is unknown; set `context_token_limit`"
 
+KEYS_AS = "sessions"
+
 MAX_SESSIONS = 64
 """How many sessions there may be in all, so that a status can list them; the participant with the most loses one."""
 
@@ -194,6 +194,7 @@ class ConversationEngine(Engine):
         """What the agent's report says of each."""
         self._window_retries = 0
         self._chosen = chosen_policy(config)  # once: its file may change or vanish before the next session begins
+        self._store = store
         self.main = self._new(MAIN, store)
         self._pin_settings()
         self._add_tools(self.main)
@@ -212,7 +213,7 @@ class ConversationEngine(Engine):
         await check_provider(self._config, self._parts.model)
         if self.resources is not None:
             await self.main.conversation.load()
-        for key in self._stored_keys():
+        for key in await self._stored_keys():
             await self._open(key)
             self._use(key)
         for participant in tuple(self._own_shares):  # `max_sessions` may have been lowered
@@ -247,7 +248,7 @@ class ConversationEngine(Engine):
         self._use(key)
         while (gone := self._surplus(participant, kept=key)) is not None:
             await self._delete(gone)
-        await self._write_keys()
+        await self._store_keys()
         return session
 
     def _use(self, key: SessionKey) -> None:
@@ -412,7 +413,7 @@ class ConversationEngine(Engine):
             session.tools.add(source)
 
     async def _open(self, key: SessionKey) -> AgentSession:
-        path, limits = self._path_of(_file_name(key)), store_limits(self._config)
+        path, limits = self._path_of(key), store_limits(self._config)
         session = self._new(key, MemoryStore(limits) if path is None else SqliteStore(path, limits))
         try:
             await session.conversation.load()
@@ -451,7 +452,7 @@ class ConversationEngine(Engine):
         if session.conversation.gate is not None:
             session.conversation.gate.close(f"session '{key[1]}' was deleted")
         await session.conversation.state.store.aclose()
-        if (path := self._path_of(_file_name(key))) is not None:
+        if (path := self._path_of(key)) is not None:
             for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
                 path.with_name(name).unlink(missing_ok=True)
 
@@ -461,29 +462,22 @@ class ConversationEngine(Engine):
 
     # -- files -------------------------------------------------------------------------------------------
 
-    def _path_of(self, what: str) -> Path | None:
-        """Return a file next to the agent's session file; None if sessions are kept in memory."""
+    def _path_of(self, key: SessionKey) -> Path | None:
+        """Return a session's file, next to that of the agent; None if sessions are kept in memory."""
         store = self._config.store
-        return None if store is None else store.with_name(f"{store.name}~{what}")
+        return None if store is None else store.with_name(f"{store.name}~{_file_name(key)}")
 
-    def _stored_keys(self) -> list[SessionKey]:
-        path = self._path_of("sessions")
+    async def _stored_keys(self) -> list[SessionKey]:
         try:
-            keys = [] if path is None else json.loads(path.read_text(encoding="utf-8"))
-            return [(str(participant), str(name)) for participant, name in keys]
-        except FileNotFoundError:
-            return []
-        except (OSError, ValueError, TypeError) as error:
+            return [(participant, name) for participant, name in await self._store.value(KEYS_AS) or ()]
+        except StoreUnusable as error:
             logger.warning("stored sessions not loaded: %s", error)
             return []
 
-    async def _write_keys(self) -> None:
-        path = self._path_of("sessions")
-        if path is None:
-            return
+    async def _store_keys(self) -> None:
         try:
-            await anyio.to_thread.run_sync(replace_private_file, path, json.dumps(list(self._sessions)))
-        except OSError as error:
+            await self._store.keep_value(KEYS_AS, list(self._sessions))
+        except StoreUnusable as error:
             logger.warning("list of sessions not stored: %s", error)
 
 

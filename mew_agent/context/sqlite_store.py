@@ -45,6 +45,7 @@ _CALL = TypeAdapter(CallRecord)
 _CHAT = TypeAdapter(StoredChat)
 _SESSION = TypeAdapter(Session)
 _STATE_KEYS = {"summary", "revision", "next_seq", "turn", "context"}  # in the state of every version
+_NAMED = "value:"  # begins the keys of `keep_value` in the state
 T = TypeVar("T")
 
 READ_ITEMS = 1000  # how many items are read at a time
@@ -148,6 +149,20 @@ class Store(ABC):
     async def change_inbox(self, change: InboxChange) -> None:
         """Store a change of the inbox alone."""
         await self._run(lambda db: _change_inbox(db, change), is_change=True)
+
+    async def value(self, name: str) -> Any:
+        """Return the value that `keep_value` stored under a name; None if there is none."""
+
+        def read(db: sqlite3.Connection) -> Any:
+            row = db.execute("SELECT value FROM state WHERE key = ?", (f"{_NAMED}{name}",)).fetchone()
+            return None if row is None else json.loads(row[0])
+
+        return await self._run(read)
+
+    async def keep_value(self, name: str, value: object) -> None:
+        """Store a value that JSON can express, in place of an earlier one of this name."""
+        row = f"{_NAMED}{name}", json.dumps(value)
+        await self._run(lambda db: db.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", row), is_change=True)
 
     async def recall(self, item_id: str) -> Item | None:
         """Return an item by id as it was when it was added, even if it has left the context; None if it is unknown."""

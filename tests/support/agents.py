@@ -16,7 +16,7 @@ from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 
 from mew_agent.agent.agent import Agent
 from mew_agent.config.agent_config import AgentConfig
-from mew_agent.context.sqlite_store import Store
+from mew_agent.context.sqlite_store import SqliteStore, Store
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.rehearsal import RecordedRequest, RehearsalServer, serve_rehearsal
 from tests.support.conversation_driver import StartConversation
@@ -229,7 +229,9 @@ async def running_agent(
         **(overrides or {}),
     }
     model = rehearsal_model(values["base_url"])
-    actor = Agent(AgentConfig.model_validate(values), model, store, call_bound_seconds=call_bound_seconds)
+    config = AgentConfig.model_validate(values)
+    store = SqliteStore(config.store) if store is None and config.store is not None else store
+    actor = Agent(config, model, store, call_bound_seconds=call_bound_seconds)
     ended = anyio.Event()
 
     async def act() -> None:

@@ -24,7 +24,7 @@ from mew_agent.agent.engine import Engine
 from mew_agent.agent.runtime import AgentRuntime
 from mew_agent.context.message_facts import MessageKey
 from mew_agent.context.sqlite_store import MemoryStore, SqliteStore, Store
-from mew_agent.context.store import StoredChat
+from mew_agent.context.store import StoredChat, StoreUnusable
 from mew_agent.errors import GatewayError, MewAgentError, NotPermitted, PeerError, first_cause
 from mew_agent.participant.messenger import timestamp
 from mew_agent.participant.participant import Participant
@@ -49,6 +49,7 @@ from mew_agent.tools.catalog import INVALID_REQUEST, RequestFailed
 logger = logging.getLogger("mew_agent.parts.acp")
 
 
+KEPT_AS: Final = "acp session"
 PERMISSION: Final = "permission"
 """The tool that a permission request proposes to call."""
 
@@ -102,7 +103,7 @@ class AcpEngine(Engine):
     async def load(self) -> None:
         """Load the inbox and the session."""
         await self.store.load()  # sets a damaged file aside
-        self._kept = kept = KeptSession.load(self.settings)
+        self._kept = kept = KeptSession.read(await self.store.value(KEPT_AS), self.settings)
         if kept is not None and kept.tokens is not None and kept.measured_at is not None:
             self.external.report(
                 kept.tokens, basis="agent_reported", now=timestamp(), measured_at=kept.measured_at, window=kept.window
@@ -129,11 +130,10 @@ class AcpEngine(Engine):
             window=figures.window if figures is not None else None,
             measured_at=figures.measured_at if figures is not None else None,
         )
-        if (path := self.settings.state_path) is not None:
-            try:
-                await self._kept.save(path)
-            except OSError as error:
-                logger.warning("session not kept: %s", error)
+        try:
+            await self.store.keep_value(KEPT_AS, self._kept.model_dump(mode="json"))
+        except StoreUnusable as error:
+            logger.warning("session not kept: %s", error)
 
     # -- the program -------------------------------------------------------------------------------------
 
@@ -447,7 +447,6 @@ class AcpAgent(Participant):
             engine.store,
             AddressFilter((id,), "rules" if settings.answer_broadcasts else "never"),
             settings.loop_limits,
-            None if settings.store is None else Path(f"{settings.store}~budgets"),
             max_compacting=settings.max_compacting,
         )
         engine.count_queued = runtime.headroom.count_queued

@@ -1,19 +1,16 @@
-"""The settings of an ACP agent: its program, its folder, its permissions; and the file of its session.
+"""The settings of an ACP agent: its program, its folder, its permissions; and the stored part of its session.
 
 Owns the keys of `acp:` in a space.yaml. Starts nothing.
 """
 
 import shutil
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Final, Literal, Self
 
-import anyio.to_thread
 from mew_settings.environment import inherited
-from mew_settings.private_files import replace_private_file
 from mew_settings.setting_problems import matching
 from mew_settings.values import Seconds, SettingsModel, Text, text_as
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from mew_agent.parts.acp.profiles import UNKNOWN, AcpProfile, profiles
 from mew_agent.settings import LoopLimits
@@ -86,8 +83,8 @@ class AcpSettings(SettingsModel):
 class AcpConfig(AcpSettings):
     """All settings of one ACP agent. Times are in seconds.
 
-    `store` is the file of the chats that are not answered yet; the id of the session is kept in a file next to it, so
-    that a later start can continue it.
+    `store` is the file of the chats that are not answered yet, and of the session's id, so that a later start can
+    continue it.
     """
 
     cwd: str = "."
@@ -97,11 +94,6 @@ class AcpConfig(AcpSettings):
     """How long a cancelled turn may take to end before the program is restarted."""
     max_restarts: int = Field(default=3, ge=0)
     """Maximum number of restarts in a row."""
-
-    @property
-    def state_path(self) -> Path | None:
-        """The file that keeps the session's id."""
-        return None if self.store is None else Path(self.store).with_suffix(".acp.json")
 
     @property
     def program(self) -> tuple[str, ...]:
@@ -149,16 +141,8 @@ class KeptSession(BaseModel):
     measured_at: str | None = None
 
     @classmethod
-    def load(cls, settings: AcpConfig) -> Self | None:
-        """Return the session that an earlier process kept for this program and folder; None without one."""
-        if settings.state_path is None:
-            return None
-        try:
-            kept = cls.model_validate_json(settings.state_path.read_text(encoding="utf-8"))
-        except (OSError, ValidationError):
-            return None
-        return kept if (kept.program, kept.cwd) == (settings.program, settings.cwd) else None
-
-    async def save(self, path: Path) -> None:
-        """Replace the file. Raises `OSError`."""
-        await anyio.to_thread.run_sync(replace_private_file, path, self.model_dump_json(exclude_none=True))
+    def read(cls, stored: object, settings: AcpConfig) -> Self | None:
+        """Return the session that an earlier process stored for this program and folder; None without one."""
+        kept = None if stored is None else cls.model_validate(stored)
+        is_ours = kept is not None and (kept.program, kept.cwd) == (settings.program, settings.cwd)
+        return kept if is_ours else None

@@ -51,9 +51,8 @@ def answer_chats(
     keeps the chats that wait, for a restart.
     """
     engine = LibraryEngine(me, ask, read, window, model, MemoryStore() if store is None else SqliteStore(store))
-    budgets = None if store is None else store.with_name(f"{store.name}~budgets")
     chosen = AddressFilter((me.id,), answer_broadcasts)
-    AgentRuntime(me, engine, engine.store, chosen, limits or LoopLimits(), budgets, shows_reasoning=False)
+    AgentRuntime(me, engine, engine.store, chosen, limits or LoopLimits(), shows_reasoning=False)
     return engine.history
 
 
