@@ -212,8 +212,6 @@ class Intervals:
 
     _all: list[Interval] = field(default_factory=list)
     _exact_ones: int = 0
-    _doubts: list[tuple[int, float, float]] = field(default_factory=list)
-    """Pending doubts, oldest first: the number of intervals then, and the prices of the measured shares they got."""
 
     def __iter__(self) -> Iterator[Interval]:
         """Yield each interval with its tokens."""
@@ -297,7 +295,11 @@ class Intervals:
         if not self._exact_ones:
             return
         messages, tools = self.measured
-        self._doubts.append((len(self._all), messages.price, tools.price))
+        message_price, tool_price = messages.price, tools.price
+        for interval in self._all:
+            if interval.kind == "exact":
+                interval.kind = "measured"
+                interval.messages, interval.tools = interval.messages / message_price, interval.tools / tool_price
         messages.join(self.exact.messages.tokens)
         tools.join(self.exact.tools.tokens)
         self.exact, self._exact_ones = Pool(Fund(), Fund()), 0
@@ -365,7 +367,6 @@ class Intervals:
 
     def _divide(self) -> None:
         """Give each interval the tokens of its shares."""
-        self._demote()
         for kind, pool in (("measured", self.measured), ("lump", self.lumps)):
             if all(fund.tokens == fund.shares for fund in pool):
                 continue
@@ -375,18 +376,6 @@ class Intervals:
             for interval, message_tokens, tool_tokens in zip(inside, messages, tools, strict=True):
                 interval.messages, interval.tools = message_tokens, tool_tokens
             pool.messages.shares, pool.tools.shares = pool.messages.tokens, pool.tools.tokens
-
-    def _demote(self) -> None:
-        """Give the doubted intervals their shares of the measured ones."""
-        place = 0
-        for until, message_price, tool_price in self._doubts:
-            # Earlier doubts have covered everything before `place`.
-            for interval in self._all[place:until]:
-                if interval.kind == "exact":
-                    interval.kind = "measured"
-                    interval.messages, interval.tools = interval.messages / message_price, interval.tools / tool_price
-            place = until
-        self._doubts.clear()
 
     def _rebuild(self, intervals: Iterable[Interval], items: Sequence[Measure], calibration: Calibration) -> None:
         """Start again from these intervals and items. The funds must have been divided."""

@@ -175,13 +175,13 @@ class Simulation:
                 return self._spent_since_clear
 
     def _tool_result(self, step: Step) -> Decision:
-        before, result = step.current_tokens or 0, step.tokens or 0
+        before, result = step.current_tokens, step.tokens
         entering = self._now._replace(used_tokens=before, basis="projected", reason=None, tool_result_tokens=result)
         self._move("tool_result", before + result)
         return self._decide("tool_result", step, entering)
 
     def _message(self, step: Step) -> Decision:
-        added = step.tokens or 0
+        added = step.tokens
         self._messages.append((added, step.role))
         if self._now.next_prompt_tokens is not None:
             self._now = self._now._replace(next_prompt_tokens=self._now.next_prompt_tokens + added)
@@ -195,7 +195,7 @@ class Simulation:
             return Decision(self.state)
         (action, stalls), self._decided = self._decided, None
         if self.policy.fallback == "drop_oldest":
-            return self._compact(replace(step, kind="compact_to_tokens", tokens=action.target_tokens))
+            return self._compact(Step(compact_to_tokens=action.target_tokens))
         self._freed = (0, 0)
         state = replace(self.state, stalls=stalls)
         return Decision(policies.after_compaction(state, progressed=False, at_seconds=self._now.at_seconds))
@@ -205,7 +205,7 @@ class Simulation:
         kept, used, limit = self._messages, self._now.used_tokens, self._now.limit_tokens
         place = int(bool(kept) and kept[0][1] == "system")
         size = before = sum(tokens for tokens, _ in kept) if used is None else used
-        target = step.tokens or 0
+        target = step.tokens
         if step.kind == "compact_to_percent":  # without a window there is nothing to take a percentage of
             target = before if limit is None else limit * target // 100
         dropped = place

@@ -232,7 +232,7 @@ async def test_log_is_read_from_a_file(tmp_path: Path) -> None:
     log.write_text('\ufeff{"usage": null}\n\n{"usage": nil}\n', encoding="utf-8")
     outcome = await mew("context", "simulate", "--policy", "mew", "--limit", "9", "--json", "--input", str(log))
     assert (outcome.code, outcome.out.count("\n")) == (2, 1)
-    assert f"{log}, line 3: malformed JSON" in outcome.err
+    assert f"{log}, line 3: Invalid JSON" in outcome.err
 
 
 async def test_log_may_start_with_a_byte_order_mark(monkeypatch: pytest.MonkeyPatch) -> None:
