@@ -13,8 +13,9 @@ import httpx2
 from mew_protocol.errors import UNAUTHORIZED
 from mew_protocol.json_values import value_at
 
+from mew_agent.certificates import tls_failure, trust
 from mew_agent.errors import CertificateRejected, GatewayError, NotConnected, Unauthorized
-from mew_agent.gateway_address import cause_of, tls_failure, trust
+from mew_agent.gateway_address import cause_of
 
 PAGE_MESSAGES: Final = 1_000
 """Messages of one page: as many as the gateway allows."""

@@ -399,7 +399,7 @@ class Tracker:
 
         During a reply or before a tool result enters, `used_tokens` is the projected size of the context then.
         """
-        if phase in ("after_call", "message_added", "task_end"):
+        if self.policy.suggests and phase in ("after_call", "message_added", "task_end"):
             window_tokens = self.limit_tokens or self.window.max_tokens
             self.suggestions = self.policy.suggestions(self._message_sizes(), window_tokens)
         snapshot = self.snapshot(at_seconds)

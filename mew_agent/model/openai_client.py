@@ -17,7 +17,7 @@ import anyio
 import anyio.to_thread
 import httpx2
 
-from mew_agent.certificates import client_options
+from mew_agent.client_options import client_options
 from mew_agent.errors import ModelError
 from mew_agent.model import dialect as dialects
 from mew_agent.model import window_lookup

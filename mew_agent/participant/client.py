@@ -34,8 +34,9 @@ from pydantic_core import to_json
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
+from mew_agent.certificates import tls_failure, trust
 from mew_agent.errors import GatewayError, NotAccepted, NotConfirmed, NotConnected, Superseded, TooLarge, Unauthorized
-from mew_agent.gateway_address import addresses, cause_of, is_loopback, tls_failure, trust, websocket_url
+from mew_agent.gateway_address import addresses, cause_of, is_loopback, websocket_url
 from mew_agent.participant.confirmed_delivery import (
     UNCONFIRMED_KINDS,
     Arrival,

@@ -17,7 +17,8 @@ from mew_protocol.payloads.retrieval import CompactionHistory, RecallDone, UndoD
 from mew_protocol.status_word import StatusWord
 from pydantic import ValidationError
 
-from mew_board import changes, notes, receipt_words, words
+from mew_board import changes, receipt_words, words
+from mew_board import conversation_lines as notes
 from mew_board.board_json import MOST_CHARS, ShownPart, ShownPin, known_facts, short
 from mew_board.composition import prefix_part
 from mew_board.view import pin_row

@@ -17,11 +17,11 @@ from urllib.parse import unquote
 import h11
 from starlette.datastructures import Headers as StarletteHeaders
 
+from mew_listener.connection_limits import TLS_BYTES
 from mew_listener.listener_options import ListenerOptions
 from mew_listener.proxies import Headers
 from mew_listener.request_guard import UNAUTHORIZED, RequestGuard
 from mew_listener.server_connections import ServerConnections
-from mew_listener.unjoined import TLS_BYTES
 from mew_listener.websocket_connection import WebSocketConnection, WebSocketRequest
 
 log = logging.getLogger("mew_listener")

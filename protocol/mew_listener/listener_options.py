@@ -3,10 +3,10 @@
 import ssl
 from dataclasses import dataclass, field
 
-from mew_listener.allowance import Allowances
+from mew_listener.connection_limits import UnjoinedLimits
 from mew_listener.proxies import TrustedProxies
 from mew_listener.request_guard import DescribeError, describe_error
-from mew_listener.unjoined import UnjoinedLimits
+from mew_listener.time_share import Allowances
 from mew_listener.websocket_connection import WebSocketOptions
 
 STOP_SECONDS = 5.0

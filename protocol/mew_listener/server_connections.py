@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from mew_listener.allowance import Allowances
+from mew_listener.connection_limits import UnjoinedConnections, UnjoinedLimits, UnjoinedPeer
 from mew_listener.proxies import Headers, TrustedProxies
-from mew_listener.unjoined import UnjoinedConnections, UnjoinedLimits, UnjoinedPeer
+from mew_listener.time_share import Allowances
 
 
 class ServerConnections:

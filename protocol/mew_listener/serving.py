@@ -14,9 +14,9 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope
 
 from mew_listener.accepting import Acceptor
-from mew_listener.address import in_url
 from mew_listener.descriptors import raise_limit
 from mew_listener.http_connection import BREAK_OFF, HttpConnection
+from mew_listener.listen_address import in_url
 from mew_listener.listener_options import ListenerOptions
 from mew_listener.log_budget import bounded_logs
 from mew_listener.request_guard import ONLY_OWN, Allowed, RequestGuard

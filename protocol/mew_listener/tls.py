@@ -9,8 +9,8 @@ import logging
 import ssl
 from typing import cast
 
+from mew_listener.connection_limits import TLS_BYTES
 from mew_listener.server_connections import ServerConnections
-from mew_listener.unjoined import TLS_BYTES
 
 log = logging.getLogger("mew_listener")
 

@@ -21,8 +21,8 @@ from websockets.frames import CloseCode, Frame, Opcode
 from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
+from mew_listener.connection_limits import TLS_BYTES
 from mew_listener.server_connections import ServerConnections
-from mew_listener.unjoined import TLS_BYTES
 
 try:
     from websockets.speedups import apply_mask

@@ -31,7 +31,7 @@ VENDOR_DOORS: dict[str, tuple[str, ...]] = {
     "google": ("mew_agent/parts/a2a/",),
     "acp": ("mew_agent/parts/acp/acp_session.py", "mew_agent/parts/acp/agent_for_editors.py"),
     "httpx2": (
-        "mew_agent/certificates.py",
+        "mew_agent/client_options.py",
         "mew_agent/cli/remote/http_api.py",
         "mew_agent/gateway_http.py",
         "mew_agent/model/openai_client.py",

@@ -12,9 +12,10 @@ from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
 from websockets.exceptions import ConnectionClosedError
 from websockets.frames import Close
 
+from mew_agent.certificates import CA_VARIABLE, trust
 from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.errors import CertificateRejected, ConfigError, GatewayError, MewAgentError, NotConnected
-from mew_agent.gateway_address import CA_VARIABLE, cause_of, http_url, is_loopback, trust
+from mew_agent.gateway_address import cause_of, http_url, is_loopback
 from mew_agent.participant.participant import Participant
 from tests.support.certificates import Certified, certified
 from tests.support.waiting import PATIENCE_SECONDS

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from mew_spaces.errors import PortInUse
 
+from mew_agent.certificates import tls_failure, trust
 from mew_agent.cli.app import terminal
 from mew_agent.errors import ConfigError
-from mew_agent.gateway_address import is_loopback, tls_failure, trust
+from mew_agent.gateway_address import is_loopback
 
 if TYPE_CHECKING:  # they import what a gateway needs, and most commands here start none
-    from mew_listener.address import ListenAddress
+    from mew_listener.listen_address import ListenAddress
     from mew_spaces.gateway.certificate import TlsFiles
 
 
@@ -39,7 +40,7 @@ def listening_failures(option: str, address: str) -> Iterator[None]:
 
 def choose_address(host: str, port: int) -> "ListenAddress":
     """Return the address to listen on; port 0 picks a free port. Raises `PortInUse`, for a bad host `ConfigError`."""
-    from mew_listener.address import ListenAddress
+    from mew_listener.listen_address import ListenAddress
 
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Listen and stop again, to report a taken port at once.

@@ -15,8 +15,9 @@ from mew_spaces.gateway import auth
 from mew_spaces.launch.processes import is_running
 from mew_spaces.launch.run_file import LastRun, RunFile, find_run_file, read_last_run, read_run_file, run_file_path
 
+from mew_agent.certificates import CA_VARIABLE
 from mew_agent.errors import ConfigError, listed
-from mew_agent.gateway_address import CA_VARIABLE, addresses, is_loopback
+from mew_agent.gateway_address import addresses, is_loopback
 
 if TYPE_CHECKING:  # most commands, and agents, only read the run file: the models of space.yaml take 20 ms to load
     from mew_spaces.config.loading import SpaceConfig

@@ -28,7 +28,7 @@ from mew_agent.cli.app.options import (
     TargetArgument,
     TimeoutOption,
 )
-from mew_agent.cli.board.live_board import apply_event, entry_of
+from mew_agent.cli.board.board_events import apply_event, entry_of
 from mew_agent.cli.remote.http_api import GatewayApi, SpaceEvents
 from mew_agent.cli.remote.identity import find_gateway
 from mew_agent.errors import BadAnswer, ChatRefused, ConfigError, MewAgentError, NotConnected, PeerTimeout, listed

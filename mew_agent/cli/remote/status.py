@@ -16,8 +16,8 @@ from mew_protocol.payloads.participant import Board, BoardEntry
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import agents_of, people_of
 from mew_agent.cli.app.options import ConnectionOptions, JsonOption, option, with_option_groups
+from mew_agent.cli.board.board_events import apply_event
 from mew_agent.cli.board.figure_lines import compaction_line, sample_line
-from mew_agent.cli.board.live_board import apply_event
 from mew_agent.cli.board.needs import attention_line, attention_lines, single_items, with_faults
 from mew_agent.cli.board.table import board_line, board_lines
 from mew_agent.cli.remote.http_api import MAX_MINUTES, MAX_REPORTS, GatewayApi, SpaceEvents

@@ -30,7 +30,7 @@ from mew_agent.cli.app.capabilities import read_capabilities, warn_of_unknown_ki
 from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.locate import find_run, people_of, relative_to, space_config_path, space_folder
 from mew_agent.cli.app.options import ConnectionOptions, JsonOption, SpaceFileOptions, option, with_option_groups
-from mew_agent.cli.board.live_board import entry_of
+from mew_agent.cli.board.board_events import entry_of
 from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.cli.remote.identity import find_gateway
 from mew_agent.cli.space.agent_type import AGENT_KEY

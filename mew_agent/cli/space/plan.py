@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from mew_listener.address import ListenAddress
+from mew_listener.listen_address import ListenAddress
 from mew_settings.private_files import make_private_folder
 from mew_spaces.config.loading import SpaceConfig, load_space, place_in
 from mew_spaces.errors import PortInUse
@@ -28,6 +28,7 @@ from mew_spaces.launch.program_logs import log_folder
 from mew_spaces.launch.run_file import Pids, RunFile, read_run_file, remove_run_file, run_file_path
 from pydantic import TypeAdapter
 
+from mew_agent.certificates import CA_VARIABLE
 from mew_agent.cli.app.addresses import certified_host, choose_address
 from mew_agent.cli.app.locate import (
     OWN_COMMAND,
@@ -65,7 +66,6 @@ from mew_agent.cli.space.agent_type import AGENT_KEY
 from mew_agent.cli.space.start_checks import check_programs, warnings_about
 from mew_agent.config.agent_config import AgentConfig
 from mew_agent.errors import ConfigError
-from mew_agent.gateway_address import CA_VARIABLE
 from mew_agent.model.builtin import is_builtin
 
 INTERPRETER: Final = "MEW_PYTHON"

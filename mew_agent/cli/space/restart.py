@@ -18,7 +18,7 @@ from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.locate import find_run, not_in_space
 from mew_agent.cli.app.options import ConnectionOptions, FolderOption, JsonOption, participant_argument, read_log_level
-from mew_agent.cli.board.live_board import entry_of
+from mew_agent.cli.board.board_events import entry_of
 from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.cli.remote.identity import find_gateway
 from mew_agent.cli.space.plan import StartOptions, check_new_participant, make_launch_plan

@@ -20,10 +20,10 @@ from mew_agent.context.policy.decision import is_stalled as is_stalled
 from mew_agent.context.policy.decision import level_of as level_of
 from mew_agent.context.policy.decision import trusted as trusted
 from mew_agent.context.policy.decision import withheld_at as withheld_at
+from mew_agent.context.policy.default_policy import MEW as MEW
+from mew_agent.context.policy.default_policy import compacting_early as compacting_early
 from mew_agent.context.policy.definition import Phase as Phase
 from mew_agent.context.policy.definition import Policy as Policy
-from mew_agent.context.policy.mew import MEW as MEW
-from mew_agent.context.policy.mew import compacting_early as compacting_early
 from mew_agent.context.policy.snapshot import NO_FLAGS as NO_FLAGS
 from mew_agent.context.policy.snapshot import ContextSnapshot as ContextSnapshot
 from mew_agent.context.policy.snapshot import GenerationFlags as GenerationFlags

@@ -241,6 +241,9 @@ MessageSize = tuple[int, Role | None]
 class Policy(PolicyPart):
     """A policy as data. Levels are ordered from mild to severe; the last one that applies is the level."""
 
+    suggests: ClassVar[bool] = False
+    """Whether `suggestions` may make any."""
+
     name: str = Field(min_length=1)
     measure: Measure = "total"
     bases: tuple[Basis, ...] = ("reported", "projected")  # bases of the measured figure that it trusts

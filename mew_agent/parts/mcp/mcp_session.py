@@ -28,7 +28,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
 
 from mew_agent import __version__, tracing
-from mew_agent.certificates import client_options
+from mew_agent.client_options import client_options
 from mew_agent.parts.mcp.settings import BridgeSettings
 from mew_agent.parts.shared.child_program import ChildFailed, ChildProgram, running_program
 from mew_agent.tools.catalog import INTERNAL_ERROR, METHOD_NOT_FOUND, UNAVAILABLE, RequestFailed, with_other_lists

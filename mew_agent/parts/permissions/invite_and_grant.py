@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
-from mew_board import notes, words
+from mew_board import conversation_lines as notes
+from mew_board import words
 from mew_protocol import kinds
 from mew_protocol.ids import new_id_problem
 from mew_settings.roles import ROLE_PATTERNS, invitation

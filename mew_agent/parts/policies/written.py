@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from itertools import pairwise
+from typing import ClassVar
 
 from pydantic import model_validator
 
@@ -25,6 +26,8 @@ _WITHOUT_REPORT = ("pre_request", "tool_result", "stream", "message_added")
 
 class WrittenPolicy(Policy):
     """A policy that refuses contradictions when it is created."""
+
+    suggests: ClassVar[bool] = True
 
     rules: tuple[WrittenRule, ...] = ()
 

@@ -19,7 +19,7 @@ from mew_protocol.envelope import Envelope, wire_timestamp
 from mew_protocol.payloads.attention_items import AttentionItem
 from mew_protocol.payloads.participant import Board
 
-from mew_agent.cli.board.live_board import apply_event
+from mew_agent.cli.board.board_events import apply_event
 from mew_agent.cli.remote.http_api import SILENCE_SECONDS, GatewayApi, ServerSentEvent
 from mew_agent.cli.remote.identity import Identity
 from mew_agent.errors import ConfigError, GatewayError, NotConnected, NotPermitted

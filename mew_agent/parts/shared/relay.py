@@ -21,7 +21,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
-from mew_agent.certificates import client_options
+from mew_agent.client_options import client_options
 from mew_agent.errors import ConfigError
 
 logger = logging.getLogger("mew_agent.parts.shared.relay")

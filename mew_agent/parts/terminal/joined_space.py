@@ -24,7 +24,7 @@ from pydantic import ValidationError
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import agents_of, people_of
-from mew_agent.cli.board.live_board import apply_event, entry_of
+from mew_agent.cli.board.board_events import apply_event, entry_of
 from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.cli.remote.identity import Identity, configuration_at
 from mew_agent.errors import MewAgentError

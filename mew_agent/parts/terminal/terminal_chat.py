@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from mew_board import words
 from mew_board.answers import said
-from mew_board.notes import NOTED_KINDS
+from mew_board.conversation_lines import NOTED_KINDS
 from mew_board.proposal_text import argument_lines
 from mew_board.visible import visible
 from mew_listener.bounded_dict import FairDict, weight_of

@@ -29,9 +29,9 @@ from urllib.parse import quote, urlsplit
 import anyio
 from anyio import to_thread
 from anyio.abc import TaskStatus
-from mew_listener.address import ListenAddress
 from mew_listener.descriptors import raise_limit
 from mew_listener.freed_memory import return_freed_memory
+from mew_listener.listen_address import ListenAddress
 from mew_listener.log_budget import bounded_logs, survived
 from mew_listener.proxies import TrustedProxies
 from mew_listener.request_guard import Advice, RequestGuard

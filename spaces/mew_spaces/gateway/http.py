@@ -16,7 +16,7 @@ from typing import Any, Final
 import anyio
 from anyio import to_thread
 from mew_board.board_json import ShownBoard
-from mew_board.notes import receipt as change_receipt
+from mew_board.conversation_lines import receipt as change_receipt
 from mew_board.proposal_text import allowed_calls
 from mew_board.text_changes import changes_in
 from mew_listener.http_connection import STREAMING, authenticate

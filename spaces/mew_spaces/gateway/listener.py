@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from functools import partial
 from urllib.parse import parse_qs
 
-from mew_listener.address import in_url
+from mew_listener.connection_limits import UnjoinedLimits
+from mew_listener.listen_address import in_url
 from mew_listener.listener_options import ListenerOptions
 from mew_listener.proxies import TrustedProxies
 from mew_listener.serving import bound_socket as bound_listener
-from mew_listener.unjoined import UnjoinedLimits
 from mew_listener.websocket_connection import WebSocketConnection, WebSocketOptions, WebSocketRequest
 from mew_protocol.join import JOIN_BY_FRAME, JOIN_HEADER
 

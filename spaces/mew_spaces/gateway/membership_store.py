@@ -131,17 +131,16 @@ class MembershipStore:
     def stage(self, changes: Iterable[Change]) -> None:
         """Have changes stored with the next batch of the log."""
         for change in changes:
-            if not self._stores(change):
+            if change.table not in _MEMBER_TABLES:
+                is_stored = not self._is_shared and self._log.durability != "memory"
+            else:
+                is_stored = not self._is_shared or change.table == "removed" or change.value is None
+            if not is_stored:
                 continue
             self._log.put(_key(change), None if change.value is None else change.encode())
             if isinstance(change.value, Stream):
                 opened = max(self.state.streams_opened, change.value.number)
                 self._log.put(_STREAMS_OPENED, str(opened).encode())
-
-    def _stores(self, change: Change) -> bool:
-        if change.table not in _MEMBER_TABLES:
-            return not self._is_shared and self._log.durability != "memory"
-        return not self._is_shared or change.table == "removed" or change.value is None
 
     def mirror(self, state: SpaceState) -> None:
         """Keep of this folder's state the removals of a shared `state`, and the invitations that hold there."""

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterator, Sequence
 
-from mew_listener.allowance import Allowances
+from mew_listener.time_share import Allowances
 from mew_protocol.ids import ParticipantId
 
 from mew_spaces.config.settings import SpaceConfig

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from mew_listener.address import ListenAddress
+from mew_listener.listen_address import ListenAddress
 from mew_settings.environment import COMPAT_VARIABLE, inherited
 from mew_settings.participant_types import (
     ParticipantStart,

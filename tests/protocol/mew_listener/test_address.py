@@ -1,6 +1,6 @@
 """The address of a listener, as clients of this machine write it."""
 
-from mew_listener.address import ListenAddress, in_url
+from mew_listener.listen_address import ListenAddress, in_url
 
 
 def test_an_ipv6_host_is_in_brackets() -> None:

@@ -1,7 +1,7 @@
 """Clients share the time of a server."""
 
 import pytest
-from mew_listener.allowance import BURST_SECONDS, BYTES_A_SECOND, MAX_CLIENTS, SHARE, Allowances
+from mew_listener.time_share import BURST_SECONDS, BYTES_A_SECOND, MAX_CLIENTS, SHARE, Allowances
 
 
 def test_a_client_within_its_part_never_waits() -> None:

@@ -3,10 +3,10 @@
 import anyio
 import httpx2
 import pytest
+from mew_listener.connection_limits import UnjoinedLimits
 from mew_listener.http_connection import authenticate
 from mew_listener.listener_options import ListenerOptions
 from mew_listener.serving import bound_socket, serving
-from mew_listener.unjoined import UnjoinedLimits
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send

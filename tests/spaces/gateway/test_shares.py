@@ -3,7 +3,7 @@
 import anyio
 import httpx2
 import pytest
-from mew_listener import allowance
+from mew_listener import time_share
 from mew_spaces.gateway.gateway import RunningGateway
 
 from tests.support.gateway_client import joined
@@ -14,8 +14,8 @@ MESSAGES, SIZE = 20, 20_000
 
 @pytest.fixture(autouse=True)
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(allowance, "BYTES_A_SECOND", 200_000)
-    monkeypatch.setattr(allowance, "BURST_SECONDS", 0.1)
+    monkeypatch.setattr(time_share, "BYTES_A_SECOND", 200_000)
+    monkeypatch.setattr(time_share, "BURST_SECONDS", 0.1)
 
 
 async def test_a_member_that_sends_much_is_read_after_others_and_loses_nothing(gateway: RunningGateway) -> None:

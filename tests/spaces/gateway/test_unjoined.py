@@ -20,7 +20,7 @@ import httpx2
 import psutil
 import pytest
 from anyio import to_thread
-from mew_listener.unjoined import CONNECTION_BYTES, UnjoinedConnections, UnjoinedLimits
+from mew_listener.connection_limits import CONNECTION_BYTES, UnjoinedConnections, UnjoinedLimits
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.connection import MAX_UNJOINED_ERRORS, Connection
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway

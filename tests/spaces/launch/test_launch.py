@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mew_listener.address import ListenAddress
+from mew_listener.listen_address import ListenAddress
 from mew_settings.environment import COMPAT_VARIABLE
 from mew_spaces.config.loading import parse_space
 from mew_spaces.errors import SpaceConfigError

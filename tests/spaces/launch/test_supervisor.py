@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import pytest
-from mew_listener.address import ListenAddress
+from mew_listener.listen_address import ListenAddress
 from mew_spaces.launch.launch import Program
 from mew_spaces.launch.processes import left_behind, started_mark
 from mew_spaces.launch.program_logs import log_path

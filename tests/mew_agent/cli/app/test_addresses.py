@@ -5,7 +5,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
-from mew_listener.address import ListenAddress
+from mew_listener.listen_address import ListenAddress
 from mew_spaces.errors import PortInUse
 
 from mew_agent.cli.app.addresses import certified_host, choose_address, warn_if_reachable

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from mew_protocol.payloads.participant import Board
 
-from mew_agent.cli.board.live_board import apply_event, entry_of
+from mew_agent.cli.board.board_events import apply_event, entry_of
 
 START = {
     "space": "review",
