@@ -19,7 +19,7 @@ from mew_agent.settings import BUILTIN_MODELS
 if TYPE_CHECKING:  # a client needs no server
     from mew_listener.request_guard import Allowed
 
-DEFAULT_WINDOW_TOKENS: Final = 8192
+BUILTIN_WINDOW_TOKENS: Final = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class ServeOptions:
     host: str
     port: int
     allowed: "Allowed"
-    window_tokens: int = DEFAULT_WINDOW_TOKENS
+    window_tokens: int = BUILTIN_WINDOW_TOKENS
     name: str = ""
     reply_tokens: int | None = None
     threads: int = 0

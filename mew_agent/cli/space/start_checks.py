@@ -48,10 +48,10 @@ def check_programs(launch: Launch, programs: Sequence[Program], path: Path) -> N
         search = program.environment.get("PATH")
         check_command(path, (program.name,), program.command[0], program.folder, search)
         check = start_check(program, participant, path)
-        if check is not None and participant.kind is not None:
-            if participant.kind.extra is not None:
-                require_extra(*participant.kind.extra)
-            participant.kind.check(check)
+        if check is not None and (its_type := participant.participant_type) is not None:
+            if its_type.extra is not None:
+                require_extra(*its_type.extra)
+            its_type.check(check)
 
 
 def warnings_about(config: SpaceConfig, path: Path) -> Iterator[str]:
@@ -73,8 +73,9 @@ def check_command(path: Path, owner: tuple[str, ...], command: str, folder: Path
 
 def _missing_capabilities(config: SpaceConfig, path: Path) -> Iterator[str]:
     """Warnings about agents that may not answer, report or use the space's tools, with the line to add."""
-    tools = [name for name, one in config.participants.items() if "tool" in (one.role, one.kind and one.kind.role)]
-    for name, participant in config.participants.items():
+    items = config.participants.items()
+    tools = [name for name, one in items if "tool" in (one.role, one.participant_type and one.participant_type.role)]
+    for name, participant in items:
         kinds_held = [{"kind": pattern["kind"]} for pattern in config.patterns_of(name)]
         held = CapabilitySet(kinds_held)
         lacks = [text for kind, text in _NEEDED_BY_AGENTS.items() if not held.allows(Draft(kind=kind))]

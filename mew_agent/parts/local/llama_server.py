@@ -22,7 +22,7 @@ from mew_settings.plugins import Finding
 
 from mew_agent.errors import ConfigError
 from mew_agent.extras import require_extra
-from mew_agent.model.builtin import DEFAULT_WINDOW_TOKENS, BuiltinModel, ServeOptions, ServerAddress
+from mew_agent.model.builtin import BUILTIN_WINDOW_TOKENS, BuiltinModel, ServeOptions, ServerAddress
 from mew_agent.model.interface import Model
 from mew_agent.parts.shared.embedded_model import EmbeddedModel
 from mew_agent.settings import DEFAULT_MODEL
@@ -47,7 +47,7 @@ class LocalModelOptions:
     """
 
     gguf: Path
-    window_tokens: int = DEFAULT_WINDOW_TOKENS
+    window_tokens: int = BUILTIN_WINDOW_TOKENS
     threads: int = 0
     name: str = ""
     reply_tokens: int = 0
@@ -123,7 +123,7 @@ class LocalModel(BuiltinModel):
 
     def open(self, model: str, window_tokens: int | None) -> Model:
         """Return the model inside this process, for an agent without `mew up`. Raises as `find_gguf` does."""
-        options = LocalModelOptions(find_gguf(model, where="model"), window_tokens or DEFAULT_WINDOW_TOKENS)
+        options = LocalModelOptions(find_gguf(model, where="model"), window_tokens or BUILTIN_WINDOW_TOKENS)
         key = secrets.token_urlsafe()
         return EmbeddedModel(options.model_name, _NAME, lambda: serve_local(options, key), api_key=key)
 

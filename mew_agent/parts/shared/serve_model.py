@@ -9,7 +9,7 @@ from mew_agent.cli.app import terminal
 from mew_agent.cli.app.addresses import listening_failures
 from mew_agent.cli.app.options import DEFAULT_HOST, HostOption, PortOption, option, with_option_groups
 from mew_agent.errors import ConfigError
-from mew_agent.model.builtin import DEFAULT_WINDOW_TOKENS, ServeOptions, builtin_model
+from mew_agent.model.builtin import BUILTIN_WINDOW_TOKENS, ServeOptions, builtin_model
 from mew_agent.parts.shared.allowed_callers import AllowedCallers
 from mew_agent.program import run_until_signal
 
@@ -23,7 +23,7 @@ def serve(
     *,
     port: PortOption = 8100,
     host: HostOption = DEFAULT_HOST,
-    window: Annotated[int, option("--window N", "Context window in tokens.", min=1)] = DEFAULT_WINDOW_TOKENS,
+    window: Annotated[int, option("--window N", "Context window in tokens.", min=1)] = BUILTIN_WINDOW_TOKENS,
     model_name: Annotated[
         str | None, option("--model-name NAME", "Name of the model (default: rehearsal, or that of the file).")
     ] = None,

@@ -110,7 +110,7 @@ class PresenceBatch(Payload, kind=kinds.SYSTEM_PRESENCE_BATCH):
     changes: tuple[Presence, ...]
 
 
-class SystemError(Payload, kind=kinds.SYSTEM_ERROR):  # noqa: A001 - the name on the wire
+class ErrorPayload(Payload, kind=kinds.SYSTEM_ERROR):
     """Why an envelope was refused. `error` is a code of `mew_protocol.errors`, `message` is for people.
 
     `retry_after_seconds`: when to join again, if the gateway could not admit the connection now.

@@ -145,7 +145,7 @@ class CommonParticipant(SettingsModel):
         return next((key for key in participant_types() if self.section(key) is not None), None)
 
     @property
-    def kind(self) -> ParticipantType | None:
+    def participant_type(self) -> ParticipantType | None:
         """The type of its section; without a section, the one that its `mew` command means."""
         if self.type_key is not None:
             return participant_types()[self.type_key]
@@ -171,15 +171,15 @@ class CommonParticipant(SettingsModel):
     @property
     def answers_chats(self) -> bool:
         """False for a program that offers tools or figures only."""
-        return self.kind is None or self.kind.answers_chats
+        return self.participant_type is None or self.participant_type.answers_chats
 
     @property
     def acts_as(self) -> Role:
         """The role in space.yaml, else the one that fits its program."""
         if self.role is not None:
             return self.role
-        if self.kind is not None:
-            return self.kind.role
+        if self.participant_type is not None:
+            return self.participant_type.role
         return "tool" if self.has_program else "person"
 
     @model_validator(mode="before")

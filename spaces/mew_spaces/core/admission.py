@@ -9,7 +9,7 @@ from mew_listener.bounded_dict import BoundedDict
 from mew_protocol import errors, kinds
 from mew_protocol.envelope import Draft
 from mew_protocol.ids import MAX_ID_LENGTH
-from mew_protocol.payloads.system import SystemError as ErrorPayload
+from mew_protocol.payloads.system import ErrorPayload
 from pydantic_core import to_json
 
 from mew_spaces.config.settings import COMPAT_HINT

@@ -14,8 +14,7 @@ from mew_protocol.envelope import Draft, Envelope
 from mew_protocol.ids import GATEWAY, ParticipantId
 from mew_protocol.payloads.capability import EndedRights
 from mew_protocol.payloads.participant import Resume
-from mew_protocol.payloads.system import Member, Presence
-from mew_protocol.payloads.system import SystemError as ErrorPayload
+from mew_protocol.payloads.system import ErrorPayload, Member, Presence
 
 from mew_spaces.config.settings import Limits
 from mew_spaces.core.effects import (

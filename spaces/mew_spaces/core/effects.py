@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from mew_protocol.codec import StreamFrame
 from mew_protocol.envelope import Envelope
 from mew_protocol.ids import ParticipantId
-from mew_protocol.payloads.system import SystemError as ErrorPayload
+from mew_protocol.payloads.system import ErrorPayload
 
 from mew_spaces.core.events import ConnectionId
 from mew_spaces.core.membership import PermissionDecision

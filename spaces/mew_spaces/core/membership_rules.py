@@ -20,8 +20,7 @@ from mew_protocol.payloads.capability import Ended, EndedRights, Grant, Revoke
 from mew_protocol.payloads.mcp import digest_of
 from mew_protocol.payloads.participant import Pause, Resume, Shutdown, read_control
 from mew_protocol.payloads.space import Invite, InviteAck, Kick
-from mew_protocol.payloads.system import Member, Presence
-from mew_protocol.payloads.system import SystemError as ErrorPayload
+from mew_protocol.payloads.system import ErrorPayload, Member, Presence
 
 from mew_spaces.config.lookalikes import alike, imitates_ascii
 from mew_spaces.config.settings import SpaceConfig

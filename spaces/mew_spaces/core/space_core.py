@@ -26,7 +26,7 @@ from mew_protocol.errors import DecodeError
 from mew_protocol.ids import STREAM_GATEWAY, ParticipantId, Position, SpaceId
 from mew_protocol.payloads.mcp import UndecidedProposals
 from mew_protocol.payloads.participant import Board
-from mew_protocol.payloads.system import SystemError as ErrorPayload
+from mew_protocol.payloads.system import ErrorPayload
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import to_json
 

@@ -9,7 +9,7 @@ from typing import Any
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope, wire_timestamp
 from mew_protocol.ids import GATEWAY, ParticipantId
-from mew_protocol.payloads.system import SystemError as ErrorPayload
+from mew_protocol.payloads.system import ErrorPayload
 from pydantic import BaseModel
 
 NewId = Callable[[], str]

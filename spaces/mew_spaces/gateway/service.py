@@ -25,7 +25,7 @@ from mew_protocol.ids import GATEWAY, ParticipantId, Position
 from mew_protocol.join import DeliveryRequest
 from mew_protocol.payloads.context_history import ContextHistory
 from mew_protocol.payloads.participant import Board
-from mew_protocol.payloads.system import SystemError as ErrorPayload
+from mew_protocol.payloads.system import ErrorPayload
 from websockets.frames import CloseCode
 
 from mew_spaces.config.settings import SpaceConfig

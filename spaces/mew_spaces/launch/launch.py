@@ -240,8 +240,9 @@ def start_check(program: Program, participant: ParticipantConfig, path: Path) ->
 
 def _inherited_by(participant: ParticipantConfig) -> tuple[str, ...]:
     """Return the variables of the environment that the type of a participant passes to its program."""
-    kind = participant.kind
-    return () if kind is None else kind.inherits(participant.section(participant.type_key or ""))
+    if participant.participant_type is None:
+        return ()
+    return participant.participant_type.inherits(participant.section(participant.type_key or ""))
 
 
 def _texts_with_variables(participant: ParticipantConfig) -> Iterator[tuple[Place, str]]:

@@ -1,7 +1,6 @@
 """Messages of the gateway."""
 
-from mew_protocol.payloads.system import ActiveStream, Join, Presence, Welcome
-from mew_protocol.payloads.system import SystemError as ErrorPayload
+from mew_protocol.payloads.system import ActiveStream, ErrorPayload, Join, Presence, Welcome
 
 
 def test_a_welcome_lists_members_and_streams() -> None:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 from mew_protocol.ids import STREAM_GATEWAY
-from mew_protocol.payloads.system import SystemError as ErrorPayload
+from mew_protocol.payloads.system import ErrorPayload
 from mew_spaces.core.system_messages import DerivedIds, SystemMessages
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
