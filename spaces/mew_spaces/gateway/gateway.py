@@ -55,7 +55,7 @@ from mew_spaces.gateway.http_bodies import describe_error, respond_to_error
 from mew_spaces.gateway.listener import bound_socket, listener_options
 from mew_spaces.gateway.log_writer import LogWriter
 from mew_spaces.gateway.registry import SpaceRegistry
-from mew_spaces.gateway.service import OpenStorage, SpaceService, history_bounds
+from mew_spaces.gateway.service import Former, OpenStorage, SpaceService, history_bounds
 from mew_spaces.log.figure_store import FigureStore
 from mew_spaces.log.memory import NotStored
 from mew_spaces.log.sqlite import SqliteLog, Unreadable, lock_path
@@ -289,8 +289,7 @@ def _open_space(space: HostedSpace, port: int) -> SpaceService:
             writer=writer,
             audit=audit,
             open_storage=space.storage,
-            former=state if is_first else None,
-            folder_is_held=not is_first,
+            former=Former(state) if is_first else Former(is_held=True),
         )
     except BaseException:
         space_log.close()  # else it stays locked in this process

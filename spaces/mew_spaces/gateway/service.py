@@ -72,7 +72,16 @@ REJOIN_SECONDS = 2.0
 ANSWER_SECONDS = 30.0
 """How long an HTTP request waits for the outcome of its envelope."""
 
-OpenStorage = Callable[["SpaceService"], Storage]
+
+class Former(NamedTuple):
+    """The state of a gateway alone, which several gateways take over when they first share the space."""
+
+    folder: Path | None = None
+    is_held: bool = False
+    """Whether another gateway has the folder, and takes its state over."""
+
+
+OpenStorage = Callable[["SpaceService", Former], Storage]
 """Returns the storage of a space."""
 
 
@@ -111,21 +120,17 @@ class SpaceService:
         audit: AuditLog | None = None,
         figures: FigureStore | None = None,
         open_storage: OpenStorage | None = None,
-        former: Path | None = None,
-        folder_is_held: bool = False,
+        former: Former | None = None,
     ) -> None:
         """`space_log` keeps the accepted envelopes and the durable state (default: in memory, with a random epoch).
 
         `state` is the state folder; without it, the tokens of invited participants end with this run. Relative paths
         of the configuration start from `folder`, else from the folder around `state`, else from the working folder.
-        Without a `writer` there are no virtual participants. `open_storage` replaces the storage of a gateway alone;
-        a space that no gateway has shared so far begins with what one alone left in the state folder `former`, unless
-        `folder_is_held` by another gateway. Raises `SpacesError` if the stored state cannot be read.
+        Without a `writer` there are no virtual participants. `open_storage` replaces the storage of a gateway alone,
+        and gets `former`. Raises `SpacesError` if the stored state cannot be read.
         """
         self.config = config
         self.tokens = tokens
-        self.former = former
-        self.folder_is_held = folder_is_held
         self.log = space_log or SpaceLog(epoch=secrets.token_hex(4), bounds=history_bounds(config))
         self.started_position = self.log.position
         self.store = MembershipStore(config, tokens, state, self.log, is_shared=open_storage is not None)
@@ -160,7 +165,7 @@ class SpaceService:
         self.frame_readers = self.performer.frame_readers
         self._deliveries: dict[ConnectionId, DeliveryRequest] = {}
         """The requests of connections with a join that is not completed yet."""
-        self.storage: Storage = LocalStorage(self) if open_storage is None else open_storage(self)
+        self.storage: Storage = LocalStorage(self) if open_storage is None else open_storage(self, former or Former())
         if self.attention_receiver is not None:
             self.attention_receiver.takes_over = self.storage.is_shared
         self.attention = AttentionWatch(

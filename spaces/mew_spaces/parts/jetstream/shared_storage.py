@@ -28,7 +28,7 @@ from mew_spaces.core.events import (
 from mew_spaces.core.space_core import REMEMBERED_ENVELOPES, ReplicaSnapshot
 from mew_spaces.gateway.delivery import RelayedFrames
 from mew_spaces.gateway.membership_store import MembershipStore
-from mew_spaces.gateway.service import OpenStorage, SpaceService
+from mew_spaces.gateway.service import Former, OpenStorage, SpaceService
 from mew_spaces.gateway.storage import Submission, keep_up
 from mew_spaces.log.memory import NOTHING, NotStored
 from mew_spaces.parts.jetstream.backplane import (
@@ -48,7 +48,7 @@ log = logging.getLogger("mew_spaces")
 
 def on_backplane(backplane: Backplane, options: "ReplicaOptions | None" = None) -> OpenStorage:
     """Return a function that opens the storage of a space on a connected backplane, within the bounds of `options`."""
-    return lambda host: SharedStorage(host, backplane, options or ReplicaOptions())
+    return lambda host, former: SharedStorage(host, backplane, options or ReplicaOptions(), former)
 
 
 class SharedStorage:
@@ -56,8 +56,9 @@ class SharedStorage:
 
     is_shared = True
 
-    def __init__(self, host: SpaceService, backplane: Backplane, options: ReplicaOptions) -> None:
+    def __init__(self, host: SpaceService, backplane: Backplane, options: ReplicaOptions, former: Former) -> None:
         self.options = options
+        self._former = former
         self.log = host.log
         self.is_settled = True
         self._host = host
@@ -239,11 +240,11 @@ class SharedStorage:
     def _begin_space(self) -> ReplicaSnapshot:
         """Return the state of a space that no gateway has shared so far: that of a gateway alone, if there was one."""
         host = self._host
-        if host.folder_is_held:
+        if self._former.is_held:
             raise BackplaneUnavailable("another gateway of this folder begins the space")
         if self._has_begun:  # everything was lost there: members learn that the history has a gap
             return ReplicaSnapshot(epoch=secrets.token_hex(4))
-        former = MembershipStore(host.config, host.tokens, host.former, self.log)
+        former = MembershipStore(host.config, host.tokens, self._former.folder, self.log)
         invited = ((ParticipantId(name), host.tokens.token_of(name)) for name in former.state.invited)
         known = (
             (one.sender, one.id, content_digest(decode_envelope(one.data)), one.sequence)
