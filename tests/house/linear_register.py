@@ -356,8 +356,7 @@ EXCUSED: Final[Mapping[str, str]] = {
 
 SEARCHED: Final[Mapping[str, str]] = {
     "mew_agent.agent.headroom.HeadroomCheck.show_held": "replaces in a word of ours",
-    "mew_agent.cli.app.options.with_option_groups": _OPERATOR,
-    "mew_agent.cli.app.options.with_quiet_option": _OPERATOR,
+    "mew_agent.cli.app.options.typer_command": _OPERATOR,
     "mew_agent.cli.programs.start_gateway._refuse_shared_folders": _OPERATOR,
     "mew_agent.compaction.traces._Stated._find": _PART,
     "mew_agent.tokens.sizes.Sizes.counts": "counts the tokens of each text once",

@@ -16,7 +16,7 @@ import typer
 from mew_settings.environment import COMPAT_VARIABLE
 from typer.core import TyperCommand, TyperGroup
 
-from mew_agent.cli.app.options import SHORT_OPTIONS, common_options, with_quiet_option
+from mew_agent.cli.app.options import SHORT_OPTIONS, common_options, typer_command
 from mew_agent.cli.app.signals import raise_on_interrupt
 
 _SIMILARITY: Final = 0.7
@@ -43,7 +43,7 @@ class CommandEntry:
         # An app with a single function is that command, not a group.
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
         settings = {"ignore_unknown_options": True, "allow_interspersed_args": False} if self.passes_options else {}
-        called = with_quiet_option(getattr(import_module(module), function))
+        called = typer_command(getattr(import_module(module), function))
         app.command(name, cls=CommandPage, context_settings=settings)(called)
         command = typer.main.get_command(app)
         assert isinstance(command, CommandPage)

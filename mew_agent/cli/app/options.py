@@ -1,7 +1,6 @@
 """Options that several commands share, so that they read and behave the same everywhere.
 
-A group of options is a dataclass whose fields are annotated with `option`. A command under `with_option_groups` takes
-the group as one parameter.
+A group of options is a dataclass whose fields are annotated with `option`. A command takes it as one parameter.
 """
 
 import inspect
@@ -177,35 +176,20 @@ class SpaceFileOptions:
     config: Annotated[Path | None, option("--config FILE", "Path of space.yaml (default: found in the folder).")] = None
 
 
-def with_quiet_option(command: Callable[..., CommandResult]) -> Callable[..., CommandResult]:
-    """Add `--quiet` to a command."""
-    signature = inspect.signature(command, eval_str=True)
+def typer_command(command: Callable[..., CommandResult]) -> Callable[..., CommandResult]:
+    """Return a command with a parameter for each option of its groups, nested ones too, and for `--quiet`."""
 
     @wraps(command)
     def run(*, quiet: bool = False, **given: Any) -> CommandResult:
         QUIET.is_on = quiet
-        return command(**given)
-
-    added = inspect.Parameter(
-        "quiet", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, _common("--quiet, -q")]
-    )
-    ordered = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in signature.parameters.values()]
-    run.__signature__ = signature.replace(parameters=[*ordered, added])  # type: ignore[attr-defined]
-    run.__annotations__ = {one.name: one.annotation for one in (*ordered, added)}
-    return run
-
-
-def with_option_groups(command: Callable[..., CommandResult]) -> Callable[..., CommandResult]:
-    """Replace each parameter of a command that is a dataclass by one option for each field, in nested classes too."""
-
-    @wraps(command)
-    def run(**given: Any) -> CommandResult:
         return _call_with(command, given)
 
     # Keyword-only, because options with a default may come before arguments that have none.
     parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in _options_of(command)]
     parameters.sort(key=lambda one: one.name in ConnectionOptions.__slots__)  # rarely needed, so help shows them last
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # typer reads the signature
+    quiet = Annotated[bool, _common("--quiet, -q")]
+    parameters.append(inspect.Parameter("quiet", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=quiet))
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
 

@@ -12,13 +12,12 @@ from typing import Annotated
 
 import typer
 
-from mew_agent.cli.app.options import ProgramConnection, with_option_groups
+from mew_agent.cli.app.options import ProgramConnection
 from mew_agent.cli.remote.identity import find_identity
 from mew_agent.cli.space.plan import INTERPRETER
 from mew_agent.errors import ConfigError
 
 
-@with_option_groups
 def run_program(
     command: Annotated[list[str], typer.Argument(metavar="COMMAND", help="Program and its arguments.")],
     connection: ProgramConnection,

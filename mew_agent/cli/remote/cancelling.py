@@ -15,13 +15,7 @@ from pydantic import ValidationError
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.locate import people_of
-from mew_agent.cli.app.options import (
-    ConnectionOptions,
-    JsonOption,
-    ReasonOption,
-    participant_argument,
-    with_option_groups,
-)
+from mew_agent.cli.app.options import ConnectionOptions, JsonOption, ReasonOption, participant_argument
 from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.cli.remote.identity import configuration_at, find_gateway
 from mew_agent.cli.remote.sent_request import check_name, new_envelope
@@ -32,7 +26,6 @@ _READ_ENVELOPES: Final = 1_000
 """How many of the newest envelopes are read; an older chat without an answer is not found."""
 
 
-@with_option_groups
 def cancel(
     target: Annotated[str | None, participant_argument("Id of the agent (default: all that work for you).")] = None,
     reason: ReasonOption = None,

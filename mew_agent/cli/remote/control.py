@@ -30,7 +30,7 @@ from pydantic import BaseModel
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
-from mew_agent.cli.app.options import ReasonOption, option, with_option_groups
+from mew_agent.cli.app.options import ReasonOption, option
 from mew_agent.cli.remote.decisions import announce_approvals
 from mew_agent.cli.remote.identity import configuration_at
 from mew_agent.cli.remote.sent_request import (
@@ -47,7 +47,6 @@ _LAST_STATUS_SECONDS: Final = 3.0
 """How long to wait for the status that follows a compaction and carries the new figures."""
 
 
-@with_option_groups
 def chat(
     request: SlowRequest,
     words_typed: Annotated[list[str], typer.Argument(metavar="TEXT", help="Message; `-` reads standard input.")],
@@ -83,7 +82,6 @@ def chat(
         return ExitCode.FAILED if has_failed else ExitCode.DONE
 
 
-@with_option_groups
 def compact(
     *,
     target_tokens: Annotated[
@@ -182,7 +180,6 @@ def _name_undo(sent: SentRequest) -> None:
     terminal.warn(f"{agent} continues to compact; `mew undo {agent}` restores what that removes")
 
 
-@with_option_groups
 def forget(
     *,
     newest: Annotated[bool, option("--newest/--oldest", "Drop the newest or the oldest messages.")] = False,
@@ -203,13 +200,11 @@ def forget(
     return _print_status(request, status, word)
 
 
-@with_option_groups
 def clear(reason: ReasonOption = None, *, request: TargetedRequest) -> int:
     """Clear a participant's history."""
     return _print_status(request, request.ask_status(kinds.PARTICIPANT_CLEAR, Clear(reason=reason)))
 
 
-@with_option_groups
 def reset(reason: ReasonOption = None, *, request: TargetedRequest) -> int:
     """Clear a participant's history and close its streams.
 
@@ -218,7 +213,6 @@ def reset(reason: ReasonOption = None, *, request: TargetedRequest) -> int:
     return _print_status(request, request.ask_status(kinds.PARTICIPANT_RESTART, Restart(reason=reason)))
 
 
-@with_option_groups
 def pause(
     *,
     seconds: Annotated[
@@ -232,13 +226,11 @@ def pause(
     return _print_status(request, status)
 
 
-@with_option_groups
 def resume(reason: ReasonOption = None, *, request: TargetedRequest) -> int:
     """Resume a paused participant."""
     return _print_status(request, request.ask_status(kinds.PARTICIPANT_RESUME, Resume(reason=reason)))
 
 
-@with_option_groups
 def shutdown(reason: ReasonOption = None, *, request: TargetedRequest) -> int:
     """Shut a participant down.
 

@@ -30,12 +30,7 @@ from mew_protocol.payloads.mcp import (
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
-from mew_agent.cli.app.options import (
-    ConnectionOptions,
-    JsonOption,
-    option,
-    with_option_groups,
-)
+from mew_agent.cli.app.options import ConnectionOptions, JsonOption, option
 from mew_agent.cli.remote.http_api import GatewayApi, SpaceEvents
 from mew_agent.cli.remote.identity import find_gateway
 from mew_agent.cli.remote.sent_request import SentRequest, new_envelope
@@ -76,7 +71,6 @@ ProposalArgument = Annotated[
 ]
 
 
-@with_option_groups
 def show_proposals(
     *,
     as_json: JsonOption = False,
@@ -114,7 +108,6 @@ def _is_confirmed(proposal: UndecidedProposal, name: str | None) -> bool:
     return not terminal.is_terminal(sys.stdin) or bool(typer.confirm("Approve?"))
 
 
-@with_option_groups
 def approve(
     proposal: ProposalArgument = None,
     target_tokens: Annotated[
@@ -156,7 +149,6 @@ def approve(
     return ExitCode.DONE
 
 
-@with_option_groups
 def reject(
     proposal: ProposalArgument = None,
     reason: Annotated[str, option("--reason TEXT", "Reason to send to the proposer.")] = "disagree",

@@ -18,13 +18,7 @@ from mew_protocol.ids import Position
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.capabilities import warn_of_unknown_kinds
-from mew_agent.cli.app.options import (
-    ConnectionOptions,
-    JsonOption,
-    option,
-    participant_argument,
-    with_option_groups,
-)
+from mew_agent.cli.app.options import ConnectionOptions, JsonOption, option, participant_argument
 from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.cli.remote.identity import find_gateway
 from mew_agent.cli.remote.sent_request import (
@@ -39,7 +33,6 @@ _MAX_CHARS: Final = 4_000
 """Of one chat, so that a pasted file does not push all others off the screen."""
 
 
-@with_option_groups
 def show_history(
     target: Annotated[str | None, participant_argument("Show only what it sent, or what is addressed to it.")] = None,
     *,

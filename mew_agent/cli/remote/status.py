@@ -15,7 +15,7 @@ from mew_protocol.payloads.participant import Board, BoardEntry
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import agents_of, people_of
-from mew_agent.cli.app.options import ConnectionOptions, JsonOption, option, with_option_groups
+from mew_agent.cli.app.options import OUTPUT, ConnectionOptions, option
 from mew_agent.cli.board.board_events import apply_event
 from mew_agent.cli.board.figure_lines import compaction_line, sample_line
 from mew_agent.cli.board.needs import attention_line, attention_lines, single_items, with_faults
@@ -25,7 +25,6 @@ from mew_agent.cli.remote.identity import configuration_at, find_gateway, find_i
 from mew_agent.errors import ConfigError
 
 
-@with_option_groups
 def show_status(
     *,
     watch: Annotated[bool, option("--watch, -w", "Keep running, and redraw on each report.")] = False,

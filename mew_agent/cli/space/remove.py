@@ -18,13 +18,7 @@ from mew_spaces.launch.run_file import read_run_file
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.locate import not_in_space, space_config_path
-from mew_agent.cli.app.options import (
-    JsonOption,
-    ReasonOption,
-    SpaceFileOptions,
-    complete_participants,
-    with_option_groups,
-)
+from mew_agent.cli.app.options import JsonOption, ReasonOption, SpaceFileOptions, complete_participants
 from mew_agent.cli.space.add import RunningSpace, running_space
 from mew_agent.cli.space.restart import supervisor_of
 from mew_agent.cli.space.up import RELOAD_SIGNAL
@@ -33,7 +27,6 @@ _STOP_SECONDS: Final = 15.0
 _POLL_SECONDS: Final = 0.05
 
 
-@with_option_groups
 def remove(
     name: Annotated[
         str, typer.Argument(metavar="PARTICIPANT", help="Id of the participant.", autocompletion=complete_participants)

@@ -30,14 +30,7 @@ from mew_agent.cli.app.locate import (
     relative_to,
     space_config_path,
 )
-from mew_agent.cli.app.options import (
-    ConnectionOptions,
-    FolderOption,
-    JsonOption,
-    option,
-    participant_argument,
-    with_option_groups,
-)
+from mew_agent.cli.app.options import ConnectionOptions, FolderOption, JsonOption, option, participant_argument
 from mew_agent.cli.remote.identity import Identity, configuration_at, find_identity
 from mew_agent.errors import ConfigError, GatewayError, unknown_name
 from mew_agent.gateway_address import addresses, http_url
@@ -48,7 +41,6 @@ DRAIN_LIMIT_SECONDS: Final = 30.0
 """How long a drained gateway may take to end."""
 
 
-@with_option_groups
 def dashboard(
     *,
     opens: Annotated[bool, option("--open", "Open it in a browser.")] = False,

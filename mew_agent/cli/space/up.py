@@ -27,7 +27,7 @@ from mew_spaces.launch.supervisor import SELF, Supervisor, stop_space
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.locate import OWN_COMMAND, default_hint, relative_to
-from mew_agent.cli.app.options import QUIET, ConnectionOptions, option, with_option_groups
+from mew_agent.cli.app.options import QUIET, ConnectionOptions, option
 from mew_agent.cli.app.signals import interrupt_on_termination
 from mew_agent.cli.space.agent_type import AGENT_KEY
 from mew_agent.cli.space.plan import LaunchPlan, StartOptions, add_new_participants, make_launch_plan
@@ -57,7 +57,6 @@ _CHECK_SECONDS: Final = 1.0
 _COLOURS: Final = ("36", "35", "33", "32", "34", "31")
 
 
-@with_option_groups
 def up(
     start: StartOptions,
     *,

@@ -13,7 +13,6 @@ from mew_agent.cli.app.options import (
     PortOption,
     option,
     participant_argument,
-    with_option_groups,
 )
 from mew_agent.cli.remote.identity import configuration_at, find_identity
 from mew_agent.errors import ConfigError
@@ -28,7 +27,6 @@ DEFAULT_PORT: Final = 8193
 KEY_VARIABLE: Final = "MEW_A2A_API_KEY"
 
 
-@with_option_groups
 def serve(
     participants: Annotated[
         list[str] | None, participant_argument("Ids of the participants to offer (default: all).")

@@ -11,14 +11,7 @@ from mew_settings.setting_problems import first_problem
 from pydantic import ValidationError
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.options import (
-    ConnectionOptions,
-    LogLevelOption,
-    ProgramConnection,
-    TargetArgument,
-    option,
-    with_option_groups,
-)
+from mew_agent.cli.app.options import ConnectionOptions, LogLevelOption, ProgramConnection, TargetArgument, option
 from mew_agent.cli.remote.identity import find_identity, require_person
 from mew_agent.errors import ConfigError, unknown_name
 from mew_agent.extras import has_extra, require_extra
@@ -36,7 +29,6 @@ the server's entry of `session/new`.
 """
 
 
-@with_option_groups
 def start(
     *,
     profile: Annotated[str | None, option("--profile NAME", f"A known agent: {', '.join(profiles())}.")] = None,
@@ -93,7 +85,6 @@ def _settings(profile: str | None, command: list[str], cwd: str) -> AcpConfig:
     return settings
 
 
-@with_option_groups
 def serve(target: TargetArgument, connection: ConnectionOptions) -> None:
     """Serve an agent of a space to an editor that speaks ACP.
 

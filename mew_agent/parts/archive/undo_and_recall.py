@@ -28,7 +28,7 @@ from pydantic import BaseModel
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
-from mew_agent.cli.app.options import ReasonOption, option, with_option_groups
+from mew_agent.cli.app.options import OUTPUT, ReasonOption, option
 from mew_agent.cli.board.figure_lines import compaction_line
 from mew_agent.cli.remote.http_api import MAX_MINUTES, MAX_REPORTS
 from mew_agent.cli.remote.identity import find_gateway
@@ -44,7 +44,6 @@ from mew_agent.parts.archive.csv_export import csv_lines
 from mew_agent.parts.shared.composition_lines import composition_lines
 
 
-@with_option_groups
 def history(
     *,
     as_csv: Annotated[bool, option("--csv", "Print the figures over time as CSV.")] = False,
@@ -85,7 +84,6 @@ def _print_compactions(request: TargetedRequest) -> None:
         terminal.warn(f"{words.count_of(found.dropped, 'older entry', 'older entries')} no longer kept")
 
 
-@with_option_groups
 def show(
     request: TargetedRequest,
     number: Annotated[
@@ -126,7 +124,6 @@ def _show_composition(request: TargetedRequest) -> None:
         terminal.print_lines(composition_lines(status, status.prefix or (), width=width))
 
 
-@with_option_groups
 def undo(
     request: SlowRequest,
     number: Annotated[
@@ -144,7 +141,6 @@ def undo(
     return ExitCode.DONE if done.status == "undone" else ExitCode.SKIPPED
 
 
-@with_option_groups
 def recall(
     request: TargetedRequest,
     searched: Annotated[list[str], typer.Argument(metavar="WORDS", help="Words to search for; quotes keep a phrase.")],

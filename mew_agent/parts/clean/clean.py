@@ -17,7 +17,7 @@ from mew_spaces.launch.run_file import LAST_RUN_FILE_NAME, PIDS_FILE_NAME, RUN_F
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import find_run, relative_to, space_config_path, space_folder
-from mew_agent.cli.app.options import FolderOption, JsonOption, option, with_option_groups
+from mew_agent.cli.app.options import FolderOption, JsonOption, option
 from mew_agent.errors import ConfigError
 
 _KEPT = ".gitignore"
@@ -32,7 +32,6 @@ class CleanSelection:
     everything: Annotated[bool, option("--all", "Remove tokens, history and conversations too.")] = False
 
 
-@with_option_groups
 def clean(
     selection: CleanSelection,
     *,

@@ -24,7 +24,7 @@ from mew_spaces.errors import SpaceConfigError
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.locate import in_mode, space_config_path
-from mew_agent.cli.app.options import JsonOption, SpaceFileOptions, with_option_groups
+from mew_agent.cli.app.options import JsonOption, SpaceFileOptions
 from mew_agent.errors import ConfigError
 from mew_agent.settings import BUILTIN_MODELS
 
@@ -37,7 +37,6 @@ _VERSION_CHARS: Final = 34
 _COLUMNS: Final = f"{{:<7}} {{:<18}} {{:<{_VERSION_CHARS}}} {{}}"
 
 
-@with_option_groups
 def doctor(place: SpaceFileOptions, *, as_json: JsonOption = False) -> int:
     """List installed programs and extras, and commands to add others.
 

@@ -15,13 +15,7 @@ from pydantic import ValidationError
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.addresses import listening_failures
 from mew_agent.cli.app.locate import OWN_COMMAND
-from mew_agent.cli.app.options import (
-    ConnectionOptions,
-    LogLevelOption,
-    ProgramConnection,
-    option,
-    with_option_groups,
-)
+from mew_agent.cli.app.options import ConnectionOptions, LogLevelOption, ProgramConnection, option
 from mew_agent.cli.remote.identity import Identity, find_identity, require_person
 from mew_agent.errors import ConfigError
 from mew_agent.extras import require_extra
@@ -35,7 +29,6 @@ from mew_agent.tracing import enable_by_environment
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
 
-@with_option_groups
 def start(
     *,
     mcp_command: Annotated[str | None, option("--mcp-command, -m PROGRAM", "Start this MCP server.")] = None,
@@ -96,7 +89,6 @@ def start(
     run_until_signal(run)
 
 
-@with_option_groups
 def serve(
     *,
     http: Annotated[

@@ -5,13 +5,7 @@ from typing import Annotated, Final
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.addresses import listening_failures, warn_if_reachable
-from mew_agent.cli.app.options import (
-    JsonOption,
-    LogLevelOption,
-    ProgramConnection,
-    option,
-    with_option_groups,
-)
+from mew_agent.cli.app.options import JsonOption, LogLevelOption, ProgramConnection, option
 from mew_agent.cli.remote.identity import find_identity
 from mew_agent.errors import ConfigError
 from mew_agent.parts.shared.allowed_callers import AllowedCallers
@@ -20,7 +14,6 @@ from mew_agent.program import run_until_signal
 DEFAULT_LISTEN: Final = "127.0.0.1:8191"
 
 
-@with_option_groups
 def meter(
     upstream: Annotated[str, option("--upstream URL", "Model server to relay to.")],
     listen: Annotated[

@@ -10,15 +10,7 @@ from mew_settings.plugins import load_table
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.addresses import warn_if_reachable
-from mew_agent.cli.app.options import (
-    DEFAULT_HOST,
-    ConnectionOptions,
-    HostOption,
-    LogLevelOption,
-    PortOption,
-    option,
-    with_option_groups,
-)
+from mew_agent.cli.app.options import DEFAULT_HOST, ConnectionOptions, HostOption, LogLevelOption, PortOption, option
 from mew_agent.cli.remote.identity import configuration_at, find_identity
 from mew_agent.errors import ConfigError
 from mew_agent.parts.openai_api.openai_app import WriteMetrics, create_app, serve_app
@@ -33,7 +25,6 @@ DEFAULT_SERVE_PORT: Final = 8190
 KEY_VARIABLE: Final = "MEW_SERVE_API_KEY"
 
 
-@with_option_groups
 def serve(
     *,
     port: PortOption = DEFAULT_SERVE_PORT,

@@ -19,21 +19,13 @@ from mew_settings.roles import ROLE_PATTERNS, invitation
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.capabilities import read_capabilities, warn_of_unknown_kinds
 from mew_agent.cli.app.locate import dashboard_url
-from mew_agent.cli.app.options import (
-    ConnectionOptions,
-    JsonOption,
-    ReasonOption,
-    TargetArgument,
-    option,
-    with_option_groups,
-)
+from mew_agent.cli.app.options import ConnectionOptions, JsonOption, ReasonOption, TargetArgument, option
 from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.cli.remote.identity import find_gateway
 from mew_agent.cli.remote.sent_request import check_name
 from mew_agent.errors import ConfigError
 
 
-@with_option_groups
 def invite(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Id of the new participant.")],
     rights: Annotated[
@@ -105,7 +97,6 @@ class CapabilityChange:
         return patterns, answer
 
 
-@with_option_groups
 def grant(change: CapabilityChange, connection: ConnectionOptions) -> None:
     """Grant capabilities to a participant.
 
@@ -123,7 +114,6 @@ def grant(change: CapabilityChange, connection: ConnectionOptions) -> None:
     terminal.print_lines(f"  - {json.dumps(pattern)}" for pattern in patterns)
 
 
-@with_option_groups
 def revoke(
     change: CapabilityChange,
     *,

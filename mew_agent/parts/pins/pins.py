@@ -10,14 +10,12 @@ from mew_protocol.payloads.participant import PinRequest, RequestStatus, UnpinRe
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
-from mew_agent.cli.app.options import with_option_groups
 from mew_agent.cli.remote.sent_request import TargetedRequest, typed_payload
 from mew_agent.errors import ConfigError
 
 _PINNED_TEXT_CELLS: Final = 100
 
 
-@with_option_groups
 def pin(
     request: TargetedRequest,
     words_typed: Annotated[
@@ -47,7 +45,6 @@ def pin(
     return ExitCode.DONE
 
 
-@with_option_groups
 def unpin(
     request: TargetedRequest,
     name: Annotated[str, typer.Argument(metavar="PIN", help="Id of the pin, or its whole text.")],

@@ -12,7 +12,7 @@ from mew_protocol.payloads.text_fit import Fit
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
-from mew_agent.cli.app.options import ConnectionOptions, JsonOption, TargetArgument, option, with_option_groups
+from mew_agent.cli.app.options import ConnectionOptions, JsonOption, TargetArgument, option
 from mew_agent.cli.remote.identity import find_gateway
 from mew_agent.cli.remote.sent_request import ParticipantOffline, check_known, send_request
 from mew_agent.errors import NotPermitted, PeerError
@@ -34,7 +34,6 @@ def _own_answer(connection: ConnectionOptions, target: str, question: FitRequest
         return None
 
 
-@with_option_groups
 def fit(
     target: TargetArgument,
     file: Annotated[

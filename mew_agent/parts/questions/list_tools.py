@@ -14,13 +14,7 @@ from mew_protocol.json_values import object_at, value_at
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import people_of
-from mew_agent.cli.app.options import (
-    ConnectionOptions,
-    JsonOption,
-    TimeoutOption,
-    participant_argument,
-    with_option_groups,
-)
+from mew_agent.cli.app.options import ConnectionOptions, JsonOption, TimeoutOption, participant_argument
 from mew_agent.cli.remote.http_api import GatewayApi, SpaceEvents
 from mew_agent.cli.remote.identity import configuration_at, find_gateway
 from mew_agent.cli.remote.sent_request import check_member, first_board, new_envelope
@@ -31,7 +25,6 @@ LIST_SECONDS: Final = 5.0
 """How long participants may take to list their tools."""
 
 
-@with_option_groups
 def tools(
     target: Annotated[str | None, participant_argument("Id of the participant (default: all).")] = None,
     timeout: TimeoutOption = LIST_SECONDS,

@@ -17,7 +17,7 @@ from mew_protocol.payloads.read_receipts import ReadReceipt, ReadReceipts, Reque
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
-from mew_agent.cli.app.options import ConnectionOptions, JsonOption, with_option_groups
+from mew_agent.cli.app.options import ConnectionOptions, JsonOption
 from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.cli.remote.identity import find_gateway
 from mew_agent.cli.remote.sent_request import ParticipantOffline, RequestRefused, TargetedRequest
@@ -30,7 +30,6 @@ MIN_ID_CHARS: Final = 4
 SHOWN_CHARS: Final = 60
 
 
-@with_option_groups
 def receipt(
     *,
     message: Annotated[

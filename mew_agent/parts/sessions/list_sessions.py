@@ -16,7 +16,7 @@ from mew_spaces.gateway.auth import state_dir
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import relative_to, space_config_path, space_folder
-from mew_agent.cli.app.options import FolderOption, JsonOption, option, participant_argument, with_option_groups
+from mew_agent.cli.app.options import FolderOption, JsonOption, option, participant_argument
 from mew_agent.context.history import Item
 from mew_agent.context.sqlite_store import SqliteStore
 from mew_agent.context.store import StoreLimits
@@ -29,7 +29,6 @@ _COLUMNS = "{:<16}  {:>10}  {:>10}  {:>7}  {:>7}  {:>9}  {}"
 Form = Literal["jsonl", "markdown", "text"]
 
 
-@with_option_groups
 def sessions(
     agent: Annotated[
         str | None, participant_argument("Print the conversation of this agent (default: list all).", "AGENT")

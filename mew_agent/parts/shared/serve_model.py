@@ -7,7 +7,7 @@ import anyio
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.addresses import listening_failures
-from mew_agent.cli.app.options import DEFAULT_HOST, HostOption, PortOption, option, with_option_groups
+from mew_agent.cli.app.options import DEFAULT_HOST, HostOption, PortOption, option
 from mew_agent.errors import ConfigError
 from mew_agent.model.builtin import BUILTIN_WINDOW_TOKENS, ServeOptions, builtin_model
 from mew_agent.parts.shared.allowed_callers import AllowedCallers
@@ -18,7 +18,6 @@ REHEARSAL: Final = "rehearsal"
 """Names of models in the table `mew_agent.models`."""
 
 
-@with_option_groups
 def serve(
     *,
     port: PortOption = 8100,

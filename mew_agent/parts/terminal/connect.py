@@ -12,14 +12,7 @@ from mew_spaces.config.loading import SpaceConfig
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import space_config_path, space_folder
-from mew_agent.cli.app.options import (
-    ConnectionOptions,
-    JsonOption,
-    PlainOption,
-    ProgramConnection,
-    option,
-    with_option_groups,
-)
+from mew_agent.cli.app.options import ConnectionOptions, JsonOption, PlainOption, ProgramConnection, option
 from mew_agent.cli.remote.identity import Identity, configuration_at, find_identity
 from mew_agent.errors import ConfigError
 from mew_agent.parts.shared.line_io import lines_of_stdin, read_lines
@@ -28,7 +21,6 @@ from mew_agent.parts.terminal.line_chat import chat_by_lines
 from mew_agent.program import run_until_signal
 
 
-@with_option_groups
 def connect(
     connection: ProgramConnection,
     *,

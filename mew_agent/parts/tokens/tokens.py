@@ -29,13 +29,7 @@ from mew_spaces.gateway.auth import (
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.capabilities import read_capabilities, warn_of_unknown_kinds
 from mew_agent.cli.app.locate import not_in_space, space_config_path
-from mew_agent.cli.app.options import (
-    JsonOption,
-    SpaceFileOptions,
-    option,
-    participant_argument,
-    with_option_groups,
-)
+from mew_agent.cli.app.options import JsonOption, SpaceFileOptions, option, participant_argument
 from mew_agent.cli.space.add import running_space
 from mew_agent.errors import ConfigError
 
@@ -105,7 +99,6 @@ class NewTokenOptions:
                 terminal.print_line(f"export {token_variable(name)}={shlex.quote(token)}")
 
 
-@with_option_groups
 def token(
     holder: TokenHolder,
     *,

@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 import typer
 
-from mew_agent.cli.app.options import ConnectionOptions, LogLevel, read_log_level, with_option_groups
+from mew_agent.cli.app.options import ConnectionOptions, LogLevel, read_log_level, typer_command
 
 
 @pytest.mark.parametrize("level", get_args(LogLevel))
@@ -33,7 +33,7 @@ def app(requested: list[tuple[ConnectionOptions, str, int]]) -> typer.Typer:
     app = typer.Typer()
 
     @app.command()
-    @with_option_groups
+    @typer_command
     def ask(target: str, *, often: int = 1, connection: ConnectionOptions) -> None:
         """Ask a participant."""
         requested.append((connection, target, often))
