@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from mew_agent.cli.app.exit_codes import exit_code_rows
-from mew_agent.cli.app.groups import GroupEntry, parameter_rows
+from mew_agent.cli.app.groups import parameter_rows
 from mew_agent.cli.app.options import COMMON_OPTIONS, SHORT_OPTIONS, common_options
 from mew_agent.cli.main import command_line
 
@@ -46,16 +46,11 @@ def _page() -> Iterator[str]:
     yield from (f"| `{short}` | `{long}` |" for short, long in SHORT_OPTIONS.items())
     yield ""
     root = command_line()
-    for title, entries in root.listed(everything=True).items():
+    for title in root.listed(everything=True):
         yield f"## {title}"
         yield ""
-        for name, entry in entries.items():
-            command = root.get_command(None, name)
-            if isinstance(entry, GroupEntry):
-                for inner in entry.commands:
-                    yield from _command(f"mew {name} {inner}", command.get_command(None, inner))
-            else:
-                yield from _command(f"mew {name}", command)
+        for path in (one for one in root.sections[title] if one in root.paths):
+            yield from _command(f"mew {path}", root.command_at(path))
     yield "## Other names"
     yield ""
     yield "Older names of commands, and names that other programs use. They work and print the name to use."

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from mew_agent.cli.app.groups import GroupEntry
 from mew_agent.cli.app.options import SHORT_OPTIONS
 from mew_agent.cli.main import command_line
 
@@ -99,12 +98,7 @@ def test_option_and_argument_have_help(commands: dict[str, Any]) -> None:
 
 def _commands() -> Iterator[tuple[str, Any]]:
     root = command_line()
-    for name, entry in root.entries.items():
-        command = root.get_command(None, name)
-        if isinstance(entry, GroupEntry):
-            yield from ((f"{name} {inner}", command.get_command(None, inner)) for inner in entry.commands)
-        else:
-            yield name, command
+    yield from ((path, root.command_at(path)) for path in root.paths)
 
 
 def _options(commands: dict[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -8,7 +8,6 @@ compares the two.
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Final
 
 from mew_settings.plugins import load_table
@@ -25,14 +24,9 @@ _CORE: Final[Sections] = {
         "restart": CommandEntry(
             "Restart the running space, or one participant.", "mew_agent.cli.space.restart:restart"
         ),
-        "gateway": GroupEntry(
-            "Run a gateway.",
-            {
-                "start": CommandEntry(
-                    "Run the gateway of one or more spaces.", "mew_agent.cli.programs.start_gateway:start"
-                )
-            },
-            is_everyday=False,
+        "gateway": GroupEntry("Run a gateway.", is_everyday=False),
+        "gateway start": CommandEntry(
+            "Run the gateway of one or more spaces.", "mew_agent.cli.programs.start_gateway:start"
         ),
     },
     "Watch": {
@@ -69,14 +63,10 @@ _CORE: Final[Sections] = {
         ),
     },
     "Participants": {
-        "agent": GroupEntry(
-            "Add or remove a participant, or run an agent.",
-            {
-                "add": CommandEntry("Add a participant, even while the space runs.", "mew_agent.cli.space.add:add"),
-                "remove": CommandEntry("Remove a participant from the space.", "mew_agent.cli.space.remove:remove"),
-                "run": CommandEntry("Run an agent until it is shut down.", "mew_agent.cli.programs.run_agent:run"),
-            },
-        ),
+        "agent": GroupEntry("Add or remove a participant, or run an agent."),
+        "agent add": CommandEntry("Add a participant, even while the space runs.", "mew_agent.cli.space.add:add"),
+        "agent remove": CommandEntry("Remove a participant from the space.", "mew_agent.cli.space.remove:remove"),
+        "agent run": CommandEntry("Run an agent until it is shut down.", "mew_agent.cli.programs.run_agent:run"),
         "pause": CommandEntry("Pause a participant.", "mew_agent.cli.remote.control:pause"),
         "resume": CommandEntry("Resume a paused participant.", "mew_agent.cli.remote.control:resume"),
         "shutdown": CommandEntry("Shut a participant down.", "mew_agent.cli.remote.control:shutdown"),
@@ -117,24 +107,13 @@ _CORE: Final[Sections] = {
 
 
 def _merged(all_sections: Iterable[Sections]) -> Sections:
-    """Return all commands by section. Of two with the same name, the first counts.
-
-    A group gets the commands of all, and the first summary that is given.
-    """
+    """Return all commands by section. Of two with the same name, the first counts."""
     merged: dict[str, dict[str, Entry]] = {}
     for sections in all_sections:
         for title, entries in sections.items():
             section = merged.setdefault(title, {})
             for name, entry in entries.items():
-                known = section.get(name)
-                if isinstance(known, GroupEntry) and isinstance(entry, GroupEntry):
-                    section[name] = replace(
-                        known,
-                        summary=known.summary or entry.summary,
-                        commands={**entry.commands, **known.commands},
-                    )
-                elif known is None:
-                    section[name] = entry
+                section.setdefault(name, entry)
     return merged
 
 

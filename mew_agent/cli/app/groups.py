@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import typer
 from mew_settings.environment import COMPAT_VARIABLE
@@ -58,15 +58,10 @@ def rare_command(summary: str, implementation: str, **settings: bool) -> Command
 
 @dataclass(frozen=True, slots=True)
 class GroupEntry:
-    """A group in a list: its summary and its own commands."""
+    """A group of commands in a list. The names of its commands begin with its own."""
 
     summary: str
-    commands: Mapping[str, CommandEntry]
     is_everyday: bool = True
-
-    def load(self, name: str) -> Any:
-        """Make the group; its commands stay unloaded."""
-        return make_group(name, {"Commands": self.commands}, show_help_if_alone, help=self.summary)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,14 +113,15 @@ class AgentProgram:
 
 
 Entry = CommandEntry | GroupEntry | OtherName | RunnableAgent
+E = TypeVar("E", bound=Entry)
 Sections = Mapping[str, Mapping[str, Entry]]
-"""Commands by name, under the headings that help shows. The key of an `OtherName` may have two words."""
+"""Commands by name, under the headings that help shows. The name of a command in a group has two words."""
 
 
-def runnable_agents(sections: Sections) -> dict[str, RunnableAgent]:
-    """Return the types of `mew agent run` by name."""
+def entries_of(sections: Sections, kind: type[E]) -> dict[str, E]:
+    """Return the entries of one kind by name."""
     entries = (pair for section in sections.values() for pair in section.items())
-    return {name: entry for name, entry in entries if isinstance(entry, RunnableAgent)}
+    return {name: entry for name, entry in entries if isinstance(entry, kind)}
 
 
 def make_group(
@@ -219,10 +215,14 @@ class LazyGroup(_Page, TyperGroup):
         return {name: entry for section in self.listed(everything=True).values() for name, entry in section.items()}
 
     @property
+    def paths(self) -> dict[str, CommandEntry]:
+        """All commands as typed, those of groups too."""
+        return entries_of(self.sections, CommandEntry)
+
+    @property
     def other_names(self) -> dict[str, OtherName]:
         """Other names of commands, as typed."""
-        entries = (pair for section in self.sections.values() for pair in section.items())
-        return {name: entry for name, entry in entries if isinstance(entry, OtherName)}
+        return entries_of(self.sections, OtherName)
 
     def listed(self, *, everything: bool = False) -> dict[str, dict[str, CommandEntry | GroupEntry]]:
         """Return the commands that help lists, section by section: the everyday ones, or all."""
@@ -230,7 +230,7 @@ class LazyGroup(_Page, TyperGroup):
             title: {
                 name: one
                 for name, one in section.items()
-                if isinstance(one, CommandEntry | GroupEntry) and (everything or one.is_everyday)
+                if isinstance(one, CommandEntry | GroupEntry) and " " not in name and (everything or one.is_everyday)
             }
             for title, section in self.sections.items()
         }
@@ -242,9 +242,25 @@ class LazyGroup(_Page, TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return the command of this name, loaded if need be; None if there is none."""
-        if cmd_name not in self.commands and cmd_name in self.entries:
-            self.commands[cmd_name] = self.entries[cmd_name].load(cmd_name)
+        entry = self.entries.get(cmd_name) if cmd_name not in self.commands else None
+        if isinstance(entry, CommandEntry):
+            self.commands[cmd_name] = entry.load(cmd_name)
+        elif isinstance(entry, GroupEntry):
+            self.commands[cmd_name] = self._make_group(cmd_name, entry.summary)
         return self.commands.get(cmd_name)
+
+    def _make_group(self, name: str, summary: str) -> Any:
+        """Make a group; its commands stay unloaded."""
+        start = f"{name} "
+        inner = {path.removeprefix(start): one for path, one in self.paths.items() if path.startswith(start)}
+        return make_group(name, {"Commands": inner}, show_help_if_alone, help=summary)
+
+    def command_at(self, path: str) -> Any:
+        """Return the command that is typed in this way."""
+        command: Any = self
+        for name in path.split():
+            command = command.get_command(None, name)
+        return command
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Find the typed command by its name or another one, or suggest a name."""
@@ -252,7 +268,7 @@ class LazyGroup(_Page, TyperGroup):
         if other is not None:
             return self._renamed(ctx, other, args[other.count(" ") + 1 :])
         if args[0] not in self.entries and not args[0].startswith("-"):
-            ctx.fail(f"No such command '{args[0]}'{self._suggestion(args[0], ctx.find_root().command.entries)}")
+            ctx.fail(f"No such command '{args[0]}'{self._suggestion(args[0], ctx.find_root().command)}")
         return super().resolve_command(ctx, args)
 
     def _renamed(self, ctx: Any, typed: str, rest: list[str]) -> tuple[str, Any, list[str]]:
@@ -262,20 +278,19 @@ class LazyGroup(_Page, TyperGroup):
         words = ((meant.with_argument if has_argument else None) or meant.target).split()
         _say_name(f"mew {typed}", f"mew {' '.join(words)}")
         names = [*takewhile(lambda one: not one.startswith("-"), words)]
-        command = self
-        for name in names:
-            command = command.get_command(ctx, name)
-        return " ".join(names), command, [*words[len(names) :], *meant.translated(rest)]
+        path = " ".join(names)
+        return path, self.command_at(path), [*words[len(names) :], *meant.translated(rest)]
 
-    def _suggestion(self, name: str, root: Mapping[str, CommandEntry | GroupEntry]) -> str:
+    def _suggestion(self, name: str, root: "LazyGroup") -> str:
         """Return the commands that were probably meant: with the same name elsewhere, else the most similar one."""
         from difflib import get_close_matches  # only needed for an error
 
-        meant = [f"'mew {path}'" for path in _paths_to(name, root)]
+        paths = [name] if name in root.entries else [path for path in root.paths if path.endswith(f" {name}")]
+        meant = [f"'mew {path}'" for path in paths]
         former = (one.target for typed, one in self.other_names.items() if typed.startswith(f"{name} "))
         meant = meant or [f"'mew {path}'" for path in dict.fromkeys(former)]
         meant = meant or [f"'{one}'" for one in get_close_matches(name, self.entries, n=1, cutoff=_SIMILARITY)]
-        meant = meant or [f"'mew {one}'" for one in get_close_matches(name, root, n=1, cutoff=_SIMILARITY)]
+        meant = meant or [f"'mew {one}'" for one in get_close_matches(name, root.entries, n=1, cutoff=_SIMILARITY)]
         return f" (did you mean {' or '.join(meant)}?)" if meant else ""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
@@ -307,14 +322,6 @@ def write_tables(formatter: Any, tables: Mapping[str, list[tuple[str, str]]]) ->
     for title, rows in tables.items():
         with formatter.section(title):
             formatter.write_dl([(name.ljust(width), text) for name, text in rows])
-
-
-def _paths_to(name: str, entries: Mapping[str, CommandEntry | GroupEntry]) -> list[str]:
-    """Return how a command of this name is typed at the top level; if there is none, in each group that has one."""
-    if name in entries:
-        return [name]
-    groups = {group: one.commands for group, one in entries.items() if isinstance(one, GroupEntry)}
-    return [f"{group} {name}" for group, commands in groups.items() if name in commands]
 
 
 def parameter_rows(parameters: list[Any]) -> dict[str, list[tuple[str, str]]]:

@@ -1,13 +1,12 @@
 """`mew help`: the help of a command, all commands, and the options that many commands have."""
 
-from collections.abc import Iterator
 from typing import Annotated
 
 import typer
 
 from mew_agent.cli.app.commands import COMMANDS
 from mew_agent.cli.app.exit_codes import exit_code_rows
-from mew_agent.cli.app.groups import CommandEntry, Entry, GroupEntry, OtherName, write_tables
+from mew_agent.cli.app.groups import CommandEntry, OtherName, entries_of, write_tables
 from mew_agent.cli.app.options import COMMON_OPTIONS
 
 
@@ -34,21 +33,14 @@ def show_help(
 
 def _all_commands() -> dict[str, list[tuple[str, str]]]:
     rows = {
-        title: [row for name, one in section.items() for row in _rows(name, one)] for title, section in COMMANDS.items()
+        title: [(name, one.summary) for name, one in section.items() if isinstance(one, CommandEntry)]
+        for title, section in COMMANDS.items()
     }
     return {title: found for title, found in rows.items() if found}
 
 
-def _rows(name: str, entry: Entry) -> Iterator[tuple[str, str]]:
-    if isinstance(entry, GroupEntry):
-        yield from ((f"{name} {inner}", one.summary) for inner, one in entry.commands.items())
-    elif isinstance(entry, CommandEntry):
-        yield name, entry.summary
-
-
 def _names() -> dict[str, list[tuple[str, str]]]:
-    others = {name: one for section in COMMANDS.values() for name, one in section.items() if isinstance(one, OtherName)}
-    return {"Other names": [(name, _meaning(one)) for name, one in others.items()]}
+    return {"Other names": [(name, _meaning(one)) for name, one in entries_of(COMMANDS, OtherName).items()]}
 
 
 def _meaning(other: OtherName) -> str:

@@ -9,7 +9,7 @@ from mew_spaces.gateway.auth import read_token
 from mew_agent.agent.agent import run_agent
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.commands import COMMANDS
-from mew_agent.cli.app.groups import AgentProgram, RunnableAgent, runnable_agents
+from mew_agent.cli.app.groups import AgentProgram, RunnableAgent, entries_of
 from mew_agent.cli.app.locate import find_run, is_same_gateway
 from mew_agent.cli.app.options import (
     GatewayOption,
@@ -91,7 +91,7 @@ def run(
 
 
 def _type_called(name: str) -> RunnableAgent:
-    known = runnable_agents(COMMANDS)
+    known = entries_of(COMMANDS, RunnableAgent)
     if name not in known:
         raise unknown_name("--type", f"no agent type '{name}'", name, known)
     return known[name]

@@ -2,18 +2,12 @@
 
 from typing import Final
 
-from mew_agent.cli.app.groups import CommandEntry, GroupEntry, Sections
+from mew_agent.cli.app.groups import CommandEntry, Sections
 
 COMMANDS: Final[Sections] = {
     "Participants": {
-        "serve": GroupEntry(
-            "",
-            {
-                "a2a": CommandEntry(
-                    "Offer agents, tools and people to A2A clients, each with a card.",
-                    "mew_agent.parts.a2a.serve_a2a:serve",
-                )
-            },
+        "serve a2a": program_command(
+            "Offer agents, tools and people to A2A clients, each with a card.", "mew_agent.parts.a2a.serve_a2a:serve"
         )
-    },
+    }
 }

@@ -6,23 +6,12 @@ from mew_agent.cli.app.groups import CommandEntry, GroupEntry, Sections
 
 COMMANDS: Final[Sections] = {
     "Participants": {
-        "serve": GroupEntry(
-            "",
-            {
-                "acp": CommandEntry(
-                    "Serve an agent of a space to an editor that speaks ACP.",
-                    "mew_agent.parts.acp.start_and_serve:serve",
-                )
-            },
+        "serve acp": program_command(
+            "Serve an agent of a space to an editor that speaks ACP.", "mew_agent.parts.acp.start_and_serve:serve"
         ),
-        "acp": GroupEntry(
-            "Bring an ACP agent into a space.",
-            {
-                "start": CommandEntry(
-                    "Bring an ACP agent, such as Codex, into a space.", "mew_agent.parts.acp.start_and_serve:start"
-                )
-            },
-            is_everyday=False,
+        "acp": GroupEntry("Bring an ACP agent into a space.", is_everyday=False),
+        "acp start": program_command(
+            "Bring an ACP agent, such as Codex, into a space.", "mew_agent.parts.acp.start_and_serve:start"
         ),
     },
 }

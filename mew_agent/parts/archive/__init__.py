@@ -12,17 +12,13 @@ COMMANDS: Final[Sections] = {
         "recall": CommandEntry(
             "Search removed messages of a participant's context.", "mew_agent.parts.archive.undo_and_recall:recall"
         ),
-        "context": GroupEntry(
-            "List compactions, show the parts of a context, try out policies.",
-            {
-                "history": CommandEntry(
-                    "List a participant's compactions.", "mew_agent.parts.archive.undo_and_recall:history"
-                ),
-                "show": CommandEntry(
-                    "Print the parts of a context, or the text before a compaction.",
-                    "mew_agent.parts.archive.undo_and_recall:show",
-                ),
-            },
+        "context": GroupEntry("List compactions, show the parts of a context, try out policies."),
+        "context history": CommandEntry(
+            "List a participant's compactions.", "mew_agent.parts.archive.undo_and_recall:history"
+        ),
+        "context show": CommandEntry(
+            "Print the parts of a context, or the text before a compaction.",
+            "mew_agent.parts.archive.undo_and_recall:show",
         ),
     },
     "Other names": {

@@ -6,22 +6,12 @@ from mew_agent.cli.app.groups import CommandEntry, GroupEntry, Sections
 
 COMMANDS: Final[Sections] = {
     "Participants": {
-        "serve": GroupEntry(
-            "",
-            {
-                "mcp": CommandEntry(
-                    "Run an MCP server that acts in a space.", "mew_agent.parts.mcp.bridge_and_serve:serve"
-                )
-            },
+        "serve mcp": program_command(
+            "Run an MCP server that acts in a space.", "mew_agent.parts.mcp.bridge_and_serve:serve"
         ),
-        "bridge": GroupEntry(
-            "Connect an MCP server to a space.",
-            {
-                "start": CommandEntry(
-                    "Offer an MCP server's tools in a space.", "mew_agent.parts.mcp.bridge_and_serve:start"
-                )
-            },
-            is_everyday=False,
+        "bridge": GroupEntry("Connect an MCP server to a space.", is_everyday=False),
+        "bridge start": program_command(
+            "Offer an MCP server's tools in a space.", "mew_agent.parts.mcp.bridge_and_serve:start"
         ),
     },
 }

@@ -2,17 +2,12 @@
 
 from typing import Final
 
-from mew_agent.cli.app.groups import CommandEntry, GroupEntry, Sections
+from mew_agent.cli.app.groups import CommandEntry, Sections
 
 COMMANDS: Final[Sections] = {
     "Participants": {
-        "serve": GroupEntry(
-            "",
-            {
-                "openai": CommandEntry(
-                    "Offer the agents as models to OpenAI clients.", "mew_agent.parts.openai_api.serve_openai:serve"
-                )
-            },
+        "serve openai": program_command(
+            "Offer the agents as models to OpenAI clients.", "mew_agent.parts.openai_api.serve_openai:serve"
         )
     }
 }

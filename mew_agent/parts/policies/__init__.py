@@ -6,13 +6,9 @@ from mew_agent.cli.app.groups import CommandEntry, GroupEntry, Sections
 
 COMMANDS: Final[Sections] = {
     "Context windows": {
-        "context": GroupEntry(
-            "Try out policies.",
-            {
-                "simulate": CommandEntry(
-                    "Replay a log of context sizes through a policy.", "mew_agent.parts.policies.simulate:simulate"
-                )
-            },
-        )
+        "context": GroupEntry("Try out policies."),
+        "context simulate": CommandEntry(
+            "Replay a log of context sizes through a policy.", "mew_agent.parts.policies.simulate:simulate"
+        ),
     }
 }

@@ -6,14 +6,9 @@ from mew_agent.cli.app.groups import CommandEntry, GroupEntry, Sections
 
 COMMANDS: Final[Sections] = {
     "Participants": {
-        "serve": GroupEntry(
-            "Serve agents to programs (openai, a2a, mcp, acp), or a model.",
-            {
-                "model": CommandEntry(
-                    "Run the rehearsal model (canned replies), or a real one.",
-                    "mew_agent.parts.shared.serve_model:serve",
-                )
-            },
-        )
+        "serve": GroupEntry("Serve agents to programs (openai, a2a, mcp, acp), or a model."),
+        "serve model": CommandEntry(
+            "Run the rehearsal model (canned replies), or a real one.", "mew_agent.parts.shared.serve_model:serve"
+        ),
     },
 }

@@ -140,6 +140,6 @@ async def test_help_command_explains_any_command() -> None:
     assert (await mew("help")).out == (await mew("--help")).out
     assert (await mew("help", "agent", "add")).out == (await mew("agent", "add", "--help")).out
     listed = (await mew("help", "all")).out
-    assert [name for name in ROOT.entries if f"\n  {name} " not in listed] == []
+    assert [path for path in ROOT.paths if f"\n  {path} " not in listed] == []
     assert "mew status" in (await mew("help", "names")).out
     assert "--space-dir, -d FOLDER" in (await mew("help", "options")).out
