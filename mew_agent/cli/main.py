@@ -11,14 +11,14 @@ import typer
 from mew_agent.cli.app.commands import COMMANDS
 from mew_agent.cli.app.exit_codes import ExitCode, exit_code_rows
 from mew_agent.cli.app.groups import make_group
-from mew_agent.cli.app.options import QUIET
+from mew_agent.cli.app.options import OUTPUT
 from mew_agent.cli.app.signals import raise_on_interrupt
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code. Errors are printed as one line on standard error."""
     _ensure_output_streams()
-    QUIET.is_on = False
+    OUTPUT.is_quiet = OUTPUT.is_json = False
     try:
         outcome = command_line().main(
             args=None if arguments is None else list(arguments), prog_name="mew", standalone_mode=False

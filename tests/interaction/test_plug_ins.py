@@ -70,6 +70,7 @@ def test_the_plug_in_of_the_documentation_is_short(files: dict[str, str]) -> Non
 def test_a_plug_in_adds_a_command(folder: Path) -> None:
     assert "metronome  Print the default interval." in mew(folder, "--help").out
     assert (mew(folder, "metronome")).out == "every 60 seconds\n"
+    assert (mew(folder, "metronome", "--json")).out == '{"seconds":60}\n'
 
 
 def test_a_plug_in_adds_a_type_of_participant(folder: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 
 from mew_settings.plugins import load_table
 
-from mew_agent.cli.app.groups import CommandEntry, Entry, GroupEntry, OtherName, Sections, rare_command
+from mew_agent.cli.app.groups import CommandEntry, Entry, GroupEntry, OtherName, Sections, program_command, rare_command
 
 _CORE: Final[Sections] = {
     "Start and stop": {
@@ -25,7 +25,7 @@ _CORE: Final[Sections] = {
             "Restart the running space, or one participant.", "mew_agent.cli.space.restart:restart"
         ),
         "gateway": GroupEntry("Run a gateway.", is_everyday=False),
-        "gateway start": CommandEntry(
+        "gateway start": program_command(
             "Run the gateway of one or more spaces.", "mew_agent.cli.programs.start_gateway:start"
         ),
     },
@@ -66,7 +66,7 @@ _CORE: Final[Sections] = {
         "agent": GroupEntry("Add or remove a participant, or run an agent."),
         "agent add": CommandEntry("Add a participant, even while the space runs.", "mew_agent.cli.space.add:add"),
         "agent remove": CommandEntry("Remove a participant from the space.", "mew_agent.cli.space.remove:remove"),
-        "agent run": CommandEntry("Run an agent until it is shut down.", "mew_agent.cli.programs.run_agent:run"),
+        "agent run": program_command("Run an agent until it is shut down.", "mew_agent.cli.programs.run_agent:run"),
         "pause": CommandEntry("Pause a participant.", "mew_agent.cli.remote.control:pause"),
         "resume": CommandEntry("Resume a paused participant.", "mew_agent.cli.remote.control:resume"),
         "shutdown": CommandEntry("Shut a participant down.", "mew_agent.cli.remote.control:shutdown"),
@@ -74,9 +74,12 @@ _CORE: Final[Sections] = {
             "Run your own program as a participant.",
             "mew_agent.cli.programs.run_program:run_program",
             passes_options=True,
+            has_outcome=False,
         ),
     },
-    "Help": {"help": rare_command("Show the help of a command.", "mew_agent.cli.app.help_pages:show_help")},
+    "Help": {
+        "help": rare_command("Show the help of a command.", "mew_agent.cli.app.help_pages:show_help", has_outcome=False)
+    },
     "Other names": {
         "space up": OtherName("up"),
         "space down": OtherName("down"),

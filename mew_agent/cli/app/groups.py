@@ -28,7 +28,8 @@ class CommandEntry:
     """A command: its summary, and its `module:function`. `passes_options`: the rest is for another program.
 
     Without `is_everyday`, only `mew help all` lists it. With `detaches`, a `-d` without a value is `--detach`, as in
-    Docker; with one it is the folder, as in the TypeScript CLI.
+    Docker; with one it is the folder, as in the TypeScript CLI. Without `has_outcome`, it only runs a program, and has
+    no `--json`.
     """
 
     summary: str
@@ -36,6 +37,7 @@ class CommandEntry:
     passes_options: bool = False
     is_everyday: bool = True
     detaches: bool = False
+    has_outcome: bool = True
 
     def load(self, name: str) -> Any:
         """Import the implementation and make a command of it."""
@@ -43,7 +45,7 @@ class CommandEntry:
         # An app with a single function is that command, not a group.
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
         settings = {"ignore_unknown_options": True, "allow_interspersed_args": False} if self.passes_options else {}
-        called = typer_command(getattr(import_module(module), function))
+        called = typer_command(getattr(import_module(module), function), has_json=self.has_outcome)
         app.command(name, cls=CommandPage, context_settings=settings)(called)
         command = typer.main.get_command(app)
         assert isinstance(command, CommandPage)
@@ -54,6 +56,11 @@ class CommandEntry:
 def rare_command(summary: str, implementation: str, **settings: bool) -> CommandEntry:
     """Return a command that only `mew help all` lists."""
     return CommandEntry(summary, implementation, is_everyday=False, **settings)
+
+
+def program_command(summary: str, implementation: str) -> CommandEntry:
+    """Return a command that only runs a program."""
+    return CommandEntry(summary, implementation, has_outcome=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,13 +16,14 @@ CommandResult = TypeVar("CommandResult")
 
 
 @dataclass
-class Quiet:
-    """Whether the command that runs prints no hints, warnings and progress: the option `--quiet`."""
+class Output:
+    """How the command that runs prints: the options `--quiet` and `--json`."""
 
-    is_on: bool = False
+    is_quiet: bool = False
+    is_json: bool = False
 
 
-QUIET: Final = Quiet()
+OUTPUT: Final = Output()
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 
@@ -124,7 +125,6 @@ SpaceOption = Annotated[str | None, _common("--space, -s ID")]
 TokenOption = Annotated[str | None, _common("--token, -t TOKEN")]
 
 PlainOption = Annotated[bool, option("--plain", "Print line by line instead of the full-screen application.")]
-JsonOption = Annotated[bool, _common("--json")]
 TargetArgument = Annotated[str, participant_argument("Id of the participant.")]
 TimeoutOption = Annotated[float, option("--timeout SECONDS", "Time to wait for the answer.", min=0.1)]
 ReasonOption = Annotated[str | None, option("--reason TEXT", "Reason to send to the participant.")]
@@ -176,19 +176,21 @@ class SpaceFileOptions:
     config: Annotated[Path | None, option("--config FILE", "Path of space.yaml (default: found in the folder).")] = None
 
 
-def typer_command(command: Callable[..., CommandResult]) -> Callable[..., CommandResult]:
-    """Return a command with a parameter for each option of its groups, nested ones too, and for `--quiet`."""
+def typer_command(command: Callable[..., CommandResult], *, has_json: bool = True) -> Callable[..., CommandResult]:
+    """Return a command with a parameter for each option of its groups, nested ones too, and the options of `OUTPUT`."""
 
     @wraps(command)
-    def run(*, quiet: bool = False, **given: Any) -> CommandResult:
-        QUIET.is_on = quiet
+    def run(*, is_quiet: bool = False, is_json: bool = False, **given: Any) -> CommandResult:
+        OUTPUT.is_quiet, OUTPUT.is_json = is_quiet, is_json
         return _call_with(command, given)
 
     # Keyword-only, because options with a default may come before arguments that have none.
     parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in _options_of(command)]
     parameters.sort(key=lambda one: one.name in ConnectionOptions.__slots__)  # rarely needed, so help shows them last
-    quiet = Annotated[bool, _common("--quiet, -q")]
-    parameters.append(inspect.Parameter("quiet", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=quiet))
+    added = {"is_quiet": "--quiet, -q", **({"is_json": "--json"} if has_json else {})}
+    for name, usage in added.items():
+        switch = Annotated[bool, _common(usage)]
+        parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=switch))
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run

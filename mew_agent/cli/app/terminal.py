@@ -21,7 +21,7 @@ from mew_listener.log_budget import LogBudget
 from mew_settings.plugins import load_table
 from mew_settings.setting_problems import unreadable
 
-from mew_agent.cli.app.options import QUIET
+from mew_agent.cli.app.options import OUTPUT
 from mew_agent.cli.board.table import TerminalStyle
 from mew_agent.errors import ConfigError
 
@@ -100,9 +100,9 @@ def json_line(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-def print_outcome(text: str, value: Any, *, as_json: bool) -> None:
+def print_outcome(text: str, value: Any) -> None:
     """Print the outcome of a command: as a line of text, or the same as JSON for `--json`."""
-    if as_json:
+    if OUTPUT.is_json:
         print_json(value)
     else:
         print_line(text)
@@ -110,14 +110,14 @@ def print_outcome(text: str, value: Any, *, as_json: bool) -> None:
 
 def warn(text: str) -> None:
     """Print a warning or a hint on standard error, unless the command is quiet."""
-    if not QUIET.is_on:
+    if not OUTPUT.is_quiet:
         print_error(text)
 
 
 def note(text: str) -> None:
     """Print a remark about the outcome on standard error, unless the command is quiet."""
     ProgressLine.step_aside()
-    if not QUIET.is_on:
+    if not OUTPUT.is_quiet:
         print(_printable(f"({text})", sys.stderr), file=sys.stderr, flush=True)
 
 
@@ -140,7 +140,7 @@ class ProgressLine:
 
     def __init__(self, *, after_seconds: float = 1.0) -> None:
         has_place = is_terminal(sys.stderr) and os.environ.get("TERM", "dumb") != "dumb"
-        self._has_place = has_place and not QUIET.is_on
+        self._has_place = has_place and not OUTPUT.is_quiet
         self._begun, self._after_seconds = time.monotonic(), after_seconds
         self._text: str | None = None
         self._is_drawn = False

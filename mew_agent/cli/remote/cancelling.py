@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.locate import people_of
-from mew_agent.cli.app.options import ConnectionOptions, JsonOption, ReasonOption, participant_argument
+from mew_agent.cli.app.options import ConnectionOptions, ReasonOption, participant_argument
 from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.cli.remote.identity import configuration_at, find_gateway
 from mew_agent.cli.remote.sent_request import check_name, new_envelope
@@ -30,7 +30,6 @@ def cancel(
     target: Annotated[str | None, participant_argument("Id of the agent (default: all that work for you).")] = None,
     reason: ReasonOption = None,
     *,
-    as_json: JsonOption = False,
     connection: ConnectionOptions,
 ) -> int:
     """Cancel your open requests to agents.
@@ -57,7 +56,7 @@ def cancel(
     text = "\n".join(f"{agent}: cancelled {words.count_of(number, 'question')}" for agent, number in done.items())
     text = text or f"{f'{target}: ' if target else ''}nothing to cancel"
     outcome = [{"participant": agent, "cancelled": number} for agent, number in done.items()]
-    terminal.print_outcome(text, outcome, as_json=as_json)
+    terminal.print_outcome(text, outcome)
     return ExitCode.DONE if done else ExitCode.SKIPPED
 
 

@@ -30,7 +30,7 @@ from pydantic import BaseModel
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
-from mew_agent.cli.app.options import ReasonOption, option
+from mew_agent.cli.app.options import OUTPUT, ReasonOption, option
 from mew_agent.cli.remote.decisions import announce_approvals
 from mew_agent.cli.remote.identity import configuration_at
 from mew_agent.cli.remote.sent_request import (
@@ -108,7 +108,7 @@ def compact(
         target_tokens=target_tokens, target_percent=target_percent, reason=reason, interrupt=interrupt or None
     )
     with request.send(kinds.PARTICIPANT_COMPACT, payload, _name_undo) as sent:
-        if not request.as_json:
+        if not OUTPUT.is_json:
             announce_approvals(sent)
         while True:
             kind, body = sent.next_answer(kinds.PARTICIPANT_STATUS, kinds.PARTICIPANT_COMPACT_DONE)
@@ -124,8 +124,8 @@ def _print_answer(request: TargetedRequest, body: Mapping[str, Any], receipt: Re
     outcome = {"participant": request.target, **body}
     if receipt is not None:
         outcome["receipt"] = receipt.model_dump(mode="json", exclude_none=True)
-    terminal.print_outcome(str(body.get("text") or ""), outcome, as_json=request.as_json)
-    if receipt is not None and receipt.is_read and not request.as_json:
+    terminal.print_outcome(str(body.get("text") or ""), outcome)
+    if receipt is not None and receipt.is_read and not OUTPUT.is_json:
         terminal.note(str(receipt))
 
 

@@ -30,7 +30,7 @@ from mew_protocol.payloads.mcp import (
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
-from mew_agent.cli.app.options import ConnectionOptions, JsonOption, option
+from mew_agent.cli.app.options import OUTPUT, ConnectionOptions, option
 from mew_agent.cli.remote.http_api import GatewayApi, SpaceEvents
 from mew_agent.cli.remote.identity import find_gateway
 from mew_agent.cli.remote.sent_request import SentRequest, new_envelope
@@ -71,15 +71,11 @@ ProposalArgument = Annotated[
 ]
 
 
-def show_proposals(
-    *,
-    as_json: JsonOption = False,
-    connection: ConnectionOptions,
-) -> None:
+def show_proposals(*, connection: ConnectionOptions) -> None:
     """List the proposals that need a decision."""
     api = find_gateway(connection)
     proposals = api.proposals()
-    if as_json:
+    if OUTPUT.is_json:
         terminal.print_json([one.as_dict() for one in proposals])
         return
     for one in proposals:
@@ -117,7 +113,6 @@ def approve(
         list[str] | None, option("--pin TEXT", "For a compaction: pin this line first; repeatable.")
     ] = None,
     *,
-    as_json: JsonOption = False,
     connection: ConnectionOptions,
 ) -> int:
     """Approve a proposal: make its request.
@@ -135,7 +130,7 @@ def approve(
         raise ConfigError("--participant", f"'{me}' may not call {_call(one)}; {_deciders(one)}")
     _check_decider(one, me)
     changes = _changes(one, target_tokens, pins or [])
-    if not as_json and not _is_confirmed(one, proposal):
+    if not OUTPUT.is_json and not _is_confirmed(one, proposal):
         return ExitCode.SKIPPED
     # Only what we change: the agent compacts as it proposed otherwise.
     body = approval_of(one, {"name": COMPACT_CONTEXT, "arguments": changes} if changes else None)
@@ -145,7 +140,7 @@ def approve(
         if one.addressees == (one.sender,):
             _check_counts(events, request, one.sender)
     what = "compacts" if is_compaction(one) else f"gets the answer of {_call(one)}"
-    terminal.print_outcome(f"approved: {one.sender} {what}", outcome, as_json=as_json)
+    terminal.print_outcome(f"approved: {one.sender} {what}", outcome)
     return ExitCode.DONE
 
 
@@ -153,7 +148,6 @@ def reject(
     proposal: ProposalArgument = None,
     reason: Annotated[str, option("--reason TEXT", "Reason to send to the proposer.")] = "disagree",
     *,
-    as_json: JsonOption = False,
     connection: ConnectionOptions,
 ) -> None:
     """Reject a proposal."""
@@ -164,7 +158,7 @@ def reject(
     api.send({"kind": kinds.MCP_REJECT, **about, "payload": {"reason": reason}})
     outcome = {"id": one.id, "decision": "rejected"}
     what = "does not compact now" if is_compaction(one) else f"may not call {_call(one)}"
-    terminal.print_outcome(f"rejected: {one.sender} {what}", outcome, as_json=as_json)
+    terminal.print_outcome(f"rejected: {one.sender} {what}", outcome)
 
 
 def _check_counts(events: SpaceEvents, request: Envelope, proposer: str) -> None:

@@ -22,12 +22,7 @@ from mew_settings.setting_problems import did_you_mean, expectation, first_probl
 from pydantic import BaseModel, ValidationError
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.options import (
-    ConnectionOptions,
-    JsonOption,
-    TargetArgument,
-    TimeoutOption,
-)
+from mew_agent.cli.app.options import ConnectionOptions, TargetArgument, TimeoutOption
 from mew_agent.cli.board.board_events import apply_event, entry_of
 from mew_agent.cli.remote.http_api import GatewayApi, SpaceEvents
 from mew_agent.cli.remote.identity import find_gateway
@@ -202,7 +197,6 @@ class TargetedRequest:
     """A request to one participant, as given on the command line."""
 
     target: TargetArgument
-    as_json: JsonOption = False
     connection: ConnectionOptions
 
     @property
@@ -235,7 +229,7 @@ class TargetedRequest:
 
     def print(self, text: str, outcome: Mapping[str, Any]) -> None:
         """Print the participant's id and the outcome, or for `--json` JSON."""
-        terminal.print_outcome(f"{self.target}: {text}", {"participant": self.target, **outcome}, as_json=self.as_json)
+        terminal.print_outcome(f"{self.target}: {text}", {"participant": self.target, **outcome})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from mew_protocol.ids import Position
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.capabilities import warn_of_unknown_kinds
-from mew_agent.cli.app.options import ConnectionOptions, JsonOption, option, participant_argument
+from mew_agent.cli.app.options import OUTPUT, ConnectionOptions, option, participant_argument
 from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.cli.remote.identity import find_gateway
 from mew_agent.cli.remote.sent_request import (
@@ -41,7 +41,6 @@ def show_history(
         list[str] | None, option("--kind KIND", "Show this kind, such as 'mcp/*'; repeatable (default: chat).")
     ] = None,
     everything: Annotated[bool, option("--all", "Show every kind.")] = False,
-    as_json: JsonOption = False,
     as_markdown: Annotated[bool, option("--markdown", "Print a Markdown document.")] = False,
     connection: ConnectionOptions,
 ) -> None:
@@ -49,12 +48,12 @@ def show_history(
 
     Reads what the gateway still keeps, oldest first.
     """
-    if as_json and as_markdown:
+    if OUTPUT.is_json and as_markdown:
         raise ConfigError("--markdown", "cannot be combined with --json")
     patterns = ["*"] if everything else kind or [kinds.CHAT]
     api = find_gateway(connection)
     newest = _newest_messages(api, patterns, target, last)
-    if as_json:
+    if OUTPUT.is_json:
         terminal.print_json([*newest])
     else:
         _print_messages(newest, as_markdown=as_markdown)
@@ -62,7 +61,7 @@ def show_history(
         return
     if target is not None:
         check_name(api, target)
-    if not as_json:
+    if not OUTPUT.is_json:
         terminal.print_line("the gateway keeps no matching envelopes")
         warn_of_unknown_kinds({"kind": pattern} for pattern in patterns)
 

@@ -34,7 +34,6 @@ def show_status(
     ] = None,
     bell: Annotated[bool, option("--bell", "With --watch, ring the terminal's bell when an agent needs you.")] = False,
     by: Annotated[Grouping | None, option("--by WHAT", "Group the rows by role, model or state.")] = None,
-    as_json: JsonOption = False,
     plain: Annotated[bool, option("--plain", "With --watch: redraw the table only.")] = False,
     connection: ConnectionOptions,
 ) -> None:
@@ -47,18 +46,18 @@ def show_status(
         raise ConfigError("--bell", "needs --watch", "mew status --watch --bell")
     if history is not None and watch:
         raise ConfigError("--history", "cannot be combined with --watch", "one of the two")
-    if watch and not (as_json or plain) and _opens_full_screen(connection, bell=bell):
+    if watch and not (OUTPUT.is_json or plain) and _opens_full_screen(connection, bell=bell):
         return
     api = find_gateway(connection)
     _warn_of_killed_supervisor(api)
     if history is not None:
-        _print_history(api, history, as_json=as_json)
+        _print_history(api, history)
     elif not watch:
-        _print_once(api, by, as_json=as_json)
-    elif not as_json and terminal.is_terminal(sys.stdout):
+        _print_once(api, by)
+    elif not OUTPUT.is_json and terminal.is_terminal(sys.stdout):
         _redraw(api, by, bell=bell)
     else:
-        _print_changes(api, bell=bell, as_json=as_json)
+        _print_changes(api, bell=bell)
 
 
 def _warn_of_killed_supervisor(api: GatewayApi) -> None:
@@ -80,21 +79,21 @@ def _opens_full_screen(connection: ConnectionOptions, *, bell: bool) -> bool:
     return True
 
 
-def _print_once(api: GatewayApi, by: Grouping | None, *, as_json: bool) -> None:
+def _print_once(api: GatewayApi, by: Grouping | None) -> None:
     board, reported = api.board(), api.attention()
-    if not as_json:
+    if not OUTPUT.is_json:
         terminal.print_lines(_lines(board, reported, api, by))
         return
     items = single_items(_with_faults(board, reported, api))
     terminal.print_json([_as_json(entry, _items_of(entry, items)) for entry in board.participants])
 
 
-def _print_history(api: GatewayApi, minutes: int, *, as_json: bool) -> None:
+def _print_history(api: GatewayApi, minutes: int) -> None:
     """Print the stored reports of each participant."""
     found = api.context_history(minutes * 60)
-    if as_json:
+    if OUTPUT.is_json:
         terminal.print_json([one.model_dump(mode="json", exclude_unset=True) for one in found.participants])
-    for one in () if as_json else found.participants:
+    for one in () if OUTPUT.is_json else found.participants:
         terminal.print_line(one.id)
         lines = [(sample.at, sample_line(sample)) for sample in one.samples]
         lines += [(compaction.at, compaction_line(compaction)) for compaction in one.compactions]
@@ -119,7 +118,7 @@ def _as_json(entry: BoardEntry, own: Iterable[AttentionItem]) -> dict[str, Any]:
     return {**ParticipantView(entry, terminal.now()).as_json(), "attention": attention}
 
 
-def _print_changes(api: GatewayApi, *, bell: bool, as_json: bool) -> None:
+def _print_changes(api: GatewayApi, *, bell: bool) -> None:
     """Print a line for each participant that has reported, then a line for each change."""
     seen: set[str] = set()
     shown: dict[str, tuple[BoardEntry, tuple[AttentionItem, ...]]] = {}
@@ -128,15 +127,15 @@ def _print_changes(api: GatewayApi, *, bell: bool, as_json: bool) -> None:
             items = _with_faults(board, reported, api)
             _ring(items, seen, bell=bell)
             for one in items:
-                if one.id not in seen and not as_json:
+                if one.id not in seen and not OUTPUT.is_json:
                     terminal.print_line(attention_line(one, now=terminal.now()))
             seen = {one.id for one in items}
             for entry in board.participants:
-                own = _items_of(entry, single_items(items)) if as_json else ()
+                own = _items_of(entry, single_items(items)) if OUTPUT.is_json else ()
                 if shown.get(entry.id) == (entry, own):
                     continue
                 shown[entry.id] = (entry, own)
-                if as_json:
+                if OUTPUT.is_json:
                     terminal.print_json(_as_json(entry, own))
                 elif entry.status is not None:
                     terminal.print_line(board_line(entry, now=terminal.now(), ended=_how_ended(entry.id, api)))
@@ -190,12 +189,7 @@ def _with_faults(board: Board, items: tuple[AttentionItem, ...], api: GatewayApi
     return with_faults(items, board, run.faults() if run else {}, now=terminal.now())
 
 
-def _lines(
-    board: Board,
-    reported: tuple[AttentionItem, ...],
-    api: GatewayApi,
-    by: Grouping | None = None,
-) -> list[str]:
+def _lines(board: Board, reported: tuple[AttentionItem, ...], api: GatewayApi, by: Grouping | None = None) -> list[str]:
     run, config = api.run(), configuration_at(api.run_path)
     launched = tuple(run.pids.participants) if run else ()
     style, now = terminal.style_of(sys.stdout), terminal.now()

@@ -29,7 +29,7 @@ from mew_agent.cli.app import terminal
 from mew_agent.cli.app.capabilities import read_capabilities, warn_of_unknown_kinds
 from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.locate import find_run, people_of, relative_to, space_config_path, space_folder
-from mew_agent.cli.app.options import ConnectionOptions, JsonOption, SpaceFileOptions, option
+from mew_agent.cli.app.options import ConnectionOptions, SpaceFileOptions, option
 from mew_agent.cli.board.board_events import entry_of
 from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.cli.remote.identity import find_gateway
@@ -136,14 +136,14 @@ class AddOutcome:
     has_joined: bool = False
 
 
-def add(newcomer: NewParticipant, place: SpaceFileOptions, *, as_json: JsonOption = False) -> int:
+def add(newcomer: NewParticipant, place: SpaceFileOptions) -> int:
     """Add a participant, even while the space runs.
 
     No restart needed.
     """
     done = _add(newcomer, place)
     outcome = {"participant": newcomer.name, "added": done.is_added, "joined": done.has_joined, "text": done.text}
-    terminal.print_outcome(f"{newcomer.name}: {done.text}", outcome, as_json=as_json)
+    terminal.print_outcome(f"{newcomer.name}: {done.text}", outcome)
     return ExitCode.DONE if done.is_added else ExitCode.FAILED
 
 

@@ -19,7 +19,7 @@ from mew_spaces.config.loading import parse_space
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import SPACE_FILE, find_run, is_reference, relative_to
-from mew_agent.cli.app.options import option
+from mew_agent.cli.app.options import OUTPUT, option
 from mew_agent.cli.space.agent_type import AGENT_KEY
 from mew_agent.cli.space.templates import (
     DEFAULT_TEMPLATE,
@@ -62,7 +62,6 @@ def init(
     force: Annotated[bool, option("--force", "Overwrite the space of this folder.")] = False,
     list_templates: Annotated[bool, option("--list-templates", "List the templates.")] = False,
     template_info: Annotated[str | None, option("--template-info TEMPLATE", "Describe a template.")] = None,
-    as_json: Annotated[bool, option("--json", "With the list or the description: print JSON.")] = False,
     template_option: Annotated[str | None, option("--template TEMPLATE", hidden=True)] = None,
     port: Annotated[str | None, option("--port PORT", hidden=True)] = None,
 ) -> None:
@@ -70,19 +69,20 @@ def init(
 
     Writes space.yaml, with a person called by your user name, and programs to `.mew/agents`. Besides the built-in
     templates, it finds those in ./templates and ~/.mew/templates. In a terminal it asks for missing values; otherwise
-    it uses the environment and the defaults. Secrets stay in the environment.
+    it uses the environment and the defaults. Secrets stay in the environment. --json is for the list of templates and
+    the description of one.
     """
     folder = Path.cwd()
     templates = find_templates(folder, Path.home())
     if template is not None and template_option not in (None, template):
         raise ConfigError("--template", f"excludes TEMPLATE '{template}'")
     if list_templates:
-        _list(templates, as_json=as_json)
+        _list(templates)
         return
     if template_info is not None:
-        _describe(_chosen(template_info, templates), as_json=as_json)
+        _describe(_chosen(template_info, templates))
         return
-    if as_json:
+    if OUTPUT.is_json:
         raise ConfigError("--json", "requires --list-templates or --template-info")
     _refuse_to_overwrite(folder, force=force)
     if port is not None:
@@ -93,8 +93,8 @@ def init(
     _create(chosen, folder, {key: value for key, value in given.items() if value}, asks=asks)
 
 
-def _list(templates: Mapping[str, Template], *, as_json: bool) -> None:
-    if as_json:
+def _list(templates: Mapping[str, Template]) -> None:
+    if OUTPUT.is_json:
         rows = [{"name": one.name, "origin": one.origin, "description": _headline(one)} for one in templates.values()]
         terminal.print_json(rows)
         return
@@ -177,9 +177,9 @@ def _ask(variable: TemplateVariable, default: str) -> str:
     return str(typer.prompt(variable.description or variable.name, default=default, show_default=bool(default)))
 
 
-def _describe(template: Template, *, as_json: bool) -> None:
+def _describe(template: Template) -> None:
     about, readme = template.description(), template.readme()
-    if as_json:
+    if OUTPUT.is_json:
         head = {"name": template.name, "origin": template.origin}
         terminal.print_json({**head, **about.model_dump(mode="json"), "readme": readme})
         return

@@ -18,7 +18,7 @@ from mew_spaces.launch.run_file import read_run_file
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.locate import not_in_space, space_config_path
-from mew_agent.cli.app.options import JsonOption, ReasonOption, SpaceFileOptions, complete_participants
+from mew_agent.cli.app.options import ReasonOption, SpaceFileOptions, complete_participants
 from mew_agent.cli.space.add import RunningSpace, running_space
 from mew_agent.cli.space.restart import supervisor_of
 from mew_agent.cli.space.up import RELOAD_SIGNAL
@@ -33,8 +33,6 @@ def remove(
     ],
     place: SpaceFileOptions,
     reason: ReasonOption = None,
-    *,
-    as_json: JsonOption = False,
 ) -> int:
     """Remove a participant from the space.
 
@@ -59,7 +57,7 @@ def remove(
     stopped = running is None or _stop_program(name, running)
     program = "" if stopped else "; its program has not ended yet"
     outcome = {"participant": name, "removed": True, "stopped": stopped}
-    terminal.print_outcome(f"{name}: removed{program}", outcome, as_json=as_json)
+    terminal.print_outcome(f"{name}: removed{program}", outcome)
     return ExitCode.DONE
 
 

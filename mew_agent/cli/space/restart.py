@@ -17,7 +17,7 @@ from mew_spaces.launch.supervisor import stop_space
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.locate import find_run, not_in_space
-from mew_agent.cli.app.options import ConnectionOptions, FolderOption, JsonOption, participant_argument, read_log_level
+from mew_agent.cli.app.options import ConnectionOptions, FolderOption, participant_argument, read_log_level
 from mew_agent.cli.board.board_events import entry_of
 from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.cli.remote.identity import find_gateway
@@ -33,7 +33,6 @@ def restart(
         str | None, participant_argument("Id of the participant (default: the whole space).")
     ] = None,
     *,
-    as_json: JsonOption = False,
     space_dir: FolderOption = None,
 ) -> int:
     """Restart the running space, or one participant.
@@ -46,16 +45,16 @@ def restart(
         raise ConfigError(str(space_dir or Path.cwd()), "no space is running here; `mew up` starts one")
     path, run = found
     if participant is not None:
-        return _restart_participant(participant, path, run, as_json=as_json)
+        return _restart_participant(participant, path, run)
     load_space(run.config)  # a mistake in it must not stop the space
     options = StartOptions(
         port=urlsplit(run.ws).port, config=Path(run.config), host=run.host, log_level=read_log_level(run.log_level)
     )
     stop_space(path, run)
-    return start_detached(make_launch_plan(options), as_json=as_json)
+    return start_detached(make_launch_plan(options))
 
 
-def _restart_participant(name: str, path: Path, run: RunFile, *, as_json: bool) -> int:
+def _restart_participant(name: str, path: Path, run: RunFile) -> int:
     """Have the process of `mew up` restart a program, and wait until the new one has joined or ended."""
     config = load_space(run.config)
     if name not in config.participants:
@@ -79,7 +78,7 @@ def _restart_participant(name: str, path: Path, run: RunFile, *, as_json: bool) 
         fault = f"{error}; `mew logs {name}` may show why"
     text = fault or ("started" if is_first else "restarted")
     outcome = {"participant": name, "restarted": fault is None, "fault": fault, "text": text}
-    terminal.print_outcome(f"{name}: {text}", outcome, as_json=as_json)
+    terminal.print_outcome(f"{name}: {text}", outcome)
     return ExitCode.DONE if fault is None else ExitCode.FAILED
 
 

@@ -30,7 +30,7 @@ from mew_agent.cli.app.locate import (
     relative_to,
     space_config_path,
 )
-from mew_agent.cli.app.options import ConnectionOptions, FolderOption, JsonOption, option, participant_argument
+from mew_agent.cli.app.options import OUTPUT, ConnectionOptions, FolderOption, option, participant_argument
 from mew_agent.cli.remote.identity import Identity, configuration_at, find_identity
 from mew_agent.errors import ConfigError, GatewayError, unknown_name
 from mew_agent.gateway_address import addresses, http_url
@@ -44,7 +44,6 @@ DRAIN_LIMIT_SECONDS: Final = 30.0
 def dashboard(
     *,
     opens: Annotated[bool, option("--open", "Open it in a browser.")] = False,
-    as_json: JsonOption = False,
     connection: ConnectionOptions,
 ) -> None:
     """Print the address of the dashboard.
@@ -52,7 +51,7 @@ def dashboard(
     The address signs you in; it contains your token after `#`, which browsers do not send.
     """
     pages = [(who.participant, _page_of(who)) for who in _identities(connection)]
-    if as_json:
+    if OUTPUT.is_json:
         terminal.print_json([{"participant": name, "url": url} for name, url in pages])
     else:
         terminal.print_lines(url if len(pages) == 1 else f"{name}: {url}" for name, url in pages)
@@ -85,7 +84,6 @@ def logs(
     *,
     follow: Annotated[bool, option("--follow, -f", "Keep running, and print what is written.")] = False,
     last: Annotated[int, option("--last, -n N", "Number of lines to print from the end of each log.", min=0)] = 20,
-    as_json: JsonOption = False,
     space_dir: FolderOption = None,
 ) -> None:
     """Print the logs of a space's programs.
@@ -95,7 +93,7 @@ def logs(
     """
     folder = _log_folder(space_dir)
     readers = [_LogReader(path, last) for path in _logs_in(folder, name)]
-    if as_json and not follow:
+    if OUTPUT.is_json and not follow:
         terminal.print_json([{"name": one.name, "line": line} for one in readers for line in one.new_lines()])
         return
     if not readers:
@@ -103,7 +101,7 @@ def logs(
     width = 0 if name is not None else max((len(reader.name) for reader in readers), default=0)
     while readers:
         for reader in readers:
-            _print_new_lines(reader, width, as_json=as_json)
+            _print_new_lines(reader, width)
         if not follow:
             return
         time.sleep(_POLL_SECONDS)
@@ -118,7 +116,6 @@ def down(
     port: Annotated[
         int | None, option("--port, -p PORT", "Port of the gateway to drain (default: the only one here).")
     ] = None,
-    as_json: JsonOption = False,
     force: Annotated[bool, option("--force", hidden=True)] = False,
 ) -> None:
     """Stop the running space of this folder.
@@ -128,23 +125,23 @@ def down(
     """
     del force  # what does not stop in time is killed in any case
     if drain:
-        _drain(port, space_dir, as_json=as_json)
+        _drain(port, space_dir)
         return
     if port is not None:
         raise ConfigError("--port", "requires --drain")
     found = find_run(space_dir)
     if found is None:
-        terminal.print_outcome("no space is running here", {"space": None, "stopped": False}, as_json=as_json)
+        terminal.print_outcome("no space is running here", {"space": None, "stopped": False})
         return
     path, run = found
     with terminal.ProgressLine() as progress:
         progress.show(f"{run.space}: stopping {words.count_of(len(run.pids.participants), 'program')}")
         stopped = stop_space(path, run)
     text = f"{run.space}: stopped" if stopped else f"{run.space}: had already ended; cleaned up"
-    terminal.print_outcome(text, {"space": run.space, "stopped": stopped}, as_json=as_json)
+    terminal.print_outcome(text, {"space": run.space, "stopped": stopped})
 
 
-def _drain(port: int | None, folder: Path | None, *, as_json: bool) -> None:
+def _drain(port: int | None, folder: Path | None) -> None:
     running = recorded_gateways(state_dir(space_config_path(None, folder)))
     chosen = next(iter(running)) if port is None and len(running) == 1 else port
     if chosen not in running:
@@ -165,14 +162,14 @@ def _drain(port: int | None, folder: Path | None, *, as_json: bool) -> None:
                 raise GatewayError(f"{where} is still running after {DRAIN_LIMIT_SECONDS:g} seconds; see its output")
             time.sleep(_POLL_SECONDS / 4)
     outcome = {"port": chosen, "stopped": True}
-    terminal.print_outcome(f"the gateway at port {chosen} has stopped", outcome, as_json=as_json)
+    terminal.print_outcome(f"the gateway at port {chosen} has stopped", outcome)
 
 
-def _print_new_lines(reader: "_LogReader", width: int, *, as_json: bool) -> None:
+def _print_new_lines(reader: "_LogReader", width: int) -> None:
     """Print new lines of a log, after its name in a column of this width; without the name if the width is 0."""
     mark = f"{reader.name:<{width}} | " if width else ""
     for line in reader.new_lines():
-        terminal.print_outcome(f"{mark}{line}", {"name": reader.name, "line": line}, as_json=as_json)
+        terminal.print_outcome(f"{mark}{line}", {"name": reader.name, "line": line})
 
 
 def _log_folder(space_dir: Path | None) -> Path:

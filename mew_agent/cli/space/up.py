@@ -27,7 +27,7 @@ from mew_spaces.launch.supervisor import SELF, Supervisor, stop_space
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.locate import OWN_COMMAND, default_hint, relative_to
-from mew_agent.cli.app.options import QUIET, ConnectionOptions, option
+from mew_agent.cli.app.options import OUTPUT, ConnectionOptions, option
 from mew_agent.cli.app.signals import interrupt_on_termination
 from mew_agent.cli.space.agent_type import AGENT_KEY
 from mew_agent.cli.space.plan import LaunchPlan, StartOptions, add_new_participants, make_launch_plan
@@ -61,20 +61,19 @@ def up(
     start: StartOptions,
     *,
     detach: Annotated[bool, option("--detach", "Run in the background.")] = False,
-    as_json: Annotated[bool, option("--json", "With --detach: print JSON.")] = False,
     plain: Annotated[bool, option("--debug, --simple, --no-ui", hidden=True)] = False,  # scripts of the TypeScript CLI
     plan_from_stdin: Annotated[bool, option("--plan-from-stdin", hidden=True)] = False,
 ) -> int:
     """Start a space: its gateway and its participants.
 
     Starts every participant with `auto_start`; Ctrl-C stops them all. An agent whose `base_url` names a
-    built-in model needs no provider, so you can try things out.
+    built-in model needs no provider, so you can try things out. --json requires --detach.
     """
     if sys.platform == "win32":
         raise ConfigError("mew up", "needs a POSIX system; run `mew gateway start` and `mew agent run` by hand")
     if plan_from_stdin:
         return start_here(LaunchPlan.from_json(sys.stdin.buffer.read()), is_background=True)
-    if as_json and not detach:
+    if OUTPUT.is_json and not detach:
         raise ConfigError("--json", "requires --detach")
     if start.participant is not None and not start.joins:
         raise ConfigError("--participant", "requires --interactive")
@@ -83,7 +82,7 @@ def up(
     for notice in plan.notices:
         terminal.warn(notice)
     if not start.joins:
-        return start_detached(plan, as_json=as_json) if detach else start_here(plan)
+        return start_detached(plan) if detach else start_here(plan)
     start_detached(plan)
     try:
         connection = ConnectionOptions(participant=start.participant, folder=plan.launch.folder)
@@ -136,7 +135,7 @@ def _is_refused(program: Program) -> bool:
     return False
 
 
-def start_detached(plan: LaunchPlan, *, as_json: bool = False) -> int:
+def start_detached(plan: LaunchPlan) -> int:
     """Start a space in a background process, wait until all have joined, and print where it is."""
     prepare_log_folder(plan.logs, [SELF])
     own_log = log_path(plan.logs, SELF)
@@ -166,7 +165,7 @@ def start_detached(plan: LaunchPlan, *, as_json: bool = False) -> int:
                 stop_space(plan.run_path, run)
             terminal.print_line(f"{plan.space}: stopped")
             raise
-    if as_json:
+    if OUTPUT.is_json:
         terminal.print_json(_summary(plan, joined, faults))
     else:
         _print_summary(plan, joined, faults)
@@ -324,7 +323,7 @@ def _print_started(plan: LaunchPlan) -> None:
 def _next_steps(plan: LaunchPlan, *, is_background: bool) -> list[str]:
     """Return the addresses of the dashboard, and three complete commands to type next."""
     lines = _addresses(plan, is_background=is_background)
-    if QUIET.is_on:
+    if OUTPUT.is_quiet:
         return lines
     steps = _commands(plan, is_background=is_background)
     width = max(len(command) for command, _ in steps)

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from mew_agent.cli.app.groups import CommandEntry, GroupEntry, Sections
+from mew_agent.cli.app.groups import GroupEntry, Sections, program_command
 
 COMMANDS: Final[Sections] = {
     "Participants": {

@@ -76,11 +76,11 @@ def _print_compactions(request: TargetedRequest) -> None:
         terminal.warn(f"{problem}; this is what the gateway recorded")
         _print_recorded(request, recorded)
         return
-    if request.as_json or not found.entries:
+    if OUTPUT.is_json or not found.entries:
         request.print("nothing has left the context yet", _json_of(found))
     else:
         _print_entries(found)
-    if found.dropped and not request.as_json:
+    if found.dropped and not OUTPUT.is_json:
         terminal.warn(f"{words.count_of(found.dropped, 'older entry', 'older entries')} no longer kept")
 
 
@@ -104,7 +104,7 @@ def show(
     while page.next is not None:
         page = request.ask(RequestHistory(number=number, after=page.next), kind, CompactionHistory)
         items += page.items
-    if request.as_json:
+    if OUTPUT.is_json:
         whole = shown.model_copy(update={"items": tuple(items), "next": None})
         terminal.print_json({"participant": request.target, **_json_of(whole)})
     else:
@@ -115,11 +115,11 @@ def show(
 def _show_composition(request: TargetedRequest) -> None:
     fields = RequestStatus(fields=("tokens", "max_tokens", "context", "prefix"))
     status = request.ask_status(kinds.PARTICIPANT_REQUEST_STATUS, fields)
-    if not request.as_json and not words.has_context(status):
+    if not OUTPUT.is_json and not words.has_context(status):
         raise RequestRefused(request.target, "reports no context")
     known = words.source(status) if status.tokens is not None else words.reason(status, terminal.now())
     request.print(f"{words.tokens(status)} of {words.window(status)} tokens, {known}", _json_of(status))
-    if not request.as_json:
+    if not OUTPUT.is_json:
         width = terminal.style_of(sys.stdout).width
         terminal.print_lines(composition_lines(status, status.prefix or (), width=width))
 
@@ -153,7 +153,7 @@ def recall(
     """
     wanted = typed_payload(Recall, "WORDS", words=" ".join(searched), limit=limit)
     done = request.ask(wanted, kinds.PARTICIPANT_RECALL, RecallDone)
-    if request.as_json or not done.found:
+    if OUTPUT.is_json or not done.found:
         request.print("no match among the messages that left the context", _json_of(done))
     else:
         for item in done.found:
@@ -172,7 +172,7 @@ def _recorded(request: TargetedRequest, minutes: int) -> ParticipantFigures:
 
 
 def _print_recorded(request: TargetedRequest, recorded: ParticipantFigures) -> None:
-    if request.as_json or not recorded.compactions:
+    if OUTPUT.is_json or not recorded.compactions:
         request.print("the gateway recorded no compaction in this time", _json_of(recorded))
         return
     for done in recorded.compactions:

@@ -17,7 +17,7 @@ from mew_spaces.launch.run_file import LAST_RUN_FILE_NAME, PIDS_FILE_NAME, RUN_F
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import find_run, relative_to, space_config_path, space_folder
-from mew_agent.cli.app.options import FolderOption, JsonOption, option
+from mew_agent.cli.app.options import FolderOption, option
 from mew_agent.errors import ConfigError
 
 _KEPT = ".gitignore"
@@ -37,7 +37,6 @@ def clean(
     *,
     force: Annotated[bool, option("--force", "Do not ask; empty the logs of a running space.")] = False,
     dry_run: Annotated[bool, option("--dry-run", "List the files without removing them.")] = False,
-    as_json: JsonOption = False,
     space_dir: FolderOption = None,
 ) -> None:
     """Remove the logs and FIFOs of past runs.
@@ -57,7 +56,7 @@ def clean(
         files = [path for path in files if _remove(path, is_running=is_running)]
     names = [relative_to(folder, path) for path in files]
     lines = _report(names, "empty" if is_running else "remove", dry_run=dry_run)
-    terminal.print_outcome("\n".join(lines), {"files": names, "dry_run": dry_run}, as_json=as_json)
+    terminal.print_outcome("\n".join(lines), {"files": names, "dry_run": dry_run})
 
 
 def _report(names: list[str], verb: str, *, dry_run: bool) -> list[str]:

@@ -25,7 +25,7 @@ from pydantic_core import to_json
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import dashboard_url
-from mew_agent.cli.app.options import option
+from mew_agent.cli.app.options import OUTPUT, option
 from mew_agent.cli.app.signals import interrupt_on_termination
 from mew_agent.errors import ConfigError
 from mew_agent.model.builtin import builtin_model
@@ -54,13 +54,12 @@ def demo(
     ] = None,
     *,
     keep: Annotated[bool, option("--keep", "Keep the space running at the end.")] = False,
-    as_json: Annotated[bool, option("--json", "Print events as JSON Lines.")] = False,
     local: Annotated[bool, option("--local", "Use a small real model on this machine; takes minutes.")] = False,
 ) -> None:
     """Watch two agents fill up and compact; needs no key.
 
     Takes less than a minute. With OPENAI_API_KEY or OPENAI_BASE_URL set, it uses that model instead of the rehearsal
-    model.
+    model. With --json, prints an event in a line.
     """
     if local:
         _check_local_model()
@@ -68,20 +67,20 @@ def demo(
     agents = [BY_ITSELF, ON_REQUEST]
     started = time.monotonic()
     with interrupt_on_termination(), running_space(keep=keep, local=local) as (run, folder, model):
-        with shown(as_json=as_json, names=(BY_ITSELF, ON_REQUEST)) as show:
+        with shown((BY_ITSELF, ON_REQUEST)) as show:
             files_read = [parts[0].source for parts in readings]
             show({"event": "started", "model": model, "agents": agents, "files": files_read, "gateway": run.gateway})
-            pace_seconds = PACE_SECONDS if terminal.is_terminal(sys.stdout) and not as_json else 0.0
+            pace_seconds = PACE_SECONDS if terminal.is_terminal(sys.stdout) and not OUTPUT.is_json else 0.0
             limit_seconds = LOCAL_LIMIT_SECONDS if local else LIMIT_SECONDS
             checks = run_until_signal(play, run, folder, readings, show, pace_seconds, limit_seconds) or []
             seconds = time.monotonic() - started
             outcome = [check.as_event() for check in checks]
             show({"event": "summary", "seconds": round(seconds, 1), "checks": outcome})
-        if not as_json:
+        if not OUTPUT.is_json:
             terminal.print_lines(summary_lines(checks, seconds, width=terminal.style_of(sys.stdout).width))
         if keep:
-            print_kept(run, folder, as_json=as_json)
-        elif not as_json:
+            print_kept(run, folder)
+        elif not OUTPUT.is_json:
             terminal.print_lines(next_steps(terminal.own_command()))
 
 
@@ -235,12 +234,12 @@ def next_steps(mew: str) -> list[str]:
     return ["try next:", *(f"  {what:<{width}}  {why}" for what, why in steps)]
 
 
-def print_kept(run: RunFile, folder: Path, *, as_json: bool) -> None:
+def print_kept(run: RunFile, folder: Path) -> None:
     """Print the next commands for the space that keeps running."""
     token = read_token(folder / ".mew", YOU, environ={}) or ""
     page = dashboard_url(run.gateway, run.space, YOU, token)
     mew = terminal.own_command()
-    if as_json:
+    if OUTPUT.is_json:
         terminal.print_json({"event": "kept", "folder": str(folder), "gateway": run.gateway, "dashboard": page})
         return
     terminal.print_line(f"the space keeps running in {folder}")

@@ -13,6 +13,7 @@ from mew_board.words import clean, compaction
 from mew_protocol.payloads.participant import Board, BoardEntry, CompactDone, Status
 
 from mew_agent.cli.app import terminal
+from mew_agent.cli.app.options import OUTPUT
 from mew_agent.cli.board.table import board_line, board_lines
 
 DemoEvent = Mapping[str, Any]
@@ -20,9 +21,9 @@ Show = Callable[[DemoEvent], None]
 
 
 @contextmanager
-def shown(*, as_json: bool, names: tuple[str, ...]) -> Iterator[Show]:
+def shown(names: tuple[str, ...]) -> Iterator[Show]:
     """Show events on standard output within the block. `names` are the agents, in the order of their rows."""
-    if as_json:
+    if OUTPUT.is_json:
         yield terminal.print_json
     elif terminal.is_terminal(sys.stdout):
         with live_table(names) as show:

@@ -24,7 +24,7 @@ from mew_spaces.errors import SpaceConfigError
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.locate import in_mode, space_config_path
-from mew_agent.cli.app.options import JsonOption, SpaceFileOptions
+from mew_agent.cli.app.options import OUTPUT, SpaceFileOptions
 from mew_agent.errors import ConfigError
 from mew_agent.settings import BUILTIN_MODELS
 
@@ -37,7 +37,7 @@ _VERSION_CHARS: Final = 34
 _COLUMNS: Final = f"{{:<7}} {{:<18}} {{:<{_VERSION_CHARS}}} {{}}"
 
 
-def doctor(place: SpaceFileOptions, *, as_json: JsonOption = False) -> int:
+def doctor(place: SpaceFileOptions) -> int:
     """List installed programs and extras, and commands to add others.
 
     Looks for programs of known agents, Node.js, and the extras of mew-agent. Exits with 1 if something that the space
@@ -48,7 +48,7 @@ def doctor(place: SpaceFileOptions, *, as_json: JsonOption = False) -> int:
     if config is not None:
         found += _findings_of_space(config)
     missing = [one for one in found if one.needed_by and one.version is None]
-    if as_json:
+    if OUTPUT.is_json:
         terminal.print_json([asdict(one) for one in found])
     else:
         _print_findings(found)

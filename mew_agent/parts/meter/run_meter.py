@@ -5,7 +5,7 @@ from typing import Annotated, Final
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.addresses import listening_failures, warn_if_reachable
-from mew_agent.cli.app.options import JsonOption, LogLevelOption, ProgramConnection, option
+from mew_agent.cli.app.options import OUTPUT, LogLevelOption, ProgramConnection, option
 from mew_agent.cli.remote.identity import find_identity
 from mew_agent.errors import ConfigError
 from mew_agent.parts.shared.allowed_callers import AllowedCallers
@@ -20,7 +20,6 @@ def meter(
         str, option("--listen HOST:PORT", "Address to listen on; port 0 picks a free port.")
     ] = DEFAULT_LISTEN,
     window: Annotated[int | None, option("--window TOKENS", "Size of the agent's window.", min=1)] = None,
-    as_json: JsonOption = False,
     log_level: LogLevelOption = "info",
     *,
     callers: AllowedCallers,
@@ -44,14 +43,14 @@ def meter(
     warn_if_reachable(host, "anyone there can call the model server through this meter")
 
     def ready(url: str) -> None:
-        if as_json:
+        if OUTPUT.is_json:
             terminal.print_json({"url": url, "upstream": upstream, "participant": who.participant})
         else:
             terminal.print_line(f"{who.participant} joined '{who.space}'; in place of {upstream}, use {url}")
 
     async def run() -> None:
         me = Participant(who.ws_url, space=who.space, id=who.participant, token=who.token)
-        on_call = (lambda call: terminal.print_json(call.as_json())) if as_json else None
+        on_call = (lambda call: terminal.print_json(call.as_json())) if OUTPUT.is_json else None
         with listening_failures("--listen", f"{host}:{port}"):
             await run_meter(
                 me,

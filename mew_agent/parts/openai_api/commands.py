@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from mew_agent.cli.app.groups import CommandEntry, Sections
+from mew_agent.cli.app.groups import Sections, program_command
 
 COMMANDS: Final[Sections] = {
     "Participants": {

@@ -19,7 +19,7 @@ from mew_settings.roles import ROLE_PATTERNS, invitation
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.capabilities import read_capabilities, warn_of_unknown_kinds
 from mew_agent.cli.app.locate import dashboard_url
-from mew_agent.cli.app.options import ConnectionOptions, JsonOption, ReasonOption, TargetArgument, option
+from mew_agent.cli.app.options import OUTPUT, ConnectionOptions, ReasonOption, TargetArgument, option
 from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.cli.remote.identity import find_gateway
 from mew_agent.cli.remote.sent_request import check_name
@@ -37,7 +37,6 @@ def invite(
     ] = None,
     reason: ReasonOption = None,
     *,
-    as_json: JsonOption = False,
     connection: ConnectionOptions,
 ) -> None:
     """Invite a participant into the running space and print its token.
@@ -53,8 +52,8 @@ def invite(
     token = answer.get("token")
     url = dashboard_url(api.gateway, api.space, name, token) if isinstance(token, str) else None
     outcome = {"participant": name, "status": "created", "token": token, "dashboard": url}
-    terminal.print_outcome(f"{name}: invited", outcome, as_json=as_json)
-    if as_json or url is None:
+    terminal.print_outcome(f"{name}: invited", outcome)
+    if OUTPUT.is_json or url is None:
         return
     terminal.print_line(f"  token      {token}")
     what = "mew run COMMAND"
@@ -83,7 +82,6 @@ class CapabilityChange:
     ]
     to: Annotated[list[str] | None, option("--to ID", "Only what is sent to this participant; repeatable.")] = None
     tool: Annotated[str | None, option("--tool NAME", "Only calls of this tool, for `mcp/request`.")] = None
-    as_json: JsonOption = False
     reason: ReasonOption = None
 
     def send(self, api: GatewayApi, kind: str, **more: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -107,8 +105,8 @@ def grant(change: CapabilityChange, connection: ConnectionOptions) -> None:
     patterns, _ = change.send(api, kinds.CAPABILITY_GRANT)
     warn_of_unknown_kinds(patterns)
     outcome = {"participant": recipient, "granted": patterns}
-    terminal.print_outcome(f"{recipient}: may now send {notes.rights(patterns)}", outcome, as_json=change.as_json)
-    if change.as_json:
+    terminal.print_outcome(f"{recipient}: may now send {notes.rights(patterns)}", outcome)
+    if OUTPUT.is_json:
         return
     terminal.print_line(f"  until {recipient} leaves; to keep it, add this to its capabilities in space.yaml:")
     terminal.print_lines(f"  - {json.dumps(pattern)}" for pattern in patterns)
@@ -136,8 +134,8 @@ def revoke(
             recipient, f"was not granted {notes.rights(patterns)}; to remove what space.yaml gives, edit space.yaml"
         )
     outcome = {"participant": recipient, "revoked": patterns, "ended": ended}
-    terminal.print_outcome(f"{recipient}: {notes.rights(patterns)} revoked", outcome, as_json=change.as_json)
-    if change.as_json:
+    terminal.print_outcome(f"{recipient}: {notes.rights(patterns)} revoked", outcome)
+    if OUTPUT.is_json:
         return
     for line in notes.ended_rights(answer):
         terminal.print_line(f"  ended too: {words.clean(line)}")

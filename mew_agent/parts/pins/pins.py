@@ -10,6 +10,7 @@ from mew_protocol.payloads.participant import PinRequest, RequestStatus, UnpinRe
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
+from mew_agent.cli.app.options import OUTPUT
 from mew_agent.cli.remote.sent_request import TargetedRequest, typed_payload
 from mew_agent.errors import ConfigError
 
@@ -60,7 +61,7 @@ def unpin(
 
 def _list_pins(request: TargetedRequest) -> None:
     pins = request.ask_status(kinds.PARTICIPANT_REQUEST_STATUS, RequestStatus(fields=("pins",))).pins or ()
-    if request.as_json or not pins:
+    if OUTPUT.is_json or not pins:
         request.print("nothing is pinned", {"pins": [one.model_dump(mode="json") for one in pins]})
         return
     width = max(words.cells(words.clean(one.id)) for one in pins)

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from mew_board.words import figure
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.options import option
+from mew_agent.cli.app.options import OUTPUT, option
 from mew_agent.config.agent_config import load_policy
 from mew_agent.config.policy_choice import refuse_wrong_settings
 from mew_agent.context import policy as policies
@@ -33,7 +33,6 @@ def simulate(
     policy: Annotated[str, option("--policy NAME|FILE", "A preset, or a YAML or JSON file.")],
     limit: Annotated[int | None, option("--limit N", "Context window in tokens.", min=1)] = None,
     settings: Annotated[list[str] | None, option("--set KEY=VALUE", "Change a policy setting; repeatable.")] = None,
-    as_json: Annotated[bool, option("--json", "Print JSON Lines, one object per step.")] = False,
     source: Annotated[Path | None, option("--input FILE", "Log to read (default: standard input).")] = None,
 ) -> None:
     """Replay a log of context sizes through a policy.
@@ -45,7 +44,7 @@ def simulate(
     lines = terminal.read_text(source, "--input").split("\n")
     name = "standard input" if source is None or str(source) == "-" else str(source)
     width = terminal.style_of(sys.stdout).width
-    if not as_json:
+    if not OUTPUT.is_json:
         terminal.print_line(_beside(_HEAD, "ACTIONS", width))
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -54,7 +53,7 @@ def simulate(
             outcome = simulation.play(read_step(line))
         except BadStep as error:
             raise ConfigError(f"{name}, line {number}", str(error)) from None
-        if as_json:
+        if OUTPUT.is_json:
             terminal.print_json(outcome.as_json())
         else:
             terminal.print_line(_row(outcome, width))

@@ -12,7 +12,7 @@ from mew_protocol.payloads.text_fit import Fit
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
-from mew_agent.cli.app.options import ConnectionOptions, JsonOption, TargetArgument, option
+from mew_agent.cli.app.options import ConnectionOptions, TargetArgument, option
 from mew_agent.cli.remote.identity import find_gateway
 from mew_agent.cli.remote.sent_request import ParticipantOffline, check_known, send_request
 from mew_agent.errors import NotPermitted, PeerError
@@ -41,7 +41,6 @@ def fit(
     ] = None,
     tokens: Annotated[int | None, option("--tokens N", "Ask about N tokens instead of a text.", min=0)] = None,
     *,
-    as_json: JsonOption = False,
     connection: ConnectionOptions,
 ) -> int:
     """Check whether a text fits into an agent's context.
@@ -58,7 +57,7 @@ def fit(
     is_own = not outcome.by_report
     known = {"participant": target, "asked": is_own, **outcome.model_dump(mode="json", exclude_none=True)}
     by = "" if is_own else "; by its last report"
-    terminal.print_outcome(f"{target}: {_verdict(outcome)}; {outcome}{by}", known, as_json=as_json)
+    terminal.print_outcome(f"{target}: {_verdict(outcome)}; {outcome}{by}", known)
     return _EXIT_CODES[outcome.fits]
 
 

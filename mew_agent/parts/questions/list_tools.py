@@ -14,7 +14,7 @@ from mew_protocol.json_values import object_at, value_at
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import people_of
-from mew_agent.cli.app.options import ConnectionOptions, JsonOption, TimeoutOption, participant_argument
+from mew_agent.cli.app.options import OUTPUT, ConnectionOptions, TimeoutOption, participant_argument
 from mew_agent.cli.remote.http_api import GatewayApi, SpaceEvents
 from mew_agent.cli.remote.identity import configuration_at, find_gateway
 from mew_agent.cli.remote.sent_request import check_member, first_board, new_envelope
@@ -29,7 +29,6 @@ def tools(
     target: Annotated[str | None, participant_argument("Id of the participant (default: all).")] = None,
     timeout: TimeoutOption = LIST_SECONDS,
     *,
-    as_json: JsonOption = False,
     connection: ConnectionOptions,
 ) -> None:
     """List the tools that participants offer.
@@ -44,13 +43,13 @@ def tools(
             check_member(api, board, target)
         with terminal.ProgressLine() as progress:
             found = _ask(api, events, names, time.monotonic() + timeout, progress)
-    _print(found, as_json=as_json)
+    _print(found)
     silent = [name for name in names if name not in found]
     if silent:
         if target is not None:
             raise PeerTimeout(target, "tools/list", timeout)
         terminal.warn(f"no answer in {timeout:g} s from {', '.join(silent)}")
-    if not as_json and not any(found.values()):
+    if not OUTPUT.is_json and not any(found.values()):
         terminal.print_line("no participant offers a tool" if target is None else f"{target}: no tools")
 
 
@@ -113,9 +112,9 @@ def _answered(body: Any, open_requests: Mapping[str, str]) -> str | None:
     return next((one for one in body.get("correlation_id") or () if open_requests.get(one) == sender), None)
 
 
-def _print(found: Mapping[str, list[Mapping[str, Any]]], *, as_json: bool) -> None:
+def _print(found: Mapping[str, list[Mapping[str, Any]]]) -> None:
     listed = sorted(found.items())
-    if as_json:
+    if OUTPUT.is_json:
         terminal.print_json([{"participant": name, **tool} for name, tools in listed for tool in tools])
         return
     for name, tools in listed:

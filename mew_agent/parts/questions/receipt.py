@@ -17,7 +17,7 @@ from mew_protocol.payloads.read_receipts import ReadReceipt, ReadReceipts, Reque
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
-from mew_agent.cli.app.options import ConnectionOptions, JsonOption
+from mew_agent.cli.app.options import OUTPUT, ConnectionOptions
 from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.cli.remote.identity import find_gateway
 from mew_agent.cli.remote.sent_request import ParticipantOffline, RequestRefused, TargetedRequest
@@ -36,7 +36,6 @@ def receipt(
         str | None,
         typer.Argument(metavar="ID", help="Id of a message, or its beginning (default: the newest that you sent)."),
     ] = None,
-    as_json: JsonOption = False,
     connection: ConnectionOptions,
 ) -> int:
     """Show the read receipts of a message.
@@ -48,9 +47,9 @@ def receipt(
     found, position = _find(api, message)
     receipts = []
     for name in _receivers(api.board(), found):
-        request = TargetedRequest(target=name, as_json=as_json, connection=connection)
+        request = TargetedRequest(target=name, connection=connection)
         receipts.append(_receipt_of(request, found, position))
-    if as_json:
+    if OUTPUT.is_json:
         terminal.print_json([one.model_dump(mode="json", exclude_none=True) for one in receipts])
     else:
         terminal.print_lines(_lines(found, position, receipts))

@@ -16,7 +16,7 @@ from mew_spaces.gateway.auth import state_dir
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import relative_to, space_config_path, space_folder
-from mew_agent.cli.app.options import FolderOption, JsonOption, option, participant_argument
+from mew_agent.cli.app.options import OUTPUT, FolderOption, option, participant_argument
 from mew_agent.context.history import Item
 from mew_agent.context.sqlite_store import SqliteStore
 from mew_agent.context.store import StoreLimits
@@ -43,7 +43,6 @@ def sessions(
         int | None,
         option("--prune-megabytes N", "Remove the oldest until a file has at most N megabytes instead.", min=1),
     ] = None,
-    as_json: JsonOption = False,
     space_dir: FolderOption = None,
 ) -> None:
     """List, print or prune stored conversations.
@@ -55,17 +54,17 @@ def sessions(
     """
     if days is not None or megabytes is not None:
         limits = StoreLimits(days, None if megabytes is None else megabytes * 1024 * 1024)
-        _prune(_files(space_dir) if agent is None else [_file(agent, space_dir)], limits, as_json=as_json)
+        _prune(_files(space_dir) if agent is None else [_file(agent, space_dir)], limits)
     elif agent is None:
-        _list(space_dir, as_json=as_json)
+        _list(space_dir)
     else:
-        terminal.print_lines(_lines(agent, _file(agent, space_dir), last, "list" if as_json else form))
+        terminal.print_lines(_lines(agent, _file(agent, space_dir), last, "list" if OUTPUT.is_json else form))
 
 
-def _list(space_dir: Path | None, *, as_json: bool) -> None:
+def _list(space_dir: Path | None) -> None:
     files = _files(space_dir)
     rows = list(zip(files, _ask(SqliteStore.overview, *files), strict=True))
-    if as_json:
+    if OUTPUT.is_json:
         terminal.print_json([{"agent": path.stem, "file": str(path), **asdict(row)} for path, row in rows])
         return
     terminal.print_line(_COLUMNS.format("AGENT", "IN CONTEXT", "REMOVED", "CALLS", "OPEN", "KILOBYTES", "LAST"))
@@ -114,11 +113,11 @@ def _markdown(agent: str, items: Sequence[Item]) -> Iterator[str]:
             yield from ("", f"Calls {markdown_line(call.name)}:", "", markdown_block(call.arguments, "json"))
 
 
-def _prune(files: list[Path], limits: StoreLimits, *, as_json: bool) -> None:
+def _prune(files: list[Path], limits: StoreLimits) -> None:
     pruned = list(zip(files, _ask(lambda store: store.prune(limits), *files), strict=True))
-    if as_json:
+    if OUTPUT.is_json:
         terminal.print_json([{"agent": path.stem, **asdict(done)} for path, done in pruned])
-    for path, done in () if as_json else pruned:
+    for path, done in () if OUTPUT.is_json else pruned:
         freed = (done.bytes_before - done.bytes_after) // 1024
         terminal.print_line(f"{path.stem}: removed {done.items:,} items and {done.calls:,} calls, {freed:,} kilobytes")
 

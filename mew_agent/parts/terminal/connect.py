@@ -12,7 +12,7 @@ from mew_spaces.config.loading import SpaceConfig
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import space_config_path, space_folder
-from mew_agent.cli.app.options import ConnectionOptions, JsonOption, PlainOption, ProgramConnection, option
+from mew_agent.cli.app.options import OUTPUT, ConnectionOptions, PlainOption, ProgramConnection, option
 from mew_agent.cli.remote.identity import Identity, configuration_at, find_identity
 from mew_agent.errors import ConfigError
 from mew_agent.parts.shared.line_io import lines_of_stdin, read_lines
@@ -28,7 +28,6 @@ def connect(
         Path | None, option("--config, -c FILE", "Path of the space's space.yaml (default: found in the folder).")
     ] = None,
     plain: PlainOption = False,
-    as_json: JsonOption = False,
     files: LineFiles,
 ) -> None:
     """Join the running space from this terminal.
@@ -42,7 +41,7 @@ def connect(
     """
     if config is not None and connection.folder is None:
         connection = replace(connection, folder=space_folder(space_config_path(config, None)))
-    if as_json:
+    if OUTPUT.is_json:
         files.exchange(find_identity(connection, token=""))
     elif files != LineFiles():
         raise ConfigError("--fifo-in, --fifo-out, --output-file", "require --json")

@@ -29,7 +29,7 @@ from mew_spaces.gateway.auth import (
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.capabilities import read_capabilities, warn_of_unknown_kinds
 from mew_agent.cli.app.locate import not_in_space, space_config_path
-from mew_agent.cli.app.options import JsonOption, SpaceFileOptions, option, participant_argument
+from mew_agent.cli.app.options import OUTPUT, SpaceFileOptions, option, participant_argument
 from mew_agent.cli.space.add import running_space
 from mew_agent.errors import ConfigError
 
@@ -88,15 +88,11 @@ class NewTokenOptions:
             )
         return datetime.now(UTC) + timedelta(seconds=int(match[1]) * _SECONDS[match[2]])
 
-    def print(self, name: str, space: SpaceConfig, token: str, *, as_json: bool) -> None:
+    def print(self, name: str, space: SpaceConfig, token: str) -> None:
         """Print a token in the chosen format."""
-        match "json" if as_json else self.output:
-            case "text":
-                terminal.print_line(token)
-            case "json":
-                terminal.print_json({"participant": name, "space": space.space.id, "token": token})
-            case "env":
-                terminal.print_line(f"export {token_variable(name)}={shlex.quote(token)}")
+        export = f"export {token_variable(name)}={shlex.quote(token)}"
+        outcome = {"participant": name, "space": space.space.id, "token": token}
+        terminal.print_outcome(export if self.output == "env" else token, outcome)
 
 
 def token(
@@ -106,7 +102,6 @@ def token(
     revoke: Annotated[bool, option("--revoke", "Delete the token.")] = False,
     new: NewTokenOptions,
     capabilities: Annotated[str | None, option("--capabilities, -c JSON", hidden=True)] = None,
-    as_json: JsonOption = False,
     place: SpaceFileOptions,
 ) -> None:
     """Print, create, replace or revoke a token; without a participant, list the tokens.
@@ -116,23 +111,22 @@ def token(
     does with --revoke: a running space closes the connections of its holder. Restart the programs that use the old
     token. `mew invite` invites a participant that is not in space.yaml.
     """
+    OUTPUT.is_json |= new.output == "json"
     if replace and revoke:
         raise ConfigError("--replace", "cannot be combined with --revoke")
     if holder.participant is None and holder.observer is None and not (replace or revoke):
-        _list(place, as_json=as_json or new.output == "json")
+        _list(place)
     elif revoke:
-        _revoke(holder, place, as_json=as_json)
+        _revoke(holder, place)
     elif replace:
         path = space_config_path(place.config, place.folder)
         space, file = load_space(path), holder.file(state_dir(path))
-        new.print(holder.id, space, write_new_token(file, new.expires_at()).token, as_json=as_json)
+        new.print(holder.id, space, write_new_token(file, new.expires_at()).token)
     else:
-        _create(holder, place, new, capabilities, as_json=as_json)
+        _create(holder, place, new, capabilities)
 
 
-def _create(
-    holder: TokenHolder, place: SpaceFileOptions, new: NewTokenOptions, capabilities: str | None, *, as_json: bool
-) -> None:
+def _create(holder: TokenHolder, place: SpaceFileOptions, new: NewTokenOptions, capabilities: str | None) -> None:
     path = space_config_path(place.config, place.folder)
     space, state, expires_at = load_space(path), state_dir(path), new.expires_at()
     file, participant = holder.file(state, must_exist=False), holder.participant
@@ -149,22 +143,22 @@ def _create(
         if stored is None or stored.has_expired(datetime.now(UTC)):
             stored = write_new_token(file)
         token = stored.token
-    new.print(holder.id, space, token, as_json=as_json)
+    new.print(holder.id, space, token)
 
 
-def _revoke(holder: TokenHolder, place: SpaceFileOptions, *, as_json: bool) -> None:
+def _revoke(holder: TokenHolder, place: SpaceFileOptions) -> None:
     path, participant = space_config_path(place.config, place.folder), holder.participant
     file = holder.file(state_dir(path))
     try:
         remove_token_file(file)
     except OSError as error:
         raise TokenError(f"{file}: cannot be removed: {error}") from None
-    terminal.print_outcome(f"{holder.id}: token revoked", {"id": holder.id, "revoked": True}, as_json=as_json)
+    terminal.print_outcome(f"{holder.id}: token revoked", {"id": holder.id, "revoked": True})
     if participant is not None and (others := load_space(path).participants.get(participant)) and others.tokens:
         terminal.warn(f"the tokens of {participant} in {path} stay valid; remove them there")
 
 
-def _list(place: SpaceFileOptions, *, as_json: bool) -> None:
+def _list(place: SpaceFileOptions) -> None:
     """List the token files of a space, without the tokens."""
     path = space_config_path(place.config, place.folder)
     load_space(path)
@@ -176,7 +170,7 @@ def _list(place: SpaceFileOptions, *, as_json: bool) -> None:
         expires = None if stored.expires_at is None else stored.expires_at.isoformat(timespec="seconds")
         role = "participant" if file.suffix == ".token" else "observer"
         rows.append({"id": file.stem, "role": role, "expires_at": expires, "expired": stored.has_expired(now)})
-    if as_json:
+    if OUTPUT.is_json:
         terminal.print_json(rows)
         return
     for row in rows:

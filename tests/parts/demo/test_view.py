@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from mew_agent.cli.app import terminal
+from mew_agent.cli.app.options import OUTPUT
 from mew_agent.parts.demo.demo_view import line_for, live_table, print_plainly, shown, wrap
 
 STATUS: dict[str, Any] = {
@@ -29,8 +30,11 @@ CHECK: dict[str, Any] = {
 }
 
 
-def test_json_view_prints_one_object_per_event(capsys: pytest.CaptureFixture[str]) -> None:
-    with shown(as_json=True, names=("reader",)) as show:
+def test_json_view_prints_one_object_per_event(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(OUTPUT, "is_json", True)
+    with shown(("reader",)) as show:
         show(STATUS)
         show(CHECK)
     lines = capsys.readouterr().out.splitlines()
@@ -87,6 +91,7 @@ def test_answers_cannot_control_the_terminal() -> None:
 
 def test_view_is_plain_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout", io.StringIO())
-    for as_json, expected in ((False, print_plainly), (True, terminal.print_json)):
-        with shown(as_json=as_json, names=("a",)) as show:
+    for is_json, expected in ((False, print_plainly), (True, terminal.print_json)):
+        monkeypatch.setattr(OUTPUT, "is_json", is_json)
+        with shown(("a",)) as show:
             assert show is expected
