@@ -20,7 +20,6 @@ from typing import Any, Final, Protocol, TypeVar
 
 import httpx2
 from mew_protocol.errors import CAPABILITY_VIOLATION, OUTCOME_UNKNOWN
-from mew_protocol.ids import Position
 from mew_protocol.payloads.attention_items import Attention, AttentionItem
 from mew_protocol.payloads.context_history import KEPT_SECONDS, ContextHistory
 from mew_protocol.payloads.mcp import UndecidedProposal, UndecidedProposals
@@ -244,11 +243,6 @@ class GatewayApi:
         """Return all participants of the space, connected or not: `id`, `connected`, `capabilities`."""
         listed = self._object("GET", f"/participants?space={quoted(self.space)}").get("participants")
         return listed if isinstance(listed, list) else []
-
-    def newest_position(self) -> Position | None:
-        """Return the position of the newest stored message that is not a status; None if there is none."""
-        positions = self._object("GET", f"{self._messages}&limit=1&before=newest")["positions"]
-        return Position.parse(str(positions[-1])) if positions else None
 
     def pages(self, since: str | None = None, *, newest_first: bool = False) -> Iterator[dict[str, Any]]:
         """Yield the pages of stored messages; see `MessagePages`."""

@@ -5,7 +5,6 @@ The gateway decides how long it keeps envelopes.
 
 import json
 import sys
-from collections import deque
 from collections.abc import Iterable
 from datetime import datetime
 from fnmatch import fnmatchcase
@@ -14,16 +13,13 @@ from typing import Annotated, Any, Final
 from mew_board import words
 from mew_board.quoting import indented, markdown_block, markdown_line
 from mew_protocol import kinds
-from mew_protocol.ids import Position
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.capabilities import warn_of_unknown_kinds
 from mew_agent.cli.app.options import OUTPUT, ConnectionOptions, option, participant_argument
 from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.cli.remote.identity import find_gateway
-from mew_agent.cli.remote.sent_request import (
-    check_name,
-)
+from mew_agent.cli.remote.sent_request import check_name
 from mew_agent.errors import ConfigError
 
 Message = dict[str, Any]
@@ -54,7 +50,7 @@ def show_history(
     api = find_gateway(connection)
     newest = _newest_messages(api, patterns, target, last)
     if OUTPUT.is_json:
-        terminal.print_json([*newest])
+        terminal.print_json(newest)
     else:
         _print_messages(newest, as_markdown=as_markdown)
     if newest:
@@ -64,13 +60,6 @@ def show_history(
     if not OUTPUT.is_json:
         terminal.print_line("the gateway keeps no matching envelopes")
         warn_of_unknown_kinds({"kind": pattern} for pattern in patterns)
-
-
-def share_read(first: Position, at: Position | None, newest: Position) -> str:
-    """Return the share of a log from `first` to `newest` that was read up to `at`; empty if it is not known."""
-    if at is None or not first.epoch == at.epoch == newest.epoch:
-        return ""
-    return f", {words.share_of(at.sequence - first.sequence + 1, newest.sequence - first.sequence + 1)}"
 
 
 def _is_wanted(message: Message, patterns: list[str], target: str | None) -> bool:
@@ -90,20 +79,21 @@ def _markdown(message: Message) -> str:
     return f"## {markdown_line(f'{who}, {kind}, {at}')}\n\n{block}\n"
 
 
-def _newest_messages(api: GatewayApi, patterns: list[str], participant: str | None, last: int) -> deque[Message]:
-    """Read the history at the gateway, and return the newest messages of these kinds."""
-    newest: deque[Message] = deque(maxlen=last)
+def _newest_messages(api: GatewayApi, patterns: list[str], participant: str | None, last: int) -> list[Message]:
+    """Read the history at the gateway from its end, and return the newest messages of these kinds.
+
+    Statuses can only be read from the beginning.
+    """
+    is_backwards = not any(fnmatchcase(kinds.PARTICIPANT_STATUS, pattern) for pattern in patterns)
+    newest, read = list[Message](), 0
     with terminal.ProgressLine() as progress:
-        read, share = 0, ""
-        first = newest_at = None
-        for page in api.pages():
+        for page in api.pages(newest_first=is_backwards):
             read += len(page["messages"])
-            if first is None and page.get("more"):
-                first, newest_at = Position.parse(page["positions"][0]), api.newest_position()
-            if first is not None and newest_at is not None:
-                share = share_read(first, Position.parse(str(page["next"])), newest_at)
-            newest.extend(one for one in page["messages"] if _is_wanted(one, patterns, participant))
-            progress.show(f"{api.space}: read {words.count_of(read, 'envelope')}{share}")
+            found = [one for one in page["messages"] if _is_wanted(one, patterns, participant)]
+            newest = (found + newest if is_backwards else newest + found)[-last:]
+            progress.show(f"{api.space}: read {words.count_of(read, 'envelope')}")
+            if is_backwards and len(newest) == last:
+                break
     return newest
 
 

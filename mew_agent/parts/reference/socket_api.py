@@ -176,7 +176,7 @@ class SocketApi(GatewayApi):
             known[self.participant] = tuple(dict(one) for one in events.me.messenger.capabilities.patterns)
         return [{"id": name, "connected": True, "capabilities": list(held)} for name, held in known.items()]
 
-    def messages(self, since: str | None = None) -> NoReturn:
+    def pages(self, since: str | None = None, *, newest_first: bool = False) -> NoReturn:
         """Raise `GatewayError`: the gateway keeps no messages."""
         raise GatewayError(f"{self.gateway} keeps no messages: it is not a gateway of mew-agent")
 

@@ -5,10 +5,8 @@ import re
 
 import pytest
 from markdown_it import MarkdownIt
-from mew_protocol.ids import Position
 from mew_spaces.gateway.gateway import RunningGateway
 
-from mew_agent.cli.remote.show_history import share_read
 from tests.support.cli import mew, seat
 from tests.support.gateway_client import joined
 
@@ -57,7 +55,7 @@ async def test_a_chat_never_becomes_a_heading_of_the_document(gateway: RunningGa
     assert found[-1].content == "The last one.\n"
 
 
-async def test_a_long_history_shows_the_share_that_was_read(
+async def test_a_long_history_is_read_no_further_than_needed(
     gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mew_agent.gateway_http.PAGE_MESSAGES", 2)
@@ -67,18 +65,9 @@ async def test_a_long_history_shows_the_share_that_was_read(
         for text in "abcdefgh":
             await coder.chat(text, to=["ada"])
             await coder.until("chat")
-        assert (await mew("history", *seat(gateway))).code == 0
-    shares = [int(one.rpartition(", ")[2].removesuffix("%")) for one in shown]
-    assert shares == sorted(set(shares)), "it grows"
-    assert shares[-1] == 100
-    assert len(shares) >= 4
-
-
-def test_the_share_of_a_log_of_two_epochs_is_not_known() -> None:
-    first, other = Position("a", 1), Position("b", 9)
-    assert share_read(first, Position("a", 5), Position("a", 10)) == ", 50%"
-    assert share_read(first, other, other) == share_read(first, Position("a", 5), other) == ""
-    assert share_read(first, None, Position("a", 10)) == ""
+        outcome = await mew("history", "-n", "3", *seat(gateway))
+    assert [line[-1] for line in outcome.out.splitlines()] == ["f", "g", "h"]
+    assert shown == ["review: read 2 envelopes", "review: read 4 envelopes"]
 
 
 async def test_history_cuts_a_long_chat_except_in_markdown(gateway: RunningGateway) -> None:
