@@ -6,7 +6,7 @@ Lists, prints and exports them. What a session file contains is decided in `mew_
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar, assert_never
+from typing import Annotated, TypeVar
 
 import anyio
 from mew_board import words
@@ -26,7 +26,6 @@ from mew_agent.program import run_until_signal
 T = TypeVar("T")
 
 _COLUMNS = "{:<16}  {:>10}  {:>10}  {:>7}  {:>7}  {:>9}  {}"
-Form = Literal["jsonl", "markdown", "text"]
 
 
 def sessions(
@@ -34,8 +33,8 @@ def sessions(
         str | None, participant_argument("Print the conversation of this agent (default: list all).", "AGENT")
     ] = None,
     *,
-    form: Annotated[Form, option("--format FORMAT", "Write jsonl, markdown or text.")] = "jsonl",
-    last: Annotated[int | None, option("--last, -n N", "Write only the newest N items (default: all).", min=1)] = None,
+    as_markdown: Annotated[bool, option("--markdown", "Print a Markdown document.")] = False,
+    last: Annotated[int | None, option("--last, -n N", "Print only the newest N items (default: all).", min=1)] = None,
     days: Annotated[
         float | None, option("--prune-days N", "Remove what is older than N days instead.", min=0.0)
     ] = None,
@@ -58,7 +57,7 @@ def sessions(
     elif agent is None:
         _list(space_dir)
     else:
-        terminal.print_lines(_lines(agent, _file(agent, space_dir), last, "list" if OUTPUT.is_json else form))
+        _print_conversation(agent, _file(agent, space_dir), last, as_markdown=as_markdown)
 
 
 def _list(space_dir: Path | None) -> None:
@@ -73,25 +72,17 @@ def _list(space_dir: Path | None) -> None:
         terminal.print_line(_COLUMNS.format(path.stem, *counts, f"{row.size_bytes // 1024:,}", row.newest_at or "-"))
 
 
-def _lines(agent: str, file: Path, last: int | None, form: Form | Literal["list"]) -> list[str]:
-    """Return the lines of a conversation in a format; `list` is one JSON list of its items."""
+def _print_conversation(agent: str, file: Path, last: int | None, *, as_markdown: bool) -> None:
     progress = terminal.ProgressLine()
 
     def show(read: int, total: int) -> None:
         progress.show(f"reading the conversation of {agent}, {words.share_of(read, total)} of {total:,} items")
 
     (items,) = _ask(lambda store: store.items(last, show), file, progress=progress)
-    match form:
-        case "list":
-            return [terminal.json_line([asdict(item) for item in items])]
-        case "text":
-            return [_text_line(item) for item in items]
-        case "markdown":
-            return list(_markdown(agent, items))
-        case "jsonl":
-            return [terminal.json_line(asdict(item)) for item in items]
-        case _:
-            assert_never(form)
+    if OUTPUT.is_json:
+        terminal.print_json([asdict(item) for item in items])
+    else:
+        terminal.print_lines(_markdown(agent, items) if as_markdown else map(_text_line, items))
 
 
 def _text_line(item: Item) -> str:
