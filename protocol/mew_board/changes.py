@@ -1,10 +1,11 @@
 """[pure] A change of a context in words, such as a compaction or an undo, for every surface.
 
-Takes what an agent lists of its own changes, what its report says of the last one, or what the gateway recorded.
+Takes what an agent lists of its own changes, what its report says of the last one, or what the gateway recorded of them
+and of the reports between them.
 """
 
 from mew_protocol.context_report import LastCompaction
-from mew_protocol.payloads.context_history import RecordedCompaction
+from mew_protocol.payloads.context_history import FigureSample, RecordedCompaction
 from mew_protocol.payloads.retrieval import CompactionEntry
 
 from mew_board import words
@@ -51,6 +52,18 @@ def line(change: Change) -> str:
     asked_by = change.asked_by if isinstance(change, RecordedCompaction | CompactionEntry) else None
     cause = trigger(change) + (f" by {asked_by}" if asked_by else "")
     return words.clean(", ".join(one for one in (cause, sizes(change), gain(change)) if one))
+
+
+def recorded_line(change: RecordedCompaction) -> str:
+    """Format a change that the gateway recorded, with its cost: `compaction, threshold, freed ~63,630 (projected)`."""
+    spent = cost(change)
+    return words.clean(f"compaction, {line(change)}{f', cost {spent}' if spent else ''}")
+
+
+def sample_line(sample: FigureSample) -> str:
+    """Format a report that the gateway recorded. A figure that was not known is `?`, never 0."""
+    size = words.reading(sample.tokens, sample.max_tokens, sample.basis)
+    return words.clean(f"{size}, level {sample.level or 'unknown'}")
 
 
 def facts(change: Change) -> list[tuple[str, str]]:

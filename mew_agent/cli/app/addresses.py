@@ -1,7 +1,7 @@
 """The addresses that the servers of commands listen on.
 
-Owns the choice of a free port, what is said about a taken one and about servers that other machines can reach, and the
-host name with which a certificate is valid. Does not know what is served.
+Owns the choice of a free port, what is said about a taken one and about servers that other machines can reach, who may
+use a server, and the host name with which a certificate is valid. Does not know what is served.
 """
 
 import contextlib
@@ -9,18 +9,39 @@ import errno
 import socket
 import ssl
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 from mew_spaces.errors import PortInUse
 
 from mew_agent.certificates import tls_failure, trust
 from mew_agent.cli.app import terminal
+from mew_agent.cli.app.options import option
 from mew_agent.errors import ConfigError
 from mew_agent.gateway_address import is_loopback
 
 if TYPE_CHECKING:  # they import what a gateway needs, and most commands here start none
     from mew_listener.listen_address import ListenAddress
+    from mew_listener.request_guard import Allowed
     from mew_spaces.gateway.certificate import TlsFiles
+
+
+@dataclass(frozen=True, slots=True)
+class AllowedCallers:
+    """The host names and the pages that may use a server, as given on the command line."""
+
+    allow: Annotated[
+        list[str] | None,
+        option("--allow NAME|URL", "Accept requests to this host, or of web pages of this origin; repeatable."),
+    ] = None
+
+    def as_allowed(self) -> "Allowed":
+        """Return the same for the server."""
+        from mew_listener.request_guard import Allowed
+
+        given = self.allow or []
+        hosts, origins = ([one for one in given if ("://" in one) is is_origin] for is_origin in (False, True))
+        return Allowed(tuple(hosts), tuple(origins))
 
 
 def warn_if_reachable(host: str, risk: str) -> None:

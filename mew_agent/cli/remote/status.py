@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Annotated, Any
 
 from mew_board.board_json import Grouping
+from mew_board.changes import recorded_line, sample_line
 from mew_board.view import ParticipantView
 from mew_protocol.envelope import parse_time
 from mew_protocol.payloads.attention_items import Attention, AttentionItem
@@ -17,7 +18,6 @@ from mew_agent.cli.app import terminal
 from mew_agent.cli.app.locate import agents_of, people_of
 from mew_agent.cli.app.options import OUTPUT, ConnectionOptions, option
 from mew_agent.cli.board.board_events import apply_event
-from mew_agent.cli.board.figure_lines import compaction_line, sample_line
 from mew_agent.cli.board.needs import attention_line, attention_lines, single_items, with_faults
 from mew_agent.cli.board.table import board_line, board_lines
 from mew_agent.cli.remote.http_api import MAX_MINUTES, MAX_REPORTS, GatewayApi, SpaceEvents
@@ -96,7 +96,7 @@ def _print_history(api: GatewayApi, minutes: int) -> None:
     for one in () if OUTPUT.is_json else found.participants:
         terminal.print_line(one.id)
         lines = [(sample.at, sample_line(sample)) for sample in one.samples]
-        lines += [(compaction.at, compaction_line(compaction)) for compaction in one.compactions]
+        lines += [(compaction.at, recorded_line(compaction)) for compaction in one.compactions]
         for at, line in sorted(lines, key=lambda pair: pair[0]):
             moment = parse_time(at)
             shown = "?" if moment is None else f"{moment.astimezone():%Y-%m-%d %H:%M:%S}"

@@ -4,7 +4,7 @@ from typing import Annotated, Final
 from urllib.parse import urlsplit
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.addresses import warn_if_reachable
+from mew_agent.cli.app.addresses import AllowedCallers, warn_if_reachable
 from mew_agent.cli.app.options import (
     DEFAULT_HOST,
     ConnectionOptions,
@@ -17,7 +17,6 @@ from mew_agent.cli.app.options import (
 from mew_agent.cli.remote.identity import configuration_at, find_identity
 from mew_agent.errors import ConfigError
 from mew_agent.extras import require_extra
-from mew_agent.parts.shared.allowed_callers import AllowedCallers
 from mew_agent.parts.shared.chat_participant import ChatOptions, ChatParticipant
 from mew_agent.parts.shared.serving import REACHABLE, agents_of, run_server
 from mew_agent.program import run_until_signal

@@ -29,7 +29,6 @@ from pydantic import BaseModel
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.options import OUTPUT, ReasonOption, option
-from mew_agent.cli.board.figure_lines import compaction_line
 from mew_agent.cli.remote.http_api import MAX_MINUTES, MAX_REPORTS
 from mew_agent.cli.remote.identity import find_gateway
 from mew_agent.cli.remote.sent_request import (
@@ -176,7 +175,7 @@ def _print_recorded(request: TargetedRequest, recorded: ParticipantFigures) -> N
         request.print("the gateway recorded no compaction in this time", _json_of(recorded))
         return
     for done in recorded.compactions:
-        terminal.print_line(f"{words.clock(done.at, terminal.now())}  {compaction_line(done)}")
+        terminal.print_line(f"{words.clock(done.at, terminal.now())}  {changes.recorded_line(done)}")
         if done.summary is not None:
             terminal.print_lines(_indented(done.summary))
 

@@ -13,7 +13,7 @@ from mew_settings.setting_problems import first_problem
 from pydantic import ValidationError
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.addresses import listening_failures
+from mew_agent.cli.app.addresses import AllowedCallers, listening_failures
 from mew_agent.cli.app.locate import OWN_COMMAND
 from mew_agent.cli.app.options import ConnectionOptions, LogLevelOption, ProgramConnection, option
 from mew_agent.cli.remote.identity import Identity, find_identity, require_person
@@ -21,7 +21,6 @@ from mew_agent.errors import ConfigError
 from mew_agent.extras import require_extra
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.mcp.settings import BRIDGE_CONFIG, PACKAGE, BridgeSettings
-from mew_agent.parts.shared.allowed_callers import AllowedCallers
 from mew_agent.parts.shared.line_io import lines_of_stdin, read_lines
 from mew_agent.program import run_until_signal
 from mew_agent.tracing import enable_by_environment

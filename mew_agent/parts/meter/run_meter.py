@@ -4,11 +4,10 @@ import logging
 from typing import Annotated, Final
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.addresses import listening_failures, warn_if_reachable
+from mew_agent.cli.app.addresses import AllowedCallers, listening_failures, warn_if_reachable
 from mew_agent.cli.app.options import OUTPUT, LogLevelOption, ProgramConnection, option
 from mew_agent.cli.remote.identity import find_identity
 from mew_agent.errors import ConfigError
-from mew_agent.parts.shared.allowed_callers import AllowedCallers
 from mew_agent.program import run_until_signal
 
 DEFAULT_LISTEN: Final = "127.0.0.1:8191"

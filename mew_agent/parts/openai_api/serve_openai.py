@@ -9,13 +9,12 @@ from mew_protocol.payloads.participant import BoardEntry
 from mew_settings.plugins import load_table
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.addresses import warn_if_reachable
+from mew_agent.cli.app.addresses import AllowedCallers, warn_if_reachable
 from mew_agent.cli.app.options import DEFAULT_HOST, ConnectionOptions, HostOption, LogLevelOption, PortOption, option
 from mew_agent.cli.remote.identity import configuration_at, find_identity
 from mew_agent.errors import ConfigError
 from mew_agent.parts.openai_api.openai_app import WriteMetrics, create_app, serve_app
 from mew_agent.parts.openai_api.session_choice import SessionPolicy
-from mew_agent.parts.shared.allowed_callers import AllowedCallers
 from mew_agent.parts.shared.chat_participant import ChatOptions, ChatParticipant
 from mew_agent.parts.shared.serving import REACHABLE, agents_of, run_server
 from mew_agent.program import run_until_signal

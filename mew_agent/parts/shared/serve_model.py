@@ -6,11 +6,10 @@ from typing import Annotated, Final
 import anyio
 
 from mew_agent.cli.app import terminal
-from mew_agent.cli.app.addresses import listening_failures
+from mew_agent.cli.app.addresses import AllowedCallers, listening_failures
 from mew_agent.cli.app.options import DEFAULT_HOST, HostOption, PortOption, option
 from mew_agent.errors import ConfigError
 from mew_agent.model.builtin import BUILTIN_WINDOW_TOKENS, ServeOptions, builtin_model
-from mew_agent.parts.shared.allowed_callers import AllowedCallers
 from mew_agent.program import run_until_signal
 
 LOCAL: Final = "local"
