@@ -34,7 +34,6 @@ from mew_agent.config.agent_config import AgentConfig, chosen_policy
 from mew_agent.config.policy_choice import server_refusal
 from mew_agent.context.history import History
 from mew_agent.context.message_facts import MessageKey
-from mew_agent.context.policy import compact_at_tokens
 from mew_agent.context.sqlite_store import MemoryStore, SqliteStore, Store
 from mew_agent.context.store import StoredChat, StoreLimits, StoreUnusable
 from mew_agent.context.tracker import Tracker
@@ -486,7 +485,7 @@ def _tool_room(conversation: Conversation) -> ToolRoom:
 
     def free_tokens() -> int:
         """Return the tokens that are free before a compaction."""
-        at = compact_at_tokens(tracker.policy, tracker.window.max_tokens)
+        at = tracker.policy.marks(tracker.window.max_tokens).compact_at_tokens
         above = 0 if at is None else max(0, tracker.usable_tokens - at)
         return max(0, tracker.free_tokens(None)[0] - above)
 

@@ -342,10 +342,6 @@ class Ledger:
             return True
         return not drift_of(self.projected_tokens, counted_tokens, self.items.unsent_tokens).rebased
 
-    def unsent_price(self, seq: int) -> int:
-        """Return the projected tokens of an unsent item; 0 if there is none."""
-        return sum([measure.project(self.calibration) for measure in self.items.unsent if measure.seq == seq])
-
     def projection(self, seq: int) -> int:
         """Project the tokens of one item, sent or unsent, by its measure alone; 0 if there is no such item."""
         return sum([measure.project(self.calibration) for measure in self.items.between(seq, seq)])

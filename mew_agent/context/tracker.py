@@ -57,7 +57,6 @@ from mew_agent.context.policy import (
     GenerationFlags,
     Phase,
     Policy,
-    compact_at_tokens,
     level_of,
 )
 from mew_agent.context.policy.definition import MessageSize
@@ -427,7 +426,7 @@ class Tracker:
     def unsent_besides_reply_tokens(self) -> int:
         """The unsent tail without the kept reply: the reported total includes it."""
         unsent, reply = self.ledger.items.unsent_tokens, self.measurement.reply.seq
-        return unsent if reply is None else max(0, unsent - self.ledger.unsent_price(reply))
+        return unsent if reply is None else max(0, unsent - self.ledger.projection(reply))
 
     @property
     def truncation(self) -> Drift | None:
@@ -540,7 +539,7 @@ class Tracker:
         if self.policy.measure == "cumulative":
             known["spent_tokens"], known["budget_tokens"] = used_tokens, _budget_tokens(self.policy)
             return
-        at = known["compact_at_tokens"] = compact_at_tokens(self.policy, limit_tokens)
+        at = known["compact_at_tokens"] = self.policy.marks(limit_tokens).compact_at_tokens
         per_turn = self.measurement.trend.tokens_per_turn
         if per_turn is None:
             return

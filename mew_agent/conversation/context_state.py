@@ -356,7 +356,7 @@ class ContextState:
     def _is_below_threshold(self) -> bool:
         """Whether the next request is smaller than the size at which the policy compacts."""
         window_tokens = self.tracker.window.max_tokens
-        threshold = policies.compact_at_tokens(self.tracker.policy, window_tokens) or window_tokens
+        threshold = self.tracker.policy.marks(window_tokens).compact_at_tokens or window_tokens
         return self.tracker.ledger.projected_tokens < threshold
 
     async def record_failed_compaction(self) -> None:

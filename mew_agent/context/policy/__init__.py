@@ -14,7 +14,6 @@ from mew_agent.context.policy.actions import StopAction as StopAction
 from mew_agent.context.policy.actions import SuggestAction as SuggestAction
 from mew_agent.context.policy.actions import Suggestion as Suggestion
 from mew_agent.context.policy.decision import Decision as Decision
-from mew_agent.context.policy.decision import compact_at_tokens as compact_at_tokens
 from mew_agent.context.policy.decision import decide as decide
 from mew_agent.context.policy.decision import is_stalled as is_stalled
 from mew_agent.context.policy.decision import level_of as level_of

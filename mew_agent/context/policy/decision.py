@@ -81,11 +81,6 @@ def level_of(policy: Policy, snapshot: ContextSnapshot) -> tuple[str, int | None
     return name, severity
 
 
-def compact_at_tokens(policy: Policy, limit_tokens: int | None) -> int | None:
-    """Return the size for a compaction after a call by this policy; None if there is none."""
-    return policy.marks(limit_tokens).compact_at_tokens
-
-
 def is_stalled(policy: Policy, state: PolicyState) -> bool:
     """Return whether compactions by the policy have stopped because they did not help."""
     return state.stalls >= policy.max_stalls

@@ -89,7 +89,7 @@ async def test_tool_results_are_counted(start_conversation: StartConversation) -
         reply = await driver.turn('call look_up with {"q": "pump"}')
         await driver.conversation.state.close_open_calls("-", {reply.tool_calls[0].id: RESULTS["log"]})
         item = driver.conversation.history.items[-1]
-        price = driver.conversation.tracker.ledger.unsent_price(item.seq)
+        price = driver.conversation.tracker.ledger.projection(item.seq)
         assert abs(price - count(RESULTS["log"]) - TOKENS_PER_MESSAGE) <= 4
         context = driver.now.context
         assert context is not None
@@ -173,7 +173,7 @@ async def test_the_mistral_vocabulary_prices_new_items(start_conversation: Start
         await driver.turn("One.")
         item = await driver.conversation.state.add_user_message(RESULTS["Chinese"], sender="ada", envelope_id="q")
         ledger = driver.conversation.tracker.ledger
-        assert ledger.unsent_price(item.seq) == counter.count(item.text()) + round(ledger.calibration.overhead_tokens)
+        assert ledger.projection(item.seq) == counter.count(item.text()) + round(ledger.calibration.overhead_tokens)
 
 
 async def test_the_vocabulary_of_another_model_is_soon_ignored(start_agent: StartAgent) -> None:

@@ -505,12 +505,11 @@ def test_the_tail_holds_the_items_after_the_last_one_sent() -> None:
     ledger = opened(1000)
     append(ledger, Measure(1, 20.0, known_tokens=25))
     append(ledger, Measure(2, 20.0))
-    assert ledger.unsent_price(1) == 29
-    assert ledger.unsent_price(7) == 0
-    assert ledger.parts.unsent == 29 + ledger.unsent_price(2)
+    assert ledger.projection(1) == 29
+    assert ledger.projection(7) == 0
+    assert ledger.parts.unsent == 29 + ledger.projection(2)
     reported(ledger, 1040, last_seq=1)
-    assert ledger.unsent_price(1) == 0
-    assert ledger.parts.unsent == ledger.unsent_price(2) > 0
+    assert ledger.parts.unsent == ledger.projection(2) > 0
 
 
 def test_a_clear_keeps_only_the_calibration() -> None:

@@ -17,7 +17,6 @@ from mew_agent.context.policy import (
     Policy,
     PolicyState,
     after_compaction,
-    compact_at_tokens,
     compacting_early,
     decide,
     is_stalled,
@@ -57,7 +56,7 @@ def first_at(limit: int) -> int:
 @pytest.mark.parametrize("limit", WINDOWS)
 def test_compaction_begins_at_nine_tenths_and_not_one_token_below(limit: int) -> None:
     at = first_at(limit)
-    assert compact_at_tokens(MEW, limit) == at
+    assert MEW.marks(limit).compact_at_tokens == at
     assert compactions(after(at, limit)) == ["threshold"]
     assert compactions(after(at - 1, limit)) == []
     assert level_of(MEW, after(at, limit)) == ("near_limit", 2)
@@ -65,7 +64,7 @@ def test_compaction_begins_at_nine_tenths_and_not_one_token_below(limit: int) ->
 
 
 def test_of_128000_tokens_the_threshold_is_115200() -> None:
-    assert compact_at_tokens(MEW, 128_000) == 115_200
+    assert MEW.marks(128_000).compact_at_tokens == 115_200
     assert compactions(after(115_199)) == []
     decided = actions(after(115_200))
     assert decided == [AnnounceAction("near_limit"), CompactAction("threshold", 64_000, moment="task_end")]
@@ -102,7 +101,7 @@ def test_more_tokens_are_never_a_milder_level_or_fewer_compactions(limit: int, o
 @given(st.integers(1, 10**7), st.integers(0, 10**7))
 def test_the_decision_is_the_exact_fraction_whatever_the_window(limit: int, used: int) -> None:
     assert bool(compactions(after(used, limit))) is (used * 10 >= limit * 9)
-    threshold = compact_at_tokens(MEW, limit)
+    threshold = MEW.marks(limit).compact_at_tokens
     assert threshold is not None
     assert (used >= threshold) is (used * 10 >= limit * 9)
 
@@ -112,7 +111,7 @@ def test_without_a_known_limit_the_level_is_unknown(limit: None) -> None:
     assert level_of(MEW, after(10**9, limit)) == ("unknown", None)
     assert actions(after(10**9, limit)) == []
     assert actions(after(10**9, limit, next_prompt_tokens=10**9), "pre_request") == []
-    assert compact_at_tokens(MEW, limit) is None
+    assert MEW.marks(limit).compact_at_tokens is None
 
 
 # -- would overflow -------------------------------------------------------------------------------------------
@@ -246,7 +245,7 @@ def test_a_cooldown_does_not_end_a_stall() -> None:
 )
 def test_an_earlier_mark_moves_the_threshold_and_its_target(mark: str, first: int, target: int) -> None:
     policy = MEW.compacting_at(Fraction.model_validate(mark))
-    assert compact_at_tokens(policy, 1_000) == first
+    assert policy.marks(1_000).compact_at_tokens == first
     decided = decide(policy, PolicyState(), after(900, 1_000), "after_call").actions
     assert decided[-1] == CompactAction("threshold", target, moment="task_end")
     assert policy.level_named("near_limit") == MEW.level_named("near_limit")

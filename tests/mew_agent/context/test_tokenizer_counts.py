@@ -169,10 +169,10 @@ def test_counts_are_given_again_after_a_restart_and_for_notes() -> None:
     stubs = driver.history.stub([result.seq])
     driver.tracker.stubbed(stubs, trigger="threshold", counted={result.seq: 31})
     overhead = round(driver.tracker.ledger.calibration.overhead_tokens)
-    assert driver.tracker.ledger.unsent_price(result.seq) == 31 + overhead
+    assert driver.tracker.ledger.projection(result.seq) == 31 + overhead
     again = Tracker(driver.history, MEW, Window(128_000, "configured"), "m")
     again.restored(driver.tracker.saved(), counted={result.seq: 1000})
-    assert again.ledger.unsent_price(result.seq) == 1000 + overhead
+    assert again.ledger.projection(result.seq) == 1000 + overhead
 
 
 @given(st.integers(0, 10**6), st.integers(0, 10**5), st.integers(1, 20))
