@@ -203,21 +203,26 @@ def run_mew(*arguments: str, check: bool = True) -> None:
 
 
 def summary_lines(checks: list[CompactionCheck], seconds: float, *, width: int) -> list[str]:
-    """Return the outcome as a table if it fits: the announced tokens freed, and those that the model then reported."""
-    rows = [("COMPACTED", "WHY", "ANNOUNCED", "MODEL REPORTED", "OFF BY")]
+    """Return the outcome as a table if it fits: the tokens freed, and the next size as expected and as reported."""
+    rows = [("COMPACTED", "WHY", "FREED", "EXPECTED", "REPORTED", "OFF BY")]
     rows += [
         (
             check.participant,
             cause_of(check.trigger),
-            f"{check.announced_freed_tokens:,}",
-            f"{check.reported_freed_tokens:,}",
-            f"{abs(check.off_tokens):,} ({abs(check.off_tokens) / max(1, check.reported_freed_tokens):.1%})",
+            f"{check.freed_tokens:,}",
+            f"{check.expected_tokens:,}",
+            f"{check.reported_tokens:,}",
+            check.off,
         )
         for check in checks
     ]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ["   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    table = ["", "tokens freed by each compaction:", *lines] if max(map(len, lines)) <= width else []
+    table = (
+        ["", "tokens freed, and the next size with an estimated question:", *lines]
+        if max(map(len, lines)) <= width
+        else []
+    )
     return [*table, "", f"done in {seconds:.1f} s"]
 
 

@@ -101,11 +101,10 @@ def wrap(line: str, width: int) -> list[str]:
 
 
 def _check(event: DemoEvent) -> str:
-    announced, reported = event["announced_freed_tokens"], event["reported_freed_tokens"]
     return (
-        f"{event['participant']} compacted {cause_of(event['trigger'])}: announced {announced:,} tokens freed,"
-        f" its model then reported {reported:,}"
-        f" (off by {abs(event['off_tokens']):,}, {abs(event['off_tokens']) / max(1, reported):.1%})"
+        f"{event['participant']} compacted {cause_of(event['trigger'])}: freed {event['freed_tokens']:,} tokens;"
+        f" after the next question {event['expected_tokens']:,} were expected, its model reported"
+        f" {event['reported_tokens']:,}: off by {event['off']}"
     )
 
 

@@ -64,20 +64,29 @@ def split_text(source: PurePath, text: str) -> list[TextPart]:
 
 @dataclass(frozen=True, slots=True)
 class CompactionCheck:
-    """A compaction: the announced net tokens freed, and those that the model's next reported prompt shows."""
+    """A compaction, and the first size that the model reported after it beside the expected one.
+
+    The expected size is that after the compaction, with an estimate of the next question.
+    """
 
     participant: str
     trigger: str
-    announced_freed_tokens: int
-    reported_freed_tokens: int
+    freed_tokens: int
+    expected_tokens: int
+    reported_tokens: int
 
     @property
     def off_tokens(self) -> int:
-        """The announced minus the reported tokens freed."""
-        return self.announced_freed_tokens - self.reported_freed_tokens
+        """The expected minus the reported size."""
+        return self.expected_tokens - self.reported_tokens
+
+    @property
+    def off(self) -> str:
+        """The difference in words: `2 (0.1%)`."""
+        return f"{abs(self.off_tokens):,} ({abs(self.off_tokens) / max(1, self.reported_tokens):.1%})"
 
     def as_event(self) -> dict[str, Any]:
-        return {"event": "check", **asdict(self), "off_tokens": self.off_tokens}
+        return {"event": "check", **asdict(self), "off_tokens": self.off_tokens, "off": self.off}
 
 
 class DemoFailed(MewAgentError):
@@ -166,7 +175,7 @@ class DemoStory:
         return text
 
     async def _follow_up(self, agent: str) -> None:
-        """Ask one more short question: its reported prompt shows the tokens really freed."""
+        """Ask one more short question: its reported size shows whether the account is right."""
         await self._wait_for(lambda: self._compactions(agent), f"'{agent}' did not report its compaction")
         if not self._is_checked(agent):
             await self._chat(agent, FOLLOW_UP)
@@ -202,9 +211,9 @@ class DemoStory:
         if context.status == "compacted" and last is not None and last.freed_tokens is not None:
             self._open[peer.id] = (last.trigger, last.freed_tokens)
         elif report.basis == "reported" and report.drift_tokens is not None and peer.id in self._open:
-            trigger, freed_tokens = self._open.pop(peer.id)
-            # Drift is predicted minus reported: by how much the prompt is smaller than announced.
-            check = CompactionCheck(peer.id, trigger, freed_tokens, freed_tokens + report.drift_tokens)
+            reported = context.tokens or 0
+            # Drift is expected minus reported.
+            check = CompactionCheck(peer.id, *self._open.pop(peer.id), reported + report.drift_tokens, reported)
             self.checks.append(check)
             self.show(check.as_event())
         changed, self._changed = self._changed, anyio.Event()

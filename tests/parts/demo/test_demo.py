@@ -77,15 +77,21 @@ def test_agents_read_all_texts_in_different_orders(tmp_path: Path) -> None:
 
 def test_summary_compares_announced_and_reported() -> None:
     lines = summary_lines(
-        [CompactionCheck("reader", "threshold", 2165, 2163), CompactionCheck("editor", "requested", 1774, 1773)],
+        [
+            CompactionCheck("reader", "threshold", 2165, 1831, 1829),
+            CompactionCheck("editor", "requested", 1774, 1362, 1363),
+        ],
         9.1,
         width=80,
     )
     text = "\n".join(lines)
-    assert "reader      automatically (threshold)   2,165       2,163            2 (0.1%)" in text
-    assert "editor      on request                  1,774       1,773            1 (0.1%)" in text
+    assert "reader      automatically (threshold)   2,165   1,831      1,829      2 (0.1%)" in text
+    assert "editor      on request                  1,774   1,362      1,363      1 (0.1%)" in text
     assert "done in 9.1 s" in text
 
 
 def test_summary_omits_a_table_that_does_not_fit() -> None:
-    assert summary_lines([CompactionCheck("reader", "threshold", 2165, 2163)], 9.1, width=40) == ["", "done in 9.1 s"]
+    assert summary_lines([CompactionCheck("reader", "threshold", 2165, 1831, 1829)], 9.1, width=40) == [
+        "",
+        "done in 9.1 s",
+    ]

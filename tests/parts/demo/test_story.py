@@ -75,7 +75,7 @@ async def test_one_agent_compacts_on_its_own_the_other_on_request() -> None:
             checks = await story.play(all_texts())
     assert {check.participant: check.trigger for check in checks} == {"reader": "threshold", "editor": "requested"}
     for check in checks:
-        assert check.announced_freed_tokens > 0
+        assert check.freed_tokens > 0
         # The next prompt has a question, which is projected.
         assert abs(check.off_tokens) <= 4, check
     reported = [event["event"] for event in events]

@@ -24,9 +24,11 @@ CHECK: dict[str, Any] = {
     "event": "check",
     "participant": "reader",
     "trigger": "threshold",
-    "announced_freed_tokens": 1774,
-    "reported_freed_tokens": 1773,
-    "off_tokens": 1,
+    "freed_tokens": 1774,
+    "expected_tokens": 1365,
+    "reported_tokens": 1363,
+    "off_tokens": 2,
+    "off": "2 (0.1%)",
 }
 
 
@@ -51,7 +53,8 @@ def test_plain_view_prints_figures_basis_and_checks(
     out = capsys.readouterr().out
     assert "reader  1,234 of 4,096  30% reported" in out
     assert "reader  ? of 4,096  unknown: cleared" in out
-    assert "announced 1,774 tokens freed, its model then reported 1,773 (off by 1, 0.1%)" in out
+    assert "freed 1,774 tokens; after the next question 1,365 were expected" in out
+    assert "its model reported 1,363: off by 2 (0.1%)" in out
     assert "not shown" not in out
 
 
@@ -68,7 +71,7 @@ def test_live_table_shows_level_and_messages(monkeypatch: pytest.MonkeyPatch) ->
     assert "LEVEL" in text
     assert "MESSAGES" in text
     assert "1,234 of 4,096" in text
-    assert "announced 1,774 tokens freed" in text
+    assert "freed 1,774 tokens" in text
 
 
 def test_long_lines_wrap_between_words() -> None:
