@@ -1,13 +1,10 @@
-"""The URLs of gateways in either scheme, and the causes of failed connections.
+"""The URLs of gateways in either scheme.
 
 A space may have several gateways: where a gateway is expected, a list of URLs separated by commas is one, too.
 
-Reads URLs, recognises loopback hosts, and says why a connection failed. Opens no connection.
+Reads URLs and recognises loopback hosts. Opens no connection.
 """
 
-import contextlib
-import json
-import socket
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
@@ -48,29 +45,3 @@ def _http_url(gateway: str, where: str) -> str:
     if swapped is None or not usable:
         raise ConfigError(where, f"'{gateway}' is not a gateway URL", "a URL like ws://127.0.0.1:8080")
     return f"{swapped}://{rest}".rstrip("/")
-
-
-def cause_of(error: Exception) -> str:
-    """Return the cause of a failed connection in plain words; for a refused handshake, the gateway's answer."""
-    body = getattr(getattr(error, "response", None), "body", None)
-    with contextlib.suppress(ValueError, LookupError, TypeError):
-        return str(json.loads(body or b"")["message"])
-    if closed := getattr(error, "rcvd", None):  # the close frame of a WebSocket
-        return f"the gateway closed the connection: {closed.reason or closed.code}"
-    match error:
-        case TimeoutError():
-            return "no answer in time"
-        case ConnectionRefusedError():
-            return "connection refused"
-        case socket.gaierror():
-            return "no such host"
-        case OSError() if "Connect call failed" in str(error):  # asyncio, of several addresses
-            return "connection refused"
-        case OSError() if error.strerror:
-            return error.strerror.lower()
-        case _ if "keepalive ping timeout" in str(error):
-            return "no answer to a ping"
-        case _ if "no close frame" in str(error):
-            return "the connection broke"
-        case _:
-            return str(error) or type(error).__name__

@@ -15,7 +15,7 @@ from mew_protocol.json_values import value_at
 
 from mew_agent.certificates import tls_failure, trust
 from mew_agent.errors import CertificateRejected, GatewayError, NotConnected, Unauthorized
-from mew_agent.gateway_address import cause_of
+from mew_agent.failed_connections import gateway_cause
 
 PAGE_MESSAGES: Final = 1_000
 """Messages of one page: as many as the gateway allows."""
@@ -100,12 +100,7 @@ def refusal_of(response: httpx2.Response, participant: str) -> GatewayError:
 
 def failure_of(gateway: str, error: httpx2.HTTPError) -> CertificateRejected | NotConnected:
     """Return the error for a request without an answer."""
-    return tls_failure(gateway, _root(error)) or NotConnected(gateway, reason_of(error))
-
-
-def reason_of(error: httpx2.HTTPError) -> str:
-    """Return why there is no answer, in plain words."""
-    return "no answer in time" if isinstance(error, httpx2.TimeoutException) else cause_of(_root(error))
+    return tls_failure(gateway, _root(error)) or NotConnected(gateway, gateway_cause(error))
 
 
 def quoted(text: str) -> str:

@@ -4,8 +4,7 @@ Reads the error bodies of known servers. Does not know the client library.
 """
 
 import re
-import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -44,25 +43,6 @@ _TOOLS_REFUSED: Final = re.compile(
     r"|\b(?:unrecognised|unknown|unexpected|extra)\b[^.]{0,40}\btools\b",
     re.IGNORECASE,
 )
-
-# Names rather than classes: httpx and httpx2 define the same exceptions, and which of the two is installed depends on
-# the version of the openai package. None: the exception's own message is the best wording.
-_CLOSED: Final = "the server closed the connection"
-_WORDINGS: Final[Mapping[str, str | None]] = {
-    "ConnectionRefusedError": "connection refused",
-    "ConnectionResetError": _CLOSED,
-    "BrokenPipeError": _CLOSED,
-    "RemoteProtocolError": _CLOSED,
-    "ReadError": _CLOSED,
-    "TimeoutError": "timed out",
-    "TimeoutException": "timed out",
-    "gaierror": "host name not found",
-    "UnsupportedProtocol": None,
-    "LocalProtocolError": None,
-    "ProxyError": None,
-    "DecodingError": None,
-    "TooManyRedirects": None,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,33 +146,3 @@ def one_line(text: str, secret: str | None = None) -> str:
 def _first(pattern: re.Pattern[str], text: str) -> int | None:
     match = pattern.search(text)
     return int(next(filter(None, match.groups())).replace(",", "")) if match else None
-
-
-def connection_cause(error: BaseException) -> str:
-    """Return why a connection failed, in a few words: the innermost cause that has a wording."""
-    wordings = (_wording(cause) for cause in causes(error))
-    return next(filter(None, wordings), "connection failed")
-
-
-def causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield the exceptions that led to `error`, innermost first and `error` last; members of groups included."""
-    inner = error.__cause__ or error.__context__
-    if inner is not None:
-        yield from causes(inner)
-    if isinstance(error, BaseExceptionGroup):
-        for member in error.exceptions:
-            yield from causes(member)
-    yield error
-
-
-def _wording(cause: BaseException) -> str | None:
-    for kind in type(cause).__mro__:
-        if kind.__name__ in _WORDINGS:
-            return _WORDINGS[kind.__name__] or str(cause)
-    match cause:
-        case ssl.SSLError():
-            reason = getattr(cause, "verify_message", None) or getattr(cause, "reason", None) or "handshake failed"
-            return f"TLS: {reason}"
-        case OSError() if cause.strerror:
-            return cause.strerror.lower()
-    return None

@@ -19,11 +19,12 @@ import httpx2
 
 from mew_agent.client_options import client_options
 from mew_agent.errors import ModelError
+from mew_agent.failed_connections import causes, connection_cause
 from mew_agent.model import dialect as dialects
 from mew_agent.model import window_lookup
 from mew_agent.model.counting import PromptCounter
 from mew_agent.model.event_stream import Event, EventDecoder
-from mew_agent.model.failures import ModelErrors, causes, connection_cause, find_overflow
+from mew_agent.model.failures import ModelErrors, find_overflow
 from mew_agent.model.interface import ModelEvent, ModelIdentity, ModelRequest, Window
 from mew_agent.model.reply_events import ReplyAssembly, ReplyEvents
 

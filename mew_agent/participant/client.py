@@ -36,7 +36,8 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketExce
 
 from mew_agent.certificates import tls_failure, trust
 from mew_agent.errors import GatewayError, NotAccepted, NotConfirmed, NotConnected, Superseded, TooLarge, Unauthorized
-from mew_agent.gateway_address import addresses, cause_of, is_loopback, websocket_url
+from mew_agent.failed_connections import gateway_cause
+from mew_agent.gateway_address import addresses, is_loopback, websocket_url
 from mew_agent.participant.confirmed_delivery import (
     UNCONFIRMED_KINDS,
     Arrival,
@@ -307,7 +308,7 @@ class Client:
         try:
             await socket.send(raw)
         except ConnectionClosed as error:
-            self._last_cause = cause_of(error)
+            self._last_cause = gateway_cause(error)
             self._lose(socket)
             return False
         return True
@@ -378,7 +379,7 @@ class Client:
         # The last attempts before the limit are short: their timeout says less than what came before.
         is_cut_short = attempts > 0 and not self.joins and seconds < self._first_connect_seconds / 2
         if not (is_cut_short and isinstance(error, TimeoutError)):
-            self._last_cause = cause_of(error)
+            self._last_cause = gateway_cause(error)
         self._raise_if_reconnecting_is_pointless(error)
         if _code(error) == _MESSAGE_TOO_BIG:
             self.delivery.refuse_largest()

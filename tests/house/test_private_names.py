@@ -94,7 +94,7 @@ ALLOWED = {
     "mew_agent/cli/app/signals.py": {"_exit"},
     "mew_agent/cli/app/terminal.py": {"_typeshed"},
     "mew_agent/config/policy_choice.py": {"__subclasses__"},
-    "mew_agent/model/failures.py": {"__mro__"},
+    "mew_agent/failed_connections.py": {"__mro__"},
     "mew_agent/program.py": {"_exit"},
 }
 """Names in the documentation of Python."""

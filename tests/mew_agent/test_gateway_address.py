@@ -9,13 +9,11 @@ import anyio.to_thread
 import pytest
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import RunningGateway, serve_gateway
-from websockets.exceptions import ConnectionClosedError
-from websockets.frames import Close
 
 from mew_agent.certificates import CA_VARIABLE, trust
 from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.errors import CertificateRejected, ConfigError, GatewayError, MewAgentError, NotConnected
-from mew_agent.gateway_address import cause_of, http_url, is_loopback
+from mew_agent.gateway_address import http_url, is_loopback
 from mew_agent.participant.participant import Participant
 from tests.support.certificates import Certified, certified
 from tests.support.waiting import PATIENCE_SECONDS
@@ -42,19 +40,6 @@ def test_both_url_schemes_name_the_same_gateway(given: str, reached: str) -> Non
 def test_invalid_gateway_url_is_refused(given: str) -> None:
     with pytest.raises(ConfigError, match="--gateway"):
         http_url(given)
-
-
-@pytest.mark.parametrize(
-    ("error", "cause"),
-    [
-        (ConnectionClosedError(Close(4001, "too slow"), None), "the gateway closed the connection: too slow"),
-        (ConnectionClosedError(Close(1012, ""), None), "the gateway closed the connection: 1012"),
-        (ConnectionClosedError(None, Close(1011, "keepalive ping timeout")), "no answer to a ping"),
-        (ConnectionClosedError(None, None), "the connection broke"),
-    ],
-)
-def test_the_end_of_a_websocket_has_a_plain_cause(error: Exception, cause: str) -> None:
-    assert cause_of(error) == cause
 
 
 @asynccontextmanager

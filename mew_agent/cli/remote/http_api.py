@@ -28,6 +28,7 @@ from mew_spaces.launch.run_file import RunFile, read_run_file
 
 from mew_agent.cli.app import terminal
 from mew_agent.errors import ConfigError, GatewayError, NotConnected, NotPermitted
+from mew_agent.failed_connections import gateway_cause
 from mew_agent.gateway_address import addresses, http_url
 from mew_agent.gateway_http import (
     CallRefused,
@@ -37,7 +38,6 @@ from mew_agent.gateway_http import (
     failure_of,
     messages_path,
     quoted,
-    reason_of,
     refusal_of,
 )
 
@@ -152,7 +152,7 @@ class _OpenEvents:
         except httpx2.ReadTimeout:
             end = NotConnected(self._gateway, f"received nothing for {SILENCE_SECONDS:g} seconds")
         except httpx2.TransportError as error:
-            end = NotConnected(self._gateway, reason_of(error))
+            end = NotConnected(self._gateway, gateway_cause(error))
         except ValueError:
             end = NotConnected(self._gateway, "received an event that cannot be read")
         self._arrived.put(end)
@@ -273,7 +273,7 @@ class GatewayApi:
                 try:
                     return response.read()
                 except (httpx2.TransportError, httpx2.DecodingError) as error:
-                    raise NotConnected(self.gateway, reason_of(error)) from None
+                    raise NotConnected(self.gateway, gateway_cause(error)) from None
 
         return answer_object(self.gateway, self._repeat(read))
 

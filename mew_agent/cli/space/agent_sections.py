@@ -23,7 +23,8 @@ from mew_agent.config.agent_config import (
     environment_source,
 )
 from mew_agent.errors import ConfigError
-from mew_agent.gateway_address import cause_of, is_loopback
+from mew_agent.failed_connections import connection_cause
+from mew_agent.gateway_address import is_loopback
 from mew_agent.model.builtin import BuiltinModel, builtin_model, is_builtin
 from mew_agent.settings import WrittenAgentSettings
 
@@ -151,5 +152,5 @@ def _connection_problem(url: str) -> str | None:
     try:
         socket.create_connection((host, parts.port or (443 if parts.scheme == "https" else 80)), PROBE_SECONDS).close()
     except (OSError, ValueError) as error:
-        return cause_of(error)
+        return connection_cause(error)
     return None

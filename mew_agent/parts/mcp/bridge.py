@@ -13,6 +13,7 @@ from mew_protocol import kinds
 from mew_protocol.status_word import status_word
 
 from mew_agent.errors import first_cause
+from mew_agent.failed_connections import connection_cause
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.mcp.mcp_session import Notify, ServerFailed, ServerSession, connected
 from mew_agent.parts.mcp.settings import BridgeSettings
@@ -100,8 +101,9 @@ class Bridge:
         cause = first_cause(error)
         if isinstance(cause, ServerFailed):
             return cause
+        text = str(cause) or type(cause).__name__
         logger.debug("the connection to the MCP server failed", exc_info=error)
-        return ServerFailed(str(self.settings.server), f"cannot be reached: {str(cause) or type(cause).__name__}")
+        return ServerFailed(str(self.settings.server), f"cannot be reached: {connection_cause(error, text)}")
 
 
 async def run_bridge(

@@ -23,6 +23,7 @@ from starlette.types import Receive, Scope, Send
 
 from mew_agent.client_options import client_options
 from mew_agent.errors import ConfigError
+from mew_agent.failed_connections import connection_cause
 
 logger = logging.getLogger("mew_agent.parts.shared.relay")
 
@@ -225,9 +226,10 @@ class _Exchange:
         except ClientDisconnect:
             return
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            logger.warning("the model server cannot be reached: %s", type(error).__name__)
+            problem = f"the model server cannot be reached: {connection_cause(error)}"
+            logger.warning("%s", problem)
             self._body.ended.set()
-            await self._fail(error)
+            await self._fail(problem)
             return
         self._body.ended.set()
         try:
@@ -282,11 +284,10 @@ class _Exchange:
         if self._call is not None:
             self._call.end(was_cut=was_cut)
 
-    async def _fail(self, error: Exception) -> None:
+    async def _fail(self, problem: str) -> None:
         """Send a 502 response in a form that clients of all three APIs read."""
         about = {"type": "api_error", "code": "upstream_unreachable"}
-        message = f"mew: the model server cannot be reached ({type(error).__name__})"
-        response = JSONResponse({"type": "error", "error": {**about, "message": message}}, status_code=502)
+        response = JSONResponse({"type": "error", "error": {**about, "message": f"mew: {problem}"}}, status_code=502)
         await response(self._scope, self._receive, self._send)
 
 

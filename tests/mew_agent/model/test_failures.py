@@ -1,8 +1,5 @@
 """Model errors: their class, their message, and what error bodies of real servers say."""
 
-import itertools
-import socket
-import ssl
 from typing import Any
 
 import pytest
@@ -12,14 +9,11 @@ from hypothesis import strategies as st
 from mew_agent.errors import ContextOverflow, ModelError, ModelFailed, ModelRateLimited, ModelRefused, ToolsUnsupported
 from mew_agent.model.failures import (
     ModelErrors,
-    causes,
-    connection_cause,
     error_message,
     find_overflow,
     one_line,
     refuses_tools,
 )
-from tests.support.sdk_transport import transport
 
 ERRORS = ModelErrors("http://here/v1", "m", "sk-secret")
 OVERFLOW = {"message": "This model's maximum context length is 2048 tokens.", "code": "context_length_exceeded"}
@@ -216,42 +210,3 @@ def test_known_refusals_of_tools_are_recognised(status: int, message: str) -> No
 )
 def test_an_error_in_one_tool_is_not_a_refusal(message: str) -> None:
     assert not refuses_tools(400, {"message": message})
-
-
-# -- connection failures -----------------------------------------------------------------------------------------
-
-
-def raised_from(*chain: BaseException) -> BaseException:
-    """The last exception, each raised from the one before."""
-    for inner, outer in itertools.pairwise(chain):
-        outer.__cause__ = inner
-    return chain[-1]
-
-
-@pytest.mark.parametrize(
-    ("error", "wording"),
-    [
-        (ConnectionRefusedError(111, "x"), "connection refused"),
-        (socket.gaierror(-2, "x"), "host name not found"),
-        (ssl.SSLError("x"), "TLS: handshake failed"),
-        (TimeoutError(), "timed out"),
-        (ConnectionResetError(104, "x"), "the server closed the connection"),
-        (transport.ProxyError("proxy says no"), "proxy says no"),
-        (OSError(101, "Network is unreachable"), "network is unreachable"),
-        (ValueError("x"), "connection failed"),
-    ],
-)
-def test_each_cause_has_its_wording_at_any_depth(error: BaseException, wording: str) -> None:
-    assert connection_cause(error) == wording
-    assert connection_cause(raised_from(error, RuntimeError("b"), RuntimeError("a"))) == wording
-
-
-def test_the_innermost_cause_with_a_wording_wins() -> None:
-    chain = raised_from(ConnectionRefusedError(111, "x"), transport.ConnectError("all failed"), OSError(5, "Outer"))
-    assert connection_cause(chain) == "connection refused"
-
-
-def test_members_of_an_exception_group_are_causes() -> None:
-    group = ExceptionGroup("both", [ValueError("a"), ConnectionRefusedError(111, "x")])
-    assert [type(cause) for cause in causes(group)] == [ValueError, ConnectionRefusedError, ExceptionGroup]
-    assert connection_cause(group) == "connection refused"

@@ -585,7 +585,7 @@ def caused_by(*causes: Exception) -> Callable[[transport.Request], Exception]:
         (caused_by(OSError(113, "No route to host")), "no route to host"),
         (caused_by(ssl.SSLCertVerificationError(1, "certificate verify failed")), "TLS: handshake failed"),
         (caused_by(ConnectionResetError(104, "reset")), "the server closed the connection"),
-        (caused_by(TimeoutError()), "timed out"),
+        (caused_by(TimeoutError()), "no answer in time"),
         (caused_by(ValueError("?")), "connection failed"),
         (lambda request: transport.ConnectTimeout("", request=request), "no connection in 5 s"),
         (lambda request: transport.ReadTimeout("", request=request), "no answer in 600 s"),

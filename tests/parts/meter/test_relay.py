@@ -246,7 +246,7 @@ async def test_server_that_is_down_is_a_502(free_port: int, caplog: pytest.LogCa
     assert response.status_code == 502
     assert response.json()["error"]["code"] == "upstream_unreachable"
     ours = [record.getMessage() for record in caplog.records if record.name.startswith("mew_agent")]
-    assert ours == ["the model server cannot be reached: ConnectError"]
+    assert ours == ["the model server cannot be reached: connection refused"]
     assert not observed.ended
 
 

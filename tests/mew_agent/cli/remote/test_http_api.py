@@ -155,7 +155,7 @@ def test_closed_port_is_a_refused_connection() -> None:
 
 
 def test_unknown_host_is_reported() -> None:
-    with pytest.raises(NotConnected, match="no such host"):
+    with pytest.raises(NotConnected, match="host name not found"):
         GatewayApi("ws://no-such-host.invalid", space="s", participant="p", token="t").board()
 
 
