@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from mew_board.figures import freed_words, old_figure, span, window_size
 from mew_board.quoting import one_line
-from mew_protocol.context_report import ContextReport, old_figure, span
+from mew_protocol.context_report import ContextReport
 from mew_protocol.envelope import unix_seconds
 from mew_protocol.json_values import well_formed
-from mew_protocol.payloads.participant import Status, basis_words, freed_words
+from mew_protocol.payloads.participant import Status
 
 from mew_agent.context.window import DEFAULT_WINDOW_TOKENS
 from mew_agent.errors import MewAgentError
@@ -228,14 +229,13 @@ def context_words(context: PeerContext, now: datetime | None = None) -> str:
 
 def _size_words(context: PeerContext, now: datetime | None) -> list[str]:
     if context.tokens is not None:
-        of = f" of {context.max_tokens:,}" if context.max_tokens else ""
-        return [f"{context.tokens:,}{of} tokens ({basis_words(context.basis_label)})"]
+        return [str(context)]
     report = context.report
     why = report.reason.replace("_", " ") if report is not None and report.reason else "not reported"
     last = report.last_reported if report is not None else None
     words = [f"size unknown ({why})"]
     words += [f"last reported {last.tokens:,}{_ago(last.measured_at, now)}"] if last else []
-    words += [f"limit {context.max_tokens:,} tokens"] if context.max_tokens else []
+    words += [f"limit {window_size(context.max_tokens, report)} tokens"] if context.max_tokens else []
     return words
 
 

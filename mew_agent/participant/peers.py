@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
+from mew_board.figures import basis_words, known_figure, window_size
 from mew_listener.bounded_dict import BoundedDict, cached_by_text
 from mew_protocol import kinds
 from mew_protocol.capability import CapabilitySet
@@ -17,7 +18,7 @@ from mew_protocol.envelope import Draft, Envelope
 from mew_protocol.ids import GATEWAY_IDS
 from mew_protocol.json_values import objects_at
 from mew_protocol.payloads.chat import MAIN_SESSION
-from mew_protocol.payloads.participant import Status, basis_label, basis_words, is_whole_status
+from mew_protocol.payloads.participant import Status, basis_label, is_whole_status
 from mew_protocol.payloads.system import Presence, Welcome
 from mew_protocol.status_word import StatusWord
 from pydantic import ValidationError
@@ -116,8 +117,8 @@ class PeerContext:
         return PeerContext(found.tokens, found.max_tokens, found.messages_in_context, status, report, self.at)
 
     def __str__(self) -> str:
-        """For people: `98,412 of 128,000 tokens (reported)`; unknown figures are `?`, and a basis is in words."""
-        used, window = (f"{number:,}" if number is not None else "?" for number in (self.tokens, self.max_tokens))
+        """For people: `98,412 of 128,000 tokens (reported)`; estimates carry a `~`, unknown figures are `?`."""
+        used, window = known_figure(self.tokens, self.basis_label), window_size(self.max_tokens, self.report)
         return f"{used} of {window} tokens ({basis_words(self.basis_label)})"
 
 

@@ -74,12 +74,11 @@ class ShownProgress(Payload):
 
 
 class ShownCompaction(Payload):
-    """The last compaction: `text` as it is announced, `line` as in the list of changes, and the `known` facts."""
+    """The last compaction: its `line`, as in the list of changes, and the `known` facts."""
 
     at: str
     trigger: str
     freed_tokens: int | None = None
-    text: ShortText
     line: ShortText
     known: ShortFacts = ()
 

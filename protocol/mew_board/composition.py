@@ -1,10 +1,10 @@
 """[pure] The parts of a context window, with free and reserved tokens, by the figures of the report."""
 
 from mew_protocol.payloads.participant import PrefixPart, Status
-from mew_protocol.shared_words import PART_NAMES
 
 from mew_board import words
 from mew_board.board_json import ShownPart
+from mew_board.shared_words import PART_NAMES
 
 
 def part_of(part: str, tokens: int, basis: str, whole: int | None, *, name: str | None = None) -> ShownPart:

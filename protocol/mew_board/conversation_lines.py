@@ -11,11 +11,11 @@ from mew_protocol.envelope import Draft
 from mew_protocol.json_values import objects_at, value_at
 from mew_protocol.payloads.participant import Compact, Forget, Pause, PinRequest, UnpinRequest
 from mew_protocol.payloads.retrieval import Undo
-from mew_protocol.shared_words import PRESENCE_WORDS, PROPOSAL_WORDS
 from pydantic import ValidationError
 
 from mew_board import words
 from mew_board.board_json import short
+from mew_board.shared_words import PRESENCE_WORDS, PROPOSAL_WORDS
 
 _QUOTED_CHARS: Final = 80
 

@@ -1,15 +1,15 @@
 """[pure] Read receipts as text: one line, and the story of a message.
 
-The words for forms are in `mew_protocol.shared_words`. What a receipt says is `mew_protocol.payloads.read_receipts`.
+The words for forms are in `mew_board.shared_words`. What a receipt says is `mew_protocol.payloads.read_receipts`.
 """
 
 from collections.abc import Iterator
 from datetime import datetime
 
 from mew_protocol.payloads.read_receipts import ReadReceipt
-from mew_protocol.shared_words import RECEIPT_CHANGES, RECEIPT_FORMS
 
 from mew_board import words
+from mew_board.shared_words import RECEIPT_CHANGES, RECEIPT_FORMS
 
 
 def mark(receipt: ReadReceipt) -> str:

@@ -13,7 +13,6 @@ from typing import Any, Final, get_args
 from mew_protocol.context_report import ContextReport, PinReport
 from mew_protocol.payloads.attention_items import AttentionItem, AttentionLevel
 from mew_protocol.payloads.participant import Board, BoardEntry, PinnedText, Status
-from mew_protocol.shared_words import ATTENTION_WORDS, STATE_WORDS
 from mew_protocol.status_word import Mark
 
 from mew_board import changes, words
@@ -30,6 +29,7 @@ from mew_board.board_json import (
     known_facts,
 )
 from mew_board.composition import composition
+from mew_board.shared_words import ATTENTION_WORDS, STATE_WORDS
 
 TONES: Final[tuple[Tone, ...]] = get_args(Tone)
 """The most urgent first."""
@@ -428,7 +428,6 @@ class ParticipantView:
             at=last.at,
             trigger=last.trigger,
             freed_tokens=last.freed_tokens,
-            text=f"{self.name} compacted: {words.compacted(last)}",
             line=changes.line(last),
             known=known_facts(last),
         )

@@ -13,10 +13,8 @@ from datetime import datetime
 from itertools import accumulate, islice, takewhile
 from typing import Final, Literal
 
-from mew_protocol import context_report
 from mew_protocol.context_report import (
     ContextReport,
-    LastCompaction,
     PinReport,
     Progress,
     SavingSuggestion,
@@ -24,7 +22,6 @@ from mew_protocol.context_report import (
     SessionContext,
     Waiting,
 )
-from mew_protocol.context_report import span as span
 from mew_protocol.envelope import parse_time as parse_time
 from mew_protocol.payloads.mcp import COMPACT_CONTEXT
 from mew_protocol.payloads.participant import (
@@ -32,20 +29,21 @@ from mew_protocol.payloads.participant import (
     CompactDone,
     Status,
     basis_label,
-    basis_words,
-    freed_words,
 )
-from mew_protocol.payloads.participant import figure as figure
 from mew_protocol.payloads.participant import report_of as report_of
-from mew_protocol.payloads.participant import size_after as size_after
 from mew_protocol.payloads.retrieval import UndoDone
-from mew_protocol.shared_words import COUNTED as COUNTED
-from mew_protocol.shared_words import REASONS, SKIPPED, WINDOW_SOURCES
 from mew_protocol.status_word import StatusWord
 
+from mew_board import figures
+from mew_board.figures import COUNTED as COUNTED
+from mew_board.figures import basis_words, freed_words, known_figure, window_size
+from mew_board.figures import figure as figure
+from mew_board.figures import size_after as size_after
+from mew_board.figures import span as span
 from mew_board.proposal_text import ALL_SHOWN
 from mew_board.quoting import clean as clean
 from mew_board.quoting import one_line as one_line
+from mew_board.shared_words import REASONS, SKIPPED, WINDOW_SOURCES
 from mew_board.visible import shortened, visible
 
 AGE_MARK: Final = "\x1f"
@@ -199,7 +197,7 @@ def source(status: Status | None) -> str:
 
 def tokens(status: Status | None) -> str:
     """Format the tokens in use, with `~` unless they were reported or counted."""
-    return figure(None if status is None else status.tokens, is_estimate=basis(status) not in COUNTED)
+    return known_figure(None if status is None else status.tokens, basis(status))
 
 
 def reading(number: int | None, max_tokens: int | None, known_by: str) -> str:
@@ -207,7 +205,7 @@ def reading(number: int | None, max_tokens: int | None, known_by: str) -> str:
     if number is None:
         return "unknown"
     size = "" if max_tokens is None else f" of {max_tokens:,}"
-    return f"{figure(number, is_estimate=known_by not in COUNTED)}{size} ({basis_words(known_by)})"
+    return f"{known_figure(number, known_by)}{size} ({basis_words(known_by)})"
 
 
 def messages(status: Status | None) -> str:
@@ -217,10 +215,7 @@ def messages(status: Status | None) -> str:
 
 def window(status: Status | None) -> str:
     """Format the size of the window, with `~` if it is assumed."""
-    if status is None:
-        return "?"
-    is_assumed = status.context is None or status.context.max_tokens_basis == "assumed"
-    return figure(status.max_tokens, is_estimate=is_assumed)
+    return "?" if status is None else window_size(status.max_tokens, status.context)
 
 
 def is_nearly_full(status: Status) -> bool:
@@ -262,7 +257,7 @@ def last_tokens(status: Status | None) -> int | None:
 def old_figure(entry: BoardEntry, now: datetime | None) -> str:
     """Say that a figure is old, and how old; empty for one of the last turn."""
     age = ago(entry.figure_at or entry.received_at, now)
-    return "" if entry.outdated is None else context_report.old_figure(entry.outdated, age and age.removesuffix(" ago"))
+    return "" if entry.outdated is None else figures.old_figure(entry.outdated, age and age.removesuffix(" ago"))
 
 
 def reason(status: Status | None, now: datetime | None) -> str:
@@ -280,7 +275,7 @@ def next_call(report: ContextReport | None) -> str:
     """Format the tokens of the next request."""
     if report is None or report.next_prompt_tokens is None:
         return "-"
-    return figure(report.next_prompt_tokens, is_estimate=report.next_prompt_basis not in COUNTED)
+    return known_figure(report.next_prompt_tokens, report.next_prompt_basis)
 
 
 def count_of(number: int, noun: str, plural: str | None = None) -> str:
@@ -317,19 +312,6 @@ def last_compaction(report: ContextReport | None, now: datetime | None) -> str:
         return "-"
     gain, when = freed_words(last.freed_tokens, last.basis).removesuffix(" tokens"), ago(last.at, now)
     return f"{when}, {gain}" if when else gain
-
-
-def compacted(last: LastCompaction) -> str:
-    """Format a compaction as it is announced: `freed 23,020 (threshold); 40 messages replaced by ~980 tokens`."""
-    why = ": ".join(one for one in (words(last.trigger), clean(last.reason or "")) if one)
-    gain = freed_words(last.freed_tokens, last.basis)
-    messages = count_of(last.freed_messages or 0, "message")
-    if not last.freed_messages:
-        return f"{gain} ({why})"
-    if not last.summary_tokens:
-        return f"{gain} ({why}); {messages} removed without a summary"
-    price = f", for {last.cost}" if last.cost is not None and str(last.cost) else ""
-    return f"{gain} ({why}); {messages} replaced by a summary of ~{last.summary_tokens:,} tokens{clean(price)}"
 
 
 def saving(one: SavingSuggestion) -> str:
@@ -463,7 +445,7 @@ def sessions(contexts: Sequence[SessionContext]) -> str:
     if not known:
         return count
     fullest = max(known, key=lambda pair: pair[0])[1]
-    size = figure(fullest.tokens, is_estimate=fullest.context.basis not in COUNTED)
+    size = known_figure(fullest.tokens, fullest.context.basis)
     return f"{count}, fullest {size} of {fullest.max_tokens:,}"
 
 

@@ -12,8 +12,6 @@ from typing import Any, Final, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from mew_protocol.shared_words import OUTDATED_WORDS
-
 Basis = Literal["reported", "server_counted", "projected", "agent_reported", "provisional", "unknown"]
 """How `tokens` is known: reported by the provider; reported, minus what its server counted as freed since; derived from
 reports; reported by an agent of another project about itself; preliminary (a reply that had not ended, or a call that
@@ -394,16 +392,3 @@ def outdated_by(
     if event == "join":
         return "before_join"
     return "messages_since" if before is None and reports_only_when_asked(tokens, report) else before
-
-
-def span(seconds: float) -> str:
-    """Return a duration in its largest unit: `12 min`."""
-    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= size:
-            return f"{int(seconds // size)} {unit}"
-    return f"{max(0, int(seconds))} s"
-
-
-def old_figure(outdated: Outdated, age: str | None) -> str:
-    """Say for people that a figure is old: `figure 12 min old, messages since`. `age` is without "ago"."""
-    return f"figure {age or 'of unknown age'}{' old' if age else ''}, {OUTDATED_WORDS[outdated]}"

@@ -1,25 +1,28 @@
 """[pure] A status as a type: a word, and the detail that may follow a colon (`compaction_failed:no answer`).
 
-Writes and reads statuses. `words.json` lists the words with the marks that readers go by, and with what a person
-needs to know and may do; the dashboard reads the same file. Other participants may send further words, which have no
-marks.
+Writes and reads statuses. `statuses.json` lists the words with the marks that readers go by, and with what a person
+needs to know and may do. Other participants may send further words, which have no marks.
 """
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Self
 
-from mew_protocol.shared_words import STATUSES, WORDS_FILE
+STATUSES_FILE: Final = Path(__file__).with_name("statuses.json")
 
 Mark = Literal["calm", "working", "begun", "done", "warning", "blocking", "failure", "shared"]
 """`calm`: nothing to tell; `working`: on a turn; `begun`, `done`: a control; `warning`, `blocking`: needs attention;
 `failure`: the last turn failed; `shared`: also holds for every session of the agent."""
 
+_STATUSES: Final[Mapping[str, Mapping[str, Any]]] = json.loads(STATUSES_FILE.read_text(encoding="utf-8"))
+
 WORDS: Final[Mapping[str, frozenset[Mark]]] = {
-    word: frozenset(about.get("marks", ())) for word, about in STATUSES.items()
+    word: frozenset(about.get("marks", ())) for word, about in _STATUSES.items()
 }
 
 NEEDS: Final[Mapping[str, Mapping[str, Any]]] = {
-    word: about["needs"] for word, about in STATUSES.items() if "needs" in about
+    word: about["needs"] for word, about in _STATUSES.items() if "needs" in about
 }
 """The words that need a person: `kind` and `level` of the item, and `says`, a verb phrase about the participant.
 
@@ -54,7 +57,7 @@ class StatusWord(NamedTuple):
 
 
 def status_word(word: str, detail: object = "") -> StatusWord:
-    """Return a status to send. Raises `ValueError` for a word that is not in `words.json`."""
+    """Return a status to send. Raises `ValueError` for a word that is not in `statuses.json`."""
     if word not in WORDS:
-        raise ValueError(f"no status word '{word}'; add it to {WORDS_FILE.name}")
+        raise ValueError(f"no status word '{word}'; add it to {STATUSES_FILE.name}")
     return StatusWord(word, "" if detail is None else str(detail).strip())

@@ -8,12 +8,12 @@ from typing import Any, Final
 from mew_board import changes, words
 from mew_board.board_json import Grouping
 from mew_board.grouping import GROUPINGS, grouped
+from mew_board.shared_words import FILTER_WORDS, SKIPPED
 from mew_board.view import ParticipantView, views_of
 from mew_protocol import kinds
 from mew_protocol.context_report import LastCompaction, PinReport
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.retrieval import CompactionEntry
-from mew_protocol.shared_words import FILTER_WORDS, SKIPPED
 from mew_spaces.config.loading import SpaceConfig
 from mew_spaces.gateway.gateway import RunningGateway
 from playwright.async_api import Page, expect

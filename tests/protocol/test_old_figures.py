@@ -1,7 +1,8 @@
 """When a figure is old, and how that reads."""
 
 import pytest
-from mew_protocol.context_report import ContextReport, old_figure, outdated_by, span
+from mew_board.figures import old_figure, span
+from mew_protocol.context_report import ContextReport, outdated_by
 
 REPORT = ContextReport(basis="reported")
 

@@ -42,7 +42,7 @@ def test_a_status_reads_its_word() -> None:
 
 
 def test_a_word_that_no_reader_knows_is_not_sent() -> None:
-    with pytest.raises(ValueError, match=r"no status word 'compacting:x'; add it to words\.json"):
+    with pytest.raises(ValueError, match=r"no status word 'compacting:x'; add it to statuses\.json"):
         status_word("compacting:x")
 
 

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
+from mew_board.shared_words import OUTDATED_WORDS
 from mew_protocol import kinds
 from mew_protocol.envelope import Draft
 from mew_protocol.json_values import object_at, value_at
 from mew_protocol.payloads.participant import Board, BoardEntry, Status, is_whole_status
-from mew_protocol.shared_words import OUTDATED_WORDS
 from pydantic import ValidationError
 
 

@@ -2,8 +2,7 @@
 
 from typing import Final, Literal, NamedTuple
 
-from mew_protocol.payloads.participant import basis_words, figure, freed_words, size_after
-from mew_protocol.shared_words import COUNTED
+from mew_board.figures import basis_words, figure, freed_words, known_figure, size_after
 
 from mew_agent.participant.peers import PeerContext
 
@@ -67,7 +66,7 @@ class ContextNotes:
             return "compacting ..."
         label = context.basis_label
         how = "" if label == "reported" else f" ({basis_words(label)})"
-        return f"compacting {figure(context.tokens, is_estimate=label not in COUNTED)} tokens{how} ..."
+        return f"compacting {known_figure(context.tokens, label)} tokens{how} ..."
 
 
 def approval_text(context: PeerContext) -> str:

@@ -12,11 +12,11 @@ from mew_board import words
 from mew_board.board_json import Grouping
 from mew_board.grouping import GROUPINGS, grouped
 from mew_board.proposal_text import argument_lines, call_text
+from mew_board.shared_words import GROUPING_WORDS
 from mew_board.view import ParticipantView, views_of
 from mew_board.visible import visible
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.attention_items import AttentionAction, AttentionItem
-from mew_protocol.shared_words import GROUPING_WORDS
 from textual import on, work
 from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType

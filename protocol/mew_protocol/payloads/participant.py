@@ -25,7 +25,6 @@ from mew_protocol.errors import PayloadError
 from mew_protocol.payloads.base import PAYLOADS, Payload, read_payload
 from mew_protocol.payloads.read_receipts import RequestReceipts
 from mew_protocol.payloads.retrieval import Recall, RequestHistory, Undo
-from mew_protocol.shared_words import COUNTED
 from mew_protocol.status_word import StatusWord
 
 
@@ -131,27 +130,6 @@ def basis_label(tokens: int | None, report: ContextReport | None) -> str:
     if report is not None:
         return report.basis
     return "unknown" if tokens is None else ESTIMATE
-
-
-def basis_words(label: str) -> str:
-    """Return a basis for people, the same on every surface: `server counted`."""
-    return label.replace("_", " ")
-
-
-def figure(number: int | None, *, is_estimate: bool = False) -> str:
-    """Format a figure: `1,234`, with `~` if it is an estimate; `?` if it is unknown."""
-    return "?" if number is None else f"{'~' if is_estimate else ''}{number:,}"
-
-
-def freed_words(tokens: int | None, basis: str | None) -> str:
-    """Format the net tokens that a compaction freed: `freed ~63,630 tokens`, `freed ? tokens`."""
-    return f"freed {figure(tokens, is_estimate=basis == 'projected')} tokens"
-
-
-def size_after(tokens: int, window: str, known_by: str) -> str:
-    """Format the size of a context after a change: `~34,782 of 128,000 (projected; exact after its next call)`."""
-    how = basis_words(known_by) + ("; exact after its next call" if known_by == "projected" else "")
-    return f"{figure(tokens, is_estimate=known_by not in COUNTED)} of {window} ({how})"
 
 
 def refusal_in(status: object) -> str | None:

@@ -181,7 +181,7 @@ class SpaceView {
     if (says !== before.says) this._addLog(id, this._board.nowMs(Date.now()), says);
     if (!compaction || compaction.at === before.compaction?.at) return;
     if (compaction.trigger === "requested" && this._conversation.hasRequest(id, "participant/compact")) return; // its answer says so
-    this._conversation.note(compaction.at, compaction.text, [id]);
+    this._conversation.note(compaction.at, `${id} compacted: ${compaction.line}`, [id]);
   }
 
   _receiveEnvelope(envelope) {

@@ -200,7 +200,7 @@ export class ParticipantList {
 }
 
 /** What the row has no room for: why it is in its state, when it compacts, and its last compaction. */
-const rowTitle = ({ word, remarks, due, compaction }) => [word, ...remarks, due, compaction?.text].filter(Boolean).join("\n");
+const rowTitle = ({ word, remarks, due, compaction }) => [word, ...remarks, due, compaction && `compacted: ${compaction.line}`].filter(Boolean).join("\n");
 
 /** Build an empty gauge: {gauge, fill, mark}. */
 export function makeGauge() {

@@ -6,8 +6,8 @@ HTTP API, with the user's token.
 
 from pathlib import Path
 
+from mew_board.shared_words import WORDS_FILE
 from mew_board.verbs import VERBS_FILE
-from mew_protocol.shared_words import WORDS_FILE
 from mew_settings.roles import ROLES_FILE
 from starlette.exceptions import HTTPException
 from starlette.requests import Request

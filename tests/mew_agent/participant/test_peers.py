@@ -196,9 +196,9 @@ AGENT_REPORTED = PeerContext(98_412, 128_000, report=ContextReport(basis="agent_
     ("context", "text"),
     [
         (PeerContext(), "? of ? tokens (unknown)"),
-        (PeerContext(tokens=0, max_tokens=128_000), "0 of 128,000 tokens (estimate)"),
+        (PeerContext(tokens=0, max_tokens=128_000), "~0 of ~128,000 tokens (estimate)"),
         (REPORTED, "98,412 of 128,000 tokens (reported)"),
-        (AGENT_REPORTED, "98,412 of 128,000 tokens (agent reported)"),
+        (AGENT_REPORTED, "~98,412 of 128,000 tokens (agent reported)"),
     ],
 )
 def test_context_text_shows_figures_and_their_basis(context: PeerContext, text: str) -> None:

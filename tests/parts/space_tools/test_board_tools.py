@@ -203,6 +203,6 @@ def test_an_unknown_size_is_called_unknown() -> None:
     assert context_words(PeerContext.from_status(made.status(StatusWord("paused")), "")) == (
         "size unknown (usage unavailable), limit 128,000 tokens, healthy, compacts at 115,200, paused"
     )
-    assert context_words(PeerContext(tokens=1_200, max_tokens=20_000)) == "1,200 of 20,000 tokens (estimate)"
+    assert context_words(PeerContext(tokens=1_200, max_tokens=20_000)) == "~1,200 of ~20,000 tokens (estimate)"
     reported = PeerContext(tokens=1_200, max_tokens=20_000, report=ContextReport(basis="agent_reported"))
-    assert context_words(reported) == "1,200 of 20,000 tokens (agent reported)"
+    assert context_words(reported) == "~1,200 of 20,000 tokens (agent reported)"

@@ -7,11 +7,11 @@ import pytest
 from mew_board import words
 from mew_board.board_json import MOST_CHARS, ShownParticipant, Tone
 from mew_board.grouping import about, grouped, total, totals
+from mew_board.shared_words import ATTENTION_WORDS, STATE_WORDS
 from mew_board.view import TONES, ParticipantView, items_of
 from mew_protocol.context_report import Basis, LimitBasis, PartName, UnknownReason
 from mew_protocol.payloads.attention_items import AttentionItem, AttentionKind
 from mew_protocol.payloads.participant import BoardEntry, Status
-from mew_protocol.shared_words import ATTENTION_WORDS, STATE_WORDS
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 BEFORE = "2026-01-01T11:00:00+00:00"

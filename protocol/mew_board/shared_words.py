@@ -1,4 +1,4 @@
-"""[pure] The words and rules that every surface shares: programs, terminal and dashboard.
+"""[pure] The words that every surface shares: programs, terminal and dashboard.
 
 `words.json` holds them; the dashboard reads the same file.
 """
@@ -6,17 +6,11 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 WORDS_FILE: Final = Path(__file__).with_name("words.json")
 
-_WORDS: Final[Mapping[str, Any]] = json.loads(WORDS_FILE.read_text(encoding="utf-8"))
-
-STATUSES: Final[Mapping[str, Mapping[str, Any]]] = _WORDS["statuses"]
-"""What is known of each word of a status; `mew_protocol.status_word` reads it."""
-
-COUNTED: Final = frozenset[str](_WORDS["counted"])
-"""Bases of figures that are shown without `~`."""
+_WORDS: Final[Mapping[str, Mapping[str, str]]] = json.loads(WORDS_FILE.read_text(encoding="utf-8"))
 
 REASONS: Final[Mapping[str, str]] = _WORDS["reasons"]
 """Why a figure is missing, by the reason of a report."""
