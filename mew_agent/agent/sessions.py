@@ -24,7 +24,7 @@ from mew_protocol.payloads.participant import Status
 from mew_protocol.payloads.system import SpaceFacts
 from mew_protocol.payloads.text_fit import DELIVERIES, Fit
 from mew_protocol.status_word import status_word
-from mew_settings.plugins import load_table
+from mew_settings.plugins import load_only
 
 from mew_agent.agent.engine import Engine
 from mew_agent.agent.peer_tools import PeerTools, ToolRoom
@@ -374,7 +374,7 @@ class ConversationEngine(Engine):
         )
         conversation = Conversation(parts.model, tracker, store, options)
         if config.compaction is not None:
-            if (gate := next(iter(load_table(GATES).values()), None)) is None:
+            if (gate := load_only(GATES)) is None:
                 raise ConfigError("compaction", "no installed package asks before compactions")
             conversation.gate = gate(self.me, conversation, config.compaction, None if key == MAIN else key[1])
         return AgentSession(key, conversation, tools)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from mew_settings.plugins import load_table
+from mew_settings.plugins import load_only, load_table
 from mew_settings.setting_problems import did_you_mean, problem_at
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -42,7 +42,7 @@ def presets() -> Mapping[str, Policy]:
 
 def written_policy() -> type[Policy]:
     """Return the class that reads a policy from its keys."""
-    return next(iter(load_table(WRITTEN).values()), Policy)
+    return load_only(WRITTEN) or Policy
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ those of other packages in theirs. Finds and loads entry points. The owner of ea
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -35,9 +35,14 @@ class BrokenPlugin(ImportError):
     """An entry point that cannot be loaded."""
 
 
+class TwoPlugins(ImportError):
+    """Two packages add to a table that has room for one entry."""
+
+
 class EntryPoint(NamedTuple):
     """One entry of a table: `name = module:attribute`."""
 
+    package: str
     group: str
     name: str
     module: str
@@ -55,9 +60,10 @@ class EntryPoint(NamedTuple):
 def entry_points(group: str) -> dict[str, EntryPoint]:
     """Return the entries of a table by name. If two packages use a name, the first on `sys.path` counts."""
     found: dict[str, EntryPoint] = {}
-    for entry in _installed(tuple(sys.path)):
-        if entry.group == group:
-            found.setdefault(entry.name, entry)
+    for entry in _entries_of(group):
+        first = found.setdefault(entry.name, entry)
+        if first is not entry:
+            logger.warning("'%s' of '%s' is that of %s, not of %s", entry.name, group, first.package, entry.package)
     return found
 
 
@@ -66,25 +72,45 @@ def load_table(group: str) -> dict[str, Any]:
 
     An entry of a folder that was removed without its metadata, such as a part of this project, gets no warning.
     """
-    table = {}
-    for name, entry in entry_points(group).items():
+    return {entry.name: value for entry, value in _loaded(entry_points(group).values())}
+
+
+def load_only(group: str) -> Any | None:
+    """Load the entry of a table that has room for one; None without one. Raises `TwoPlugins`."""
+    found = list(_loaded(_entries_of(group)))
+    if len(found) > 1:
+        packages = " and ".join(entry.package for entry, _ in found)
+        raise TwoPlugins(f"{packages} both add to '{group}', which has room for one; uninstall one of them")
+    return found[0][1] if found else None
+
+
+def _entries_of(group: str) -> list[EntryPoint]:
+    """Return the entries of a table in the order of `sys.path`. A package that is installed twice counts once."""
+    found: dict[tuple[str, str], EntryPoint] = {}
+    for entry in _installed(tuple(sys.path)):
+        if entry.group == group:
+            found.setdefault((entry.package, entry.name), entry)
+    return list(found.values())
+
+
+def _loaded(entries: Iterable[EntryPoint]) -> Iterator[tuple[EntryPoint, Any]]:
+    for entry in entries:
         try:
-            table[name] = entry.load()
+            yield entry, entry.load()
         except BrokenPlugin as error:
             cause = error.__cause__
             if not (isinstance(cause, ModuleNotFoundError) and f"{entry.module}.".startswith(f"{cause.name}.")):
                 logger.warning("%s", error)
-    return table
 
 
 @cache
 def _installed(path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
     # Not `importlib.metadata`: its import takes longer than all the rest of `mew --help`.
-    return tuple(entry for folder in path for text in _metadata_in(folder) for entry in _entries(text))
+    return tuple(entry for folder in path for found in _metadata_in(folder) for entry in _entries(*found))
 
 
-def _metadata_in(folder: str) -> Iterator[str]:
-    """Yield the entry points of each distribution in a folder of `sys.path`, as text."""
+def _metadata_in(folder: str) -> Iterator[tuple[str, str]]:
+    """Yield each package in a folder of `sys.path`, and its entry points as text."""
     try:
         names = [name for name in os.listdir(folder or ".") if name.endswith(".dist-info")]  # noqa: PTH208
     except OSError:  # not a folder
@@ -92,12 +118,12 @@ def _metadata_in(folder: str) -> Iterator[str]:
     for name in sorted(names):
         try:
             with open(f"{folder}/{name}/entry_points.txt", encoding="utf-8") as file:  # noqa: PTH123 - quicker
-                yield file.read()
+                yield name.partition("-")[0].replace("_", "-"), file.read()
         except OSError:
             continue
 
 
-def _entries(text: str) -> Iterator[EntryPoint]:
+def _entries(package: str, text: str) -> Iterator[EntryPoint]:
     group = ""
     for line in text.splitlines():
         if line.startswith("["):
@@ -105,4 +131,4 @@ def _entries(text: str) -> Iterator[EntryPoint]:
         elif line and not line.startswith(("#", ";")):
             name, _, target = line.partition("=")
             module, _, attribute = target.partition("[")[0].partition(":")
-            yield EntryPoint(group, name.strip(), module.strip(), attribute.strip())
+            yield EntryPoint(package, group, name.strip(), module.strip(), attribute.strip())

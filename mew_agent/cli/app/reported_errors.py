@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
+from mew_settings.plugins import TwoPlugins
 from mew_settings.setting_problems import did_you_mean, expectation
 from mew_spaces.errors import PortInUse, SpaceConfigError, SpacesError, TokenError
 from pydantic import ValidationError
@@ -99,7 +100,7 @@ def _message(error: BaseException) -> str:
                 refusal = str(Unauthorized(error.participant))
             command = f"`mew token {error.participant}`"
             return f"{refusal}. In the folder of the space, {command} prints its token"
-        case MewAgentError() | SpacesError():
+        case MewAgentError() | SpacesError() | TwoPlugins():
             return str(error)
         case OSError(strerror=str(reason)):
             return f"{error.filename}: {reason}" if error.filename is not None else reason

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, Self,
 from mew_board.quoting import clean, indented
 from mew_board.words import clip
 from mew_listener.log_budget import LogBudget
-from mew_settings.plugins import load_table
+from mew_settings.plugins import load_only
 from mew_settings.setting_problems import unreadable
 
 from mew_agent.cli.app.options import OUTPUT
@@ -243,8 +243,8 @@ class TerminalClient(Protocol):
 
 
 def _client() -> TerminalClient | None:
-    """Return the first installed way to take part from a terminal."""
-    return next(iter(load_table("mew_agent.terminals").values()), None)
+    """Return the installed way to take part from a terminal. Raises `TwoPlugins`."""
+    return load_only("mew_agent.terminals")
 
 
 def full_screen() -> TerminalClient | None:

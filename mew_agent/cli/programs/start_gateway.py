@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated
 
-from mew_settings.plugins import load_table
+from mew_settings.plugins import load_only
 from mew_settings.private_files import make_private_folder, replace_private_file
 from mew_spaces.config.loading import load_space, parse_space
 from mew_spaces.errors import SpacesError
@@ -69,7 +69,7 @@ def start(
         terminal.warn("`mew gateway start` starts no participants; `mew up` starts those with auto_start")
 
     def announce(gateway: RunningGateway) -> None:
-        for control in load_table("mew_agent.program_controls").values():
+        if (control := load_only("mew_agent.program_controls")) is not None:
             gateway.registry.programs[first.config.space.id] = control(states[0], first.config)
         names = ", ".join(f"'{one.config.space.id}'" for one in (first, *others))
         dashboard = f"{gateway.config.gateway.public_url or gateway.url}/dashboard"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 from mew_board.words import parse_time, span
-from mew_settings.plugins import load_table
+from mew_settings.plugins import load_only
 from mew_spaces.config.loading import SpaceConfig, load_space
 from mew_spaces.errors import SpacesError
 from mew_spaces.gateway.auth import read_token, state_dir
@@ -61,7 +61,7 @@ def find_gateway(connection: ConnectionOptions) -> GatewayApi:
     api = GatewayApi(who.gateway, space=who.space, participant=who.participant, token=who.token, run_path=who.run_path)
     if who.run_path is not None or api.is_complete():
         return api
-    joining = next(iter(load_table("mew_agent.gateway_apis").values()), None)
+    joining = load_only("mew_agent.gateway_apis")
     return api if joining is None else cast("GatewayApi", joining(who, api))
 
 

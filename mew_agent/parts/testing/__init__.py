@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
-from mew_settings.plugins import load_table
+from mew_settings.plugins import load_only
 
 from mew_agent.extras import require_extra
 from mew_agent.participant.participant import Participant
@@ -79,7 +79,8 @@ def mew_model(mew_thread: BlockingPortal) -> Iterator[ModelServer]:
 
     `requests` lists what it received, `change(...)` sets options of `RehearsalOptions` from the next request on.
     """
-    serve = next(iter(load_table(TEST_MODELS).values()))
+    serve = load_only(TEST_MODELS)
+    assert serve is not None, f"no installed package adds to '{TEST_MODELS}'"
     with mew_thread.wrap_async_context_manager(serve()) as server:
         yield server
 

@@ -22,7 +22,7 @@ from mew_protocol.envelope import Draft, wire_timestamp
 from mew_protocol.json_values import value_at
 from mew_protocol.payloads.attention_items import Attention, AttentionAction, AttentionItem, TextChange
 from mew_protocol.payloads.mcp import UndecidedProposal, arguments_of
-from mew_settings.plugins import load_table
+from mew_settings.plugins import load_only
 
 from mew_spaces.config.settings import SpaceConfig
 from mew_spaces.core.space_core import SpaceCore
@@ -79,7 +79,7 @@ def attention_receiver(config: SpaceConfig, folder: Path) -> AttentionReceiver |
     """
     if config.attention.webhook is None:
         return None
-    make = next(iter(load_table(RECEIVERS).values()), None)
+    make = load_only(RECEIVERS)
     if make is None:
         raise SpacesError("attention.webhook: no installed part of mew-agent posts to it")
     return cast("AttentionReceiver", make(config.attention, config.space.id, folder))

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from mew_settings.plugins import entry_points, load_table
+from mew_settings.plugins import TwoPlugins, entry_points, load_only, load_table
 
 
 @pytest.fixture
@@ -31,15 +31,34 @@ def test_entries_of_another_package_are_loaded(site: Path) -> None:
     assert load_table("mew_test.table") == {"seven": 7}
 
 
-def test_first_package_on_the_path_wins(site: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+@pytest.fixture
+def later(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Another folder of installed packages, last on `sys.path`."""
+    folder = tmp_path_factory.mktemp("later")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(folder)])
+    return folder
+
+
+def test_first_package_on_the_path_wins(site: Path, later: Path, caplog: pytest.LogCaptureFixture) -> None:
     install(site, "first_part", "[mew_test.table]\nsame = first_part:VALUE\n")
-    later = tmp_path_factory.mktemp("later")
     install(later, "second_part", "[mew_test.table]\nsame = second_part:VALUE\n")
-    sys.path.append(str(later))
-    try:
-        assert entry_points("mew_test.table")["same"].module == "first_part"
-    finally:
-        sys.path.remove(str(later))
+    assert entry_points("mew_test.table")["same"].module == "first_part"
+    assert "'same' of 'mew_test.table' is that of first-part, not of second-part" in caplog.text
+
+
+def test_a_package_that_is_installed_twice_counts_once(site: Path, later: Path) -> None:
+    for folder in (site, later):
+        install(folder, "first_part", "[mew_test.table]\none = first_part:VALUE\n")
+    install(later, "gone_part", "[mew_test.table]\none = no_such_module:VALUE\n")
+    assert load_only("mew_test.table") == 7
+
+
+@pytest.mark.parametrize("name", ["one", "two"])
+def test_two_packages_in_a_table_of_one_entry_are_an_error(site: Path, later: Path, name: str) -> None:
+    install(site, "first_part", "[mew_test.table]\none = first_part:VALUE\n")
+    install(later, "second_part", f"[mew_test.table]\n{name} = second_part:VALUE\n")
+    with pytest.raises(TwoPlugins, match=r"first-part and second-part both add to 'mew_test\.table'"):
+        load_only("mew_test.table")
 
 
 @pytest.mark.parametrize("module", ["gone_part", "gone_part.inner.module"])
