@@ -8,7 +8,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from mew_protocol.envelope import Envelope
-from mew_settings.setting_problems import did_you_mean, most_similar
+from mew_protocol.expectations import most_similar
+from mew_settings.setting_problems import did_you_mean
 
 
 class MewAgentError(Exception):

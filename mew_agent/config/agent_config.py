@@ -13,9 +13,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Final
 
+from mew_protocol.expectations import expectation
 from mew_protocol.ids import checked_id
 from mew_settings.model_facts import ModelFacts, ModelPrice
-from mew_settings.setting_problems import expectation, known_keys, unreadable
+from mew_settings.setting_problems import known_keys, unreadable
 from mew_settings.yaml_text import YamlProblem, YamlText
 from pydantic import AfterValidator, Field, SecretStr, ValidationError
 

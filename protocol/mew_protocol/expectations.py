@@ -1,10 +1,10 @@
-"""[pure] Describe a value that does not fit: the valid values, and the found one.
+"""[pure] Describe a value that does not fit: the valid values, the found one, and the one that was probably meant.
 
 Values of envelopes, settings, options and arguments of tools are worded in the same way.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -36,21 +36,36 @@ _VALID: Final[Mapping[str, str]] = MappingProxyType(
 """What is valid in place of another value, by pydantic's type of error."""
 
 
+def most_similar(name: str, known: Collection[str], *, similarity: float = 0.6) -> str | None:
+    """Return the most similar of the known names; None if all are less similar than a `similarity` from 0 to 1."""
+    from difflib import get_close_matches  # only needed for an error
+
+    return next(iter(get_close_matches(name, known, n=1, cutoff=similarity)), None)
+
+
+def suggestion(name: str, known: Collection[str]) -> str:
+    """Return ` (did you mean 'x'?)` with the most similar of the known names; empty if none is similar."""
+    found = most_similar(name, known) if len(name) <= MAX_SHOWN else None
+    return "" if found is None else f" (did you mean '{found}'?)"
+
+
 def expectation(detail: ErrorDetails, *, shows_found: bool = True) -> str:
-    """Return the valid values in the terms of YAML, and the found value."""
+    """Return the valid values in the terms of YAML, the found value, and the valid one that was probably meant."""
     kind, found = detail["type"], detail["input"]
     limits = {key: _shown(key, limit) for key, limit in detail.get("ctx", {}).items()}
     limits["discriminator"] = limits.get("discriminator", "").strip("'")
     if limits.get("min_length") == "1":
         return "must not be empty"
     if kind == "union_tag_invalid":
-        return f"unknown {limits['discriminator']} '{limits['tag']}'; use {limits['expected_tags']}"
+        hint = suggestion(limits["tag"], limits["expected_tags"].split("'")[1::2])
+        return f"unknown {limits['discriminator']} '{limits['tag']}'{hint}; use {limits['expected_tags']}"
     message = re.sub(r"^(Input|String|Tuple) should", "must", detail["msg"].removeprefix("Value error, "))
     message = _VALID[kind].format(**limits) if kind in _VALID else message
     is_shown = shows_found and isinstance(found, str | int | float | None) and len(str(found)) <= MAX_SHOWN
     if not is_shown or not message.startswith("must be"):
         return message
-    message = f"{message}, not {_written(found)}"
+    hint = suggestion(str(found), message.split("'")[1::2]) if kind == "literal_error" else ""
+    message = f"{message}, not {_written(found)}{hint}"
     return f"{message}; quote it" if kind == "string_type" and found is not None else message
 
 

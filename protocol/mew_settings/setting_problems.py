@@ -1,6 +1,6 @@
-"""[pure] Describe a mistake in a value: the valid values, the found one, and the name that was probably meant.
+"""[pure] Describe mistakes in settings and options: their place, and the key that was probably meant.
 
-Values of settings, options, messages and arguments of tools are worded in the same way.
+What is wrong with a value is worded by `mew_protocol.expectations`.
 """
 
 import re
@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from types import UnionType
 from typing import Annotated, Any, Final, Union, get_args, get_origin
 
-from mew_protocol import expectations
+from mew_protocol.expectations import expectation, suggestion
 from pydantic import AfterValidator, BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
@@ -35,19 +35,10 @@ def matching(pattern: str, problem: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-def most_similar(name: str, known: Collection[str], *, similarity: float = 0.6) -> str | None:
-    """Return the most similar of the known names; None if all are less similar than a `similarity` from 0 to 1."""
-    from difflib import get_close_matches  # only needed for an error
-
-    return next(iter(get_close_matches(name, known, n=1, cutoff=similarity)), None)
-
-
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return ` (did you mean 'x'?)` with the known name that means the same or is most similar; empty if none is."""
-    known = list(known)
-    meant = _OTHER_NAMES.get(name)
-    found = meant if meant in known else most_similar(name, known)
-    return "" if found is None else f" (did you mean '{found}'?)"
+    known, meant = list(known), _OTHER_NAMES.get(name)
+    return suggestion(meant if meant in known else name, known)
 
 
 def unreadable(error: OSError | UnicodeDecodeError) -> str:
@@ -70,16 +61,6 @@ def problem_at(place: str, detail: ErrorDetails) -> str:
     if detail["type"] == "extra_forbidden":
         return f"unknown key '{place}'"
     return f"{place}: {expectation(detail)}" if place else expectation(detail)
-
-
-def expectation(detail: ErrorDetails, *, shows_found: bool = True) -> str:
-    """Return the valid values in the terms of YAML, and the found value, with the value that was probably meant."""
-    message, about = expectations.expectation(detail, shows_found=shows_found), detail.get("ctx", {})
-    if detail["type"] == "union_tag_invalid":
-        hint = did_you_mean(str(about["tag"]), about["expected_tags"].split("'")[1::2])
-        return message.replace("; use ", f"{hint}; use ", 1)
-    is_shown = detail["type"] == "literal_error" and ", not " in message
-    return message + (did_you_mean(str(detail["input"]), message.split("'")[1:-2:2]) if is_shown else "")
 
 
 def known_keys(model: type[BaseModel], place: Iterable[int | str]) -> list[str]:

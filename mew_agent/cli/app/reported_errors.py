@@ -4,8 +4,9 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
+from mew_protocol.expectations import expectation
 from mew_settings.plugins import TwoPlugins
-from mew_settings.setting_problems import did_you_mean, expectation
+from mew_settings.setting_problems import did_you_mean
 from mew_spaces.errors import PortInUse, SpaceConfigError, SpacesError, TokenError
 from pydantic import ValidationError
 

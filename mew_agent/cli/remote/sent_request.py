@@ -15,10 +15,11 @@ from uuid import uuid4
 from mew_board import words
 from mew_protocol import kinds
 from mew_protocol.envelope import Draft, Envelope, wire_timestamp
+from mew_protocol.expectations import expectation
 from mew_protocol.json_values import object_at
 from mew_protocol.payloads.chat import chat_refusal_in
 from mew_protocol.payloads.participant import CONTROL_ANSWERS, Board, BoardEntry, Status, refusal_in
-from mew_settings.setting_problems import did_you_mean, expectation, first_problem
+from mew_settings.setting_problems import did_you_mean, first_problem
 from pydantic import BaseModel, ValidationError
 
 from mew_agent.cli.app import terminal

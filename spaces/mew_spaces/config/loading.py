@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from mew_protocol.expectations import expectation
 from mew_settings.participant_types import participant_types
-from mew_settings.setting_problems import did_you_mean, expectation, known_keys, unreadable
+from mew_settings.setting_problems import did_you_mean, known_keys, unreadable
 from mew_settings.yaml_mistakes import colon_hint
 from mew_settings.yaml_text import YamlProblem, YamlText, pair_of
 from pydantic import ValidationError

@@ -3,7 +3,8 @@
 from typing import Any, Literal
 
 import pytest
-from mew_settings.setting_problems import did_you_mean, expectation, first_problem, unreadable
+from mew_protocol.expectations import expectation
+from mew_settings.setting_problems import did_you_mean, first_problem, unreadable
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mew_agent.settings import AgentSettings

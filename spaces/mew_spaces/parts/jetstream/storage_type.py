@@ -4,7 +4,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
-from mew_settings.setting_problems import expectation
+from mew_protocol.expectations import expectation
 from pydantic import ValidationError
 
 from mew_spaces.config.shared_storages import StorageType
