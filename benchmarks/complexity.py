@@ -9,7 +9,7 @@ functions have more than 10.
 """
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -57,18 +57,23 @@ def _inside(function: ast.AST) -> Iterator[ast.AST]:
             waiting += ast.iter_child_nodes(node)
 
 
-def counted_functions() -> list[CountedFunction]:
-    """Return the functions of the product, the most complex first."""
-    found = list[CountedFunction]()
+def counted_functions(sources: Iterable[tuple[Path, Iterable[ast.AST]]]) -> list[CountedFunction]:
+    """Return the functions of some files, the most complex first. The nodes of each file come with its path."""
+    return sorted(
+        (
+            CountedFunction(complexity_of(node), f"{path}:{node.lineno} {node.name}")
+            for path, nodes in sources
+            for node in nodes
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        ),
+        reverse=True,
+    )
+
+
+def _sources() -> Iterator[tuple[Path, Iterable[ast.AST]]]:
+    """Yield the files of the product."""
     for file in (file for package in PACKAGES for file in (ROOT / package).rglob("*.py")):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                found.append(CountedFunction(complexity_of(node), _place(file, node)))
-    return sorted(found, reverse=True)
-
-
-def _place(file: Path, function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
-    return f"{file.relative_to(ROOT)}:{function.lineno} {function.name}"
+        yield file.relative_to(ROOT), ast.walk(ast.parse(file.read_text(encoding="utf-8")))
 
 
 def share_over(functions: list[CountedFunction]) -> float:
@@ -78,7 +83,7 @@ def share_over(functions: list[CountedFunction]) -> float:
 
 def main() -> int:
     """Print the functions over the limit and their share. Returns 1 if there are too many."""
-    functions = counted_functions()
+    functions = counted_functions(_sources())
     for one in functions:
         if one.complexity > MOST:
             print(f"{one.complexity:>3}  {one.place}")

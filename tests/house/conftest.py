@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -40,11 +41,15 @@ class Module:
         """Whether there is anything but a docstring."""
         return len(self.tree.body) > 1 or (bool(self.tree.body) and not self.docstring)
 
-    @cache  # noqa: B019 - the tree lives as long as the run
+    @cache  # noqa: B019 - cleared with the trees
     def imports(self, *, with_types: bool = False) -> set[str]:
         """Dotted names of everything imported anywhere in the file, with or without imports for types only."""
+        blocks = [] if with_types else [node for node in walk(self.tree) if _is_for_types(node)]
+        left_out = {node for block in blocks for node in walk(block)}
         found: set[str] = set()
-        for node in ast.walk(self.tree) if with_types else _outside_type_checking(self.tree):
+        for node in walk(self.tree):
+            if node in left_out:
+                continue
             if isinstance(node, ast.Import):
                 found |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module:
@@ -54,28 +59,26 @@ class Module:
 
     def modules_in_strings(self) -> set[str]:
         """Dotted names of our modules in strings, such as `"mew_agent.program:run"`; docstrings are left out."""
-        texts = {id(node.value) for node in ast.walk(self.tree) if isinstance(node, ast.Expr)}
+        texts = {id(node.value) for node in walk(self.tree) if isinstance(node, ast.Expr)}
         found: set[str] = set()
-        for node in ast.walk(self.tree):
+        for node in walk(self.tree):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in texts:
                 found |= set(re.findall(r"\bmew_\w+(?:\.\w+)+", node.value))
         return found
 
 
-def _outside_type_checking(tree: ast.AST) -> list[ast.AST]:
-    nodes: list[ast.AST] = []
-    waiting: list[ast.AST] = [tree]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
-            continue
-        nodes.append(node)
-        waiting += ast.iter_child_nodes(node)
-    return nodes
+@cache
+def walk(tree: ast.AST) -> tuple[ast.AST, ...]:
+    """Return a syntax tree's nodes in the order of `ast.walk`, which takes a second for all modules together."""
+    return tuple(ast.walk(tree))
 
 
-@pytest.fixture(scope="session")
-def modules() -> list[Module]:
+def _is_for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+@pytest.fixture(scope="package")
+def modules() -> Iterator[list[Module]]:
     """Every source file of the three packages."""
     found = []
     for package in PACKAGES:
@@ -84,4 +87,6 @@ def modules() -> list[Module]:
             parts = file.relative_to((ROOT / package).parent).with_suffix("").parts
             name = ".".join(parts).removesuffix(".__init__")
             found.append(Module(path, name, ast.parse(file.read_text(encoding="utf-8"))))
-    return found
+    yield found
+    walk.cache_clear()
+    Module.imports.cache_clear()

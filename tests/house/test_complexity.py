@@ -5,10 +5,11 @@ import ast
 import pytest
 
 from benchmarks.complexity import MOST_OF_A_THOUSAND, complexity_of, counted_functions, share_over
+from tests.house.conftest import Module, walk
 
 
-def test_few_functions_hold_more_than_ten_decisions() -> None:
-    functions = counted_functions()
+def test_few_functions_hold_more_than_ten_decisions(modules: list[Module]) -> None:
+    functions = counted_functions((module.path, walk(module.tree)) for module in modules)
     assert len(functions) > 4_000
     assert share_over(functions) <= MOST_OF_A_THOUSAND, (
         "split the functions that `python -m benchmarks.complexity` lists"

@@ -3,7 +3,7 @@
 import ast
 import re
 
-from tests.house.conftest import Module
+from tests.house.conftest import Module, walk
 
 _CLAUSE = re.compile(r"\b(what|whose|who|whom|besides|behind|beside|those of)\b", re.IGNORECASE)
 
@@ -11,7 +11,7 @@ _CLAUSE = re.compile(r"\b(what|whose|who|whom|besides|behind|beside|those of)\b"
 def first_lines(tree: ast.Module) -> list[str]:
     """Return the first line of each docstring of a module."""
     found = []
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             text = ast.get_docstring(node)
             if text:

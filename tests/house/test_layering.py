@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from mew_settings.participant_types import participant_types
 
-from tests.house.conftest import PACKAGES, ROOT, Module
+from tests.house.conftest import PACKAGES, ROOT, Module, walk
 
 ALLOWED_IN_PROTOCOL = {"pydantic", "pydantic_core", "mew_protocol"}
 
@@ -286,7 +286,7 @@ def test_pure_modules_have_no_clock_no_chance_and_no_waiting(modules: list[Modul
     for module in filter(lambda m: m.is_pure, modules):
         tops = {name.split(".")[0] for name in module.imports() - {"http", "http.HTTPStatus"}}
         assert not tops & IMPURE_IMPORTS, f"{module.path} imports {tops & IMPURE_IMPORTS}"
-        for node in ast.walk(module.tree):
+        for node in walk(module.tree):
             assert not isinstance(node, ast.Await | ast.AsyncFor | ast.AsyncWith), f"{module.path}:{node.lineno}"
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
                 requested = f"{node.value.id}.{node.attr}"
@@ -311,7 +311,7 @@ def test_pure_modules_build_on_pure_modules(modules: list[Module]) -> None:
 def test_no_signature_shows_the_environment(modules: list[Module]) -> None:
     """A default of `os.environ` would print every secret in `help()` and in editors."""
     for module in modules:
-        for node in ast.walk(module.tree):
+        for node in walk(module.tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
                 defaults = [one for one in (*node.args.defaults, *node.args.kw_defaults) if one is not None]
                 assert "environ" not in map(ast.unparse, defaults), f"{module.path}:{node.lineno}"

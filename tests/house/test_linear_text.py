@@ -20,7 +20,7 @@ import pytest
 from mew_protocol.patterns import Undecidable
 
 from mew_agent.errors import MewAgentError
-from tests.house.conftest import PACKAGES, ROOT, Module
+from tests.house.conftest import PACKAGES, ROOT, Module, walk
 from tests.house.linear_register import (
     BOUNDED,
     BUFFERS,
@@ -168,13 +168,13 @@ def uses_of_names(modules: list[Module]) -> dict[str, set[str]]:
     uses: dict[str, set[str]] = defaultdict(set)
     for module in modules:
         called: set[int] = set()
-        for node in ast.walk(module.tree):
+        for node in walk(module.tree):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _METHODS:
                 owner = node.func.value
                 called.add(id(owner))
                 name = f"{module.name}.{owner.id}" if isinstance(owner, ast.Name) else getattr(owner, "attr", "")
                 uses[name].add(node.func.attr)
-        for node in ast.walk(module.tree):
+        for node in walk(module.tree):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and id(node) not in called:
                 uses[f"{module.name}.{node.id}"] |= _ALL
     return uses
@@ -288,7 +288,7 @@ def find_text_functions(modules: list[Module]) -> list[TextFunction]:
                 for one in parameters_of(node)
                 if one.arg not in SHORT and one.annotation is not None and is_text(one.annotation)
             )
-            if texts and any(goes_through(part, texts) for part in ast.walk(node)):
+            if texts and any(goes_through(part, texts) for part in walk(node)):
                 found.append(
                     TextFunction(
                         f"{module.name}.{qualified}", module, node, texts, not in_class and "." not in qualified
@@ -303,14 +303,14 @@ def find_searches(modules: list[Module]) -> set[str]:
         f"{module.name}.{qualified}"
         for module in modules
         for qualified, node, _ in functions_in(module.tree, "")
-        if any(is_search_in_loop(part) for part in ast.walk(node))
+        if any(is_search_in_loop(part) for part in walk(node))
     }
 
 
 def is_search_in_loop(node: ast.AST) -> bool:
     return isinstance(node, (*_LOOPS, ast.AsyncFor)) and any(
         isinstance(one, ast.Call) and isinstance(one.func, ast.Attribute) and one.func.attr in _SEARCHES
-        for one in ast.walk(node)
+        for one in walk(node)
     )
 
 
@@ -332,7 +332,7 @@ def parameters_of(node: Function) -> list[ast.arg]:
 
 def is_text(annotation: ast.expr) -> bool:
     """Whether an annotation means text, or a series of texts."""
-    names = {one.id for one in ast.walk(annotation) if isinstance(one, ast.Name)}
+    names = {one.id for one in walk(annotation) if isinstance(one, ast.Name)}
     return bool(names & _TEXT) and names <= _TEXT | _CONTAINERS
 
 
@@ -341,7 +341,7 @@ def goes_through(node: ast.AST, texts: frozenset[str]) -> bool:
     is_search = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _METHODS
     if not (isinstance(node, _LOOPS) or is_search):
         return False
-    return any(isinstance(one, ast.Name) and one.id in texts for one in ast.walk(node))
+    return any(isinstance(one, ast.Name) and one.id in texts for one in walk(node))
 
 
 def caller_of(one: TextFunction) -> Callable[[str], object] | None:
@@ -422,7 +422,7 @@ def test_every_text_that_grows_in_pieces_is_registered(growing: set[str]) -> Non
 def growing_attributes(module: Module) -> Iterator[str]:
     """Yield the attributes of texts and bytes that a method adds to."""
     texts: set[str] = set()
-    for node in ast.walk(module.tree):
+    for node in walk(module.tree):
         match node:
             case ast.AnnAssign(target=target, annotation=kind, value=value):
                 is_text_by_value = value is not None and is_empty_text(value)
@@ -434,7 +434,7 @@ def growing_attributes(module: Module) -> Iterator[str]:
                 texts.add(name_of(target))
             case _:
                 pass
-    for node in ast.walk(module.tree):
+    for node in walk(module.tree):
         match node:
             case ast.AugAssign(target=ast.Attribute(attr=name), op=ast.Add()) if name in texts:
                 yield f"{module.name}.{name}"

@@ -3,11 +3,12 @@
 import ast
 import sys
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 
 import pytest
 
-from tests.house.conftest import Module
+from tests.house.conftest import Module, walk
 
 OURS = ("mew_", "benchmarks", "tests")
 
@@ -27,7 +28,7 @@ def is_private(name: str) -> bool:
 def defined_in(tree: ast.AST) -> set[str]:
     """The names that a module or class gives to something: functions, classes, variables, fields, attributes."""
     found: set[str] = set()
-    for node in ast.walk(tree):
+    for node in walk(tree):
         match node:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                 found.add(name)
@@ -40,14 +41,20 @@ def defined_in(tree: ast.AST) -> set[str]:
     return found
 
 
-def library_bases(tree: ast.Module, node: ast.ClassDef) -> Iterator[type]:
-    """Yield the bases of a class that a library defines."""
-    origins = {
+@cache
+def library_names(tree: ast.Module) -> dict[str, tuple[str, str]]:
+    """Return what a module imports from libraries: its name here, then its module and its name there."""
+    return {
         alias.asname or alias.name: (one.module, alias.name)
-        for one in ast.walk(tree)
+        for one in walk(tree)
         if isinstance(one, ast.ImportFrom) and one.module and not one.module.startswith(OURS)
         for alias in one.names
     }
+
+
+def library_bases(tree: ast.Module, node: ast.ClassDef) -> Iterator[type]:
+    """Yield the bases of a class that a library defines."""
+    origins = library_names(tree) if node.bases else {}
     for base in node.bases:
         name = ast.unparse(base).partition("[")[0]
         if name in origins:
@@ -60,7 +67,7 @@ def library_bases(tree: ast.Module, node: ast.ClassDef) -> Iterator[type]:
 def private_uses(tree: ast.Module, ours: set[str]) -> Iterator[str]:
     """Yield each private name of a library that a module uses. `ours` are the names of our own."""
     own = defined_in(tree)
-    for node in ast.walk(tree):
+    for node in walk(tree):
         match node:
             case ast.ImportFrom(module=str(module), names=names) if not module.startswith(OURS):
                 yield from filter(is_private, (*module.split("."), *(alias.name for alias in names)))

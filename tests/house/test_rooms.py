@@ -7,7 +7,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from benchmarks.size import MOST_CORE, core_share, rooms
-from tests.house.conftest import ROOT, Module
+from tests.house.conftest import ROOT, Module, walk
 
 
 def test_every_package_has_tests(modules: list[Module]) -> None:
@@ -37,7 +37,7 @@ def test_no_two_classes_share_a_name(modules: list[Module]) -> None:
     """A class name means one thing in all three packages, nested classes included."""
     defined: dict[str, list[str]] = defaultdict(list)
     for module in modules:
-        for node in ast.walk(module.tree):
+        for node in walk(module.tree):
             if isinstance(node, ast.ClassDef):
                 defined[node.name].append(f"{module.path.as_posix()}:{node.lineno}")
     assert not {name: places for name, places in defined.items() if len(places) > 1}
@@ -85,7 +85,7 @@ def edges_by_package(imports: Iterable[tuple[str, str]]) -> Mapping[str, Mapping
 def private_names(tree: ast.AST) -> set[str]:
     """The private functions, attributes and variables that a part of a file defines, or imports from its part."""
     found: set[str] = set()
-    for node in ast.walk(tree):
+    for node in walk(tree):
         match node:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                 found.add(name)
@@ -104,10 +104,10 @@ def own_private_names(owner: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> 
 
 def borrowed_names(files: list[ast.Module], core: set[str]) -> Iterator[str]:
     """Yield each private name of the core that classes of a part use on themselves."""
-    classes = {node.name: node for tree in files for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    classes = {node.name: node for tree in files for node in walk(tree) if isinstance(node, ast.ClassDef)}
     for owner in classes.values():
         foreign = core - own_private_names(owner, classes)
-        for node in ast.walk(owner):
+        for node in walk(owner):
             match node:
                 case ast.Attribute(value=ast.Name(id="self"), attr=name) if name in foreign:
                     yield f"{owner.name} uses {name}, line {node.lineno}"
