@@ -4,6 +4,7 @@ import logging
 import socket
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -111,10 +112,15 @@ async def test_a_clear_during_counting_keeps_the_accounts_right(start_conversati
             tasks.start_soon(driver.turn, "word and word " * 1000)
             await anyio.to_thread.run_sync(counter.begun.wait)
             assert len(driver.conversation.history.items) == 2
-            await driver.conversation.clear()
-            assert len(driver.conversation.history.items) == 0
-            assert driver.now.context is not None
+            waiting = anyio.Event()
+
+            async def in_line() -> None:
+                waiting.set()
+
+            tasks.start_soon(partial(driver.conversation.clear, begun=in_line))
+            await waiting.wait()
             counter.may_go_on.set()
+        assert driver.now.context is not None
         assert [item.role for item in driver.conversation.history.items] == ["user", "assistant"]
         reported = driver.server.requests[-1].reported
         assert reported is not None

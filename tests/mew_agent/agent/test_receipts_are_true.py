@@ -44,14 +44,17 @@ class Truth:
     sent: list[Sent] = field(default_factory=list)
     calls: int = 0
     """The main calls of earlier processes."""
+    seen: int = 0
+    """The main calls whose prompts were looked at. A message that is sent later is in none of them."""
 
     def look(self, requests: list[RecordedRequest]) -> None:
         """Note the first prompt that holds each message word for word."""
-        for number, request in enumerate(requests, start=self.calls + 1):
+        for request in requests[self.seen - self.calls :]:
+            self.seen += 1
             said = [str(one["content"]) for one in objects_at(request.body, "messages") if one["role"] == "user"]
             for one in self.sent:
                 if one.first_call is None and any(one.text in text for text in said if "[Summary" not in text[:30]):
-                    one.first_call = number
+                    one.first_call = self.seen
 
     def check(self, one: Sent, receipt: ReadReceipt, s: AgentDriver) -> None:
         """Compare a receipt with the prompts so far, and with the next one."""
