@@ -57,7 +57,7 @@ COMMANDS_OF = {
 }
 
 PROGRAM = """
-import importlib, importlib.util, io, json, os, pkgutil, subprocess, sys, traceback
+import gc, importlib, importlib.util, io, json, os, pkgutil, subprocess, sys, traceback
 from contextlib import redirect_stdout
 from pathlib import Path
 parts, groups, shared, commands_of = (json.loads(one) for one in sys.argv[1:])
@@ -123,6 +123,7 @@ def check_in_child(check, part):
 for folder in (*parts.values(), shared):
     move(folder, away(folder))
 import_all()
+gc.disable()  # a child is short, and looking at what it shares would copy it
 subprocess.run([sys.executable, "-P", "-m", "mew_agent", "--help"], check=True)
 move(away(shared), shared)
 check_in_child(check_alone, None)
