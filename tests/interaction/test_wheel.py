@@ -3,13 +3,16 @@
 import os
 import subprocess
 import sys
+import sysconfig
 import zipfile
+from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
 import anyio
 import pytest
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import serve_gateway
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
 TOP_LEVEL = {"mew_agent", "mew_board", "mew_listener", "mew_protocol", "mew_settings", "mew_spaces"}
@@ -130,14 +133,28 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment with the wheel and nothing that is optional."""
     folder = tmp_path_factory.mktemp("light")
     run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=ROOT)
-    install(folder, wheel)
+    pip = (sys.executable, "-m", "pip", "--python", folder / "bin" / "python")
+    run(*pip, "install", "--quiet", "--no-compile", "--no-deps", wheel, cwd=folder)
+    link_requirements(folder)
     return folder
 
 
-def install(environment: Path, what: str | Path) -> None:
-    """Install into an environment. Compiles nothing, because Python compiles what is imported and no more."""
-    pip = (sys.executable, "-m", "pip", "--python", environment / "bin" / "python")
-    run(*pip, "install", "--quiet", "--no-compile", what, cwd=environment)
+def link_requirements(environment: Path, extra: str = "") -> None:
+    """Add links to the packages that the wheel requires, which are compiled here. `make dist` lets pip install them."""
+    site = Path(sysconfig.get_path("purelib", vars={"base": str(environment), "platbase": str(environment)}))
+    (ours,) = Distribution.discover(name="mew-agent", path=[str(site)])
+    waiting, met = [(ours, extra)], set[tuple[str, str]]()
+    while waiting:
+        owner, extra = waiting.pop()
+        for requirement in map(Requirement, owner.requires or ()):
+            if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
+                found = distribution(requirement.name)
+                new = {(requirement.name, one) for one in ("", *requirement.extras)} - met
+                waiting += [(found, one) for _, one in new]
+                met |= new
+                for name in {file.parts[0] for file in found.files or ()} - {"..", "__pycache__"}:
+                    if not (site / name).exists():
+                        (site / name).symlink_to(Path(str(found.locate_file(name))))
 
 
 def packages_in(environment: Path) -> set[str]:
@@ -156,7 +173,7 @@ async def test_the_light_install_runs_an_agent_and_a_participant(environment: Pa
     assert done.stdout.decode().strip() == "Hello there. 12"
 
 
-def test_mew_names_the_command_that_adds_the_rest(environment: Path, wheel: Path, tmp_path: Path) -> None:
+def test_mew_names_the_command_that_adds_the_rest(environment: Path, tmp_path: Path) -> None:
     mew = environment / "bin" / "mew"
     alone = subprocess.run([mew, "status"], cwd=tmp_path, capture_output=True, text=True, check=False)
     expected = "gateway and command line need the extra 'space': pip install 'mew-agent[space]'"
@@ -169,7 +186,7 @@ def test_mew_names_the_command_that_adds_the_rest(environment: Path, wheel: Path
     model = subprocess.run([python, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert "the rehearsal model needs the extra 'space': pip install" in model.stderr
 
-    install(environment, f"{wheel}[space]")
+    link_requirements(environment, "space")
     run(mew, "init", "--model", "rehearsal", cwd=tmp_path)
     run(mew, "up", "--detach", "--port", "0", cwd=tmp_path)
     try:
