@@ -1,30 +1,22 @@
-"""The tools of peers for a model, and a report of a context as text.
+"""The tools of peers for a model.
 
 Owns under which names tools of peers are offered, and when: those that our capabilities allow us to request or propose,
-as far as they fit into their part of the window. Owns also how a report reads as text; the figures are those of the
-report that every reader sees. Does not know how a request travels (see `McpClient`), how offers are discovered (see
-`Discovery`), or how much of a text enters the context.
+as far as they fit into their part of the window. Does not know how a request travels (see `McpClient`), how offers are
+discovered (see `Discovery`), or how much of a text enters the context.
 """
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Final
 
-from mew_board.figures import freed_words, old_figure, span, window_size
-from mew_board.quoting import one_line
-from mew_protocol.context_report import ContextReport
-from mew_protocol.envelope import unix_seconds
 from mew_protocol.json_values import well_formed
-from mew_protocol.payloads.participant import Status
 
 from mew_agent.context.window import DEFAULT_WINDOW_TOKENS
 from mew_agent.errors import MewAgentError
 from mew_agent.model.interface import ToolCall, ToolSpec
 from mew_agent.participant.mcp_client import PeerCall
 from mew_agent.participant.participant import Participant
-from mew_agent.participant.peers import PeerContext
 from mew_agent.tokens.projection import Calibration, features
 from mew_agent.tools.bounds import fair_shares
 from mew_agent.tools.functions import UnknownTool, read_arguments
@@ -208,58 +200,3 @@ def _within(tokens: int, tools: tuple[_Weighed, ...], first: Collection[tuple[st
 
 def _key(one: _Weighed) -> tuple[str, str]:
     return one.tool.peer, one.tool.name
-
-
-def context_words(context: PeerContext, now: datetime | None = None) -> str:
-    """Return a context report in one line: tokens, limit, basis, level and next compaction.
-
-    With `now`, the age of a figure that is not of the last turn is in it.
-    """
-    report, words = context.report, _size_words(context, now)
-    if context.outdated is not None:
-        words.append(old_figure(context.outdated, _age(context.at, now)))
-    elif report is not None and report.stale_messages:
-        words.append(f"{report.stale_messages:,} more items since{_ago(report.measured_at, now)}")
-    if report is not None:
-        words += _outlook_words(report, is_current=context.outdated is None)
-    if context.status not in ("", "active"):
-        words.append(context.word.word.replace("_", " "))
-    return one_line(", ".join(words))  # a level or a status of a peer is no second line
-
-
-def _size_words(context: PeerContext, now: datetime | None) -> list[str]:
-    if context.tokens is not None:
-        return [str(context)]
-    report = context.report
-    why = report.reason.replace("_", " ") if report is not None and report.reason else "not reported"
-    last = report.last_reported if report is not None else None
-    words = [f"size unknown ({why})"]
-    words += [f"last reported {last.tokens:,}{_ago(last.measured_at, now)}"] if last else []
-    words += [f"limit {window_size(context.max_tokens, report)} tokens"] if context.max_tokens else []
-    return words
-
-
-def _outlook_words(report: ContextReport, *, is_current: bool) -> list[str]:
-    words = [] if report.level == "unknown" else [report.level.replace("_", " ")]
-    if report.compact_at_tokens is not None:
-        words.append(f"compacts at {report.compact_at_tokens:,}")
-    if report.turns_to_compaction is not None and is_current:
-        words.append(f"in about {report.turns_to_compaction} turns")
-    if (last := report.last_compaction) is not None and last.freed_tokens is not None:
-        words.append(f"last compaction {freed_words(last.freed_tokens, last.basis)}")
-    return words
-
-
-def _age(at: str | None, now: datetime | None) -> str | None:
-    then = None if now is None else unix_seconds(at)
-    return None if then is None or now is None else span(now.timestamp() - then)
-
-
-def _ago(at: str | None, now: datetime | None) -> str:
-    age = _age(at, now)
-    return "" if age is None else f" {age} ago"
-
-
-def context_line(status: Status) -> str:
-    """Return an agent's own context as a line for its model, from the report that all readers see."""
-    return f"[Your context: {context_words(PeerContext.from_status(status, ''))}]"

@@ -8,19 +8,20 @@ conversation decides what is in context and whether it fits; `ChatTurn` has the 
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
 import anyio
+from mew_board.words import report_line
 from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import text_at
 from mew_protocol.payloads.chat import MAIN_SESSION, TokenUsage, TurnReport
-from mew_protocol.payloads.participant import Status
+from mew_protocol.payloads.participant import BoardEntry, Status
 from mew_protocol.payloads.text_fit import WOULD_OVERFLOW
 from mew_protocol.status_word import status_word
 
 from mew_agent.agent.engine import Answering
 from mew_agent.agent.headroom import too_large_text
-from mew_agent.agent.peer_tools import context_line
 from mew_agent.agent.recall import as_referred_to
 from mew_agent.agent.shared_turn import prompt_text
 from mew_agent.config.agent_config import AgentConfig
@@ -122,7 +123,8 @@ class ConversationAnswer(Answering):
         """Precedes the question in the context."""
         if config.context_line:
             status = me.control.status() if session.key == MAIN else conversation.status()
-            self._prefix = f"{context_line(status)}\n\n"
+            own = report_line(BoardEntry(id=me.id, connected=True, status=status), datetime.now(UTC))
+            self._prefix = f"[Your context: {own}]\n\n"
         self._turn = -1
         self._entered: dict[int, int] = {}
         """The item of each chat that has entered, by the number of the chat."""

@@ -350,6 +350,22 @@ def progress(work: Progress) -> str:
     return f"{work.unit.removesuffix('s')} {min(work.done + 1, work.total):,} of {work.total:,}"
 
 
+def report_line(entry: BoardEntry, now: datetime) -> str:
+    """Format a report for a model: its size, level, next and last compaction, and state, in one line."""
+    status, report = entry.status, report_of(entry.status)
+    why = f": {reason(status, now)}" if status is None or status.tokens is None else ""
+    when = compacts_in(entry)
+    found = [f"{tokens(status)} of {window(status)} tokens ({source(status)}{why})", old_figure(entry, now)]
+    if report.stale_messages and entry.outdated is None:
+        found.append(with_age(f"{count_of(report.stale_messages, 'more item')} since", report.measured_at, now))
+    found.append("" if report.level == "unknown" else words(report.level))
+    found.append("" if report.compact_at_tokens is None else f"compacts at {report.compact_at_tokens:,}")
+    found.append(f"in {when}" if when.startswith("~") else when if when.startswith("full") else "")
+    found.append("" if report.last_compaction is None else f"last compaction {last_compaction(report, now)}")
+    found.append("" if status is None or status.word.word in ("", "active") else words(status.word.word))
+    return one_line(", ".join(filter(None, found)))  # a level or a status of a peer is no second line
+
+
 def approvals(status: Status | None) -> tuple[Waiting, ...]:
     """Return the proposals of a participant that need a decision."""
     return tuple(one for one in report_of(status).waiting or () if one.kind == "approval")

@@ -25,7 +25,7 @@ from mew_protocol.payloads.chat import Chat
 from mew_protocol.payloads.participant import Board, BoardEntry, Compact, CompactDone
 from pydantic import Field
 
-from mew_agent.agent.peer_tools import PeerTools, context_words
+from mew_agent.agent.peer_tools import PeerTools
 from mew_agent.cli.app.options import ConnectionOptions
 from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.cli.remote.identity import Identity, find_gateway, find_identity, require_person
@@ -33,7 +33,6 @@ from mew_agent.cli.remote.sent_request import new_envelope, parse_answer, send_r
 from mew_agent.errors import ConfigError, MewAgentError, PeerTimeout
 from mew_agent.participant.discovery import Pace
 from mew_agent.participant.participant import Participant
-from mew_agent.participant.peers import PeerContext
 from mew_agent.parts.mcp.offers_server import OffersServer
 from mew_agent.tools.catalog import INVALID_PARAMS, LocalOffers, RequestFailed
 from mew_agent.tools.functions import Tool
@@ -409,19 +408,15 @@ def board_text(board: Board, now: datetime) -> str:
     """Return the board as a line for each participant."""
     with_context = [entry for entry in board.participants if words.has_context(entry.status)]
     others = [_name(entry) for entry in board.participants if entry not in with_context]
-    lines = [f"{_name(entry)}: {_report(entry, now)}" for entry in with_context]
+    lines = [
+        f"{_name(entry)}: {words.with_age(words.report_line(entry, now), entry.received_at, now, '; ')}"
+        for entry in with_context
+    ]
     return "\n".join([f"space {board.space}", *lines, *([f"no context report: {', '.join(others)}"] if others else [])])
 
 
 def _name(entry: BoardEntry) -> str:
     return words.clean(entry.id) + ("" if entry.connected else " (not connected)")
-
-
-def _report(entry: BoardEntry, now: datetime) -> str:
-    assert entry.status is not None
-    age = words.ago(entry.received_at, now)
-    text = context_words(PeerContext.from_status(entry.status, entry.figure_at or "", entry.outdated), now)
-    return f"{words.clean(text)}; {age}" if age else words.clean(text)
 
 
 def _as_chat(envelope: Mapping[str, Any]) -> dict[str, Any]:

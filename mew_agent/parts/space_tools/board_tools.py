@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from typing import Final
 
 import anyio
-from mew_board.words import compaction_answer
+from mew_board.words import compaction_answer, report_line
 from mew_protocol import kinds
+from mew_protocol.payloads.participant import BoardEntry
 
-from mew_agent.agent.peer_tools import context_words
 from mew_agent.config.agent_config import AgentConfig
 from mew_agent.model.interface import ToolSpec
 from mew_agent.participant.participant import Participant
@@ -54,10 +54,7 @@ class BoardTools(FunctionTools):
         me = self._me
         peers = [me.peers[name] for name in sorted(me.peers)]
         reporting = [Peer(me.id, context=me.context), *(peer for peer in peers if _has_context(peer.context))]
-        now = datetime.now(UTC)
-        lines = [
-            f"{one.id}{' (you)' if one.id == me.id else ''}: {context_words(one.context, now)}" for one in reporting
-        ]
+        lines = [f"{one.id}{' (you)' if one.id == me.id else ''}: {_line(one)}" for one in reporting]
         without = [peer.id for peer in peers if not _has_context(peer.context)]
         return "\n".join([*lines, *([f"no context of their own: {', '.join(without)}"] if without else [])])
 
@@ -80,12 +77,12 @@ class BoardTools(FunctionTools):
                 changed = self._changed
                 room = headroom_tokens(self._known(peer).context)
                 if room is not None and room >= tokens:
-                    return f"{peer} has room for {room:,} tokens: {context_words(self._known(peer).context)}"
+                    return f"{peer} has room for {room:,} tokens: {_line(self._known(peer))}"
                 await changed.wait()
-        context = self._known(peer).context
-        room = headroom_tokens(context)
+        known = self._known(peer)
+        room = headroom_tokens(known.context)
         problem = "its room is unknown" if room is None else f"it has room for only {room:,} tokens"
-        raise ToolCallFailed(f"waited {bound_seconds:g} seconds for '{peer}': {problem} ({context_words(context)})")
+        raise ToolCallFailed(f"waited {bound_seconds:g} seconds for '{peer}': {problem} ({_line(known)})")
 
     def _can_answer(self, peer: Peer) -> bool:
         """Return whether a peer may send the result of a compaction; always true for ourselves."""
@@ -116,6 +113,14 @@ def headroom_tokens(context: PeerContext) -> int | None:
     if context.report is not None and context.report.compact_at_tokens is not None:
         limit = context.report.compact_at_tokens
     return None if limit is None else max(0, limit - context.tokens)
+
+
+def _line(peer: Peer) -> str:
+    context = peer.context
+    entry = BoardEntry(
+        id=peer.id, connected=True, status=context.as_status(), figure_at=context.at, outdated=context.outdated
+    )
+    return report_line(entry, datetime.now(UTC))
 
 
 def _has_context(context: PeerContext) -> bool:

@@ -195,7 +195,7 @@ async def test_the_context_line_precedes_each_question_and_prices_stay_exact(sta
         body: dict[str, Any] = dict(s.main_requests[-1].body)
         questions = [message["content"] for message in body["messages"] if message["role"] == "user"]
         lines = [text.partition("\n\n")[0] for text in questions]
-        assert lines[0].startswith("[Your context: size unknown (no call yet), limit 8,192 tokens")
+        assert lines[0].startswith("[Your context: ? of 8,192 tokens (unknown: no call yet)")
         for line, request in zip(lines[1:], s.main_requests, strict=False):
             said = re.match(r"\[Your context: ([\d,]+) of 8,192 tokens \(reported\), healthy", line)
             assert said is not None

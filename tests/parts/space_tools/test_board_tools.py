@@ -2,18 +2,19 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
+from datetime import UTC, datetime
 from typing import Any
 
 import anyio
 import anyio.lowlevel
 import pytest
+from mew_board.words import report_line
 from mew_protocol.context_report import ContextReport
-from mew_protocol.payloads.participant import Compact, CompactDone, Status
+from mew_protocol.payloads.participant import BoardEntry, Compact, CompactDone, Status
 from mew_protocol.status_word import StatusWord
 from mew_spaces.config.loading import parse_space
 from mew_spaces.gateway.gateway import serve_gateway
 
-from mew_agent.agent.peer_tools import context_words
 from mew_agent.model.interface import ToolCall
 from mew_agent.participant.compaction_driver import Begun, Requester
 from mew_agent.participant.external_context import ExternalContext
@@ -114,7 +115,7 @@ async def test_the_board_has_a_line_for_each_participant_with_a_context() -> Non
     async with scene("boss") as (_, call, *_rest):
         board = await call("context_board")
         assert board.splitlines() == [
-            "boss (you): size unknown (not reported)",
+            "boss (you): ? of ? tokens (unknown: nothing reported)",
             "coder: 98,412 of 128,000 tokens (reported), healthy, compacts at 115,200",
             "no context of their own: ada",
         ]
@@ -197,12 +198,17 @@ def test_headroom_ends_at_the_compaction_threshold_or_the_window() -> None:
     assert headroom_tokens(PeerContext.from_status(FixedConversation().status(), "")) == 115_200 - 98_412
 
 
+def line_of(status: Status) -> str:
+    return report_line(BoardEntry(id="coder", connected=True, status=status), datetime.now(UTC))
+
+
 def test_an_unknown_size_is_called_unknown() -> None:
     made = FixedConversation()
     made.tokens = None
-    assert context_words(PeerContext.from_status(made.status(StatusWord("paused")), "")) == (
-        "size unknown (usage unavailable), limit 128,000 tokens, healthy, compacts at 115,200, paused"
+    assert line_of(made.status(StatusWord("paused"))) == (
+        "? of 128,000 tokens (unknown: no usage reported), healthy, compacts at 115,200, paused"
     )
-    assert context_words(PeerContext(tokens=1_200, max_tokens=20_000)) == "~1,200 of ~20,000 tokens (estimate)"
-    reported = PeerContext(tokens=1_200, max_tokens=20_000, report=ContextReport(basis="agent_reported"))
-    assert context_words(reported) == "~1,200 of 20,000 tokens (agent reported)"
+    status = Status(messages_in_context=1, tokens=1_200, max_tokens=20_000)
+    assert line_of(status) == "~1,200 of ~20,000 tokens (estimate)"
+    reported = status.model_copy(update={"context": ContextReport(basis="agent_reported")})
+    assert line_of(reported) == "~1,200 of 20,000 tokens (agent reported)"

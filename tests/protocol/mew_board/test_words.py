@@ -10,7 +10,6 @@ from mew_board.view import ParticipantView
 from mew_protocol.context_report import Basis, NextPromptBasis, PartBasis, SenderSpending, UnknownReason, Waiting
 from mew_protocol.payloads.participant import ESTIMATE, Board, BoardEntry, Status
 
-from mew_agent.agent.peer_tools import context_words
 from mew_agent.cli.board.table import TerminalStyle, board_lines
 from mew_agent.cli.remote.status import _as_json
 from mew_agent.participant.peers import PeerContext
@@ -212,7 +211,7 @@ def test_every_surface_calls_a_figure_without_a_report_an_estimate() -> None:
         ParticipantView(entry, now).sentence,
         "\n".join(board_lines(board, now=now, style=TerminalStyle())),
         str(_as_json(entry, ())),
-        context_words(context),
+        words.report_line(entry, now),
         str(context_key("other", context)),
         board_text(board, now),
         ShownParticipant.model_validate(ParticipantView(entry, None)).known,
@@ -240,7 +239,7 @@ def test_every_surface_shows_the_age_of_an_old_figure() -> None:
         view.sentence,
         "\n".join(board_lines(board, now=NOW, style=TerminalStyle(width=60))),
         "\n".join(board_lines(board, now=NOW, style=TerminalStyle(width=200))),
-        context_words(PeerContext.from_status(status, at, "before_join"), NOW),
+        words.report_line(entry, NOW),
         board_text(board, NOW),
         "".join(text for line in tall for text, _ in line),
         "".join(text for line in short for text, _ in line),
@@ -254,4 +253,5 @@ def test_the_last_reported_figure_of_an_unknown_size_has_its_age() -> None:
     report = {"basis": "unknown", "reason": "restarted", "last_reported": last}
     status = Status.model_validate({"messages_in_context": 1, "context": report})
     assert words.reason(status, NOW) == "restarted, was 98,412 2 h ago"
-    assert "last reported 98,412 2 h ago" in context_words(PeerContext.from_status(status, ""), NOW)
+    entry = BoardEntry(id="coder", connected=True, status=status)
+    assert words.report_line(entry, NOW) == "? of ? tokens (unknown: restarted, was 98,412 2 h ago)"
