@@ -6,9 +6,9 @@ Measures the text for the question. Without an answer, reads what the last repor
 from typing import NamedTuple, Self
 
 from mew_protocol.context_report import Outdated
+from mew_protocol.payloads import read_or_none
 from mew_protocol.payloads.participant import FitQuestion, RequestStatus, Status
 from mew_protocol.payloads.text_fit import Fit, TextBasis, fit_in
-from pydantic import ValidationError
 
 from mew_agent.tokens.projection import NO_UNITS, Calibration, Units, features
 
@@ -32,10 +32,7 @@ class FitRequest(NamedTuple):
 
     def answer_in(self, status: Status) -> Fit | None:
         """Return the agent's answer; None if it gives none, as agents of other projects."""
-        try:
-            return Fit.model_validate((status.model_extra or {}).get("fit"))
-        except ValidationError:
-            return None
+        return read_or_none(Fit, (status.model_extra or {}).get("fit"))
 
     def by_report(self, status: Status | None, *, as_of: str | None, outdated: Outdated | None) -> Fit:
         """Compare the text with the agent's last report (arguments as in `fit_in`)."""

@@ -15,8 +15,8 @@ from mew_listener.bounded_dict import BoundedDict
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import value_at, well_formed
+from mew_protocol.payloads import read_or_none
 from mew_protocol.payloads.mcp import CallSubject, Request
-from pydantic import ValidationError
 
 from mew_agent import tracing
 from mew_agent.errors import TooLarge
@@ -99,9 +99,7 @@ class McpServer:
         return payload
 
     async def _response_to(self, envelope: Envelope) -> dict[str, Any]:
-        try:
-            request = Request.model_validate(envelope.body)
-        except ValidationError:
+        if (request := read_or_none(Request, envelope.body)) is None:
             return _error(None, RequestFailed(INVALID_REQUEST, "payload.method is missing"))
         if self._messenger.is_paused:
             return _error(request.id, RequestFailed(UNAVAILABLE, "paused"))

@@ -14,9 +14,10 @@ from mew_listener.bounded_dict import BoundedDict
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
 from mew_protocol.ids import Position
+from mew_protocol.payloads import read_or_none
 from mew_protocol.payloads.chat import Acknowledge, chat_refusal_in
 from mew_protocol.payloads.read_receipts import InContext, PromptCall, ReadReceipt, ReadReceipts, RequestReceipts
-from pydantic import PrivateAttr, ValidationError
+from pydantic import PrivateAttr
 
 from mew_agent.context.message_facts import Cause, Follow, Follows, MessageKey
 from mew_agent.errors import ChatRefused, GatewayError, NotAccepted, NotPermitted, PeerTimeout
@@ -345,10 +346,8 @@ def stored_receipt(message: Envelope, participant: str, position: str | None, re
 
 def _receipts_in(envelope: Envelope) -> tuple[ReadReceipt, ...]:
     """Return the readable receipts in an envelope."""
-    try:
-        if envelope.kind == kinds.PARTICIPANT_RECEIPTS:
-            return ReadReceipts.model_validate(envelope.body).receipts
-        one = Acknowledge.model_validate(envelope.body).receipt
-    except ValidationError:
-        return ()
-    return () if one is None else (one,)
+    if envelope.kind == kinds.PARTICIPANT_RECEIPTS:
+        known = read_or_none(ReadReceipts, envelope.body)
+        return known.receipts if known is not None else ()
+    told = read_or_none(Acknowledge, envelope.body)
+    return (told.receipt,) if told is not None and told.receipt is not None else ()

@@ -20,6 +20,7 @@ from mew_protocol.capability import CapabilitySet
 from mew_protocol.codec import StreamFrame
 from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import object_at, value_at
+from mew_protocol.payloads import read_or_none
 from mew_protocol.payloads.chat import (
     MAIN_SESSION,
     REFUSAL_CODES,
@@ -30,7 +31,6 @@ from mew_protocol.payloads.chat import (
 )
 from mew_protocol.payloads.participant import is_whole_status
 from mew_protocol.payloads.text_fit import WOULD_OVERFLOW
-from pydantic import ValidationError
 
 from mew_agent.errors import GatewayError, MewAgentError, NoAnswer, NotPermitted, PeerAbsent
 from mew_agent.participant.answers.context_notes import PAUSED_TEXT, ContextNote, ContextNotes, approval_text
@@ -441,10 +441,7 @@ def _needs_choice(acknowledgement: Envelope) -> bool:
 
 def _turn_in(chat: Envelope) -> TurnReport | None:
     """Return the `turn` of an answer; None if it has none that can be read."""
-    try:
-        return TurnReport.model_validate(chat.body["turn"]) if "turn" in chat.body else None
-    except ValidationError:
-        return None
+    return read_or_none(TurnReport, chat.body.get("turn"))
 
 
 INACTIVITY_SECONDS: Final = 300.0

@@ -15,8 +15,8 @@ from mew_protocol import kinds
 from mew_protocol.codec import StreamFrame
 from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import object_at
+from mew_protocol.payloads import read_or_none
 from mew_protocol.payloads.chat import Acknowledge
-from pydantic import ValidationError
 
 from mew_agent.participant.peers import StreamOwners
 
@@ -120,10 +120,8 @@ class ConversationFeed:
 
     def _mark(self, envelope: Envelope) -> FeedEntry | None:
         """Note the receipt in an acknowledgement at its chat."""
-        try:
-            receipt = Acknowledge.model_validate(envelope.body).receipt
-        except ValidationError:
-            return None
+        told = read_or_none(Acknowledge, envelope.body)
+        receipt = told.receipt if told is not None else None
         if receipt is None or receipt.participant != envelope.sender:
             return None
         entry = self.entries.get(f"chat:{receipt.sender}:{receipt.id}")

@@ -15,6 +15,7 @@ from mew_board.proposal_text import allowed_calls, ending
 from mew_protocol import kinds
 from mew_protocol.codec import StreamFrame
 from mew_protocol.envelope import Envelope
+from mew_protocol.payloads import read_or_none
 from mew_protocol.payloads.attention_items import AttentionAction, AttentionItem
 from mew_protocol.payloads.context_history import ParticipantFigures
 from mew_protocol.payloads.mcp import UndecidedProposal
@@ -32,7 +33,7 @@ from mew_agent.participant.gaps import HistoryGap
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.terminal.feed import ConversationFeed, FeedEntry
 from mew_agent.parts.terminal.line_chat import enter_line
-from mew_agent.parts.terminal.terminal_chat import TerminalChat, status_in
+from mew_agent.parts.terminal.terminal_chat import TerminalChat
 
 logger = logging.getLogger("mew_agent.parts.terminal")
 
@@ -198,7 +199,7 @@ class JoinedSpace:
         if envelope.kind != kinds.PARTICIPANT_STATUS:
             return False
         is_answer = envelope.sender in self._asking and envelope.names(self.who.participant)
-        return is_answer or words.report_of(status_in(envelope.body)).progress is not None
+        return is_answer or words.report_of(read_or_none(Status, envelope.body)).progress is not None
 
     # -- what the panels show ----------------------------------------------------------------------------
 

@@ -18,11 +18,11 @@ from mew_listener.bounded_dict import FairDict, weight_of
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import objects_at, value_at
+from mew_protocol.payloads import read_or_none
 from mew_protocol.payloads.chat import chat_refusal_in
 from mew_protocol.payloads.mcp import CallSubject, approval_of, fulfils, proposals_in
 from mew_protocol.payloads.participant import Status
 from mew_protocol.status_word import StatusWord
-from pydantic import ValidationError
 
 from mew_agent.errors import listed
 from mew_agent.participant.unfinished import Unfinished
@@ -273,7 +273,7 @@ class TerminalChat:
         self._skipped.discard(envelope.sender)
         if (not mine and is_quiet) or (was_skipped and word == "compacted"):
             return None
-        status = status_in(envelope.body)
+        status = read_or_none(Status, envelope.body)
         work = words.report_of(status).progress
         more = f", {words.progress(work)}" if work is not None else figures_of(status)
         return f"* {envelope.sender}: {words.state(word) or 'no status'}{more}"
@@ -286,14 +286,6 @@ def figures_of(status: Status | None) -> str:
     if status.tokens is not None and status.max_tokens is None:
         return f", {words.tokens(status)} tokens ({words.source(status)})"  # a status with only the requested fields
     return f", {words.tokens(status)} of {words.window(status)} ({words.source(status)})"
-
-
-def status_in(body: Mapping[str, Any]) -> Status | None:
-    """Return the status in a payload; None if it is invalid."""
-    try:
-        return Status.model_validate(body)
-    except ValidationError:
-        return None
 
 
 def _proposed(proposal: Envelope, number: int) -> str:

@@ -25,6 +25,7 @@ class Payload(BaseModel):
 
 
 P = TypeVar("P", bound=Payload)
+M = TypeVar("M", bound=BaseModel)
 
 
 def read_payload(draft: Draft, model: type[P]) -> P:
@@ -34,3 +35,11 @@ def read_payload(draft: Draft, model: type[P]) -> P:
     except ValidationError as error:
         place, problem = first_problem(error)
         raise PayloadError(draft.kind or "", f"payload.{place}" if place else "payload", problem) from None
+
+
+def read_or_none(model: type[M], value: object) -> M | None:
+    """Read a part of an envelope as the given model. Returns None if it is invalid."""
+    try:
+        return model.model_validate(value)
+    except ValidationError:
+        return None

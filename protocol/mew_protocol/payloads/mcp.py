@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import canonical_json, value_at
-from mew_protocol.payloads.base import Payload
+from mew_protocol.payloads.base import Payload, read_or_none
 
 COMPACT_CONTEXT: Final = "compact_context"
 """The tool that an agent's proposal of a compaction names. Only an approver's request for it compacts; no list shows
@@ -132,11 +132,8 @@ def proposals_in(welcome: Mapping[str, Any]) -> tuple[Envelope, ...]:
     found: list[Envelope] = []
     listed = welcome.get("proposals")
     for value in listed if isinstance(listed, list | tuple) else ():
-        try:
-            one = UndecidedProposal.model_validate(value)
-        except ValidationError:
-            continue
-        if one.kind == kinds.MCP_PROPOSAL and not one.truncated:
+        one = read_or_none(UndecidedProposal, value)
+        if one is not None and one.kind == kinds.MCP_PROPOSAL and not one.truncated:
             found.append(one.as_proposal())
     return tuple(found)
 

@@ -24,6 +24,7 @@ from mew_listener.log_budget import survived
 from mew_protocol.context_report import CallCosts, plausible
 from mew_protocol.envelope import unix_seconds, wire_time
 from mew_protocol.json_values import well_formed
+from mew_protocol.payloads import read_or_none
 from mew_protocol.payloads.context_history import (
     KEPT_SECONDS,
     ContextHistory,
@@ -232,10 +233,7 @@ class FigureStore:
     def _asker_of(self, participant: str, figures: tuple[int | None, ...]) -> str | None:
         """Return the requester of the compaction with these figures; None if there is none."""
         asker, answer = self._answers.pop(participant, (None, {}))
-        try:
-            done = CompactDone.model_validate(answer) if asker is not None else None
-        except ValidationError:
-            return None
+        done = read_or_none(CompactDone, answer) if asker is not None else None
         is_asked = done is not None and (done.tokens_before, done.tokens_after, done.freed_tokens) == figures
         return asker if is_asked else None
 
