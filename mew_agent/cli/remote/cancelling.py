@@ -4,19 +4,15 @@ Reads them from the newest envelopes that the gateway keeps. Which are unfinishe
 """
 
 from collections import Counter
-from contextlib import suppress
 from typing import Annotated, Final
 
 from mew_board import words
-from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.chat import ChatCancel
-from pydantic import ValidationError
 
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.locate import people_of
 from mew_agent.cli.app.options import ConnectionOptions, ReasonOption, participant_argument
-from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.cli.remote.identity import configuration_at, find_gateway
 from mew_agent.cli.remote.sent_request import check_name, new_envelope
 from mew_agent.errors import NotPermitted
@@ -43,7 +39,10 @@ def cancel(
     done = Counter[str]()
     config = configuration_at(api.run_path)
     people = people_of(config) if config is not None else []
-    for one in read_unfinished(api).cancellations(target):
+    unfinished = Unfinished(api.participant)
+    for envelope in api.newest(_READ_ENVELOPES)[1]:
+        unfinished.receive(envelope)
+    for one in unfinished.cancellations(target):
         if one.agent in people:
             continue
         payload, about = ChatCancel(reason=reason), one.correlation_id
@@ -58,14 +57,3 @@ def cancel(
     outcome = [{"participant": agent, "cancelled": number} for agent, number in done.items()]
     terminal.print_outcome(text, outcome)
     return ExitCode.DONE if done else ExitCode.SKIPPED
-
-
-def read_unfinished(api: GatewayApi) -> Unfinished:
-    """Read the work of participants from the newest envelopes."""
-    found = Unfinished(api.participant)
-    with api.events(_READ_ENVELOPES) as events:
-        while (event := events.next()).name != "board":
-            with suppress(ValidationError):
-                if event.name == "envelope":
-                    found.receive(Envelope.model_validate(event.body))
-    return found

@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
 import httpx2
+from mew_protocol.envelope import Envelope
 from mew_protocol.errors import CAPABILITY_VIOLATION, OUTCOME_UNKNOWN
+from mew_protocol.payloads import read_or_none
 from mew_protocol.payloads.attention_items import Attention, AttentionItem
 from mew_protocol.payloads.context_history import KEPT_SECONDS, ContextHistory
 from mew_protocol.payloads.mcp import UndecidedProposal, UndecidedProposals
@@ -253,6 +255,15 @@ class GatewayApi:
     def events(self, last: int = 0) -> AbstractContextManager[SpaceEvents]:
         """Open the space's events: the newest `last` envelopes without statuses, the board, then later events."""
         return closing(EventStream(self, last))
+
+    def newest(self, last: int) -> tuple[Board, list[Envelope]]:
+        """Return the board, and the newest `last` envelopes that are no statuses, oldest first."""
+        past: list[Envelope] = []
+        with self.events(last) as events:
+            while (event := events.next()).name != "board":
+                if (one := read_or_none(Envelope, event.body)) is not None:
+                    past.append(one)
+        return Board.model_validate(event.body), past
 
     def open_events(self, since: str | None = None, *, last: int = 0, deadline: float | None = None) -> _OpenEvents:
         """Open the event stream after the event with the id `since`, else see `events`. The caller closes it."""

@@ -6,9 +6,8 @@ program stops, and its token file goes. Its conversation and its log stay.
 
 import os
 import time
-from typing import Annotated, Final
+from typing import Final
 
-import typer
 from mew_protocol import kinds
 from mew_settings.private_files import replace_file
 from mew_spaces.config.loading import parse_space, without_participant
@@ -18,7 +17,7 @@ from mew_spaces.launch.run_file import read_run_file
 from mew_agent.cli.app import terminal
 from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.locate import not_in_space, space_config_path
-from mew_agent.cli.app.options import ReasonOption, SpaceFileOptions, complete_participants
+from mew_agent.cli.app.options import ReasonOption, SpaceFileOptions, TargetArgument
 from mew_agent.cli.space.add import RunningSpace, running_space
 from mew_agent.cli.space.restart import supervisor_of
 from mew_agent.cli.space.up import RELOAD_SIGNAL
@@ -27,13 +26,7 @@ _STOP_SECONDS: Final = 15.0
 _POLL_SECONDS: Final = 0.05
 
 
-def remove(
-    name: Annotated[
-        str, typer.Argument(metavar="PARTICIPANT", help="Id of the participant.", autocompletion=complete_participants)
-    ],
-    place: SpaceFileOptions,
-    reason: ReasonOption = None,
-) -> int:
+def remove(name: TargetArgument, place: SpaceFileOptions, reason: ReasonOption = None) -> int:
     """Remove a participant from the space.
 
     Takes it out of space.yaml, ends its membership and its token, and stops its program. No restart needed. Its stored

@@ -194,17 +194,9 @@ class DemoStory:
 
     async def _record_report(self, peer: Peer, context: PeerContext) -> None:
         report = context.report
-        self.show(
-            {
-                "event": "status",
-                "participant": peer.id,
-                "status": context.status,
-                "tokens": context.tokens,
-                "max_tokens": context.max_tokens,
-                "messages_in_context": context.messages,
-                "context": report.model_dump(mode="json", exclude_none=True) if report else None,
-            }
-        )
+        status = context.as_status()
+        assert status is not None  # a report came as a status
+        self.show({"event": "status", "participant": peer.id, **status.model_dump(mode="json", exclude_none=True)})
         if report is None:
             return
         last = report.last_compaction

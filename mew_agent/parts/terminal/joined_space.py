@@ -301,9 +301,5 @@ class JoinedSpace:
 
 def _newest(api: GatewayApi) -> tuple[Board, list[Envelope]]:
     """Return the board, and the newest chats that the gateway still keeps, oldest first."""
-    found: list[Envelope] = []
-    with api.events(PAST_ENVELOPES) as events:
-        while (event := events.next()).name != "board":
-            if event.name == "envelope" and event.body.get("kind") == kinds.CHAT:
-                found.append(Envelope.model_validate(event.body))
-    return Board.model_validate(event.body), found[-PAST_CHATS:]
+    board, past = api.newest(PAST_ENVELOPES)
+    return board, [one for one in past if one.kind == kinds.CHAT][-PAST_CHATS:]
