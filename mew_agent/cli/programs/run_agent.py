@@ -43,7 +43,6 @@ def run(
     base_url: Annotated[
         str | None, option("--base-url, --openai-url URL", "Model server (default: OPENAI_BASE_URL).")
     ] = None,
-    store: Annotated[Path | None, option("--store FILE", "Session file (default: keep the session in memory).")] = None,
     log_level: Annotated[
         LogLevel | None,
         option("--log-level, -l LEVEL", "Log at debug, info, warning or error (default: info).", parser=read_log_level),
@@ -74,7 +73,6 @@ def run(
         "token": token,
         "model": model,
         "base_url": base_url,
-        "store": store,
         "log_level": log_level,
     }
     running = _running_space(agent_id or os.environ.get("MEW_PARTICIPANT_ID"))

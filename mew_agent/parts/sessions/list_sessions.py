@@ -38,10 +38,6 @@ def sessions(
     days: Annotated[
         float | None, option("--prune-days N", "Remove what is older than N days instead.", min=0.0)
     ] = None,
-    megabytes: Annotated[
-        int | None,
-        option("--prune-megabytes N", "Remove the oldest until a file has at most N megabytes instead.", min=1),
-    ] = None,
     space_dir: FolderOption = None,
 ) -> None:
     """List, print or prune stored conversations.
@@ -51,9 +47,8 @@ def sessions(
     removes only what is no longer in the context, and records of model calls. Stop the agents first, or it may have to
     wait.
     """
-    if days is not None or megabytes is not None:
-        limits = StoreLimits(days, None if megabytes is None else megabytes * 1024 * 1024)
-        _prune(_files(space_dir) if agent is None else [_file(agent, space_dir)], limits)
+    if days is not None:
+        _prune(_files(space_dir) if agent is None else [_file(agent, space_dir)], StoreLimits(days))
     elif agent is None:
         _list(space_dir)
     else:
