@@ -102,6 +102,7 @@ async def test_a_participant_that_is_connected_is_not_cut_off(gateway: RunningGa
 async def test_errors_name_what_that_gateway_cannot_serve(flags: tuple[str, ...]) -> None:
     refused = await mew("proposals", *flags)
     assert "keeps no proposals: it is not a gateway of mew-agent; join it to see them" in refused.err
+    assert "keeps no messages: it is not a gateway of mew-agent" in (await mew("history", *flags)).err
     assert refused.code == 1
 
 
