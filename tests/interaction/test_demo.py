@@ -67,7 +67,7 @@ def test_without_a_terminal_it_prints_plain_lines_and_leaves_nothing_behind(tmp_
     done = mew("demo", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "\x1b" not in done.stdout
-    assert "tokens freed by each compaction:" in done.stdout
+    assert "tokens freed, and the next size with an estimated question:" in done.stdout
     assert "\ntry next:\n" in done.stdout
     assert "  mew init --model rehearsal && mew up -i " in done.stdout
     assert list(scratch.iterdir()) == []
