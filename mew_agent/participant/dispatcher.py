@@ -146,10 +146,12 @@ class Dispatcher:
             receive(envelope)
         if self._answers.is_in_use:
             self._answers.receive(envelope, changes)
-        await self.hooks.receive(envelope)
         events, kind, wanted = self._events, envelope.kind, self._events.listeners.wanted
-        if wanted is None or kind in wanted or kind in events.follows or changes is not NO_CHANGES:
-            events.receive(envelope, changes)
+        has_events = wanted is None or kind in wanted or kind in events.follows or changes is not NO_CHANGES
+        found = [*events.events_in(envelope, changes)] if has_events else []  # first: hooks see the open proposals
+        await self.hooks.receive(envelope)
+        if has_events:
+            events.emit(envelope, found)
 
     async def _receive_from_gateway(self, envelope: Envelope, changes: PeerChanges) -> PeerChanges:
         """Read a welcome or a receipt. Returns the changes with the gap that it reports."""

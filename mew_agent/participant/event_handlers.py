@@ -6,7 +6,7 @@ handler that fails is logged and stops nothing else. Does not know what others l
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, TypeVar
@@ -184,7 +184,7 @@ class ProposalClosed(SpaceEvent):
     """A proposal no longer needs a decision.
 
     `how` is `fulfilled` (`by` a participant), `rejected` (`by` us, or by anyone if the proposer asked for itself; with
-    the `reason`), `withdrawn` by its proposer, or `left` if the proposer left.
+    the `reason`), `withdrawn` by its proposer, or `left` if the proposer left and did not return soon.
     """
 
     proposal: ProposalMade
@@ -239,29 +239,27 @@ class OpenProposals:
     def decided_by(self, envelope: Envelope, how: HowClosed) -> Iterator[ProposalClosed | ProposalRejected]:
         """Close the proposals decided by an envelope, and yield rejections that leave one open.
 
-        Only its proposer withdraws a proposal, and only a request to its peers for the same call fulfils it.
+        Its proposer withdraws a proposal, or the gateway for a proposer that stays away. A request to its peers for the
+        same call fulfils it, and so does their answer.
         """
+        by, reason = envelope.sender, str(envelope.body.get("reason") or "")
         for name in envelope.correlation_ids:
             proposal = self._by_id.get(name)
-            if proposal is None or (how == "withdrawn" and envelope.sender != proposal.sender):
+            if proposal is None or (how == "withdrawn" and by not in (proposal.sender, GATEWAY)):
                 continue
-            if how == "fulfilled" and not fulfils(envelope, proposal.envelope):
+            if how == "fulfilled" and not fulfils(envelope, CallSubject.read(proposal.envelope.body), proposal.peers):
                 continue
-            by, reason = envelope.sender, str(envelope.body.get("reason") or "")
-            if how == "rejected" and by != self.me and proposal.peers != (proposal.sender,):
+            if how == "rejected" and by not in (self.me, proposal.sender) and proposal.peers != (proposal.sender,):
                 yield ProposalRejected(proposal, by, reason)
+            elif by == GATEWAY:
+                yield ProposalClosed(self._by_id.pop(name), "left", proposal.sender)
             else:
                 yield ProposalClosed(self._by_id.pop(name), how, by, reason)
-
-    def closed_by_leaving(self, proposer: str) -> Iterator[ProposalClosed]:
-        """Close the proposals of a participant that left."""
-        for name, proposal in tuple(self._by_id.items()):
-            if proposal.sender == proposer:
-                yield ProposalClosed(self._by_id.pop(name), "left", proposer)
 
 
 _CLOSING_KINDS: Mapping[str, HowClosed] = {
     kinds.MCP_REQUEST: "fulfilled",
+    kinds.MCP_RESPONSE: "fulfilled",
     kinds.MCP_REJECT: "rejected",
     kinds.MCP_WITHDRAW: "withdrawn",
 }
@@ -378,10 +376,10 @@ class EventEmitter:
         self.listeners = listeners
         self.proposals = OpenProposals(messenger.id)
 
-    def receive(self, envelope: Envelope, changes: PeerChanges) -> None:
-        """Emit an envelope and its events. `changes` are its changes of the known peers."""
+    def emit(self, envelope: Envelope, events: Iterable[SpaceEvent]) -> None:
+        """Emit an envelope and the events in it."""
         size_bytes = self._messenger.session.client.arrived.size_bytes
-        self.listeners.emit(envelope, *self.events_in(envelope, changes), size_bytes=size_bytes)
+        self.listeners.emit(envelope, *events, size_bytes=size_bytes)
 
     def receive_gap(self, gap: StreamGap) -> None:
         """Emit the loss of frames of a stream, at its place among the envelopes."""
@@ -408,7 +406,6 @@ class EventEmitter:
     def _peers_changed(self, changes: PeerChanges) -> Iterator[SpaceEvent]:
         for peer in changes.left:
             yield PeerLeft(peer)
-            yield from self.proposals.closed_by_leaving(peer.id)
         yield from (PeerJoined(peer) for peer in changes.joined)
         if changes.reported is not None:
             yield ContextReported(changes.reported, changes.context_before)

@@ -86,6 +86,11 @@ class PendingProposal(PendingRequest):
         """Return whether its proposer accepts a decision of this participant."""
         return self._fulfillers is None or participant in self._fulfillers
 
+    def is_fulfilled_by(self, envelope: Envelope) -> bool:
+        """Return whether this is a request that fulfils it."""
+        subject, peers = CallSubject.read(self.sent.body), self.sent.addressees
+        return envelope.kind == kinds.MCP_REQUEST and fulfils(envelope, subject, peers)
+
     @property
     def is_fulfilled(self) -> bool:
         """Whether a participant sent the proposed request."""
@@ -101,7 +106,7 @@ class PendingProposal(PendingRequest):
 
     def receive(self, envelope: Envelope) -> str | None:
         """See `PendingRequest.receive`. The answer may refer to the fulfilling request, so its id is followed."""
-        if envelope.kind == kinds.MCP_REQUEST and self._may_decide(envelope) and fulfils(envelope, self.sent):
+        if self._may_decide(envelope) and self.is_fulfilled_by(envelope):
             self.decision = envelope
             self.decided.set()
             return envelope.id
@@ -126,9 +131,7 @@ class ApprovalProposal(PendingProposal):
 
     def receive(self, envelope: Envelope) -> str | None:
         """See `PendingRequest.receive`. Keeps the first request or rejection that refers to the proposal."""
-        is_decision = envelope.kind == kinds.MCP_REJECT or (
-            envelope.kind == kinds.MCP_REQUEST and fulfils(envelope, self.sent)
-        )
+        is_decision = envelope.kind == kinds.MCP_REJECT or self.is_fulfilled_by(envelope)
         if is_decision and self.decision is None and envelope.refers_to(self.sent.id):
             self.decision = envelope
             self.decided.set()

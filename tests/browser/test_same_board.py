@@ -22,11 +22,11 @@ from mew_agent.cli.board.needs import attention_lines
 from mew_agent.cli.board.table import TerminalStyle, board_lines
 from mew_agent.cli.remote.identity import Identity
 from mew_agent.parts.terminal.app import SpaceApp
-from mew_agent.parts.terminal.terminal_chat import TerminalChat
 from mew_agent.parts.terminal.widgets import BoardList
 from tests.browser.conftest import HOSTILE, Join, OpenDashboard
 from tests.browser.test_dashboard import COMPACTION, REPORTED, WINDOW, part
 from tests.support.terminal_app import Screen
+from tests.support.typed_chat import TypedChat
 
 DURATIONS: Final = (0, 59, 60, 3_599, 3_600, 86_399, 86_400, 1_000_000)
 
@@ -213,7 +213,7 @@ SAID: Final[list[tuple[str, dict[str, Any], str]]] = [
 async def test_page_terminal_and_line_chat_word_requests_and_changes_alike(
     gateway: RunningGateway, open_dashboard: OpenDashboard, join: Join
 ) -> None:
-    page, chat = await open_dashboard(), TerminalChat("ada")
+    page, chat = await open_dashboard(), TypedChat("ada")
     async with join("ada") as ada, join("coder"), terminal_application(gateway) as screen:
         for kind, payload, text in SAID:
             to = [] if kind.startswith(("capability/", "space/")) else ["coder"]
@@ -313,7 +313,7 @@ async def test_page_and_line_chat_word_answers_alike(
     gateway: RunningGateway, open_dashboard: OpenDashboard, join: Join
 ) -> None:
     page = await open_dashboard()
-    chat, answer = TerminalChat("ada"), page.get_by_role("log").locator(".answer").last
+    chat, answer = TypedChat("ada"), page.get_by_role("log").locator(".answer").last
     async with join("ada") as ada, join("coder") as coder:
         for kind, payload in ANSWERS:
             asked = await ada.request(kinds.PARTICIPANT_COMPACT, {}, to=["coder"])

@@ -73,7 +73,8 @@ class JoinedSpace:
         """`on_change` gets the entries of the conversation that are new or changed."""
         self.who, self.on_change = who, on_change
         self.me = _Watcher(who, self)
-        self.chat = TerminalChat(who.participant, targets, asks_receipts=True)
+        self.chat = TerminalChat(who.participant, self.me.events.proposals.is_same, self.me.unfinished, targets)
+        self.chat.asks_receipts = True
         self.feed = ConversationFeed()
         self.board: Board | None = None
         self.figures: Mapping[str, ParticipantFigures] = {}

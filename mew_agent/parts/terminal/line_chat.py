@@ -31,7 +31,7 @@ _GOODBYE_SECONDS: Final = 3.0
 async def chat_by_lines(who: Identity, targets: tuple[str, ...], lines: TypedLines) -> None:
     """Send typed lines, and print received envelopes."""
     me = Participant(who.ws_url, space=who.space, id=who.participant, token=who.token, reports_context=False)
-    chat = TerminalChat(who.participant, targets)
+    chat = TerminalChat(who.participant, me.events.proposals.is_same, me.unfinished, targets)
     is_lost = False
 
     @me.on()

@@ -1,11 +1,11 @@
 """[pure] A conversation at a terminal: reads typed lines, and shows received envelopes.
 
-Keeps what slash commands refer to: open proposals, chats not yet acknowledged, unfinished work, and the recipients of
-plain text. Sends and prints nothing itself.
+Keeps what slash commands refer to: the numbers of open proposals, chats not yet acknowledged, and the recipients of
+plain text. The participant knows which proposals are open and which work is unfinished. Sends and prints nothing.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -14,13 +14,13 @@ from mew_board.answers import said
 from mew_board.conversation_lines import NOTED_KINDS
 from mew_board.proposal_text import argument_lines
 from mew_board.visible import visible
-from mew_listener.bounded_dict import FairDict, weight_of
+from mew_listener.bounded_dict import FairDict
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import objects_at, value_at
 from mew_protocol.payloads import read_or_none
 from mew_protocol.payloads.chat import chat_refusal_in
-from mew_protocol.payloads.mcp import CallSubject, approval_of, fulfils, proposals_in
+from mew_protocol.payloads.mcp import CallSubject, approval_of, proposals_in
 from mew_protocol.payloads.participant import Status
 from mew_protocol.status_word import StatusWord
 
@@ -43,33 +43,27 @@ _REMEMBERED: Final = 200
 
 @dataclass
 class TerminalChat:
-    """One person's conversation. `targets` receive plain text; empty means all participants."""
+    """One person's conversation. `targets` receive plain text; empty means all participants.
+
+    Its participant reads each envelope first, and knows whether a proposal `is_open` and which work is `unfinished`.
+    """
 
     me: str
+    is_open: Callable[[Envelope], bool]
+    unfinished: Unfinished
     targets: tuple[str, ...] = ()
     is_verbose: bool = False
     asks_receipts: bool = False
     """Whether agents are asked to tell the receipts of our chats."""
-    proposals: FairDict[int, Envelope] = field(
-        default_factory=lambda: FairDict(
-            _REMEMBERED,
-            lambda _, proposal: proposal.sender,
-            weight=lambda _, proposal: weight_of(len(proposal.encode())),
-        )
-    )
+    proposals: dict[int, Envelope] = field(default_factory=dict)
     """Open proposals, by the number shown with each."""
     unanswered: FairDict[str, str] = field(default_factory=lambda: FairDict(_REMEMBERED, lambda _, sender: sender))
     """Chats to me that are not acknowledged: id to sender, oldest first."""
-    unfinished: Unfinished = field(init=False)
-    _proposals_seen: int = 0
-    _proposals_shown: int = 0
+    _last_number: int = 0
     _closed_by_others: int | None = None
     """The number of a proposal that another participant closed since the person last decided."""
     _skipped: set[str] = field(default_factory=set)
     """Participants that skipped a compaction; the `compacted` status that follows is not shown."""
-
-    def __post_init__(self) -> None:
-        self.unfinished = Unfinished(self.me)
 
     # -- typed lines -------------------------------------------------------------------------------------
 
@@ -197,28 +191,15 @@ class TerminalChat:
         return line
 
     def _remember(self, envelope: Envelope) -> None:
-        self.unfinished.receive(envelope)
         match envelope.kind:
             case kinds.CHAT if envelope.names(self.me):
                 self.unanswered[envelope.id] = envelope.sender
-            case kinds.SYSTEM_WELCOME if envelope.is_for(self.me):
-                for proposal in proposals_in(envelope.body):
-                    self._number(proposal)
-            case kinds.MCP_PROPOSAL:
-                self._number(envelope)
-            case kinds.MCP_REQUEST | kinds.MCP_REJECT | kinds.MCP_WITHDRAW:
-                for number in [at for at, one in self.proposals.items() if _closes(envelope, one, self.me)]:
+            case kind if kind.startswith("mcp/"):
+                for number in [at for at, one in self.proposals.items() if not self.is_open(one)]:
                     del self.proposals[number]
                     self._closed_by_others = number
             case _:
                 pass
-
-    def _number(self, proposal: Envelope) -> None:
-        """Give a proposal of another participant the next number, unless it has one."""
-        known = ((one.sender, one.id, one.ts) for one in self.proposals.values())
-        if proposal.sender != self.me and (proposal.sender, proposal.id, proposal.ts) not in known:
-            self._proposals_seen += 1
-            self.proposals[self._proposals_seen] = proposal
 
     def _shown(self, envelope: Envelope) -> str | None:
         who, body = envelope.sender, envelope.body
@@ -236,17 +217,23 @@ class TerminalChat:
                 return _said_line(envelope)
             case kinds.SYSTEM_ERROR:
                 return f"* refused: {body.get('message') or body.get('error')}"
-            case kinds.MCP_PROPOSAL | kinds.SYSTEM_WELCOME:
-                return self._new_proposals()
+            case kinds.MCP_PROPOSAL:
+                return self._new_proposals((envelope,))
+            case kinds.SYSTEM_WELCOME:
+                return self._new_proposals(proposals_in(body))
             case kinds.SPACE_INVITE_ACK:
                 return _invited(body)
             case _:
                 return self._answer_shown(envelope) if mine else None
 
-    def _new_proposals(self) -> str | None:
-        new = [number for number in self.proposals if number > self._proposals_shown]
-        self._proposals_shown = self._proposals_seen
-        return "\n".join(_proposed(self.proposals[number], number) for number in new) or None
+    def _new_proposals(self, proposed: Iterable[Envelope]) -> str | None:
+        """Number those of the proposals that are open and have no number. Returns the text to show."""
+        known = {one.id for one in self.proposals.values()}
+        new = [one for one in proposed if self.is_open(one) and one.id not in known]
+        numbered = dict(enumerate(new, self._last_number + 1))
+        self._last_number += len(new)
+        self.proposals |= numbered
+        return "\n".join(_proposed(one, number) for number, one in numbered.items()) or None
 
     def _answer_shown(self, envelope: Envelope) -> str | None:
         """Return the text for an answer to us."""
@@ -294,15 +281,6 @@ def _proposed(proposal: Envelope, number: int) -> str:
     what, to = visible(tool or method), visible(", ".join(proposal.addressees) or "everyone")
     lines = [f"* {visible(proposal.sender)} proposes to {to}: {what} {first}", *more]
     return "\n  ".join([*lines, f"/approve {number} or /reject {number}"])
-
-
-def _closes(envelope: Envelope, proposal: Envelope, me: str) -> bool:
-    """Return True if a request, rejection or withdrawal decides a proposal. We may approve one that others reject."""
-    if not envelope.refers_to(proposal.id):
-        return False
-    if envelope.kind == kinds.MCP_REQUEST:
-        return fulfils(envelope, proposal)
-    return envelope.sender in (me, proposal.sender)
 
 
 def _invited(body: Mapping[str, Any]) -> str:

@@ -3,7 +3,7 @@
 The TypeScript SDK leaves out `jsonrpc` and `id`. Both are optional here: the envelope's `correlation_id` links answers.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
@@ -109,7 +109,7 @@ class UndecidedProposals(Payload):
 
 
 class Withdraw(Payload, kind=kinds.MCP_WITHDRAW):
-    """The proposer withdraws its proposal."""
+    """The proposer withdraws its proposal, or the gateway does for a proposer that left."""
 
     reason: str
 
@@ -157,14 +157,30 @@ def arguments_of(body: Mapping[str, Any]) -> Any:
     return body.get("params") if CallSubject.read(body).tool is None else value_at(body, "params", "arguments")
 
 
-def fulfils(request: Envelope, proposal: Envelope) -> bool:
-    """Return True if a request that refers to a proposal asks the proposed peers for the proposed call.
+def repeats_call(fulfilment: Envelope, subject: CallSubject) -> bool:
+    """Return True if a request asks for the proposed call. A response names none.
 
-    The arguments may differ: a fulfiller may correct them. A proposal without addressees is for any peer.
+    The arguments may differ: a fulfiller may correct them.
     """
-    is_same_call = CallSubject.read(request.body) == CallSubject.read(proposal.body)
-    asked, proposed = set(request.addressees), set(proposal.addressees)
-    return is_same_call and (not proposed or (bool(asked) and asked <= proposed))
+    return fulfilment.kind != kinds.MCP_REQUEST or CallSubject.read(fulfilment.body) == subject
+
+
+def is_for_peers(fulfilment: Envelope, peers: Collection[str]) -> bool:
+    """Return True if a request goes to proposed peers, or a proposed peer answers it or passes it on.
+
+    A proposal without `peers` is for any.
+    """
+    asked = fulfilment.addressees if fulfilment.kind == kinds.MCP_REQUEST else ()
+    return not peers or fulfilment.sender in peers or (bool(asked) and set(asked) <= set(peers))
+
+
+def fulfils(fulfilment: Envelope, subject: CallSubject, peers: Collection[str]) -> bool:
+    """Return True if a request or a response that refers to a proposal of this call to `peers` closes it.
+
+    TypeScript agents answer a proposal to them without repeating it as a request.
+    """
+    is_to_some = bool(peers) or fulfilment.kind == kinds.MCP_REQUEST
+    return is_to_some and repeats_call(fulfilment, subject) and is_for_peers(fulfilment, peers)
 
 
 def repeats(request: Mapping[str, Any], proposal: Mapping[str, Any]) -> bool:

@@ -13,6 +13,7 @@ from mew_protocol import errors, kinds
 from mew_protocol.envelope import Draft, Envelope
 from mew_protocol.ids import GATEWAY, ParticipantId
 from mew_protocol.payloads.capability import EndedRights
+from mew_protocol.payloads.mcp import Withdraw
 from mew_protocol.payloads.participant import Resume
 from mew_protocol.payloads.system import ErrorPayload, Member, Presence
 
@@ -36,7 +37,7 @@ from mew_spaces.core.streams import StreamRules
 from mew_spaces.core.system_messages import SystemMessages
 
 OWNER_GRACE = timedelta(seconds=5)
-"""How long the streams and grants of a participant that left wait for it to come back."""
+"""How long the streams, grants and proposals of a participant that left wait for it to come back."""
 
 OVERTAKEN_SECONDS = 1.0
 """When a client is to try again after a join that may be older than another connection of its participant."""
@@ -190,7 +191,7 @@ class ConnectionRules:
             del self._members[participant]
             self.joined.pop(participant, None)
         self._board.left(participant)
-        # Its streams and grants stay for OWNER_GRACE: most who leave only reconnect (docs/reference/wire.md, row 14).
+        # What is open of it stays for OWNER_GRACE: most who leave only reconnect (docs/reference/wire.md, row 14).
         self.absent_since[participant] = now
         return Dismiss(connection), self._left(participant, now=now)
 
@@ -220,9 +221,8 @@ class ConnectionRules:
         if member is not None:
             effects.append(self._left(participant, now=now))
         removed, ended = self._membership.remove(participant)
-        changes = (*removed, *self._membership.proposals.close_of(participant))
-        stream_changes, stream_effects = self._streams.end_streams_of(participant, now=now)
-        return (*changes, *stream_changes), (*effects, *stream_effects), ended
+        changes, closing = self._close_all_of(participant, now=now)
+        return (*removed, *changes), (*effects, *closing), ended
 
     def removed(self, participant: ParticipantId, batch: int) -> None:
         """Forget a removed participant and its tokens."""
@@ -235,6 +235,17 @@ class ConnectionRules:
     def _left(self, participant: ParticipantId, *, now: datetime) -> Broadcast:
         presence = {"event": "leave", "participant": {"id": participant}}
         return Broadcast(self._messages.compose(kinds.SYSTEM_PRESENCE, presence, now=now))
+
+    def _close_all_of(self, participant: ParticipantId, *, now: datetime) -> tuple[Changes, tuple[Effect, ...]]:
+        """Return how the proposals and streams of a participant are closed: the changes and the announcements."""
+        closed = self._membership.proposals.close_of(participant)
+        changes, effects = self._streams.end_streams_of(participant, now=now)
+        reason = Withdraw(reason="its proposer left")
+        withdrawn = [
+            Broadcast(self._messages.compose(kinds.MCP_WITHDRAW, reason, now=now, correlation_id=(one.key,)))
+            for one in closed
+        ]
+        return (*closed, *changes), (*withdrawn, *effects)
 
     # Time
 
@@ -252,9 +263,9 @@ class ConnectionRules:
         effects: list[Effect] = [self._resumed(name, pause.envelope_id, now) for name, pause in expired.items()]
         for participant in gone:
             del self.absent_since[participant]
-            changes, stream_effects = self._streams.end_streams_of(participant, now=now)
-            changed += self._change((*self._membership.proposals.close_of(participant), *changes))
-            effects += stream_effects
+            changes, closing = self._close_all_of(participant, now=now)
+            changed += self._change(changes)
+            effects += closing
         return (*changed, *effects, *self._request_statuses(now))
 
     @property

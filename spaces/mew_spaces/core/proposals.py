@@ -13,7 +13,15 @@ from mew_listener.bounded_dict import Shares
 from mew_protocol import errors, kinds
 from mew_protocol.capability import CapabilitySet
 from mew_protocol.envelope import Draft, Envelope
-from mew_protocol.payloads.mcp import KEPT_SHORT, MAX_NAME_CHARS, CallSubject, digest_of
+from mew_protocol.payloads.mcp import (
+    KEPT_SHORT,
+    MAX_NAME_CHARS,
+    CallSubject,
+    digest_of,
+    fulfils,
+    is_for_peers,
+    repeats_call,
+)
 from pydantic_core import to_json
 
 from mew_spaces.core.state import Change, Changes, KnownProposal, SpaceState
@@ -160,11 +168,8 @@ class Proposals:
 
         def is_decided(one: KnownProposal) -> bool:
             match decision.kind:
-                # TypeScript agents answer a proposal without repeating it as a request.
-                case kinds.MCP_RESPONSE:
-                    return decision.sender in one.peers
-                case kinds.MCP_REQUEST:
-                    return _is_same_call(one, decision) and _may_fulfil(one, decision)
+                case kinds.MCP_RESPONSE | kinds.MCP_REQUEST:
+                    return fulfils(decision, one.subject, one.peers)
                 case kinds.MCP_WITHDRAW:
                     return one.proposer == decision.sender
                 case _:
@@ -205,9 +210,7 @@ class Proposals:
     def decided_before(self, decision: Envelope) -> tuple[str, str] | None:
         """Return the first proposal decided before a request or rejection, and the participant that decided."""
         for name, one in self._correlated(decision):
-            is_meant = decision.kind != kinds.MCP_REQUEST or (
-                _is_same_call(one, decision) and _may_fulfil(one, decision)
-            )
+            is_meant = decision.kind != kinds.MCP_REQUEST or fulfils(decision, one.subject, one.peers)
             if is_meant and one.envelope is None and one.decided_by is not None:
                 return name, one.decided_by
         return None
@@ -252,7 +255,7 @@ class Proposals:
     def misdirected(self, fulfilment: Envelope) -> tuple[str, KnownProposal] | None:
         """Return the first proposal that a request or response may not fulfil, with its id."""
         for name, one in self._correlated(fulfilment):
-            if _is_same_call(one, fulfilment) and not _may_fulfil(one, fulfilment):
+            if repeats_call(fulfilment, one.subject) and not is_for_peers(fulfilment, one.peers):
                 return name, one
         return None
 
@@ -264,7 +267,7 @@ class Proposals:
         """
         known = tuple(self._correlated(request))
         for name, one in known:
-            is_foreign = one.proposer != request.sender and _is_same_call(one, request)
+            is_foreign = one.proposer != request.sender and repeats_call(request, one.subject)
             if is_foreign and not self._membership.may_send(request.sender, request, approving=True):
                 text = f"'{request.sender}' may make such calls itself, but not approve '{name}' of '{one.proposer}'"
                 return errors.CAPABILITY_VIOLATION, text
@@ -299,16 +302,3 @@ def _kept(proposal: Envelope, subject: CallSubject) -> dict[str, Any]:
         "to": list(proposal.addressees),
         "payload": {"method": subject.method, **params},
     }
-
-
-def _is_same_call(proposal: KnownProposal, fulfilment: Envelope) -> bool:
-    """Return whether a request repeats the proposed call. A response names none."""
-    is_request = fulfilment.kind == kinds.MCP_REQUEST
-    return not is_request or (proposal.method, proposal.tool) == tuple(CallSubject.read(fulfilment.body))
-
-
-def _may_fulfil(proposal: KnownProposal, fulfilment: Envelope) -> bool:
-    """Return whether a request goes to proposed peers, or a proposed peer answers it or passes it on."""
-    addressees = fulfilment.addressees if fulfilment.kind == kinds.MCP_REQUEST else ()
-    is_to_peers = bool(addressees) and set(addressees) <= set(proposal.peers)
-    return not proposal.peers or is_to_peers or fulfilment.sender in proposal.peers

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 from mew_protocol.ids import ParticipantId
-from mew_protocol.payloads.mcp import GATEWAY_KEYS
+from mew_protocol.payloads.mcp import GATEWAY_KEYS, CallSubject
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from pydantic_core import to_json
 
@@ -85,6 +85,11 @@ class KnownProposal(_Record):
     proposed_at: datetime | None = None
     decided_by: str | None = None
     rejected_by: tuple[str, ...] = ()
+
+    @property
+    def subject(self) -> CallSubject:
+        """The proposed call."""
+        return CallSubject(self.method, self.tool)
 
     def describe(self, now: datetime) -> dict[str, Any]:
         """Return the description that late joiners get: the proposal with its age."""

@@ -10,11 +10,11 @@ const LISTS = /\/list$|^initialize$|^ping$/;
 
 const idsOf = (envelope) => [envelope.correlation_id ?? []].flat().map(String);
 const names = (envelope) => [envelope.to ?? []].flat().map(String);
-/** Whether a request asks for the proposed call of the proposed participants, as the gateway decides it. */
+/** Whether a request asks proposed participants for the proposed call, or one of them passes it on, as the gateway decides it. */
 function fulfils(envelope, payload, { to, payload: proposed }) {
   const called = ({ method, params }) => JSON.stringify([String(method), method === "tools/call" ? String(params?.name) : null]);
   const asked = names(envelope);
-  return called(payload) === called(proposed) && (!to.length || (asked.length > 0 && asked.every((one) => to.includes(one))));
+  return called(payload) === called(proposed) && (!to.length || to.includes(String(envelope.from)) || (asked.length > 0 && asked.every((one) => to.includes(one))));
 }
 
 /** The tool or the method of a request, and its arguments. */

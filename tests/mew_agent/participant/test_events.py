@@ -163,7 +163,10 @@ PROPOSAL = envelope("mcp/proposal", {"method": "tools/list"}, name="p", to=("wor
     [
         ("mcp/request", "carol", "fulfilled", ""),
         ("mcp/request", "ada", "fulfilled", ""),
+        ("mcp/request", "words", "fulfilled", ""),
+        ("mcp/response", "words", "fulfilled", ""),
         ("mcp/reject", "ada", "rejected", "policy"),
+        ("mcp/reject", "bob", "rejected", "policy"),
         ("mcp/withdraw", "bob", "withdrawn", "policy"),
     ],
 )
@@ -235,14 +238,15 @@ def test_unrelated_envelopes_leave_a_proposal_open(other: Envelope) -> None:
     assert made.is_open
 
 
-def test_proposals_close_when_their_proposer_leaves() -> None:
+def test_a_proposal_stays_open_when_its_proposer_leaves_until_the_gateway_withdraws_it() -> None:
     emitter = new_emitter()
     (made,) = told(PROPOSAL, emitter=emitter)
     assert isinstance(made, ProposalMade)
     bob = Peer("bob")
-    assert list(emitter.events_in(PRESENCE, PeerChanges())) == []
-    left = list(emitter.events_in(PRESENCE, PeerChanges(left=(bob,))))
-    assert left == [PeerLeft(bob), ProposalClosed(made, "left", "bob")]
+    assert list(emitter.events_in(PRESENCE, PeerChanges(left=(bob,)))) == [PeerLeft(bob)]
+    assert made.is_open
+    ended = envelope("mcp/withdraw", {"reason": "its proposer left"}, sender="system:gateway", correlation_id=("p",))
+    assert told(ended, emitter=emitter) == [ProposalClosed(made, "left", "bob")]
     assert not made.is_open
 
 

@@ -15,6 +15,7 @@ from mew_protocol.payloads.context_history import ParticipantFigures
 from mew_protocol.payloads.participant import Board, PrefixPart
 
 from mew_agent.cli.remote.identity import Identity
+from mew_agent.participant.peers import NO_CHANGES
 from mew_agent.parts.terminal.app import SpaceApp
 from mew_agent.parts.terminal.joined_space import JoinedSpace
 from mew_agent.parts.terminal.widgets import BoardList
@@ -127,6 +128,7 @@ class StoredSpace(JoinedSpace):
         self.board = Board.model_validate({"space": "review", "at": ago(0), "participants": self.entries})
         self._early = None
         for one in envelopes() if self.entries is THREE else ():
+            tuple(self.me.events.events_in(one, NO_CHANGES))
             self.receive(one)
         self.on_change(())
         await anyio.sleep_forever()

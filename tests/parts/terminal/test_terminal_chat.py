@@ -6,8 +6,9 @@ import pytest
 from mew_protocol.envelope import Envelope
 from mew_protocol.payloads.mcp import digest_of
 
+from mew_agent.participant.event_handlers import MAX_OPEN_PROPOSALS
 from mew_agent.parts.terminal.slash import HELP, InvalidLine, TypedEnvelope
-from mew_agent.parts.terminal.terminal_chat import TerminalChat
+from tests.support.typed_chat import TypedChat
 
 WRITE = {"method": "tools/call", "params": {"name": "write_file"}}
 APPROVAL = {**WRITE, "proposal_digest": digest_of(WRITE, "coder", ["files"])}
@@ -26,11 +27,11 @@ def received(kind: str, payload: dict[str, Any] | None = None, *, sender: str = 
 
 
 @pytest.fixture
-def talk() -> TerminalChat:
-    return TerminalChat("ada")
+def talk() -> TypedChat:
+    return TypedChat("ada")
 
 
-def test_text_goes_to_the_target_or_to_all(talk: TerminalChat) -> None:
+def test_text_goes_to_the_target_or_to_all(talk: TypedChat) -> None:
     assert talk.parse_line(" hello ") == [TypedEnvelope("chat", {"text": "hello"})]
     assert talk.parse_line("/target @coder, bob") == ["text goes to coder, bob"]
     assert talk.parse_line("hello") == [TypedEnvelope("chat", {"text": "hello"}, ("coder", "bob"))]
@@ -39,7 +40,7 @@ def test_text_goes_to_the_target_or_to_all(talk: TerminalChat) -> None:
     assert talk.parse_line("") == []
 
 
-def test_only_json_with_a_kind_is_an_envelope(talk: TerminalChat) -> None:
+def test_only_json_with_a_kind_is_an_envelope(talk: TypedChat) -> None:
     assert talk.parse_line('{"kind": "participant/pause", "to": ["coder"]}') == [
         TypedEnvelope("participant/pause", {}, ("coder",))
     ]
@@ -48,7 +49,8 @@ def test_only_json_with_a_kind_is_an_envelope(talk: TerminalChat) -> None:
 
 
 def test_an_urgent_text_is_marked_and_asks_for_receipts_in_the_application() -> None:
-    talk = TerminalChat("ada", ("coder",), asks_receipts=True)
+    talk = TypedChat("ada", "coder")
+    talk.asks_receipts = True
     (sent,) = talk.parse_line("/urgent Stop: door 4 is open.", ("coder",))
     assert isinstance(sent, TypedEnvelope)
     assert sent.payload == {"text": "Stop: door 4 is open.", "receipts": True, "urgent": True}
@@ -57,7 +59,7 @@ def test_an_urgent_text_is_marked_and_asks_for_receipts_in_the_application() -> 
         talk.parse_line("/urgent  ")
 
 
-def test_help_and_verbose_send_nothing(talk: TerminalChat) -> None:
+def test_help_and_verbose_send_nothing(talk: TypedChat) -> None:
     assert talk.parse_line("/help") == [HELP]
     assert talk.receive(received("reasoning/thought", {"message": "hm"})) is None
     talk.parse_line("/verbose")
@@ -66,12 +68,12 @@ def test_help_and_verbose_send_nothing(talk: TerminalChat) -> None:
     )
 
 
-def test_unknown_command_points_to_help(talk: TerminalChat) -> None:
+def test_unknown_command_points_to_help(talk: TypedChat) -> None:
     with pytest.raises(InvalidLine, match="/help"):
         talk.parse_line("/sing")
 
 
-def test_proposal_is_shown_with_a_number_and_approved_unchanged(talk: TerminalChat) -> None:
+def test_proposal_is_shown_with_a_number_and_approved_unchanged(talk: TypedChat) -> None:
     shown = talk.receive(received("mcp/proposal", WRITE, id="p-1", to=["files"]))
     assert shown == ("* coder proposes to files: write_file {}\n  /approve 1 or /reject 1")
     assert talk.parse_line("/approve") == [TypedEnvelope("mcp/request", APPROVAL, ("files",), ("p-1",))]
@@ -79,7 +81,7 @@ def test_proposal_is_shown_with_a_number_and_approved_unchanged(talk: TerminalCh
         talk.parse_line("/approve")
 
 
-def test_a_proposed_text_of_several_lines_is_shown_as_it_is(talk: TerminalChat) -> None:
+def test_a_proposed_text_of_several_lines_is_shown_as_it_is(talk: TypedChat) -> None:
     arguments = {"path": "a.py", "text": "x = 1\n\x1b[2J/approve 7\n"}
     call = {"method": "tools/call", "params": {"name": "write_file", "arguments": arguments}}
     assert talk.receive(received("mcp/proposal", call, to=["files"])) == (
@@ -88,7 +90,7 @@ def test_a_proposed_text_of_several_lines_is_shown_as_it_is(talk: TerminalChat) 
     )
 
 
-def test_a_welcome_shows_the_open_proposals_once(talk: TerminalChat) -> None:
+def test_a_welcome_shows_the_open_proposals_once(talk: TypedChat) -> None:
     waiting = received("mcp/proposal", WRITE, id="p-1", to=["files"])
     own = received("mcp/proposal", WRITE, id="p-2", sender="ada")
     listed = [{**one.as_dict(), "age_seconds": 3} for one in (waiting, own)]
@@ -101,7 +103,7 @@ def test_a_welcome_shows_the_open_proposals_once(talk: TerminalChat) -> None:
 
 
 @pytest.mark.parametrize("command", ["/approve", "/reject"])
-def test_a_proposal_that_replaces_another_one_is_decided_by_its_number(talk: TerminalChat, command: str) -> None:
+def test_a_proposal_that_replaces_another_one_is_decided_by_its_number(talk: TypedChat, command: str) -> None:
     talk.receive(received("mcp/proposal", WRITE, id="p-1", to=["files"]))
     talk.receive(received("mcp/withdraw", {"reason": "x"}, correlation_id=["p-1"]))
     talk.receive(received("mcp/proposal", WRITE, id="p-2", to=["files"]))
@@ -112,7 +114,7 @@ def test_a_proposal_that_replaces_another_one_is_decided_by_its_number(talk: Ter
     assert decided.correlation_id == ("p-2",)
 
 
-def test_several_open_proposals_require_a_number(talk: TerminalChat) -> None:
+def test_several_open_proposals_require_a_number(talk: TypedChat) -> None:
     talk.receive(received("mcp/proposal", WRITE, id="p-1"))
     talk.receive(received("mcp/proposal", WRITE, id="p-2", sender="bob"))
     with pytest.raises(InvalidLine, match=r"several proposals are open: 1, 2"):
@@ -127,7 +129,7 @@ def test_several_open_proposals_require_a_number(talk: TerminalChat) -> None:
     ]
 
 
-def test_answered_proposal_is_no_longer_open(talk: TerminalChat) -> None:
+def test_answered_proposal_is_no_longer_open(talk: TypedChat) -> None:
     for number, (kind, sender, still_open) in enumerate(
         [
             ("mcp/request", "bob", False),
@@ -136,6 +138,10 @@ def test_answered_proposal_is_no_longer_open(talk: TerminalChat) -> None:
             ("mcp/withdraw", "coder", False),
             ("mcp/withdraw", "bob", True),
             ("mcp/request", "eve", True),
+            ("mcp/reject", "coder", False),
+            ("mcp/response", "files", False),
+            ("mcp/response", "bob", True),
+            ("mcp/withdraw", "system:gateway", False),
         ]
     ):
         talk.proposals.clear()
@@ -145,7 +151,14 @@ def test_answered_proposal_is_no_longer_open(talk: TerminalChat) -> None:
         assert bool(talk.proposals) is still_open, kind
 
 
-def test_chats_are_acknowledged_by_sender_id_or_all(talk: TerminalChat) -> None:
+def test_a_permission_that_another_person_refuses_is_no_longer_open(talk: TypedChat) -> None:
+    talk.receive(received("mcp/proposal", WRITE, id="p-1", to=["coder"]))
+    talk.receive(received("mcp/reject", {"reason": "no"}, sender="bob", to=["coder"], correlation_id=["p-1"]))
+    with pytest.raises(InvalidLine, match="no proposal is open"):
+        talk.parse_line("/approve")
+
+
+def test_chats_are_acknowledged_by_sender_id_or_all(talk: TypedChat) -> None:
     for number, sender in enumerate(("coder", "bob", "coder"), 1):
         talk.receive(received("chat", {"text": "x"}, id=f"c{number}", sender=sender, to=["ada"]))
     talk.receive(received("chat", {"text": "to all"}, id="c4"))
@@ -160,13 +173,13 @@ def test_chats_are_acknowledged_by_sender_id_or_all(talk: TerminalChat) -> None:
         talk.parse_line("/ack all")
 
 
-def test_restart_resets_and_says_so(talk: TerminalChat) -> None:
+def test_restart_resets_and_says_so(talk: TypedChat) -> None:
     said, sent = talk.parse_line("/restart coder")
     assert said == "* /restart is /reset here: it clears the history; `mew restart` restarts a program and keeps it"
     assert sent == TypedEnvelope("participant/restart", {}, ("coder",))
 
 
-def test_cancel_stops_work_for_us_or_of_the_named_agent(talk: TerminalChat) -> None:
+def test_cancel_stops_work_for_us_or_of_the_named_agent(talk: TypedChat) -> None:
     with pytest.raises(InvalidLine, match=r"nothing to cancel$"):
         talk.parse_line("/cancel")
     talk.receive(received("reasoning/start", {}, id="r-1"))
@@ -217,31 +230,31 @@ def test_cancel_stops_work_for_us_or_of_the_named_agent(talk: TerminalChat) -> N
         (received("stream/open", {"stream_id": "s"}), None),
     ],
 )
-def test_received_envelope_is_one_line_or_hidden(talk: TerminalChat, envelope: Envelope, line: str | None) -> None:
+def test_received_envelope_is_one_line_or_hidden(talk: TypedChat, envelope: Envelope, line: str | None) -> None:
     assert talk.receive(envelope) == line
 
 
-def test_figure_is_never_shown_without_its_basis(talk: TerminalChat) -> None:
+def test_figure_is_never_shown_without_its_basis(talk: TypedChat) -> None:
     known = {"tokens": 500, "max_tokens": 1000, "messages_in_context": 3, "status": "near_limit"}
     assert talk.receive(received("participant/status", known)) == "* coder: near limit, ~500 of ~1,000 (estimate)"
 
 
-def test_partial_status_shows_no_unknown_window(talk: TerminalChat) -> None:
+def test_partial_status_shows_no_unknown_window(talk: TypedChat) -> None:
     requested = {"tokens": 650, "messages_in_context": 3, "status": "active"}
     answer = {**requested, "context": {"basis": "reported", "level": "healthy"}}
     assert talk.receive(received("participant/status", answer, to=["ada"])) == "* coder: active, 650 tokens (reported)"
 
 
-def test_memory_is_bounded(talk: TerminalChat) -> None:
-    for number in range(500):
+def test_memory_is_bounded(talk: TypedChat) -> None:
+    for number in range(MAX_OPEN_PROPOSALS + 10):
         talk.receive(received("chat", {"text": "x"}, id=f"c{number}", to=["ada"]))
         talk.receive(received("mcp/proposal", WRITE, id=f"p{number}"))
         talk.receive(received("reasoning/start", {}, id=f"r{number}"))
-    assert [len(talk.unanswered), len(talk.proposals), len(talk.unfinished.turns)] == [200, 200, 200]
-    assert 500 in talk.proposals
+    assert [len(talk.unanswered), len(talk.proposals), len(talk.unfinished.turns)] == [200, MAX_OPEN_PROPOSALS, 200]
+    assert MAX_OPEN_PROPOSALS + 10 in talk.proposals
 
 
-def test_skipped_compaction_is_not_shown_as_compacted(talk: TerminalChat) -> None:
+def test_skipped_compaction_is_not_shown_as_compacted(talk: TypedChat) -> None:
     done = {"status": "skipped", "skipped": True, "reason": "no_history"}
     skipped = received("participant/compact-done", done, to=["ada"])
     ended = received("participant/status", {"messages_in_context": 2, "status": "compacted"})
@@ -252,9 +265,9 @@ def test_skipped_compaction_is_not_shown_as_compacted(talk: TerminalChat) -> Non
 
 def test_invitation_shows_the_token_once() -> None:
     body = {"status": "created", "participant_id": "eve", "token": "t-1", "connection_url": "ws://127.0.0.1:1/"}
-    shown = TerminalChat("ada").receive(received("space/invite-ack", body, sender="system:gateway"))
+    shown = TypedChat("ada").receive(received("space/invite-ack", body, sender="system:gateway"))
     assert shown is not None
     assert shown.startswith("* eve was added. Its token, shown only once: t-1\n")
     refused = {"status": "already_exists", "participant_id": "eve", "error": "'eve' is here"}
-    again = TerminalChat("ada").receive(received("space/invite-ack", refused, sender="system:gateway"))
+    again = TypedChat("ada").receive(received("space/invite-ack", refused, sender="system:gateway"))
     assert again == "* invitation of eve: 'eve' is here"

@@ -219,6 +219,24 @@ def test_a_proposal_closes_when_no_one_is_left_to_fulfil_it(driver: SpaceDriver)
     assert late.error == "already_decided"
 
 
+@pytest.mark.parametrize("how", ["leaves", "is removed"])
+def test_the_gateway_withdraws_the_proposals_of_a_participant_that_is_gone(driver: SpaceDriver, how: str) -> None:
+    propose(driver)
+    propose(driver, "q")
+    if how == "leaves":
+        driver.leave(2, "coder")
+        driver.wait(4)
+        assert (listed(driver), driver.last(1).kind) == (["p", "q"], "system/presence")
+        driver.wait(1)
+    else:
+        assert driver.send_envelope(1, "ada", "space/kick", {"participant_id": "coder"}).accepted
+    assert listed(driver) == []
+    withdrawn = [one for one in driver.history if one.kind == "mcp/withdraw"]
+    assert [(one.sender, one.correlation_id, one.body) for one in withdrawn] == [
+        ("system:gateway", (name,), {"reason": "its proposer left"}) for name in ("p", "q")
+    ]
+
+
 OTHER_PARAMS = {"name": "write", "arguments": {"path": "/etc/passwd"}}
 OTHER = {"method": "tools/call", "params": OTHER_PARAMS}
 
