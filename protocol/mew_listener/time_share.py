@@ -30,17 +30,21 @@ class Allowances:
     """The allowances of all clients of a server."""
 
     def __init__(self) -> None:
-        self._left: BoundedDict[str, tuple[float, float]] = BoundedDict(MAX_CLIENTS)
+        self._left: BoundedDict[str, list[float]] = BoundedDict(MAX_CLIENTS)
         """How many seconds each client has left, and when that was."""
         self._greedy: dict[str, float] = {}
         """When each client had to wait last."""
 
     def spend(self, client: str, seconds: float, size_bytes: int, now: float) -> float:
         """Spend the time that data of this size took. Returns how many seconds to wait before more is read."""
-        left, at = self._left.get(client, (BURST_SECONDS, now))
-        rate = SHARE / max(1, len(self._greedy))
-        left = min(BURST_SECONDS, left + (now - at) * rate) - seconds - size_bytes / BYTES_A_SECOND
-        self._left[client] = left, now
+        last = self._left.get(client)
+        if last is None:
+            last = self._left[client] = [BURST_SECONDS, now]
+        else:
+            self._left.move_to_end(client)
+        rate = SHARE / (len(self._greedy) or 1)
+        left = min(BURST_SECONDS, last[0] + (now - last[1]) * rate) - seconds - size_bytes / BYTES_A_SECOND
+        last[:] = left, now
         if left > 0 and not self._greedy:
             return 0.0
         return self._wait(client, left, now)
