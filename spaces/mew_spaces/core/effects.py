@@ -4,7 +4,7 @@ Connections appear as numbers only; the service knows which socket or file is be
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -128,13 +128,14 @@ Effect = (
 NO_ANSWER: Mapping[str, Any] = MappingProxyType({})
 
 
-class Receipt(NamedTuple):
+@dataclass(eq=False, slots=True)
+class Receipt:
     """The outcome of one envelope: either `accepted` is the envelope, or `refused` says why it was not accepted."""
 
     effects: tuple[Effect, ...]
     accepted: Envelope | None = None
     refused: ErrorPayload | None = None
-    answer: Mapping[str, Any] = NO_ANSWER
+    answer: Mapping[str, Any] = field(default_factory=lambda: NO_ANSWER)
     """Further keys of the answer to an HTTP sender."""
     decision: PermissionDecision | None = None
     """The capability check; None if the envelope was refused before one."""

@@ -70,7 +70,7 @@ class Permissions:
     def decide(self, draft: Draft, *, ignore_to: bool) -> PermissionDecision:
         """Decide whether an envelope may be sent, by which pattern, and where that pattern comes from."""
         matched = self.capabilities.match(draft, ignore_to=ignore_to)
-        if draft.kind == kinds.STREAM_OPEN and matched is not None and matched["kind"] in _EVERYTHING:
+        if matched is not None and matched["kind"] in _EVERYTHING and draft.kind == kinds.STREAM_OPEN:
             matched = None  # a message of gateways, so a pattern has to name it
         decision = self._decisions.get(id(matched))
         if decision is None:

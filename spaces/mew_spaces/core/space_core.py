@@ -14,6 +14,7 @@ Joining and leaving is in `connections`; what the envelopes of one namespace do 
 
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -90,7 +91,8 @@ ONLY_PASSED_ON = frozenset(
 """Most envelopes, which require nothing of the gateway itself."""
 
 
-class Decided(NamedTuple):
+@dataclass(eq=False, slots=True)
+class Decided:
     """The outcome of one event. `draft` is the received envelope, with its encoded bytes if known.
 
     `is_duplicate`: the envelope came before, so that nothing follows from it. `problem` is a defect of the rules, which
@@ -303,7 +305,8 @@ class SpaceCore:
                 self.ids.derive_from(None)
             receipt = decision.receipt
             self.sequence += sum(isinstance(one, Broadcast) for one in receipt.effects)
-            yield decision._replace(receipt=receipt._replace(effects=(*receipt.effects, *follows)))
+            receipt.effects += follows
+            yield decision
 
     def remember(self, stored: Iterable[tuple[str, str, int]]) -> None:
         """Recognise the envelopes that an earlier run stored: sender, id and number of each, the oldest first."""
@@ -493,8 +496,10 @@ class SpaceCore:
             return Receipt((Broadcast(envelope),), envelope, None, NO_ANSWER, decision)
         if receipt.refused is not None and not receipt.effects:
             answer = receipt.answer
-            receipt = self.refuse(receipt.refused, envelope, sender, connection, now=now)._replace(answer=answer)
-        return receipt._replace(decision=decision)
+            receipt = self.refuse(receipt.refused, envelope, sender, connection, now=now)
+            receipt.answer = answer
+        receipt.decision = decision
+        return receipt
 
     def _relay(self, event: FrameArrives, now: datetime) -> tuple[Effect, ...]:
         """Handle a stream frame of a member."""
@@ -562,7 +567,9 @@ class SpaceCore:
             attempted_kind=draft.kind,
             your_capabilities=decision.permissions.patterns,
         )
-        return self.refuse(payload, draft, sender, connection, now=now)._replace(decision=decision)
+        receipt = self.refuse(payload, draft, sender, connection, now=now)
+        receipt.decision = decision
+        return receipt
 
 
 def _read(data: bytes) -> tuple[Draft, bytes | None]:

@@ -69,7 +69,8 @@ class AuditLog:
         self._history = file(ENVELOPE_HISTORY, enabled=options.envelope_history.enabled)
         self._decisions = file(CAPABILITY_DECISIONS, enabled=options.capability_decisions.enabled)
         self._space = space
-        self._options = options
+        self._delivered_lines = options.delivered
+        self._max_envelope_bytes = options.max_envelope_bytes
         self._writer = writer
         self._tails: dict[tuple[str | None, str, str], bytes] = {}
         self._ends: dict[tuple[str, Transport, Recipients], tuple[bytes, tuple[bytes, ...]]] = {}
@@ -141,7 +142,7 @@ class AuditLog:
         self, envelope: Envelope, data: bytes, recipients: Recipients, *, now: datetime, metadata: Mapping[str, Any]
     ) -> None:
         """Record a delivery: one line for each named recipient, or one line with their number."""
-        if self._history is not None and self._options.delivered != "never":
+        if self._history is not None and self._delivered_lines != "never":
             self._writer.put(self._history, self._delivered, len(data), envelope.id, data, recipients, now, metadata)
 
     def log_decision(
@@ -183,7 +184,7 @@ class AuditLog:
         if ends is None:
             if len(self._ends) >= _MAX_CACHED_ENDS:
                 self._ends.clear()
-            is_wanted = self._options.delivered != "never"
+            is_wanted = self._delivered_lines != "never"
             delivered = self._delivery_ends(recipients, {"source_participant": sender}) if is_wanted else ()
             ends = self._ends[key] = self._tail(sender, "inbound", transport) + b"}\n", delivered
         received, delivered = ends
@@ -290,7 +291,7 @@ class AuditLog:
 
     def _kept(self, data: bytes) -> bytes:
         """Return an envelope as it is logged; a very long one is replaced by its size, to bound the file."""
-        return data if len(data) <= self._options.max_envelope_bytes else b'{"omitted_bytes":%d}' % len(data)
+        return data if len(data) <= self._max_envelope_bytes else b'{"omitted_bytes":%d}' % len(data)
 
     def _tail(self, participant: str | None, direction: str, transport: Transport) -> bytes:
         key = (participant, direction, transport)

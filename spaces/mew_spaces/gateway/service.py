@@ -8,6 +8,7 @@ sockets, HTTP, or how an event is stored.
 import logging
 import secrets
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
@@ -325,7 +326,7 @@ class SpaceService:
         receipt, sequence = submission.receipt, submission.sequence
         if sequence is None:
             return receipt
-        return receipt._replace(answer={"position": str(Position(self.log.epoch, sequence)), **receipt.answer})
+        return replace(receipt, answer={"position": str(Position(self.log.epoch, sequence)), **receipt.answer})
 
     def receive(
         self,
@@ -348,7 +349,8 @@ class SpaceService:
         if decision is None:
             return self.storage.submit(event)
         # Nothing to store, and no other gateway has to know.
-        submission = Submission(event, decision=decision._replace(data=data))
+        decision.data = data
+        submission = Submission(event, decision=decision)
         self.complete(submission)
         self.settle()
         return submission
@@ -495,7 +497,8 @@ class SpaceService:
 
     def _log_received(self, audit: AuditLog, event: EnvelopeArrives, decision: Decided, draft: Draft) -> None:
         """Write the lines of an envelope that came; of one that only reaches all members, all lines in one call."""
-        effects, accepted, refused, _, permitted = decision.receipt
+        receipt = decision.receipt
+        effects, accepted, permitted = receipt.effects, receipt.accepted, receipt.decision
         transport: Transport = "http" if event.connection is None else "websocket"
         logged = accepted or draft
         sent = decision.data if decision.data is not None and logged is draft else logged.encode()
@@ -504,7 +507,7 @@ class SpaceService:
             audit.log_accepted(accepted, sent, event.sender, transport, self.space.members, permitted, now=decision.now)
             self.performer.audit = None  # the lines of the delivery are written
             return
-        reason = refused.error if refused else None
+        reason = receipt.refused.error if receipt.refused else None
         audit.log_received(logged.id, sent, event.sender, transport, now=decision.now, rejected=reason)
         if permitted is not None:
             audit.log_decision(logged, event.sender, permitted, transport, now=decision.now)

@@ -139,9 +139,9 @@ class SqliteLog(SpaceLog):
     def write(self, batch: Batch) -> None:
         super().write(batch)
         if self.durability == "memory":
-            batch = Batch(state=batch.synced_state)
-            if not batch.state:
+            if not batch.synced_state:
                 return
+            batch = Batch(state=batch.synced_state)
         try:
             if self.durability != "flushed":
                 self._write_all(batch.entries, batch.state)
