@@ -15,6 +15,8 @@ from functools import partial
 RESOLUTION_SECONDS = 0.001
 """Resolution of timestamps on the wire. Events within it share one time, which costs less than calculating one each."""
 
+_RESOLUTION = timedelta(seconds=RESOLUTION_SECONDS)
+
 MIN_JUMP_SECONDS = 1.0
 """Smaller differences are the clock being adjusted little by little."""
 
@@ -55,7 +57,8 @@ class WallClock:
         """Return the time, to the millisecond. Between two calls of `follow` it passes steadily."""
         now = self._steady()
         if now - self._shown_steady >= RESOLUTION_SECONDS:
-            self._shown, self._shown_steady = self._followed + timedelta(0, now - self._followed_steady), now
+            passed = int((now - self._followed_steady) / RESOLUTION_SECONDS)
+            self._shown, self._shown_steady = self._followed + passed * _RESOLUTION, now
         return self._shown
 
     def follow(self) -> None:

@@ -137,9 +137,9 @@ class SqliteLog(SpaceLog):
         return f"{self.path.name}-tail-{self.epoch}."
 
     def write(self, batch: Batch) -> None:
-        super().write(batch)
+        SpaceLog.write(self, batch)
         if self.durability == "memory":
-            if not batch.synced_state:
+            if not (batch.state and batch.synced_state):
                 return
             batch = Batch(state=batch.synced_state)
         try:
