@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
 import anyio
+from mew_board.visible import short_line
 from mew_board.words import report_line
 from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import text_at
@@ -309,9 +310,8 @@ class ConversationAnswer(Answering):
     async def _report_tool_failure(self, call: ToolCall, problem: str) -> None:
         """Log a failed call in full, and announce it briefly in the status."""
         logger.warning("call of '%s' failed: %s", call.name, problem)
-        line = " ".join(problem.split())
-        short = line if len(line) <= MAX_REASON_CHARS else f"{line[:MAX_REASON_CHARS]}..."
-        await self.conversation.emit_status(status_word("tool_failed", f"{call.name}: {short}"))
+        shown = short_line(problem, MAX_REASON_CHARS)
+        await self.conversation.emit_status(status_word("tool_failed", f"{call.name}: {shown}"))
 
     async def failed(self, error: Exception) -> str | ChatRefusal:
         """Announce a failure in the status. Returns the text for the sender of the chat, or why it can never fit."""

@@ -7,6 +7,7 @@ envelopes; see `Control`.
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
 
+from mew_board.visible import short
 from mew_protocol.context_report import MAX_PIN_CHARS, MAX_PINS
 from mew_protocol.payloads.participant import PinnedText
 from mew_protocol.payloads.system import SpaceFacts
@@ -114,9 +115,8 @@ class ContextPins(PinKeeper):
         for pin in self.all:
             if name in (pin.id, pin.text):
                 return pin
-        shown = name if len(name) <= SHOWN_CHARS else f"{name[:SHOWN_CHARS]}..."
         known = ", ".join(pin.id for pin in self.all) or "none"
-        raise PinRefused(f"'{shown}' is not pinned (pins: {known})")
+        raise PinRefused(f"'{short(name, SHOWN_CHARS)}' is not pinned (pins: {known})")
 
 
 def pins_of_space(facts: SpaceFacts, me: str) -> dict[str, str]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from mew_board.visible import short_line
 from mew_protocol.json_values import object_at, value_at
 
 import mew_agent.errors as errors
@@ -95,7 +96,8 @@ class ModelErrors:
         return errors.ModelFailed(*fields, status)
 
     def _line(self, text: str) -> str:
-        return one_line(text, self.secret)
+        """Return one line of at most 200 characters, without the key."""
+        return short_line(text.replace(self.secret, "[key]") if self.secret else text, _MAX_DETAIL_CHARS - 1)
 
 
 def find_overflow(status: int | None, body: object) -> tuple[int | None, int | None] | None:
@@ -133,14 +135,6 @@ def error_message(body: object) -> str:
     if isinstance(body, list):
         return "; ".join(filter(None, (error_message(item) or error_message(value_at(item, "msg")) for item in body)))
     return ""
-
-
-def one_line(text: str, secret: str | None = None) -> str:
-    """Shorten `text` to one line of at most 200 characters, with `secret` masked."""
-    if secret:
-        text = text.replace(secret, "[key]")
-    line = " ".join(text.split())
-    return line if len(line) <= _MAX_DETAIL_CHARS else line[: _MAX_DETAIL_CHARS - 3].rstrip() + "..."
 
 
 def _first(pattern: re.Pattern[str], text: str) -> int | None:

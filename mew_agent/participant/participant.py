@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Final, Self, TypeVar, overload
 
+from mew_board.visible import short_line
 from mew_protocol import kinds
 from mew_protocol.capability import CapabilitySet
 from mew_protocol.context_report import UnknownReason, Waiting
@@ -21,7 +22,7 @@ from mew_protocol.payloads.participant import Pause, Resume, is_control_for, rea
 from mew_protocol.status_word import StatusWord, status_word
 from pydantic import BaseModel
 
-from mew_agent.errors import ConfigError, refuse_misspelled
+from mew_agent.errors import ConfigError, first_cause, refuse_misspelled
 from mew_agent.participant.answers.agent_answers import INACTIVITY_SECONDS, AgentAnswers, AnswerStream
 from mew_agent.participant.client import SEND_TIMEOUT_SECONDS, Client, Credentials
 from mew_agent.participant.controls import Control, Controllable
@@ -232,10 +233,8 @@ class HandlerFailures:
 
 
 def _in_short(error: BaseException) -> str:
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:  # of a task group
-        error = error.exceptions[0]
-    line = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".:")
-    return line if len(line) <= MAX_REASON_CHARS else f"{line[:MAX_REASON_CHARS]}..."
+    error = first_cause(error)
+    return short_line(f"{type(error).__name__}: {error}".rstrip(".: \n"), MAX_REASON_CHARS)
 
 
 ENVIRONMENT = ("MEW_GATEWAY", "MEW_SPACE", "MEW_PARTICIPANT_ID", "MEW_TOKEN")

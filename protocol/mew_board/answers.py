@@ -19,9 +19,10 @@ from pydantic import ValidationError
 
 from mew_board import changes, receipt_words, words
 from mew_board import conversation_lines as notes
-from mew_board.board_json import MOST_CHARS, ShownPart, ShownPin, known_facts, short
+from mew_board.board_json import ShownPart, ShownPin, known_facts
 from mew_board.composition import prefix_part
 from mew_board.view import pin_row
+from mew_board.visible import MOST_CHARS, short
 
 _MOST: Final = 200
 """How many parts, changes and steps of an answer are shown. Of a longer list, the rest is not even read."""

@@ -19,10 +19,10 @@ from mew_protocol.payloads.mcp import UndecidedProposal, approval_of, arguments_
 from mew_protocol.payloads.participant import BoardEntry
 from mew_protocol.status_word import NEEDS, StatusWord
 
-from mew_board.board_json import short
 from mew_board.proposal_text import AlwaysAllow, always_allow, is_compaction, proposed
 from mew_board.quoting import mew_command
 from mew_board.shared_words import SEVERAL_WORDS
+from mew_board.visible import short
 
 MOST_OF_A_KIND: Final = 3
 """More items of one kind become one item."""

@@ -11,6 +11,7 @@ from mew_protocol.payloads.context_history import ContextHistory, FigureSample, 
 from pydantic import AfterValidator
 
 from mew_board import changes, words
+from mew_board.visible import short
 
 Tone = Literal["blocking", "warning", "notice", "fine", "unknown", "none", "away"]
 """How urgent a participant is; the most urgent first. `none` has no context to report, `away` is not connected."""
@@ -23,16 +24,8 @@ Grouping = Literal["role", "model", "state"]
 Filter = Literal["all", "attention", "agents", "others"]
 """Which participants a list may show; `words.json` has the labels."""
 
-MOST_CHARS: Final = 400
-"""How long a text of a participant is shown. Where it belongs to a decision, the whole text is shown elsewhere."""
-
 MOST_ROWS: Final = 100
 """How many parts, pins, facts and suggestions of a report are shown."""
-
-
-def short(text: str, most: int = MOST_CHARS) -> str:
-    """Return the beginning of a text of a participant."""
-    return text if len(text) <= most else f"{text[:most]}…"
 
 
 ShortText = Annotated[str, AfterValidator(short)]

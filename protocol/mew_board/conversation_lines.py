@@ -14,8 +14,8 @@ from mew_protocol.payloads.retrieval import Undo
 from pydantic import ValidationError
 
 from mew_board import words
-from mew_board.board_json import short
 from mew_board.shared_words import PRESENCE_WORDS, PROPOSAL_WORDS
+from mew_board.visible import short
 
 _QUOTED_CHARS: Final = 80
 

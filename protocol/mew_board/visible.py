@@ -10,6 +10,9 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Final
 
+MOST_CHARS: Final = 400
+"""How long a text of a participant is shown. Where it belongs to a decision, the whole text is shown elsewhere."""
+
 _INVISIBLE: Final = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp", "Zs"})
 
 _BLANK: Final = frozenset(
@@ -126,6 +129,16 @@ def is_misleading(one: str) -> bool:
 def is_invisible(character: str) -> bool:
     """Return True if a character cannot be seen, looks like a space, or changes how others are shown."""
     return character in _BLANK or unicodedata.category(character) in _INVISIBLE
+
+
+def short(text: str, most: int = MOST_CHARS) -> str:
+    """Return the first `most` characters of a text, and `…` if there are more."""
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
+def short_line(text: str, most: int) -> str:
+    """Return a text as one line, shortened to `most` characters."""
+    return short(" ".join(text.split()), most)
 
 
 def shortened(text: str, most: int, where: str = "") -> str:

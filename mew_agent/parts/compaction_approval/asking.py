@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import anyio
+from mew_board.visible import short_line
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope, wire_timestamp
 from mew_protocol.payloads.mcp import COMPACT_CONTEXT, CallSubject, arguments_of
@@ -275,6 +276,5 @@ def _extent(items: list[Item]) -> dict[str, Any]:
 
 
 def _excerpt(item: Item) -> str:
-    line = " ".join(item.content.split())
-    short = line if len(line) <= SHOWN_CHARS else f"{line[:SHOWN_CHARS]}..."
-    return f"{item.name}: {short}" if item.name else short
+    line = short_line(item.content, SHOWN_CHARS)
+    return f"{item.name}: {line}" if item.name else line

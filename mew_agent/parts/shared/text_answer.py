@@ -6,6 +6,7 @@ Tool calls become lines of the thinking. A notice in the answer is a separate pa
 from typing import Final, Literal
 
 from mew_board.quoting import markdown_line
+from mew_board.visible import short
 
 from mew_agent.participant.answers.builder import (
     AGENT_RESTARTED,
@@ -44,8 +45,7 @@ class TextAnswer(AnswerBuilder):
         self.usage.update(context)
 
     def show_tool_call(self, name: str, arguments: str) -> list[AnswerEvent]:
-        shown = arguments if len(arguments) <= _LONGEST_ARGUMENTS else f"{arguments[:_LONGEST_ARGUMENTS]}..."
-        return self.reason_line(f"→ {markdown_line(f'{name} {shown}')}")
+        return self.reason_line(f"→ {markdown_line(f'{name} {short(arguments, _LONGEST_ARGUMENTS)}')}")
 
     def add_notice(self, text: str) -> list[AnswerEvent]:
         self.notices.append(text)

@@ -11,7 +11,6 @@ from mew_agent.model.failures import (
     ModelErrors,
     error_message,
     find_overflow,
-    one_line,
     refuses_tools,
 )
 
@@ -172,7 +171,7 @@ def test_the_message_is_found_in_every_known_shape(body: object, text: str) -> N
 
 @given(st.text(max_size=600))
 def test_a_detail_is_one_bounded_line_without_the_key(text: str) -> None:
-    line = one_line(f"{text} sk-secret {text}", "sk-secret")
+    line = ERRORS.failed(f"{text} sk-secret {text}").detail
     assert len(line) <= 200
     assert len(line.splitlines()) <= 1
     assert "sk-secret" not in line

@@ -5,10 +5,11 @@ from typing import Any, get_args
 
 import pytest
 from mew_board import words
-from mew_board.board_json import MOST_CHARS, ShownParticipant, Tone
+from mew_board.board_json import ShownParticipant, Tone
 from mew_board.grouping import about, grouped, total, totals
 from mew_board.shared_words import ATTENTION_WORDS, STATE_WORDS
 from mew_board.view import TONES, ParticipantView, items_of
+from mew_board.visible import MOST_CHARS
 from mew_protocol.context_report import Basis, LimitBasis, PartName, UnknownReason
 from mew_protocol.payloads.attention_items import AttentionItem, AttentionKind
 from mew_protocol.payloads.participant import BoardEntry, Status

@@ -3,7 +3,7 @@
 from functools import partial
 
 import pytest
-from mew_board.visible import shortened, visible
+from mew_board.visible import short, short_line, shortened, visible
 
 from tests.support.operations import growth
 
@@ -55,3 +55,8 @@ def test_a_cut_says_how_much_is_missing_and_where_to_see_it() -> None:
 @pytest.mark.parametrize("unit", [" ", "\n", "\u202e", "e\u0301", " \n", "\U000e0041"])
 def test_the_calls_grow_with_the_length_of_the_text(unit: str) -> None:
     assert growth(lambda number: partial(visible, unit * number, lines=True), 500) < 5
+
+
+def test_a_shortened_text_ends_with_one_mark() -> None:
+    assert (short("12345", 5), short("123456", 5)) == ("12345", "12345…")
+    assert short_line("two\n  lines and more", 9) == "two lines…"
