@@ -7,7 +7,7 @@ client that breaks its rules gets a short answer and no line in the log beyond t
 import asyncio
 import logging
 import time
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
@@ -73,6 +73,12 @@ def admit(scope: MutableMapping[str, Any], client: str) -> None:
     """Note that the client of a request has shown a valid token: it is no stranger, and may take any time."""
     scope.setdefault("state", {})[STREAMING] = True
     authenticate(scope, client)
+
+
+def bearer_of(headers: Mapping[str, str]) -> str | None:
+    """Return the token in an `Authorization: Bearer` header, None without one."""
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    return token.strip() or None if scheme.lower() == "bearer" else None
 
 
 class HttpConnection(asyncio.Protocol):

@@ -5,7 +5,6 @@ whose clients open `subscriptions/listen`. Does not know what is offered.
 """
 
 import logging
-import secrets
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Any, Final, cast
@@ -29,12 +28,12 @@ from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import event_to_notification
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
-from mew_listener.http_connection import admit
 from mew_listener.request_guard import ONLY_OWN, Allowed
 from mew_listener.serving import serving
 from pydantic import BaseModel, ValidationError
 
 from mew_agent import __version__
+from mew_agent.parts.shared.http_servers import KeyCheck
 from mew_agent.tools.catalog import INVALID_PARAMS, Offers, RequestFailed
 from mew_agent.tools.results import ToolResult
 
@@ -250,30 +249,14 @@ async def serving_http(
     # The listener checks hosts and origins, and knows which others are allowed.
     unchecked = TransportSecuritySettings(enable_dns_rebinding_protection=False)
     http = server.streamable_http_app(transport_security=unchecked, max_sessions=MAX_SESSIONS)
-    app = guarded(kept_alive(http, ping_seconds), token)
+    # Without the participant's token, any local program could act as the participant.
+    app = KeyCheck(kept_alive(http, ping_seconds), {"client of MCP": token}, requires_key=lambda _path: True)
     # The sessions end first: they hold the event streams open for which the HTTP server would wait.
     async with (
         serving(app, host="127.0.0.1", port=port, stopping=server.end_subscriptions, allowed=allowed) as url,
         server.session_manager.run(),
     ):
         yield f"{url}/mcp"
-
-
-def guarded(app: Asgi, token: str) -> Asgi:
-    """Require the participant's token: without it, any local program could act as the participant."""
-    expected = f"Bearer {token}".encode()
-
-    async def check(scope: Any, receive: Any, send: Send) -> None:
-        given = dict(scope.get("headers") or ()).get(b"authorization", b"")
-        if scope["type"] != "http" or secrets.compare_digest(given, expected):
-            admit(scope, "client of MCP")
-            await app(scope, receive, send)
-            return
-        headers = [(b"content-type", b"application/json"), (b"www-authenticate", b"Bearer")]
-        await send({"type": "http.response.start", "status": 401, "headers": headers})
-        await send({"type": "http.response.body", "body": b'{"error":"unauthorized"}'})
-
-    return check
 
 
 def kept_alive(app: Asgi, ping_seconds: float) -> Asgi:

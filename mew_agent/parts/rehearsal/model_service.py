@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import anyio
 import anyio.lowlevel
+from mew_listener.http_connection import bearer_of
 from mew_listener.listener_options import ListenerOptions
 from mew_listener.request_guard import ONLY_OWN, Allowed
 from mew_listener.serving import break_connection, serving, while_connected
@@ -340,7 +341,7 @@ class RehearsalServer:
 
     def _check_key(self, request: Request) -> None:
         key = self._options.api_key
-        given = (request.headers.get("authorization", "").removeprefix("Bearer "), request.headers.get("x-api-key"))
+        given = (bearer_of(request.headers), request.headers.get("x-api-key"))
         if key is not None and key not in given:
             raise _status_error(401, self._options)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any, Final
 
-from mew_listener.http_connection import admit
+from mew_listener.http_connection import admit, bearer_of
 from mew_protocol.codec import parse_json
 from mew_protocol.errors import DecodeError
 from starlette.datastructures import Headers
@@ -38,11 +38,11 @@ class KeyCheck:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and self._requires_key(scope["path"]):
-            scheme, _, key = Headers(scope=scope).get("authorization", "").partition(" ")
-            given = key.strip().encode(errors="replace")
+            given = bearer_of(Headers(scope=scope))
+            key = (given or "").encode(errors="replace")
             # All keys are compared, so that the response time reveals nothing about them.
-            matching = [name for name, known in self._keys.items() if hmac.compare_digest(given, known)]
-            if scheme.lower() != "bearer" or not matching:
+            matching = [name for name, known in self._keys.items() if hmac.compare_digest(key, known)]
+            if given is None or not matching:
                 problem = "wrong API key" if given else "missing API key"
                 message = f"{problem}: send the key of this server as `Authorization: Bearer KEY`"
                 error = AnswerFailed(HTTPStatus.UNAUTHORIZED, "invalid_api_key", message)

@@ -8,7 +8,7 @@ over HTTP takes the same path.
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -19,7 +19,7 @@ from mew_board.board_json import ShownBoard
 from mew_board.conversation_lines import receipt as change_receipt
 from mew_board.proposal_text import allowed_calls
 from mew_board.text_changes import changes_in
-from mew_listener.http_connection import STREAMING, authenticate
+from mew_listener.http_connection import STREAMING, authenticate, bearer_of
 from mew_protocol import errors, kinds
 from mew_protocol.codec import decode_envelope
 from mew_protocol.envelope import PROTOCOL, Draft
@@ -560,12 +560,6 @@ def _message_page(
 
 def _no_participant(name: str) -> ApiError:
     return ApiError(404, errors.PARTICIPANT_NOT_FOUND, f"no participant '{name}' in this space")
-
-
-def bearer_of(headers: Mapping[str, str]) -> str | None:
-    """Return the token in an `Authorization: Bearer` header, None without one."""
-    scheme, _, token = headers.get("authorization", "").partition(" ")
-    return token.strip() or None if scheme.lower() == "bearer" else None
 
 
 def _address_of(request: Request) -> str:

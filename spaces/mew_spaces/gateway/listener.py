@@ -13,6 +13,7 @@ from functools import partial
 from urllib.parse import parse_qs
 
 from mew_listener.connection_limits import UnjoinedLimits
+from mew_listener.http_connection import bearer_of
 from mew_listener.listen_address import in_url
 from mew_listener.listener_options import ListenerOptions
 from mew_listener.proxies import TrustedProxies
@@ -22,7 +23,6 @@ from mew_protocol.join import JOIN_BY_FRAME, JOIN_HEADER
 
 from mew_spaces.errors import PortInUse, SpacesError
 from mew_spaces.gateway.connection import Connection
-from mew_spaces.gateway.http import bearer_of
 from mew_spaces.gateway.http_bodies import describe_error
 from mew_spaces.gateway.outbound import DirectChannel
 from mew_spaces.gateway.registry import SpaceRegistry

@@ -21,7 +21,7 @@ from pydantic import BaseModel
 from mew_agent.cli.app.options import ConnectionOptions, ProgramConnection
 from mew_agent.participant.event_handlers import ProposalMade
 from mew_agent.participant.participant import Participant
-from mew_agent.parts.mcp.offers_server import guarded, serving_http
+from mew_agent.parts.mcp.offers_server import serving_http
 from mew_agent.parts.mcp.space_offers import BOARD, CHAT, context_uri, make_server
 from mew_agent.tokens.tokenizers import TokenizerSettings, counter_for
 from tests.support import command_space
@@ -374,9 +374,9 @@ async def test_every_tool_reports_a_space_that_does_not_run() -> None:
 
 async def test_http_requires_the_participants_token(gateway: RunningGateway) -> None:
     async with served(gateway) as url:
-        for headers in ({}, {"Authorization": "Bearer wrong"}):
-            async with httpx2.AsyncClient(headers=headers, trust_env=False, verify=False) as http:
-                assert (await http.post(url, json={})).status_code == 401
+        for header, is_refused in (("", True), ("Bearer wrong", True), (f"bearer  {gateway.token_of('ada')}", False)):
+            async with httpx2.AsyncClient(headers={"Authorization": header}, trust_env=False, verify=False) as http:
+                assert ((await http.post(url, json={})).status_code == 401) is is_refused
     async with connected(gateway) as subscriber:
         failed, board = await call(subscriber.client, "read_board")
         assert not failed
@@ -388,16 +388,3 @@ async def test_taken_port_is_reported(gateway: RunningGateway) -> None:
     with pytest.raises(OSError, match="in use"):
         async with serving_http(make_server(flags(gateway)), port, "t"):
             pass
-
-
-async def test_guard_ignores_what_is_not_an_http_request() -> None:
-    passed: list[str] = []
-
-    async def app(scope: Any, _receive: Any, _send: Any) -> None:
-        passed.append(scope["type"])
-
-    async def send(_message: Any) -> None:
-        return None
-
-    await guarded(app, "t")({"type": "lifespan"}, None, send)
-    assert passed == ["lifespan"]

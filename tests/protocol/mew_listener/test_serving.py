@@ -4,7 +4,7 @@ import anyio
 import httpx2
 import pytest
 from mew_listener.connection_limits import UnjoinedLimits
-from mew_listener.http_connection import authenticate
+from mew_listener.http_connection import authenticate, bearer_of
 from mew_listener.listener_options import ListenerOptions
 from mew_listener.serving import bound_socket, serving
 from starlette.requests import Request
@@ -81,3 +81,11 @@ async def test_a_client_with_many_unfinished_requests_loses_its_own_first() -> N
             assert (await sent[0].receive()).startswith(b"HTTP/1.1 200")
         for one in sent:
             await one.aclose()
+
+
+@pytest.mark.parametrize(
+    ("header", "token"),
+    [("Bearer abc", "abc"), ("bearer  abc ", "abc"), ("Basic abc", None), ("Bearer", None), ("", None)],
+)
+def test_a_bearer_token_is_read_from_its_header(header: str, token: str | None) -> None:
+    assert bearer_of({"authorization": header}) == token

@@ -11,7 +11,7 @@ import pytest
 from anyio import to_thread
 from mew_spaces.gateway.dashboard_files import DASHBOARD
 from mew_spaces.gateway.gateway import RunningGateway
-from mew_spaces.gateway.http import LARGE_ANSWERS, bearer_of
+from mew_spaces.gateway.http import LARGE_ANSWERS
 from mew_spaces.gateway.server_sent_events import PAGE_BYTES
 
 from tests.support.gateway_client import joined
@@ -32,14 +32,6 @@ def problem(answer: httpx2.Response) -> tuple[int, str]:
     body = answer.json()
     assert body["message"]
     return answer.status_code, body["error"]
-
-
-@pytest.mark.parametrize(
-    ("header", "token"),
-    [("Bearer abc", "abc"), ("bearer  abc ", "abc"), ("Basic abc", None), ("Bearer", None), ("", None)],
-)
-def test_a_bearer_token_is_read_from_its_header(header: str, token: str | None) -> None:
-    assert bearer_of({"authorization": header}) == token
 
 
 async def test_health_needs_no_token_and_counts_connections(gateway: RunningGateway, http: httpx2.AsyncClient) -> None:
