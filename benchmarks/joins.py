@@ -28,11 +28,12 @@ from typing import Any
 
 import anyio
 import psutil
+from mew_settings.backoff import backoff_seconds
 from mew_spaces.config.loading import SpaceConfig, parse_space
 from mew_spaces.gateway.auth import TokenBook
 from mew_spaces.gateway.gateway import has_uvloop, serve_gateway
 
-from mew_agent.participant.client import JOIN_TIMEOUT_SECONDS, backoff_seconds
+from mew_agent.participant.client import BACKOFF_FIRST_SECONDS, BACKOFF_MAX_SECONDS, JOIN_TIMEOUT_SECONDS
 
 SPACE = "bench"
 LIMIT_SECONDS = 180.0
@@ -152,9 +153,8 @@ class Member:
         self.drop()
         self.attempts += 1
         jitter = (self.index * 7919 % 1000) / 1000
-        self.try_at = time.monotonic() + (
-            backoff_seconds(self.attempts, jitter) if seconds is None else seconds * (0.5 + jitter)
-        )
+        own_seconds = backoff_seconds(self.attempts, BACKOFF_FIRST_SECONDS, BACKOFF_MAX_SECONDS, jitter)
+        self.try_at = time.monotonic() + (own_seconds if seconds is None else seconds * (0.5 + jitter))
 
 
 class Members:

@@ -30,6 +30,7 @@ from mew_protocol.errors import (
 from mew_protocol.ids import GATEWAY, Position
 from mew_protocol.join import JOIN_BY_FRAME, JOIN_HEADER, DeliveryRequest, join_frame
 from mew_protocol.kinds import SYSTEM_ERROR, SYSTEM_PRESENCE_BATCH, SYSTEM_WELCOME
+from mew_settings.backoff import backoff_seconds
 from pydantic_core import to_json
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
@@ -255,7 +256,7 @@ class Client:
                         break
                     # The gateway cannot store it now, so it is offered again.
                     attempt += 1
-                    await anyio.sleep(backoff_seconds(attempt, first_seconds=NOT_STORED_FIRST_SECONDS))
+                    await anyio.sleep(backoff_seconds(attempt, NOT_STORED_FIRST_SECONDS, BACKOFF_MAX_SECONDS))
                     sent.retry()  # before it is written: the decision may arrive before `_write` returns
                 if sent.error is not None:
                     raise sent.error
@@ -369,7 +370,7 @@ class Client:
         if retry_after is not None:
             return retry_after * (1 + 0.1 * jitter)
         rounds = -(-attempts // len(self._gateways))  # delays grow from round to round through all gateways
-        return backoff_seconds(rounds, jitter)
+        return backoff_seconds(rounds, BACKOFF_FIRST_SECONDS, BACKOFF_MAX_SECONDS, jitter)
 
     def _note_failure(self, error: Exception, attempts: int, seconds: float) -> None:
         """Note why an attempt after `attempts` others, with this limit in seconds, or a connection ended.
@@ -530,13 +531,3 @@ def _read(raw: bytes | str) -> Envelope | StreamFrame | None:
 def _code(error: Exception) -> int | None:
     """Return the gateway's close code, if it sent one."""
     return error.rcvd.code if isinstance(error, ConnectionClosed) and error.rcvd else None
-
-
-def backoff_seconds(attempt: int, jitter: float = 1.0, *, first_seconds: float = BACKOFF_FIRST_SECONDS) -> float:
-    """Return how long to wait before an attempt, numbered from 1: a time that doubles up to a maximum, or part of it.
-
-    `jitter` from 0 to 1 picks that part, so that the participants of a restarted gateway do not return all at once.
-    """
-    doublings = min(attempt - 1, 10)  # keeps the power small; the maximum is reached long before
-    ceiling = min(BACKOFF_MAX_SECONDS, first_seconds * (1 << doublings))
-    return ceiling * (0.5 + 0.5 * jitter)

@@ -18,6 +18,7 @@ from mew_protocol.payloads.mcp import CallSubject
 from mew_protocol.payloads.participant import Compact, CompactDone
 from mew_protocol.payloads.system import SpaceFacts
 from mew_protocol.status_word import StatusWord, status_word
+from mew_settings.backoff import Backoff
 
 from mew_agent.agent.address_filter import AddressFilter
 from mew_agent.agent.engine import Engine
@@ -43,7 +44,6 @@ from mew_agent.parts.acp.acp_turn import AcpAnswer, text_in
 from mew_agent.parts.acp.modes import reported_mode
 from mew_agent.parts.acp.profiles import UNKNOWN, AcpProfile, CompactionStep, profile_for
 from mew_agent.parts.acp.settings import AcpConfig, KeptSession
-from mew_agent.parts.shared.child_program import FIRST_DELAY_SECONDS, Restarts
 from mew_agent.tools.catalog import INVALID_REQUEST, RequestFailed
 
 logger = logging.getLogger("mew_agent.parts.acp")
@@ -63,7 +63,7 @@ COMMANDS_SECONDS: Final = 5.0
 class AcpEngine(Engine):
     """One session of an ACP agent, which answers for the participant `me`."""
 
-    def __init__(self, me: Participant, settings: AcpConfig, first_delay_seconds: float) -> None:
+    def __init__(self, me: Participant, settings: AcpConfig, first_pause_seconds: float) -> None:
         context = me.external_context
         super().__init__(me, settings.compact_at_percent)
         self.settings = settings
@@ -75,7 +75,7 @@ class AcpEngine(Engine):
         """The answer that is being made."""
         self.count_queued: Callable[[], Awaitable[None]]
         """Counts the chats that the context does not contain yet, for reports."""
-        self._restarts = Restarts(settings.max_restarts, first_delay_seconds)
+        self.restarts = Backoff(first_pause_seconds)
         self._usage = UsageTracker(UNKNOWN)
         self.messages = MessageRun()
         self._window: int | None = None
@@ -140,7 +140,7 @@ class AcpEngine(Engine):
     async def run(self) -> None:
         """Run the agent's program until we leave, and start it again when it ends, within limits."""
         while True:
-            self._restarts.started()
+            started_at = anyio.current_time()
             try:
                 await self._run_session()
             except* Exception as group:
@@ -149,8 +149,8 @@ class AcpEngine(Engine):
                 self._forget_agent()
             logger.warning("%s", problem)
             self.external.forget_figures("restarted")
-            delay_seconds = self._restarts.delay_seconds()
-            if delay_seconds is None:
+            pause_seconds = self.restarts.failed(anyio.current_time() - started_at)
+            if self.restarts.failures > self.settings.max_restarts:
                 await self.me.control.announce(status_word("failed", problem))
                 if self.answer is not None:
                     self.answer.fail(problem)
@@ -158,7 +158,7 @@ class AcpEngine(Engine):
                 self._agent_ready.set()
                 return
             await self.me.control.announce(status_word("restarting", problem))
-            await anyio.sleep(delay_seconds)
+            await anyio.sleep(pause_seconds)
 
     async def _run_session(self) -> NoReturn:
         """Run the program and its session until it ends. Raises the `AcpFailed` that says why."""
@@ -430,7 +430,7 @@ class AcpAgent(Participant):
         id: str,  # noqa: A002 - the wire's word
         token: str,
         first_connect_seconds: float = 10.0,
-        first_delay_seconds: float = FIRST_DELAY_SECONDS,
+        first_pause_seconds: float = 1.0,
     ) -> None:
         super().__init__(
             gateway,
@@ -440,7 +440,7 @@ class AcpAgent(Participant):
             first_connect_seconds=first_connect_seconds,
             discover=settings.space_tools,
         )
-        self.engine = engine = AcpEngine(self, settings, first_delay_seconds)
+        self.engine = engine = AcpEngine(self, settings, first_pause_seconds)
         runtime = AgentRuntime(
             self,
             engine,

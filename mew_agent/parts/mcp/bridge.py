@@ -11,13 +11,13 @@ import anyio
 from anyio.abc import TaskStatus
 from mew_protocol import kinds
 from mew_protocol.status_word import status_word
+from mew_settings.backoff import Backoff
 
 from mew_agent.errors import first_cause
 from mew_agent.failed_connections import connection_cause
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.mcp.mcp_session import Notify, ServerFailed, ServerSession, connected
 from mew_agent.parts.mcp.settings import BridgeSettings
-from mew_agent.parts.shared.child_program import FIRST_DELAY_SECONDS, Restarts
 from mew_agent.tools.catalog import UNAVAILABLE, RequestFailed
 from mew_agent.tools.peer_offers import LIST_CHANGED
 
@@ -36,12 +36,12 @@ class Bridge:
         *,
         notify: Notify,
         report_status: Callable[[str], Awaitable[None]],
-        first_delay_seconds: float = FIRST_DELAY_SECONDS,
+        first_pause_seconds: float = 1.0,
     ) -> None:
         self.settings = settings
         self._notify = notify
         self._report_status = report_status
-        self._restarts = Restarts(settings.max_reconnects, first_delay_seconds)
+        self._restarts = Backoff(first_pause_seconds)
         self._session: ServerSession | None = None
         self._down_reason = "has not started yet"
 
@@ -64,7 +64,7 @@ class Bridge:
         """
         was_ready = False
         while True:
-            self._restarts.started()
+            started_at = anyio.current_time()
             try:
                 async with connected(self.settings, self._notify) as self._session:
                     logger.info("the MCP server %s is ready (MCP %s)", self._session.name, self._session.version)
@@ -81,20 +81,20 @@ class Bridge:
                 failure = self._failure_from(error)
             finally:
                 self._session = None
-            await self._wait_before_restart(failure, was_ready=was_ready)
+            pause_seconds = self._restarts.failed(anyio.current_time() - started_at)
+            await self._wait_before_restart(failure, pause_seconds, was_ready=was_ready)
 
-    async def _wait_before_restart(self, failure: ServerFailed, *, was_ready: bool) -> None:
+    async def _wait_before_restart(self, failure: ServerFailed, pause_seconds: float, *, was_ready: bool) -> None:
         may_retry = self.settings.reconnect and (was_ready or self.settings.server.url is not None)
-        delay_seconds = self._restarts.delay_seconds() if may_retry else None
-        if delay_seconds is None:
+        count, most = self._restarts.failures, self.settings.max_reconnects
+        if not may_retry or count > most:
             self._down_reason = "is not running"
             raise failure
         self._down_reason = f"{failure.problem} and is being restarted"
-        count, most = self._restarts.failures, self._restarts.most
-        logger.warning("%s; restart in %g s (%d of %d)", failure, delay_seconds, count, most)
+        logger.warning("%s; restart in %g s (%d of %d)", failure, pause_seconds, count, most)
         if was_ready:
             await self._report_status(str(status_word("mcp_server_down", failure.problem)))
-        await anyio.sleep(delay_seconds)
+        await anyio.sleep(pause_seconds)
 
     def _failure_from(self, error: Exception) -> ServerFailed:
         """Return the server's failure in an exception, which may be a group of groups."""

@@ -1,7 +1,6 @@
 """Run a child process that speaks in lines: read and write them, log its standard error, and end it completely.
 
-Owns the process, its process group, and how long to wait before it is started again. Does not know what the lines mean:
-MCP in `bridge`, ACP in `acp`.
+Owns the process and its process group. Does not know what the lines mean: MCP in `bridge`, ACP in `acp`.
 """
 
 import logging
@@ -33,11 +32,6 @@ _TAIL_CHARS: Final = 400
 _EXIT_WAIT_SECONDS: Final = 3.0
 _POLL_SECONDS: Final = 0.01
 
-FIRST_DELAY_SECONDS: Final = 1.0
-MAX_DELAY_SECONDS: Final = 30.0
-STABLE_SECONDS: Final = 60.0
-"""After a run of this length the next failure counts as the first."""
-
 
 @dataclass(eq=False)
 class ChildFailed(MewAgentError):
@@ -51,28 +45,6 @@ class ChildFailed(MewAgentError):
     def __str__(self) -> str:
         tail = f"; stderr: {self.stderr}" if self.stderr else ""
         return f"{self.role} '{self.program}' {self.problem}{tail}"
-
-
-@dataclass
-class Restarts:
-    """Counts failures of a program in a row, of which `most` are followed by a restart. The delays double."""
-
-    most: int
-    first_delay_seconds: float = FIRST_DELAY_SECONDS
-    failures: int = 0
-    _started_at: float = 0.0
-
-    def started(self) -> None:
-        """Note that the program is started now."""
-        self._started_at = anyio.current_time()
-
-    def delay_seconds(self) -> float | None:
-        """Count a failure; returns how long to wait before the next start, or None to give up."""
-        is_stable = anyio.current_time() - self._started_at >= STABLE_SECONDS
-        self.failures = 1 if is_stable else self.failures + 1
-        if self.failures > self.most:
-            return None
-        return min(MAX_DELAY_SECONDS, self.first_delay_seconds * (1 << min(self.failures - 1, 10)))
 
 
 @dataclass

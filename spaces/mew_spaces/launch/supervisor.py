@@ -21,6 +21,7 @@ from typing import IO, Final
 import anyio
 import anyio.to_thread
 from anyio.abc import Process, TaskGroup
+from mew_settings.backoff import Backoff
 
 from mew_spaces.errors import SpacesError
 from mew_spaces.launch import program_logs
@@ -179,19 +180,14 @@ class Supervisor:
     async def _keep_restarting(self, program: Program, begun: anyio.Event) -> None:
         """Run a program, and restart it when it ends: a service always, a participant's program by its policy."""
         is_participant = program.role == "participant"
-        # Pauses double from the first to the longest, and start over once a program has settled.
-        first_seconds, longest_seconds, settled_seconds = 0.1, 5.0, 10.0
-        if is_participant:
-            first_seconds, longest_seconds, settled_seconds = self.first_pause_seconds, 30.0, 60.0
-        pause_seconds = first_seconds
+        backoff = Backoff(self.first_pause_seconds) if is_participant else Backoff(0.1, 5.0, 10.0)
         while not self._stop.is_set():
             since = anyio.current_time()
             code, others = await self._run(program, begun)
             if self._stop.is_set():
                 return
             ended = self._exit_of(program, code, others)
-            if anyio.current_time() - since > settled_seconds:
-                pause_seconds = first_seconds
+            pause_seconds = backoff.failed(anyio.current_time() - since)
             # Nobody knows which agent ended a shared process, and the others did not fail: all of them continue.
             is_restarted = self._record_end(program, ended, has_begun=begun.is_set()) or others > 0
             next_start = f"; it restarts in {pause_seconds:g} s" if is_restarted else ""
@@ -204,7 +200,6 @@ class Supervisor:
             if not is_restarted:
                 return
             await anyio.sleep(pause_seconds)
-            pause_seconds = min(2 * pause_seconds, longest_seconds)
 
     def _record_end(self, program: Program, ended: Exit, *, has_begun: bool) -> bool:
         """Record how a program ended, and return whether it is restarted. The space ends if a service never listened.

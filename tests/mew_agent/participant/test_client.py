@@ -10,8 +10,6 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 from anyio.abc import TaskStatus
-from hypothesis import given
-from hypothesis import strategies as st
 from mew_protocol.codec import DEFAULT_MAX_BYTES
 from mew_protocol.envelope import Envelope
 from mew_spaces.config.loading import SpaceConfig
@@ -23,11 +21,8 @@ from websockets.http11 import Request, Response
 
 from mew_agent.errors import ConfigError, GatewayError, NotConnected, Superseded, TooLarge, Unauthorized
 from mew_agent.participant.client import (
-    BACKOFF_FIRST_SECONDS,
-    BACKOFF_MAX_SECONDS,
     Client,
     Credentials,
-    backoff_seconds,
 )
 from mew_agent.participant.confirmed_delivery import Message
 from tests.support.waiting import PATIENCE_SECONDS, until
@@ -445,13 +440,3 @@ async def test_unknown_host_is_given_up_in_time() -> None:
 
 def test_token_is_not_part_of_any_representation() -> None:
     assert "secret" not in repr(address("ws://h", "secret"))
-
-
-@given(st.integers(1, 10**9), st.floats(0, 1))
-def test_delay_between_attempts_has_a_maximum(attempt: int, jitter: float) -> None:
-    assert BACKOFF_FIRST_SECONDS / 2 <= backoff_seconds(attempt, jitter) <= BACKOFF_MAX_SECONDS
-
-
-def test_delay_doubles_and_jitter_takes_up_to_half() -> None:
-    assert [backoff_seconds(n, 1.0) for n in (1, 2, 3)] == [0.1, 0.2, 0.4]
-    assert backoff_seconds(3, 0.0) == 0.2

@@ -132,7 +132,7 @@ def start(tmp_path: Path) -> Start:
                 space="demo",
                 id="codex",
                 token=running.token_of("codex"),
-                first_delay_seconds=0.01,
+                first_pause_seconds=0.01,
             )
             who = Identity(running.ws_url, "demo", "codex", running.token_of("codex"))
             agent.engine.mcp_servers = (await stack.enter_async_context(serve_space_tools(agent, who)),)

@@ -49,7 +49,7 @@ async def test_a_bridge_refuses_requests_before_it_starts(recorder: Recorder) ->
 
 async def test_a_server_that_exits_is_restarted_and_announced(recorder: Recorder) -> None:
     async with running(
-        mortal(), notify=recorder.record_notification, report_status=recorder.record_status, first_delay_seconds=0.01
+        mortal(), notify=recorder.record_notification, report_status=recorder.record_status, first_pause_seconds=0.01
     ) as bridge:
         with pytest.raises(RequestFailed, match="closed the connection"):
             await call(bridge, "saw")
@@ -61,7 +61,7 @@ async def test_a_server_that_exits_is_restarted_and_announced(recorder: Recorder
 
 
 async def test_requests_fail_at_once_while_the_server_is_down(recorder: Recorder) -> None:
-    async with running(mortal(), report_status=recorder.record_status, first_delay_seconds=600) as bridge:
+    async with running(mortal(), report_status=recorder.record_status, first_pause_seconds=600) as bridge:
         with pytest.raises(RequestFailed):
             await call(bridge, "saw")
         await recorder.until(lambda: bool(recorder.statuses))
@@ -74,7 +74,7 @@ async def test_a_server_that_keeps_exiting_is_not_restarted(tmp_path: Path) -> N
     marks = tmp_path / "marks"
     configured = counted("print('bye', file=sys.stderr); sys.exit(5)", marks, max_reconnects=2)
     with pytest.raises(ServerFailed, match=r"exited with code 5; stderr: bye$"):
-        async with running(configured, first_delay_seconds=0.01):
+        async with running(configured, first_pause_seconds=0.01):
             await anyio.sleep(PATIENCE_SECONDS)
     assert marks.read_text() == "..."
 
@@ -91,7 +91,7 @@ async def test_a_program_that_never_started_is_not_retried(tmp_path: Path) -> No
     marks = tmp_path / "marks"
     configured = script(f"open({str(marks)!r}, 'a').write('.'); sys.exit(1)")
     with pytest.raises(ServerFailed, match="before it was ready"):
-        async with running(configured, first_delay_seconds=0.01):
+        async with running(configured, first_pause_seconds=0.01):
             pass
     assert marks.read_text() == "."
 
@@ -103,7 +103,7 @@ async def test_a_server_at_a_url_is_retried(held_port: int, recorder: Recorder) 
         configured,
         notify=recorder.record_notification,
         report_status=recorder.record_status,
-        first_delay_seconds=0.02,
+        first_pause_seconds=0.02,
     )
     async with anyio.create_task_group() as tasks:
         ready = anyio.Event()
