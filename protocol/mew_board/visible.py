@@ -1,13 +1,15 @@
 """[pure] Foreign text for a person to check: marks invisible characters and look-alikes.
 
 Decides which characters are marked, and marks cuts. Used where a person decides about a text, so nothing is removed and
-nothing is left out silently. The dashboard does the same with `visible.js`.
+nothing is left out silently. The dashboard does the same with `visible.js`, and reads the same `look_alikes.json`.
 """
 
+import json
 import re
 import unicodedata
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 from typing import Final
 
 MOST_CHARS: Final = 400
@@ -29,11 +31,13 @@ _MOST_INDENT: Final = 80
 _MOST_MARKS: Final = 2
 """So many marks may be on one letter, as in Vietnamese."""
 
-_ALIKE: Final = frozenset("АВЕЗІЈКМНОРСТУХЅԌԚԜҮаеіјорсухѕһԁԛԝҽѵӀӏꙇΑΒΕΖΗΙΚΜΝΟΡΤΥΧανορυιϲϳօսհոցՕՍՏ")
+LOOK_ALIKES_FILE: Final = Path(__file__).with_name("look_alikes.json")
+_LOOK_ALIKES: Final = json.loads(LOOK_ALIKES_FILE.read_text(encoding="utf-8"))
+_ALIKE: Final = frozenset(_LOOK_ALIKES["letters"])
 """Letters of other scripts that look like ASCII ones."""
-_ALIKE_SCRIPTS: Final = ("CHEROKEE ", "LISU ", "COPTIC ", "DESERET ")
-_ALIKE_LATIN: Final = frozenset("ıȷɑɡɩɪɴʀʏʙʜʟǀǁǂǃꞁꞌꟾ") | frozenset(map(chr, range(0x1D00, 0x1D23)))
-_ALIKE_SIGNS: Final = frozenset("‐‑‒–−⁄∕⧸⟋∖⧵։׃∶꞉‚‘’‛ʹʺʻʼʽ′″“”‟∣❘⎜∗⁎⋅‹›˂˃٫‗ˍ˗ꓸꓹꓺ")
+_ALIKE_SCRIPTS: Final = tuple(f"{one.upper()} " for one in _LOOK_ALIKES["scripts"])
+_ALIKE_LATIN: Final = frozenset(_LOOK_ALIKES["latin"])
+_ALIKE_SIGNS: Final = frozenset(_LOOK_ALIKES["signs"])
 
 
 def visible(text: str, *, lines: bool = False) -> str:

@@ -2,6 +2,7 @@
 // left out. The terminal does the same with `mew_board.visible`.
 
 import { make, paragraphs } from "./dom.js";
+import LOOK_ALIKES from "./look_alikes.json" with { type: "json" };
 
 // Runs of blanks, of what cannot be seen, of words, and of the rest: each character is in one run, so the time is linear.
 const RUNS = /[ \t]+|[[\p{Cc}\p{Cf}\p{Cn}\p{Co}\p{Cs}\p{Z}\p{DI}\u2800]--[ \t\n]]+|[[\p{L}\p{M}\p{N}_]--\p{DI}]+|[\s\S]/gv;
@@ -13,10 +14,10 @@ const LETTER = /^\p{L}/u;
 const MARK = /^\p{M}/u;
 const LATIN = /^\p{Script=Latin}/u;
 const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u;
-// Letters that look like ASCII ones: of Cyrillic, Greek and Armenian; then Latin ones, and scripts that borrowed the shapes.
-const ALIKE = /^[АВЕЗІЈКМНОРСТУХЅԌԚԜҮаеіјорсухѕһԁԛԝҽѵӀӏꙇΑΒΕΖΗΙΚΜΝΟΡΤΥΧανορυιϲϳօսհոցՕՍՏ\p{Script=Cherokee}\p{Script=Lisu}\p{Script=Coptic}\p{Script=Deseret}]/u;
-const ALIKE_LATIN = /^[ıȷɑɡɩɪɴʀʏʙʜʟǀ-ǃᴀ-ᴢꞁꞌꟾ]/u;
-const ALIKE_SIGN = /^[‐-–−⁄∕⧸⟋∖⧵։׃∶꞉‚‘’‛ʹʺʻʼʽ′″“”‟∣❘⎜∗⁎⋅‹›˂˃٫‗ˍ˗ꓸꓹꓺ]/u;
+// Letters that look like ASCII ones: of other scripts, then Latin ones.
+const ALIKE = new RegExp(`^[${LOOK_ALIKES.letters}${LOOK_ALIKES.scripts.map((one) => `\\p{Script=${one}}`).join("")}]`, "u");
+const ALIKE_LATIN = new RegExp(`^[${LOOK_ALIKES.latin}]`, "u");
+const ALIKE_SIGN = new RegExp(`^[${LOOK_ALIKES.signs}]`, "u");
 const MOST_BLANKS = 8; // so many between two words are shown as they are
 const MOST_INDENT = 80;
 const MOST_MARKS = 2; // on one letter, as in Vietnamese

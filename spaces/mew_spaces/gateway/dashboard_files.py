@@ -8,6 +8,7 @@ from pathlib import Path
 
 from mew_board.shared_words import WORDS_FILE
 from mew_board.verbs import VERBS_FILE
+from mew_board.visible import LOOK_ALIKES_FILE
 from mew_settings.roles import ROLES_FILE
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -63,7 +64,7 @@ def dashboard_routes() -> list[BaseRoute]:
 
 
 _FILES = StaticFiles(directory=DASHBOARD)
-_SHARED = {file.name: file for file in (WORDS_FILE, ROLES_FILE, VERBS_FILE)}
+_SHARED = {file.name: file for file in (WORDS_FILE, ROLES_FILE, VERBS_FILE, LOOK_ALIKES_FILE)}
 """Files that Python reads, too."""
 
 
