@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Collection
 
 import httpx2
+from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
 from mew_protocol.patterns import Steps, compile_text
 
@@ -21,18 +22,24 @@ async def stored_messages(who: Credentials, patterns: Collection[str], peer: str
     tests = [compile_text(one, in_kind=True) for one in patterns]
     gateway = http_url(addresses(who.gateway)[0])
     headers = {"Accept": "application/json", "Authorization": f"Bearer {who.token}"}
-    pages = MessagePages(who.space, who.participant)
+    has_statuses = any(test(kinds.PARTICIPANT_STATUS, Steps()) for test in tests)
+    pages = MessagePages(who.space, who.participant, newest_first=not has_statuses)  # which leaves out statuses
     async with httpx2.AsyncClient(**connection_options(gateway, who.ca_file), headers=headers) as client:
-        while pages.path is not None:
+        while pages.path is not None and (has_statuses or len(newest) < last):
             try:
                 answer = await client.get(gateway + pages.path)
             except httpx2.HTTPError as error:
                 raise failure_of(gateway, error) from None
             if answer.is_error:
                 raise refusal_of(answer, who.participant)
-            for body in pages.take(answer_object(gateway, answer.content))["messages"]:
+            page = pages.take(answer_object(gateway, answer.content))["messages"]
+            for body in page if has_statuses else reversed(page):
                 if any(test(str(body.get("kind")), Steps()) for test in tests):
                     envelope = Envelope.model_validate(body)
-                    if peer is None or peer in (envelope.sender, *envelope.addressees):
+                    if peer not in (None, envelope.sender, *envelope.addressees):
+                        continue
+                    if has_statuses:
                         newest.append(envelope)
+                    elif len(newest) < last:
+                        newest.appendleft(envelope)
     return [*newest]

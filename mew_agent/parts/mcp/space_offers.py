@@ -1,37 +1,37 @@
 """The content of `mew serve mcp`: actions of a participant, the board and contexts as resources, and peers' tools.
 
-Owns the actions, and the participant's place in the space, which survives a restart of the space at another port. An
-action goes over HTTP like a one-shot command and looks up the space again. MCP is `bridge.server`.
+Owns the actions, and the participant's place in the space, which survives a restart of the space at another port. The
+board and the members, connected or not, are read over HTTP; all else goes through the participant. MCP is
+`offers_server`.
 """
 
-import asyncio
-import threading
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from concurrent.futures import Future
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
-from functools import wraps
-from typing import Annotated, Any, Final, ParamSpec, TypeVar
+from itertools import accumulate
+from typing import Annotated, Any, Final, TypeVar
 from urllib.parse import quote
 
 import anyio
+import anyio.to_thread
 from mew_board import words
 from mew_board.quoting import indented
 from mew_protocol import kinds
 from mew_protocol.envelope import Envelope
 from mew_protocol.json_values import value_at
 from mew_protocol.payloads.chat import Chat
-from mew_protocol.payloads.participant import Board, BoardEntry, Compact, CompactDone
+from mew_protocol.payloads.participant import Board, BoardEntry
+from mew_settings.backoff import Backoff
 from pydantic import Field
 
 from mew_agent.agent.peer_tools import PeerTools
 from mew_agent.cli.app.options import ConnectionOptions
 from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.cli.remote.identity import Identity, find_gateway, find_identity, require_person
-from mew_agent.cli.remote.sent_request import new_envelope, parse_answer, send_request
+from mew_agent.cli.remote.sent_request import check_member
 from mew_agent.errors import ConfigError, MewAgentError, PeerTimeout
 from mew_agent.participant.discovery import Pace
+from mew_agent.participant.messenger import PendingRequest
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.mcp.offers_server import OffersServer
 from mew_agent.tools.catalog import INVALID_PARAMS, LocalOffers, RequestFailed
@@ -39,7 +39,6 @@ from mew_agent.tools.functions import Tool
 from mew_agent.tools.resources import NoSuchResource, Resource
 from mew_agent.tools.results import ToolResult
 
-P = ParamSpec("P")
 T = TypeVar("T")
 Changed = Callable[[str | None], None]
 """Called with the URI of a resource that has changed, or with None if any list may have changed."""
@@ -63,11 +62,9 @@ READY_SECONDS: Final = 1.5
 """How long a list of tools waits for the first answers of peers."""
 
 CHECK_SECONDS: Final = 1.0
-KEPT_CHATS: Final = 500
-KEPT_CHARS: Final = 4_000_000
-"""Of these chats together; at least the newest one is kept."""
-
-MAX_RETRY_SECONDS: Final = 30.0
+MOST_CHATS: Final = 500
+MOST_CHARS: Final = 4_000_000
+"""Of these chats together; at least the newest one is returned."""
 
 Seconds = Annotated[float, Field(ge=0, le=600, description="Seconds to wait for the answer; 0 does not wait.")]
 Peer = Annotated[str, Field(description="A participant's id, as listed by `list_participants`.")]
@@ -93,36 +90,12 @@ def make_server(connection: ConnectionOptions, me: Participant | None = None) ->
     return server
 
 
-def in_daemon_thread(action: Callable[P, T]) -> Callable[P, Awaitable[T]]:
-    """Run a blocking function in a daemon thread when it is awaited, so that the end of the program does not wait."""
-
-    @wraps(action)
-    async def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        outcome: Future[T] = Future()
-        outcome.set_running_or_notify_cancel()  # it runs to its end, even if nothing awaits it any more
-
-        def run() -> None:
-            try:
-                outcome.set_result(action(*args, **kwargs))
-            except BaseException as error:
-                outcome.set_exception(error)
-
-        threading.Thread(target=run, name="action", daemon=True).start()
-        return await asyncio.wrap_future(outcome)
-
-    return call
-
-
 class SpaceOffers:
     """The participant's actions, the space's resources, and the tools of peers; see `Offers`."""
 
     def __init__(self, connection: ConnectionOptions, link: "SpaceLink") -> None:
         self._connection = connection
         self._link = link
-        self._chats: deque[dict[str, Any]] = deque(maxlen=KEPT_CHATS)
-        self._position: tuple[str, str] | None = None
-        """The gateway and space that `_chats` are from, and the `next` of their last page."""
-        self._reading = threading.Lock()
         self._own = LocalOffers()
         for function, title, hints in (
             (self.send_chat, "Send a chat", SENDS),
@@ -163,8 +136,7 @@ class SpaceOffers:
 
     # -- tools: docstrings are what the client's model sees ----------------------------------------------
 
-    @in_daemon_thread
-    def send_chat(
+    async def send_chat(
         self,
         text: Annotated[str, Field(description="The message.")],
         to: Annotated[str | None, Field(description="A participant's id; omit it to send to all.")] = None,
@@ -173,23 +145,22 @@ class SpaceOffers:
         """Send a message in the space. With `wait_seconds`, wait for the recipient's answer."""
         if not text.strip():
             raise ConfigError("text", "is empty", "a message")
-        outcome: dict[str, Any] = {"to": to, "answer": None}
-        if to is None:
-            if wait_seconds > 0:
-                raise ConfigError("wait_seconds", "requires a recipient", "`to` with a participant's id")
-            api = find_gateway(self._connection)
-            return {"id": api.send(new_envelope(api, kinds.CHAT, Chat(text=text)).as_dict()), **outcome}
-        with send_request(self._connection, to, kinds.CHAT, Chat(text=text), wait_seconds) as request:
-            outcome["id"] = request.sent.id
-            if wait_seconds > 0:
-                try:
-                    _, body = request.next_answer(kinds.CHAT, accept_uncorrelated=True)
-                    outcome["answer"] = str(body.get("text") or "")
-                    if (failure := words.failure(request.last_status)) is not None:
-                        outcome["failed"] = failure  # such as a model that cannot be reached
-                except PeerTimeout:
-                    outcome["waited_seconds"] = wait_seconds
-            return outcome
+        if to is None and wait_seconds > 0:
+            raise ConfigError("wait_seconds", "requires a recipient", "`to` with a participant's id")
+        me = await self._me(to)
+        if to is None or wait_seconds == 0:
+            return {"id": (await me.chat(text, to=to or ())).id, "to": to, "answer": None}
+        request = PendingRequest(me.messenger.draft(kinds.CHAT, Chat(text=text), to=(to,)), to, kinds.CHAT)
+        outcome: dict[str, Any] = {"id": request.sent.id, "to": to, "answer": None}
+        try:
+            with self._link.accepting_uncorrelated(request):
+                answer = await me.messenger.answer_to(request, wait_seconds)
+        except PeerTimeout:
+            return {**outcome, "waited_seconds": wait_seconds}
+        outcome["answer"] = str(answer.body.get("text") or "")
+        if to in me.peers and (failure := words.failure(me.peers[to].context.as_status())) is not None:
+            outcome["failed"] = failure  # such as a model that cannot be reached
+        return outcome
 
     async def read_board(
         self, details: Annotated[bool, Field(description="Add the complete reports as structured content.")] = False
@@ -199,8 +170,7 @@ class SpaceOffers:
         text = board_text(Board.model_validate(board), datetime.now(UTC))
         return {"content": [{"type": "text", "text": text}], "structuredContent": board} if details else text
 
-    @in_daemon_thread
-    def request_compaction(
+    async def request_compaction(
         self,
         peer: Peer,
         reason: Annotated[str | None, Field(description="Reason to send to the participant.")] = None,
@@ -208,17 +178,14 @@ class SpaceOffers:
             int | None,
             Field(ge=0, description="Compact to at most this many tokens; omit it to keep only the newest turns."),
         ] = None,
-        wait_seconds: Seconds = 120.0,
+        wait_seconds: Annotated[float, Field(ge=1, le=600, description="Seconds to wait for the answer.")] = 120.0,
     ) -> dict[str, Any]:
         """Compact a participant's context. Returns the tokens freed, or why the compaction was skipped."""
-        payload = Compact(reason=reason, target_tokens=target_tokens)
-        with send_request(self._connection, peer, kinds.PARTICIPANT_COMPACT, payload, wait_seconds) as request:
-            _, body = request.next_answer(kinds.PARTICIPANT_COMPACT_DONE)
-        done = parse_answer(CompactDone, body, peer)
+        me = await self._me(peer)
+        done = await me.compact(peer, reason=reason, target_tokens=target_tokens, timeout_seconds=wait_seconds)
         return {"participant": peer, **done.model_dump(mode="json", exclude_none=True)}
 
-    @in_daemon_thread
-    def list_participants(self) -> dict[str, Any]:
+    async def list_participants(self) -> dict[str, Any]:
         """List the participants of the space, their connections, and the kinds of envelopes that each may send."""
         found = [
             {
@@ -226,41 +193,23 @@ class SpaceOffers:
                 "connected": one.get("connected"),
                 "may_send": [pattern.get("kind") for pattern in one.get("capabilities", ())],
             }
-            for one in find_gateway(self._connection).participants()
+            for one in await self._read(GatewayApi.participants)
         ]
         return {"participants": found}
 
-    @in_daemon_thread
-    def recent_chat(
-        self, limit: Annotated[int, Field(ge=1, le=KEPT_CHATS, description="Maximum number of messages.")] = 20
+    async def recent_chat(
+        self, limit: Annotated[int, Field(ge=1, le=MOST_CHATS, description="Maximum number of messages.")] = 20
     ) -> dict[str, Any]:
         """Return the most recent messages in the space, oldest first."""
-        with self._reading:
-            api = find_gateway(self._connection)
-            for page in self._new_pages(api):
-                self._chats.extend(_as_chat(one) for one in page if one.get("kind") == kinds.CHAT)
-                kept = sum(len(one["text"]) for one in self._chats)
-                while kept > KEPT_CHARS and len(self._chats) > 1:
-                    kept -= len(self._chats.popleft()["text"])
-            return {"chats": list(self._chats)[-limit:]}
-
-    def _new_pages(self, api: GatewayApi) -> Iterator[list[dict[str, Any]]]:
-        """Yield the messages since the last read, page by page; all of them if the gateway's history was restarted."""
-        where = f"{api.gateway} {api.space}"
-        since = self._position[1] if self._position is not None and self._position[0] == where else None
-        for page in api.pages(since):
-            if since is None or page.get("complete") is False:
-                self._chats.clear()
-            since = str(page["next"])
-            self._position = (where, since)
-            yield page["messages"]
+        chats = [_as_chat(one) for one in await (await self._me()).history(last=limit)]
+        sizes = accumulate(len(one["text"]) for one in reversed(chats))
+        return {"chats": chats[-max(1, sum(size <= MOST_CHARS for size in sizes)) :]}
 
     # -- resources ---------------------------------------------------------------------------------------
 
-    @in_daemon_thread
-    def _board(self) -> dict[str, Any]:
+    async def _board(self) -> dict[str, Any]:
         """Return the last report of each participant."""
-        return find_gateway(self._connection).board().model_dump(mode="json", by_alias=True, exclude_unset=True)
+        return (await self._read(GatewayApi.board)).model_dump(mode="json", by_alias=True, exclude_unset=True)
 
     async def _chat(self) -> str:
         """Return the most recent messages in the space, each on a line; further lines of a message are indented."""
@@ -286,6 +235,19 @@ class SpaceOffers:
             {"uri": context_uri(name), "name": f"context of {name}", "mimeType": "application/json"} for name in names
         ]
 
+    # -- the space ---------------------------------------------------------------------------------------
+
+    async def _me(self, peer: str | None = None) -> Participant:
+        """Return the participant. Raises `NoSuchParticipant` or `ParticipantOffline` if `peer` is not here."""
+        me, _ = await self._link.joined()
+        if peer not in (None, me.id, *me.peers):
+            await self._read(lambda api: check_member(api, api.board(), str(peer)))
+        return me
+
+    async def _read(self, read: Callable[[GatewayApi], T]) -> T:
+        """Read from the gateway of the space, which is looked up each time. Raises the errors of `find_gateway`."""
+        return await anyio.to_thread.run_sync(lambda: read(find_gateway(self._connection)), abandon_on_cancel=True)
+
 
 class SpaceLink:
     """Keeps the participant in the space while clients are served, and joins again when the space restarts.
@@ -300,7 +262,9 @@ class SpaceLink:
         """Names of tools that peers' tools may not have."""
         self._joined: tuple[Participant, PeerTools] | None = None
         self._problem: MewAgentError | None = None
-        self._tried = anyio.Event()
+        self._tried, self._wanted = anyio.Event(), anyio.Event()
+        """The first is set after an attempt to join, the second by an action that needs one."""
+        self._uncorrelated: list[PendingRequest] = []
         if me is not None:
             self._watch(me)
             self._joined = me, PeerTools(me, lambda: self.reserved, on_left_out=me.show_tools_left_out)
@@ -310,21 +274,24 @@ class SpaceLink:
         if self._joined is not None:
             self._tried.set()
             await anyio.sleep_forever()
-        pause_seconds = CHECK_SECONDS
+        backoff = Backoff(CHECK_SECONDS)
         while True:
+            pause_seconds = CHECK_SECONDS
             try:
                 who = find_identity(self._connection)
                 require_person(who)
-                pause_seconds = min(2 * pause_seconds, MAX_RETRY_SECONDS)
+                # Files may be read often; a gateway that refuses us is asked less often.
+                pause_seconds = backoff.failed(0.0)
                 await self._stay(who)
             except MewAgentError as error:
                 self._problem = error
             if self._joined is not None:
-                self._joined, pause_seconds = None, CHECK_SECONDS
+                self._joined, backoff.failures, pause_seconds = None, 0, CHECK_SECONDS
                 self._all_changed()
             self._tried.set()
-            # Files may be read often; a gateway that refuses us is asked less often.
-            await anyio.sleep(pause_seconds)
+            self._wanted = anyio.Event()
+            with anyio.move_on_after(pause_seconds):
+                await self._wanted.wait()
 
     async def _stay(self, who: Identity) -> None:
         """Take part until the connection ends for good, or the space is found elsewhere or nowhere."""
@@ -337,11 +304,14 @@ class SpaceLink:
             self._joined = me, PeerTools(me, lambda: self.reserved, on_left_out=me.show_tools_left_out)
             self._tried.set()
             self._all_changed()
-            while not me.session.ended.is_set():
-                await anyio.sleep(CHECK_SECONDS)
-                if not me.is_joined and find_identity(self._connection) != who:
-                    return
-            await me.run_forever()
+            try:
+                while not me.session.ended.is_set():
+                    await anyio.sleep(CHECK_SECONDS)
+                    if not me.is_joined and find_identity(self._connection) != who:
+                        return
+                await me.run_forever()
+            finally:
+                me.messenger.pending.fail_absent((), me.messenger.pending.to_peers())
 
     def _watch(self, me: Participant) -> None:
         """Report changes of the resources and lists."""
@@ -352,6 +322,10 @@ class SpaceLink:
         match envelope.kind:
             case kinds.CHAT:
                 self.on_change(CHAT)
+                for request in self._uncorrelated:
+                    is_to_us = request.sent.sender in envelope.addressees and not envelope.correlation_ids
+                    if envelope.sender == request.peer and is_to_us:
+                        request.complete(reply=envelope)
             case kinds.PARTICIPANT_STATUS:
                 self.on_change(BOARD)
                 self.on_change(context_uri(envelope.sender))
@@ -368,6 +342,15 @@ class SpaceLink:
         self.on_change(CHAT)
         self.on_change(None)
 
+    @contextmanager
+    def accepting_uncorrelated(self, request: PendingRequest) -> Iterator[None]:
+        """Accept the peer's next chat to us as the answer, too: people and some agents do not correlate."""
+        self._uncorrelated.append(request)
+        try:
+            yield
+        finally:
+            self._uncorrelated.remove(request)
+
     async def ready(self) -> None:
         """Wait until the space was looked for and its peers had time to list their tools. Bounded."""
         with anyio.move_on_after(READY_SECONDS):
@@ -376,9 +359,13 @@ class SpaceLink:
                 await self._joined[0].discovery.wait_for_first_answers(READY_SECONDS)
 
     async def joined(self) -> tuple[Participant, PeerTools]:
-        """Return the participant and the tools of its peers. Raises `RequestFailed` if there is no connection."""
-        with anyio.move_on_after(READY_SECONDS):
-            await self._tried.wait()
+        """Return the participant and the tools of its peers, or try to join. Raises `RequestFailed` without success."""
+        if self._joined is None:
+            if self._tried.is_set():
+                self._tried = anyio.Event()
+                self._wanted.set()
+            with anyio.move_on_after(READY_SECONDS):
+                await self._tried.wait()
         if self._joined is None:
             raise RequestFailed(INVALID_PARAMS, f"not in a space: {self._problem or 'still connecting'}")
         return self._joined
@@ -419,11 +406,11 @@ def _name(entry: BoardEntry) -> str:
     return words.clean(entry.id) + ("" if entry.connected else " (not connected)")
 
 
-def _as_chat(envelope: Mapping[str, Any]) -> dict[str, Any]:
+def _as_chat(envelope: Envelope) -> dict[str, Any]:
     return {
-        "id": envelope.get("id"),
-        "at": envelope.get("ts"),
-        "from": envelope.get("from"),
-        "to": list(envelope.get("to") or ()),
-        "text": str(value_at(envelope, "payload", "text") or ""),
+        "id": envelope.id,
+        "at": envelope.ts,
+        "from": envelope.sender,
+        "to": list(envelope.addressees),
+        "text": str(envelope.body.get("text") or ""),
     }
