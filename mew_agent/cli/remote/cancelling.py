@@ -14,7 +14,7 @@ from mew_agent.cli.app.exit_codes import ExitCode
 from mew_agent.cli.app.locate import people_of
 from mew_agent.cli.app.options import ConnectionOptions, ReasonOption, participant_argument
 from mew_agent.cli.remote.identity import configuration_at, find_gateway
-from mew_agent.cli.remote.sent_request import check_name, new_envelope
+from mew_agent.cli.remote.sent_request import check_known, new_envelope
 from mew_agent.errors import NotPermitted
 from mew_agent.participant.unfinished import Unfinished
 
@@ -35,7 +35,7 @@ def cancel(
     """
     api = find_gateway(connection)
     if target is not None:
-        check_name(api, target)
+        check_known(api, api.board(), target)
     done = Counter[str]()
     config = configuration_at(api.run_path)
     people = people_of(config) if config is not None else []

@@ -300,14 +300,6 @@ def first_board(events: SpaceEvents) -> Board:
     return Board.model_validate(event.body)
 
 
-def check_name(api: GatewayApi, participant: str) -> Mapping[str, Any]:
-    """Return the gateway's entry of a participant: `id`, `connected`, `capabilities`. Raises `NoSuchParticipant`."""
-    found = {str(one.get("id")): one for one in api.participants()}
-    if participant not in found:
-        raise NoSuchParticipant(participant, api.space, [*found])
-    return found[participant]
-
-
 def check_known(api: GatewayApi, board: Board, participant: str) -> BoardEntry:
     """Return the board's entry of a participant. Raises `NoSuchParticipant`."""
     entry = entry_of(board, participant)

@@ -19,7 +19,7 @@ from mew_agent.cli.app.capabilities import warn_of_unknown_kinds
 from mew_agent.cli.app.options import OUTPUT, ConnectionOptions, option, participant_argument
 from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.cli.remote.identity import find_gateway
-from mew_agent.cli.remote.sent_request import check_name
+from mew_agent.cli.remote.sent_request import check_known
 from mew_agent.errors import ConfigError
 
 Message = dict[str, Any]
@@ -56,7 +56,7 @@ def show_history(
     if newest:
         return
     if target is not None:
-        check_name(api, target)
+        check_known(api, api.board(), target)
     if not OUTPUT.is_json:
         terminal.print_line("the gateway keeps no matching envelopes")
         warn_of_unknown_kinds({"kind": pattern} for pattern in patterns)

@@ -22,7 +22,7 @@ from mew_agent.cli.app.locate import dashboard_url
 from mew_agent.cli.app.options import OUTPUT, ConnectionOptions, ReasonOption, TargetArgument, option
 from mew_agent.cli.remote.http_api import GatewayApi
 from mew_agent.cli.remote.identity import find_gateway
-from mew_agent.cli.remote.sent_request import check_name
+from mew_agent.cli.remote.sent_request import check_known
 from mew_agent.errors import ConfigError
 
 
@@ -101,7 +101,7 @@ def grant(change: CapabilityChange, connection: ConnectionOptions) -> None:
     A grant ends when the participant has been away for five seconds. To make it permanent, write it in space.yaml.
     """
     api, recipient = find_gateway(connection), change.recipient
-    check_name(api, recipient)
+    check_known(api, api.board(), recipient)
     patterns, _ = change.send(api, kinds.CAPABILITY_GRANT)
     warn_of_unknown_kinds(patterns)
     outcome = {"participant": recipient, "granted": patterns}
@@ -125,7 +125,7 @@ def revoke(
     What the participant passed on ends as well. Capabilities from space.yaml or an invitation stay.
     """
     api, recipient = find_gateway(connection), change.recipient
-    check_name(api, recipient)
+    check_known(api, api.board(), recipient)
     keep = {"keep_passed_on": True} if keep_passed_on else {}
     patterns, answer = change.send(api, kinds.CAPABILITY_REVOKE, **keep)
     ended = answer.get("ended") or []
