@@ -1,7 +1,5 @@
 """The generated reference of the command line."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,9 +11,10 @@ GENERATOR = Path(__file__).parents[3] / "docs" / "generator"
 
 @pytest.fixture(scope="module")
 def page() -> str:
-    code = "import command_page; print(command_page.command_page())"
-    done = subprocess.run([sys.executable, "-c", code], cwd=GENERATOR, capture_output=True, text=True, check=True)
-    return done.stdout
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(GENERATOR)
+        import command_page
+    return command_page.command_page()
 
 
 def test_reference_has_a_section_for_every_command(page: str) -> None:
