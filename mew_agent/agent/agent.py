@@ -6,13 +6,14 @@
 import logging
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final, Self, overload
 
 from mew_settings.plugins import load_table
 
 from mew_agent.agent.address_filter import AddressFilter
 from mew_agent.agent.runtime import AgentRuntime
-from mew_agent.agent.sessions import AgentResources, ConversationEngine, ModelParts, open_resources, store_limits
+from mew_agent.agent.sessions import AgentResources, ConversationEngine, open_resources, store_limits
 from mew_agent.config.agent_config import (
     AgentConfig,
     check_model_source,
@@ -85,13 +86,16 @@ class Agent(Participant):
         call before it interrupts the call. `summariser` writes the summaries; None: the model itself. `counter` counts
         the model's tokens; None: the configured tokenizer. Raises `ConfigError` if the policy is invalid.
         """
-        resources: AgentResources | None = None
+        is_owner = isinstance(config, str)
         if isinstance(config, str):
-            given = {"store": store, "summariser": summariser, **settings}
-            config, resources = _opened({"id": config, **_WITHOUT_PLACE, **given}, model, os.environ)
-            model, store, summariser = resources.model, resources.store, resources.summariser
-        assert model is not None
-        assert not isinstance(model, str)
+            given = {"id": config, **_WITHOUT_PLACE, "store": store, "summariser": summariser, **settings}
+            config, opened = _with_resources(*_configured(given, model, os.environ))
+            resources = replace(opened, counter=counter, call_bound_seconds=call_bound_seconds)
+        else:
+            assert model is not None
+            assert not isinstance(model, str)
+            store = store or MemoryStore(store_limits(config))
+            resources = AgentResources(model, store, summariser, counter, call_bound_seconds)
         is_placed = config.token != _UNPLACED
         gateway, space, token = (config.gateway, config.space, config.token) if is_placed else (None, None, None)
         super().__init__(
@@ -104,18 +108,15 @@ class Agent(Participant):
             timeouts=Timeouts(config.peer_timeout_seconds, config.proposal_timeout_seconds),
         )
         self.config = config
-        self._model = model
         self._sessions = engine = ConversationEngine(
             self,
             config,
-            ModelParts(model, summariser, counter, call_bound_seconds),
-            store or MemoryStore(store_limits(config)),
+            resources,
             OwnTools(self.toolbox, config.tool_timeout_seconds),
             *filter(None, (make(self, config) for make in load_table(TOOL_SOURCES).values())),
             on_tools_left_out=self.show_tools_left_out,
         )
-        if resources is not None:
-            engine.resources = resources
+        engine.owns_resources = is_owner
         self.discovery.on_tools_changed = self._tools_changed
         self.conversation, self.tools = engine.main.conversation, engine.main.tools
         self.control.conversation = self.conversation
@@ -152,7 +153,7 @@ class Agent(Participant):
         """
         config, resources = _with_resources(config, model)
         agent = cls(config, resources.model, resources.store, summariser=resources.summariser)
-        agent._sessions.resources = resources
+        agent._sessions.owns_resources = True
         return agent
 
     @classmethod
@@ -222,9 +223,3 @@ def _with_resources(config: AgentConfig, model: Model | None) -> tuple[AgentConf
     if model is None and is_builtin(config.base_url):
         config = config.model_copy(update={"model": resources.model.identity.model})
     return config, resources
-
-
-def _opened(
-    settings: Mapping[str, Any], model: str | Model | None, environ: Mapping[str, str]
-) -> tuple[AgentConfig, AgentResources]:
-    return _with_resources(*_configured(settings, model, environ))

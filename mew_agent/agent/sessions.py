@@ -64,11 +64,17 @@ CLOSE_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class AgentResources:
-    """The model and store that one agent opened. `summariser` None: the model itself writes summaries."""
+    """What the conversations of one agent work with.
+
+    `store` keeps its own conversation. `summariser` None: the model itself writes summaries. `counter` None: the
+    configured tokenizer counts.
+    """
 
     model: Model
     store: Store
     summariser: Model | None = None
+    counter: TextCounter | None = None
+    call_bound_seconds: float = CALL_BOUND_SECONDS
 
     async def aclose(self) -> None:
         """Close them, even in a cancelled task."""
@@ -144,16 +150,6 @@ MAX_WINDOW_RETRIES = 2
 """How often a server that did not report a loaded window is asked again after an answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelParts:
-    """The model of all conversations of an agent. `summariser` None: the model writes summaries."""
-
-    model: Model
-    summariser: Model | None = None
-    counter: TextCounter | None = None
-    call_bound_seconds: float = CALL_BOUND_SECONDS
-
-
 def session_key(participant: str, name: str) -> SessionKey:
     """Return the key of the session that a participant's chat names."""
     # The gateway does not check this name, and one that breaks the rules still separates conversations.
@@ -169,19 +165,19 @@ class ConversationEngine(Engine):
         self,
         me: Participant,
         config: AgentConfig,
-        parts: ModelParts,
-        store: Store,
+        resources: AgentResources,
         own_tools: ToolSource,
         *other_tools: ToolSource,
         on_tools_left_out: Callable[[Mapping[str, str]], object],
     ) -> None:
-        """`store` keeps the agent's own conversation, `main`.
+        """Offer `own_tools` before the tools over a conversation's context, then `other_tools` and those of peers.
 
-        Every conversation offers `own_tools` before the tools over its context, then `other_tools` and those of peers.
         For `on_tools_left_out` of `main`, see `PeerTools`. Raises `ConfigError`.
         """
         super().__init__(me)
-        self._config, self._parts = config, parts
+        self._config, self._resources = config, resources
+        self.owns_resources = False
+        """Whether `load` loads the agent's own conversation, `main`, and `aclose` closes the resources."""
         self._own_tools, self._other_tools = own_tools, other_tools
         self._on_tools_left_out = on_tools_left_out
         self._sessions: dict[SessionKey, AgentSession] = {}
@@ -193,8 +189,7 @@ class ConversationEngine(Engine):
         """What the agent's report says of each."""
         self._window_retries = 0
         self._chosen = chosen_policy(config)  # once: its file may change or vanish before the next session begins
-        self._store = store
-        self.main = self._new(MAIN, store)
+        self.main = self._new(MAIN, resources.store)
         self._pin_settings()
         self._add_tools(self.main)
         conversation = self.main.conversation
@@ -204,13 +199,11 @@ class ConversationEngine(Engine):
         self.sizes = conversation.state.sizes
         self.may_session_compact: Callable[[], Awaitable[bool]] = conversation.compacting.may_begin
         """Whether a session may begin a compaction that can wait."""
-        self.resources: AgentResources | None = None
-        """What was opened for the agent's own conversation: `load` loads it, and `aclose` closes it."""
 
     async def load(self) -> None:
         """Load the stored conversations. Raises `ConfigError` if the policy is for another provider."""
-        await check_provider(self._config, self._parts.model)
-        if self.resources is not None:
+        await check_provider(self._config, self._resources.model)
+        if self.owns_resources:
             await self.main.conversation.load()
         for key in await self._stored_keys():
             await self._open(key)
@@ -274,7 +267,7 @@ class ConversationEngine(Engine):
             return
         known = {session: session.conversation.tracker.window for session in (self.main, *self._sessions.values())}
         try:
-            window = await self._parts.model.discover_window()
+            window = await self._resources.model.discover_window()
         except MewAgentError as error:
             logger.info("the model's server did not report its window: %s", error)
             window = None
@@ -347,13 +340,13 @@ class ConversationEngine(Engine):
         """Close the stores of all sessions, and the model unless the program brought its own."""
         for session in self._sessions.values():
             await session.conversation.state.store.aclose()
-        if self.resources is not None:
-            await self.resources.aclose()
+        if self.owns_resources:
+            await self._resources.aclose()
 
     # -- internal ----------------------------------------------------------------------------------------
 
     def _new(self, key: SessionKey, store: Store) -> AgentSession:
-        me, config, parts = self.me, self._config, self._parts
+        me, config, resources = self.me, self._config, self._resources
         window = resolve_window(self._chosen.limit_tokens) if key == MAIN else self.main.conversation.tracker.window
         tracker = Tracker(history=History(), policy=self._chosen.policy, window=window, model=config.model)
         tools = AgentTools()
@@ -362,17 +355,17 @@ class ConversationEngine(Engine):
             tools=tools.specs,
             tools_version=lambda: (tools.sources, me.toolbox.version, me.peers.version, me.messenger.capabilities),
             keep_newest_items=config.conversation_history_length,
-            call_bound_seconds=parts.call_bound_seconds,
+            call_bound_seconds=resources.call_bound_seconds,
             result_bound=ResultBound(config.max_result_tokens, config.long_results),
-            summariser=parts.summariser,
+            summariser=resources.summariser,
             summary_timeout_seconds=config.summary_timeout_seconds,
-            load_counter=lambda: parts.counter or chosen_counter(config.tokenizer, config.tokenizer_settings),
+            load_counter=lambda: resources.counter or chosen_counter(config.tokenizer, config.tokenizer_settings),
             windows=config.windows,
             shared_pins=None if key == MAIN else self.main.conversation.pins,
             prices=config.prices,
             measure_compactions=config.measure_compactions,
         )
-        conversation = Conversation(parts.model, tracker, store, options)
+        conversation = Conversation(resources.model, tracker, store, options)
         if config.compaction is not None:
             if (gate := load_only(GATES)) is None:
                 raise ConfigError("compaction", "no installed package asks before compactions")
@@ -468,14 +461,14 @@ class ConversationEngine(Engine):
 
     async def _stored_keys(self) -> list[SessionKey]:
         try:
-            return [(participant, name) for participant, name in await self._store.value(KEYS_AS) or ()]
+            return [(participant, name) for participant, name in await self._resources.store.value(KEYS_AS) or ()]
         except StoreUnusable as error:
             logger.warning("stored sessions not loaded: %s", error)
             return []
 
     async def _store_keys(self) -> None:
         try:
-            await self._store.keep_value(KEYS_AS, list(self._sessions))
+            await self._resources.store.keep_value(KEYS_AS, list(self._sessions))
         except StoreUnusable as error:
             logger.warning("list of sessions not stored: %s", error)
 

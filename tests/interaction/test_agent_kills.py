@@ -312,10 +312,9 @@ async def test_an_agent_killed_while_joining_answers_later(tmp_path: Path) -> No
             }
         )
         killed = Agent.from_config(config)
-        assert killed._sessions.resources is not None
         assert await killed._runtime.inbox.load() is None
         # Its file is what a process leaves that dies before it has read its welcome.
-        await killed._sessions.resources.aclose()
+        await killed._sessions.aclose()
         async with Participant(gateway.ws_url, space="demo", id="coder", token="c"):
             question = await ada.chat("Are you there?", to="coder")
         async with Agent.from_config(config) as agent:
