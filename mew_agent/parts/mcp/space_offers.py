@@ -5,7 +5,10 @@ board and the members, connected or not, are read over HTTP; all else goes throu
 `offers_server`.
 """
 
+import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from itertools import accumulate
@@ -13,7 +16,6 @@ from typing import Annotated, Any, Final, TypeVar
 from urllib.parse import quote
 
 import anyio
-import anyio.to_thread
 from mew_board import words
 from mew_board.quoting import indented
 from mew_protocol import kinds
@@ -246,7 +248,18 @@ class SpaceOffers:
 
     async def _read(self, read: Callable[[GatewayApi], T]) -> T:
         """Read from the gateway of the space, which is looked up each time. Raises the errors of `find_gateway`."""
-        return await anyio.to_thread.run_sync(lambda: read(find_gateway(self._connection)), abandon_on_cancel=True)
+        outcome: Future[T] = Future()
+        outcome.set_running_or_notify_cancel()  # it runs to its end, even if nothing awaits it any more
+
+        def run() -> None:
+            try:
+                outcome.set_result(read(find_gateway(self._connection)))
+            except Exception as error:
+                outcome.set_exception(error)
+
+        # The end of the program does not wait for a daemon thread, and a gateway may not answer.
+        threading.Thread(target=run, name="read", daemon=True).start()
+        return await asyncio.wrap_future(outcome)
 
 
 class SpaceLink:

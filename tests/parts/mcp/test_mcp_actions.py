@@ -1,10 +1,12 @@
 """The tools of `mew serve mcp` as functions: what each does in the space, and how it fails."""
 
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+import anyio.abc
 import pytest
 from mew_spaces.gateway.gateway import RunningGateway
 
@@ -15,6 +17,7 @@ from mew_agent.errors import BadAnswer, ConfigError, NotConnected, NotPermitted,
 from mew_agent.participant.participant import Participant
 from mew_agent.parts.mcp import space_offers as mcp_tools
 from mew_agent.parts.mcp.space_offers import SpaceLink, SpaceOffers
+from mew_agent.tools.catalog import RequestFailed
 from tests.support import command_space
 from tests.support.cli import answering, status
 from tests.support.gateway_client import Client, Message, joined
@@ -207,3 +210,25 @@ async def test_a_gateway_that_is_away_for_a_night_does_not_end_the_server(monkey
     link = _Refused(ProgramConnection("ada", "ws://127.0.0.1:1", "demo", token="token"))
     with pytest.raises(EOFError):
         await link.run()
+
+
+async def test_an_action_asks_a_space_that_is_away_for_another_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mcp_tools, "CHECK_SECONDS", PATIENCE_SECONDS)
+    link = _Refused(ProgramConnection("ada", "ws://127.0.0.1:1", "demo", token="token"))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(link.run)
+        for attempts in (1, 2, 3):
+            with pytest.raises(RequestFailed, match=r"not in a space: .*connection refused"):
+                await link.joined()
+            assert link.attempts == attempts
+        tasks.cancel_scope.cancel()
+
+
+async def test_the_end_of_the_program_waits_for_no_gateway() -> None:
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as silent_gateway:
+        port = silent_gateway.extra(anyio.abc.SocketAttribute.local_port)
+        connection = ProgramConnection("ada", f"ws://127.0.0.1:{port}", "demo", token="token")
+        before = {*threading.enumerate()}
+        with anyio.move_on_after(0.1):
+            await SpaceOffers(connection, SpaceLink(connection)).list_participants()
+        assert [one.daemon for one in threading.enumerate() if one not in before] == [True]
