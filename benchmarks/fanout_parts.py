@@ -27,6 +27,7 @@ from mew_spaces.gateway.performer import EffectPerformer
 from mew_spaces.gateway.service import SpaceService
 from mew_spaces.gateway.storage import LocalStorage
 from mew_spaces.log.memory import SpaceLog
+from mew_spaces.log.sqlite import SqliteLog
 
 from benchmarks.fanout import Bare, Bench, keep_to_core, run_server
 from benchmarks.server_process import server_process
@@ -35,13 +36,15 @@ PARTS: tuple[tuple[str, object, str], ...] = (
     ("read the frame", WebSocketConnection, "data_received"),
     ("phase of the connection", connection.Connection, "receive"),
     ("decode and encode", connection, "decode_complete"),
-    ("clock, duplicates, receipt", SpaceService, "receive"),
+    ("clock, rate and form", SpaceService, "receive"),
     ("rules and permissions", SpaceCore, "decide"),
     ("queue for the logs", AuditLog, "log_accepted"),
     ("order of events", LocalStorage, "submit"),
     ("apply", SpaceCore, "apply"),
     ("complete", SpaceService, "complete"),
-    ("history", SpaceLog, "append"),
+    ("number", SpaceService, "number"),
+    ("store", SqliteLog, "write"),
+    ("publish", SpaceLog, "publish"),
     ("frame and collect", EffectPerformer, "write_broadcast"),
     ("write to the members", Fanout, "flush"),
 )
