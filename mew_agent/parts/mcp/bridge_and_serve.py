@@ -38,10 +38,10 @@ def start(
     mcp_header: Annotated[
         list[str] | None, option("--mcp-header HEADER", "NAME: VALUE to send with each request; repeatable.")
     ] = None,
-    init_timeout: Annotated[int, option("--init-timeout MS", "Startup timeout in milliseconds.", min=1)] = 30_000,
-    request_timeout: Annotated[
-        int, option("--request-timeout MS", "Request timeout in milliseconds.", min=1)
-    ] = 300_000,
+    init_timeout: Annotated[
+        int, option("--init-timeout MS", "Startup timeout in milliseconds, as in the TypeScript CLI.", min=1)
+    ] = 30_000,
+    request_seconds: Annotated[float, option("--request-timeout SECONDS", "Request timeout.", min=0.001)] = 300.0,
     reconnect: Annotated[str, option("--reconnect BOOL", "Restart the server when it ends.")] = "true",
     max_reconnects: Annotated[int, option("--max-reconnects N", "Maximum restarts in a row.", min=0)] = 3,
     capabilities: Annotated[str | None, option("--capabilities JSON", hidden=True)] = None,
@@ -61,7 +61,7 @@ def start(
             {
                 "server": server,
                 "init_timeout": init_timeout,
-                "request_timeout": request_timeout,
+                "request_seconds": request_seconds,
                 "reconnect": _parse_switch(reconnect),
                 "max_reconnects": max_reconnects,
             }

@@ -170,7 +170,7 @@ async def _ready(session: ClientSession, settings: BridgeSettings) -> ServerSess
         raise ServerFailed(name, f"refused `initialize`: {error}") from None
     info = session.server_info
     title = name if info is None else f"{info.name} {info.version}".strip()
-    return ServerSession(title, str(session.protocol_version), settings.request_timeout / 1000, session)
+    return ServerSession(title, str(session.protocol_version), settings.request_seconds, session)
 
 
 async def _shake_hands(session: ClientSession) -> None:

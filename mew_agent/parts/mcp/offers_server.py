@@ -166,7 +166,8 @@ class OffersServer(Server[None]):
 
     def _uris_of(self, ctx: Context) -> set[str]:
         # The SDK makes a session for each request and gives handlers no other way to the connection. Keeping that
-        # session instead would keep the request with its body: up to 64 MiB for each of `MAX_SESSIONS`.
+        # session would keep the request: measured with mcp 2.3, 3.05 MiB after one of 3 MiB (4 MiB are the limit) for
+        # each of `MAX_SESSIONS`, instead of 0.04 MiB.
         connection = ctx.session._connection
         if connection not in self._uris:
             self._uris[connection] = set()

@@ -8,7 +8,7 @@ from typing import Annotated, Final, Self
 
 from mew_settings.environment import inherited
 from mew_settings.setting_problems import matching
-from mew_settings.values import SettingsModel, Text
+from mew_settings.values import Seconds, SettingsModel, Text
 from pydantic import Field, model_validator
 
 BRIDGE_CONFIG: Final = "MEW_BRIDGE_CONFIG"
@@ -51,14 +51,14 @@ class McpServerSettings(SettingsModel):
 
 
 class BridgeOptions(SettingsModel):
-    """Times are in milliseconds, as in the TypeScript tools.
+    """How a bridge starts its server. `init_timeout`, a key of the TypeScript tools, is in milliseconds.
 
     A server that fails is restarted at most `max_reconnects` times in a row, with delays that double. A run of a
     minute resets the count.
     """
 
     init_timeout: int = Field(default=30_000, gt=0)
-    request_timeout: int = Field(default=300_000, gt=0)
+    request_seconds: Seconds = 300.0
     reconnect: bool = True
     max_reconnects: int = Field(default=3, ge=0)
 

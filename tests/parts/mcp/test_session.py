@@ -92,7 +92,7 @@ async def test_requests_run_concurrently(workshop_bridge: Bridge) -> None:
 
 async def test_a_request_without_an_answer_times_out() -> None:
     answers_pings = "hello()\nwhile (m := read()):\n    if m.get('method') == 'ping': write(id=m['id'], result={})"
-    async with running(script(answers_pings, request_timeout=300)) as bridge:
+    async with running(script(answers_pings, request_seconds=0.3)) as bridge:
         with pytest.raises(RequestFailed, match="out") as failed:
             await call(bridge, "wait_at_gate")
         assert failed.value.code == -32001

@@ -93,7 +93,7 @@ def test_a_bridge_gets_its_settings_in_the_environment_only() -> None:
             "cwd": "/spaces/review/shelf",
         },
         "init_timeout": 5_000,
-        "request_timeout": 300_000,
+        "request_seconds": 300.0,
         "reconnect": True,
         "max_reconnects": 1,
     }
