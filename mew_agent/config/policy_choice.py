@@ -4,7 +4,7 @@ Owns the table of named policies, how policies and their settings are read, the 
 a policy allows, and the wording of errors in policy files. Opens no file.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -15,7 +15,6 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from mew_agent.context.policy import MEW, Policy
-from mew_agent.context.policy.threshold import PolicyPart
 from mew_agent.errors import ConfigError, unknown_name
 from mew_agent.model.interface import Window
 from mew_agent.settings import AgentSettings
@@ -151,17 +150,12 @@ def policy_problem(errors: Sequence[ErrorDetails]) -> tuple[str | None, str]:
     if detail["type"] != "extra_forbidden":
         return top, problem_at(_key_path(detail["loc"]), detail)
     *outer, key = detail["loc"]
-    inner = {name for model in _kinds_of(PolicyPart) if not issubclass(model, Policy) for name in model.model_fields}
-    known = inner if outer else (*Policy.model_fields, *EXTRA_KEYS)
+    parts = written_policy().model_json_schema()["$defs"].values()
+    known = (
+        {name for one in parts for name in one.get("properties", ())} if outer else (*Policy.model_fields, *EXTRA_KEYS)
+    )
     inside = f" in {_key_path(outer)}" if outer else ""
     return top, f"unknown key '{key}'{inside}{did_you_mean(str(key), known)}"
-
-
-def _kinds_of(part: type[PolicyPart]) -> Iterator[type[PolicyPart]]:
-    """Yield all classes that extend this one."""
-    for kind in part.__subclasses__():
-        yield kind
-        yield from _kinds_of(kind)
 
 
 def _key_path(loc: Sequence[int | str]) -> str:

@@ -100,7 +100,6 @@ ALLOWED = {
     "mew_agent/cli/app/exit_codes.py": {"_value_"},
     "mew_agent/cli/app/signals.py": {"_exit"},
     "mew_agent/cli/app/terminal.py": {"_typeshed"},
-    "mew_agent/config/policy_choice.py": {"__subclasses__"},
     "mew_agent/failed_connections.py": {"__mro__"},
     "mew_agent/program.py": {"_exit"},
 }

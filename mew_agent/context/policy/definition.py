@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import chain, groupby
 from math import inf
-from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, Self, cast, get_args
 
 from mew_protocol.context_report import Basis, Measure
 from pydantic import Field, SerializeAsAny
@@ -317,11 +317,9 @@ class Policy(PolicyPart):
         return min((max(ones) for ones in firsts if ones), default=None)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Return a copy with other values, not validated, and its own marks."""
-        copy = super().model_copy(update=update, deep=deep)
-        for computed in ("acting", "interventions", "marks", "counts_messages"):
-            copy.__dict__.pop(computed, None)
-        return copy
+        """Return a copy with other values, not validated, and its own marks. Values are frozen, so none is copied."""
+        values = {name: getattr(self, name) for name in type(self).model_fields} | dict(update or {})
+        return cast("Self", type(self).model_construct(self.model_fields_set | {*(update or ())}, **values))
 
     @cached_property
     def counts_messages(self) -> bool:
