@@ -169,7 +169,7 @@
   const services = (text) => ({
     requests: { ask: async () => ({ payload: {}, said: { pins: [], parts: [] } }), read: async () => ({ lines: [text] }) },
     figures: { load: async () => undefined, shownSeconds: () => 60, since: () => ({ id: text, samples: [], compactions: [] }), compactions: () => [] },
-    me: "ada", space: "review", programs: () => ({ running: false, participants: [], startable: [], types: [] }), maySend: () => true, age: () => 1, now: () => Date.now(),
+    me: "ada", space: "review", programs: () => ({ running: false, participants: [], startable: [], models: [], types: [] }), maySend: () => true, age: () => 1, now: () => Date.now(),
     runningTurn: () => undefined, range: { seconds: 60 }, log: () => [[0, text]], select: () => undefined,
     allowed: () => [{ text, pattern: { kind: "mcp/request", to: [text] } }],
   });

@@ -21,6 +21,9 @@ class Programs:
     async def startable(self) -> tuple[str, ...]:
         return ("writer",)
 
+    async def models(self) -> tuple[str, ...]:
+        return ("coder",)
+
     async def log(self, participant: str, lines: int) -> tuple[str, ...] | None:
         return tuple(f"{HOSTILE} line {number}" for number in range(lines))
 

@@ -146,7 +146,7 @@ async def test_restart_replaces_a_program_or_the_whole_space(shared: Folder) -> 
     added = await shared.programs("", {"participant": "writer", "like": "coder"})
     assert (added["participant"], added["done"]) == ("writer", True)
     listed = await shared.programs("")
-    assert (listed["running"], listed["startable"]) == (True, ["adder"])
+    assert (listed["running"], listed["startable"], listed["models"]) == (True, ["adder"], ["coder", "writer"])
     assert await shared.programs("/adder/restart", {}) == {"participant": "adder", "done": True, "text": "started"}
     async with workshop_over_http() as url:
         added = await shared.programs("", {"participant": "workshop", "type": "mcp_server", "value": url})

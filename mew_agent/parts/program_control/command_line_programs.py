@@ -87,6 +87,11 @@ class CommandLinePrograms:
         started = self.participants() or ()
         return tuple(name for name, one in config.participants.items() if one.has_program and name not in started)
 
+    async def models(self) -> tuple[str, ...]:
+        """See `ProgramControl.models`."""
+        config = await anyio.to_thread.run_sync(self._newest_config)
+        return tuple(name for name, one in config.participants.items() if one.section(AGENT_KEY) is not None)
+
     async def restart(self, participant: str) -> ProgramAnswer:
         """See `ProgramControl.restart`."""
         return await self._command("restarted", "restart", participant)

@@ -15,10 +15,9 @@ const DECLARED = { label: "from space.yaml", hint: "Its program is in space.yaml
 const AWAY = { label: "it runs elsewhere", hint: "Its program runs elsewhere and joins with the token that appears here." };
 
 export class AddForm {
-  /** `services` as for `Detail`; `agents()` the ids of agents whose model a new one can use. */
-  constructor(services, agents) {
+  /** `services` as for `Detail`. */
+  constructor(services) {
     this._services = services;
-    this._agents = agents;
     this._id = field("name", { placeholder: "name" });
     this._role = makeSelect(Object.entries(ROLES));
     this._way = makeSelect([]);
@@ -47,12 +46,11 @@ export class AddForm {
   /** Offer what the user may do now. */
   show() {
     const { maySend } = this._services;
-    const { running, startable, types } = this._services.programs();
+    const { running, startable, models, types } = this._services.programs();
     this.node.hidden = !maySend("space/invite");
     this._mayStart = running && maySend("program/add");
     this._types = this._mayStart ? types : [];
-    const agents = this._agents();
-    offer(this._like, [["", "the space's default"], ...agents.map((id) => [id, id])], agents[0] ?? "");
+    offer(this._like, [["", "the space's default"], ...models.map((id) => [id, id])], models[0] ?? "");
     offer(this._declared, startable.filter((id) => maySend("program/restart", id)).map((id) => [id, id]));
     this._update();
   }

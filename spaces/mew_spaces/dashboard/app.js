@@ -44,7 +44,7 @@ class SpaceView {
     this._opened = new Set(); // proposed calls that the user opened, here or there
     this._patterns = [];
     this._allowed = new Map(); // the calls that participants make without asking
-    this._programs = { running: false, participants: [], startable: [], types: [] };
+    this._programs = { running: false, participants: [], startable: [], models: [], types: [] };
     this._selected = undefined;
     this._hasChosen = false;
     this._connection = { state: "connecting" };

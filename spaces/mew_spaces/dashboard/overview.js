@@ -29,7 +29,7 @@ export class Overview {
     title.id = "detail-title";
     const history = make("section", "section", make("h3", "", "The fullest windows"), make("p", "ranges", rangeChoice(services.range, () => void this._load()), this._problem), this._chartBox, this._names);
     this._history = history;
-    this._adding = new AddForm(services, () => this._agents ?? []);
+    this._adding = new AddForm(services);
     this._tiles = make("ul", "tiles");
     this._totals = make("p", "known");
     this._everyone = make("section", "section everyone", make("h3", "", "Everyone"), this._totals, this._tiles);
@@ -47,7 +47,6 @@ export class Overview {
   show(lines) {
     const fullest = lines.filter((line) => Number.isFinite(line.gauge?.fill)).sort((a, b) => b.gauge.fill - a.gauge.fill || (a.id < b.id ? -1 : 1));
     this._ids = fullest.slice(0, MAX_SERIES).map((line) => line.id);
-    this._agents = lines.filter((line) => line.has_context && this._services.programs().participants.includes(line.id)).map((line) => line.id).sort();
     this._adding.show();
     this._showEveryone(lines);
     this._draw();

@@ -400,9 +400,14 @@ class HttpApi:
         control = self._registry.programs.get(call.space.space.id)
         names = control.participants() if control is not None else None
         if control is None or names is None:
-            return bodies.ProgramList(running=False, participants=[], startable=[], types=[])
-        startable, types = list(await control.startable()), programs.addable_types()
-        return bodies.ProgramList(running=True, participants=list(names), startable=startable, types=types)
+            return bodies.ProgramList(running=False, participants=[], startable=[], models=[], types=[])
+        return bodies.ProgramList(
+            running=True,
+            participants=list(names),
+            startable=list(await control.startable()),
+            models=list(await control.models()),
+            types=programs.addable_types(),
+        )
 
     @serves(
         "GET",

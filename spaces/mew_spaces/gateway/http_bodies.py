@@ -115,6 +115,7 @@ class ProgramList(BaseModel):
     running: bool = Field(description="whether the gateway can start and restart programs")
     participants: list[str]
     startable: list[str] = Field(description="participants whose programs space.yaml declares and nothing has started")
+    models: list[str] = Field(description="participants whose model server a new agent can use, as `like`")
     types: list[AddableType] = Field(description="what can be added in addition to an agent")
 
 

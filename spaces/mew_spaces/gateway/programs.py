@@ -81,6 +81,10 @@ class ProgramControl(Protocol):
         """Return the participants with programs that space.yaml declares and nothing has started."""
         ...
 
+    async def models(self) -> tuple[str, ...]:
+        """Return the participants whose model server a new agent can use."""
+        ...
+
     async def log(self, participant: str, lines: int) -> tuple[str, ...] | None:
         """Return the last lines that a participant's program wrote, without secrets; None if it has no program here."""
         ...

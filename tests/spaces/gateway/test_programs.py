@@ -43,6 +43,9 @@ class Programs:
     async def startable(self) -> tuple[str, ...]:
         return ("files",)
 
+    async def models(self) -> tuple[str, ...]:
+        return ("coder",)
+
     async def log(self, participant: str, lines: int) -> tuple[str, ...] | None:
         return ("one", "two")[-lines:] if participant == "coder" else None
 
@@ -68,7 +71,7 @@ async def test_programs_obey_participants_with_the_capability() -> None:
     async with serve_gateway(parse_space(SPACE)) as gateway:
         assert await ask(gateway, "bob", "") == (
             200,
-            {"running": False, "participants": [], "startable": [], "types": []},
+            {"running": False, "participants": [], "startable": [], "models": [], "types": []},
         )
         status, refused = await ask(gateway, "ada", "/coder/restart", {})
         assert (status, refused["error"]) == (409, "invalid_request")
@@ -76,7 +79,7 @@ async def test_programs_obey_participants_with_the_capability() -> None:
         gateway.registry.programs["demo"] = Programs()
         _, listed = await ask(gateway, "bob", "")
         types = {one.pop("type"): one for one in listed.pop("types")}
-        assert listed == {"running": True, "participants": ["coder"], "startable": ["files"]}
+        assert listed == {"running": True, "participants": ["coder"], "startable": ["files"], "models": ["coder"]}
         help_text = "Offer the tools of the MCP server at URL."
         shown = {"role": "tool", "title": "MCP server", "value": "URL", "help": help_text, "choices": []}
         assert types["mcp_server"] == shown
