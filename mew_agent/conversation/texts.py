@@ -6,6 +6,7 @@ Figures are the policy's measure at that moment; an unknown figure is called unk
 from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple
 
+from mew_board.figures import context_size, why_unknown
 from mew_protocol.context_report import ContextReport, Injection
 from mew_protocol.payloads.participant import Status
 
@@ -146,12 +147,10 @@ def context_sentence(status: Status) -> str:
     """Return the agent's own context in one sentence, from the report that everyone reads."""
     report: ContextReport | None = status.context
     if status.tokens is None or report is None:
-        reason = (report.reason or "unknown").replace("_", " ") if report else "unknown"
         last = report.last_reported if report else None
         known = f"; last reported {last.tokens:,} tokens" if last else ""
-        return f"The size of my context is not known ({reason}{known})."
-    of = f" of {status.max_tokens:,}" if status.max_tokens else ""
-    return f"My context is unchanged at {status.tokens:,}{of} tokens ({report.basis.replace('_', ' ')})."
+        return f"The size of my context is not known ({why_unknown(report)}{known})."
+    return f"My context is unchanged at {context_size(status.tokens, status.max_tokens, report)}."
 
 
 def failed_call_text(error: Exception, status: Status) -> str:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
-from mew_board.figures import basis_words, known_figure, window_size
+from mew_board.figures import context_size
 from mew_listener.bounded_dict import BoundedDict, cached_by_text
 from mew_protocol import kinds
 from mew_protocol.capability import CapabilitySet
@@ -118,8 +118,7 @@ class PeerContext:
 
     def __str__(self) -> str:
         """For people: `98,412 of 128,000 tokens (reported)`; estimates carry a `~`, unknown figures are `?`."""
-        used, window = known_figure(self.tokens, self.basis_label), window_size(self.max_tokens, self.report)
-        return f"{used} of {window} tokens ({basis_words(self.basis_label)})"
+        return context_size(self.tokens, self.max_tokens, self.report)
 
 
 @dataclass(frozen=True, slots=True)

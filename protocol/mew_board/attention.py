@@ -13,12 +13,14 @@ from typing import Any, Final
 from mew_protocol import kinds
 from mew_protocol.context_report import AgentMode, ContextReport, Waiting
 from mew_protocol.envelope import unix_seconds, wire_timestamp
-from mew_protocol.json_values import value_at
+from mew_protocol.json_values import object_at
 from mew_protocol.payloads.attention_items import LEVELS, AttentionAction, AttentionItem, AttentionKind, AttentionLevel
-from mew_protocol.payloads.mcp import UndecidedProposal, approval_of, arguments_of
+from mew_protocol.payloads.mcp import UndecidedProposal, approval_of
 from mew_protocol.payloads.participant import BoardEntry
 from mew_protocol.status_word import NEEDS, StatusWord
 
+from mew_board import words
+from mew_board.figures import compaction_sizes
 from mew_board.proposal_text import AlwaysAllow, always_allow, is_compaction, proposed
 from mew_board.quoting import mew_command
 from mew_board.shared_words import SEVERAL_WORDS
@@ -86,7 +88,8 @@ def approval_item(proposal: UndecidedProposal, *, now: datetime) -> AttentionIte
     age = proposal.age_seconds
     sender, name = proposal.sender, proposal.short_id or proposal.id
     if is_compaction(proposal):
-        what = f"{sender} asks before it compacts its context{_freed(arguments_of(proposal.body))}"
+        sizes = compaction_sizes(object_at(proposal.body, "params", "arguments"))
+        what = f"{sender} asks before it compacts its context{sizes}"
     else:
         what = f"{sender} waits for approval of {proposed(proposal, _ARGUMENT_CHARS)}"
     if proposal.rejected_by:
@@ -134,14 +137,14 @@ def entry_items(
     status = entry.status
     said = StatusWord() if status is None else status.word
     if fault is not None:
-        return (_program_item(entry, f"{entry.id}: {short(fault, _DETAIL_CHARS)}", fault),)
+        return (_program_item(entry, f"{entry.id}: {short(fault, _DETAIL_CHARS)}"),)
     if not entry.connected:
         return (*_absence_items(entry, said, is_expected=is_expected), *_unread_items(entry, now))
     if status is None:
         return ()
     if said.word == "failed":
         detail = short(said.reason, _DETAIL_CHARS)
-        return (_program_item(entry, f"{entry.id}: {detail or 'its program has ended'}", detail),)
+        return (_program_item(entry, f"{entry.id}: {detail or 'its program has ended'}"),)
     return tuple(_status_items(entry, said, status.context, now))
 
 
@@ -162,7 +165,7 @@ def _status_items(
     if report is not None:
         found += _waiting_items(entry, report)
         if not found and entry.outdated is None and said.word not in ("compacting", "compaction_waiting"):
-            found += _fill_items(entry, report)
+            found += _fill_items(entry)
         if all(one.level != "blocking" for one in found):
             found += _unread_items(entry, now)
         if report.mode is not None:
@@ -239,16 +242,15 @@ def _why_unread(entry: BoardEntry) -> tuple[str, tuple[AttentionAction, ...]]:
     return "", ()
 
 
-def _fill_items(entry: BoardEntry, report: ContextReport) -> Iterator[AttentionItem]:
-    limit, next_prompt = report.compact_at_tokens, report.next_prompt_tokens
-    if limit is None:
-        if isinstance(report.severity, int) and report.severity > 1:
-            reason = f"{entry.id} is nearly full and does not compact automatically"
-            yield _item(entry, "nearly_full", "warning", reason, entry.received_at, *_make_room(entry.id))
-        return
-    is_next = report.turns_to_compaction is not None and report.turns_to_compaction <= 1
-    if is_next or (next_prompt is not None and next_prompt >= limit):
-        reason = f"{entry.id} compacts automatically in its next turn, at {limit:,} tokens"
+def _fill_items(entry: BoardEntry) -> Iterator[AttentionItem]:
+    status = entry.status
+    if status is not None and words.is_nearly_full(status):
+        reason = f"{entry.id} is nearly full and does not compact automatically"
+        yield _item(entry, "nearly_full", "warning", reason, entry.received_at, *_make_room(entry.id))
+    elif status is not None and words.compacts_next(status):
+        limit = words.report_of(status).compact_at_tokens
+        where = "" if limit is None else f", at {limit:,} tokens"
+        reason = f"{entry.id} compacts automatically in its next turn{where}"
         yield _item(entry, "about_to_compact", "notice", reason, None, _compact(entry.id))
 
 
@@ -261,9 +263,8 @@ def _mode_items(entry: BoardEntry, mode: AgentMode) -> Iterator[AttentionItem]:
     yield _item(entry, "acts_unasked", level, reason, None, _logs(entry.id))
 
 
-def _program_item(entry: BoardEntry, reason: str, detail: str) -> AttentionItem:
-    kind: AttentionKind = "sign_in" if "sign-in" in detail else "program_ended"
-    return _item(entry, kind, "blocking", reason, entry.received_at, _logs(entry.id), _restart(entry.id))
+def _program_item(entry: BoardEntry, reason: str) -> AttentionItem:
+    return _item(entry, "program_ended", "blocking", reason, entry.received_at, _logs(entry.id), _restart(entry.id))
 
 
 def _disconnected(entry: BoardEntry, level: AttentionLevel) -> AttentionItem:
@@ -361,9 +362,3 @@ def _draft(kind: str, to: Iterable[str], payload: dict[str, Any], about: tuple[s
     if about:
         headers["correlation_id"] = list(about)
     return {**headers, "payload": payload}
-
-
-def _freed(arguments: object) -> str:
-    present, freed = value_at(arguments, "present_tokens"), value_at(arguments, "freed_tokens")
-    is_known = isinstance(present, int) and isinstance(freed, int)
-    return f" of ~{present:,} tokens, which frees ~{freed:,}" if is_known else ""

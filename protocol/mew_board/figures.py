@@ -3,11 +3,13 @@
 An unknown figure is `?`. One that is neither reported nor counted exactly carries a `~`.
 """
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from mew_protocol.context_report import ContextReport, Outdated
+from mew_protocol.payloads.participant import basis_label
 
-from mew_board.shared_words import OUTDATED_WORDS
+from mew_board.shared_words import OUTDATED_WORDS, REASONS
 
 COUNTED: Final = frozenset({"exact", "reported", "server_counted"})
 """Bases of figures that are shown without `~`."""
@@ -42,6 +44,26 @@ def size_after(tokens: int, window: str, known_by: str) -> str:
     """Format the size of a context after a change: `~34,782 of 128,000 (projected; exact after its next call)`."""
     how = basis_words(known_by) + ("; exact after its next call" if known_by == "projected" else "")
     return f"{known_figure(tokens, known_by)} of {window} ({how})"
+
+
+def context_size(tokens: int | None, max_tokens: int | None, report: ContextReport | None) -> str:
+    """Format the size of a context, its window and its basis: `98,412 of 128,000 tokens (reported)`."""
+    known_by = basis_label(tokens, report)
+    return f"{known_figure(tokens, known_by)} of {window_size(max_tokens, report)} tokens ({basis_words(known_by)})"
+
+
+def why_unknown(report: ContextReport | None) -> str:
+    """Return why a report has no size: `no usage reported`."""
+    if report is None:
+        return "nothing reported"
+    return REASONS[report.reason] if report.reason else "window unknown"
+
+
+def compaction_sizes(arguments: Mapping[str, Any]) -> str:
+    """Format the size of a proposed compaction, after a noun: ` of ~90,000 tokens, which frees ~40,000`."""
+    present, freed = arguments.get("present_tokens"), arguments.get("freed_tokens")
+    is_known = isinstance(present, int) and isinstance(freed, int)
+    return f" of ~{present:,} tokens, which frees ~{freed:,}" if is_known else ""
 
 
 def span(seconds: float) -> str:

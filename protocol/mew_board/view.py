@@ -109,15 +109,12 @@ class ParticipantView:
         return "agent" if not self.is_quiet else "person" if self.is_person else "tool"
 
     @property
-    def compacts_next(self) -> bool:
-        """True if its next turn compacts, or if it does not compact by itself and is nearly full."""
-        status, report = self.status, self.report
-        if status is None:
-            return False
-        if report is None or report.compact_at_tokens is None:
-            return words.is_nearly_full(status) or (report is not None and _is_last_turn(report))
-        sizes = (report.next_prompt_tokens, status.tokens)
-        return _is_last_turn(report) or any(one is not None and one >= report.compact_at_tokens for one in sizes)
+    def limit_word(self) -> str:
+        """How close to its limit it is, if its next turn compacts or it is nearly full; empty otherwise."""
+        if self.status is None:
+            return ""
+        is_next, is_full = words.compacts_next(self.status), words.is_nearly_full(self.status)
+        return ATTENTION_WORDS["about_to_compact"] if is_next else ATTENTION_WORDS["nearly_full"] if is_full else ""
 
     @property
     def fill_tone(self) -> Tone:
@@ -125,7 +122,7 @@ class ParticipantView:
         severity = words.severity(self.status) or 0
         if severity >= 2:
             return "warning" if severity == 2 else "blocking"
-        if severity == 1 or self.compacts_next:
+        if severity == 1 or self.limit_word:
             return "notice"
         return "unknown" if words.basis(self.status) == "unknown" else "fine"
 
@@ -170,8 +167,8 @@ class ParticipantView:
             return word
         if not self.has_context:
             return word or "connected"
-        if self.compacts_next:
-            return ATTENTION_WORDS["about_to_compact"]
+        if self.limit_word:
+            return self.limit_word
         if words.basis(status) == "unknown":
             return "unknown"
         return "level unknown" if words.severity(status) is None else self.level
@@ -452,10 +449,6 @@ def pin_row(one: PinReport) -> ShownPin:
     """Return a pin for pages: its text if the participant sent it, otherwise its id and the beginning of its hash."""
     text = one.text if isinstance(one, PinnedText) else words.clean(f"{one.id}, {one.hash[:8]}")
     return ShownPin(id=one.id, text=text, about=words.pin(one), is_removable=not one.origin.endswith("settings"))
-
-
-def _is_last_turn(report: ContextReport) -> bool:
-    return report.turns_to_compaction is not None and report.turns_to_compaction <= 1
 
 
 def views_of(

@@ -36,14 +36,14 @@ from mew_protocol.status_word import StatusWord
 
 from mew_board import figures
 from mew_board.figures import COUNTED as COUNTED
-from mew_board.figures import basis_words, freed_words, known_figure, window_size
+from mew_board.figures import basis_words, compaction_sizes, freed_words, known_figure, why_unknown, window_size
 from mew_board.figures import figure as figure
 from mew_board.figures import size_after as size_after
 from mew_board.figures import span as span
 from mew_board.proposal_text import ALL_SHOWN
 from mew_board.quoting import clean as clean
 from mew_board.quoting import one_line as one_line
-from mew_board.shared_words import REASONS, SKIPPED, WINDOW_SOURCES
+from mew_board.shared_words import SKIPPED, WINDOW_SOURCES
 from mew_board.visible import shortened, visible
 
 AGE_MARK: Final = "\x1f"
@@ -218,10 +218,23 @@ def window(status: Status | None) -> str:
     return "?" if status is None else window_size(status.max_tokens, status.context)
 
 
+def compacts_next(status: Status) -> bool:
+    """Return True if the next turn compacts."""
+    report = report_of(status)
+    limit, turns = report.compact_at_tokens, report.turns_to_compaction
+    sizes = (status.tokens, report.next_prompt_tokens)
+    is_at_limit = limit is not None and any(one is not None and one >= limit for one in sizes)
+    return is_at_limit or (turns is not None and turns <= 1)
+
+
 def is_nearly_full(status: Status) -> bool:
-    """Return True if nine tenths of a window are in use."""
-    known = status.tokens is not None and status.max_tokens is not None
-    return known and 10 * (status.tokens or 0) >= 9 * (status.max_tokens or 0)
+    """Return True if it does not compact by itself and is nearly full: by its level, else nine tenths of its window."""
+    if report_of(status).compact_at_tokens is not None:
+        return False
+    level, used, size = severity(status), status.tokens, status.max_tokens
+    if level is not None:
+        return level > 1
+    return used is not None and size is not None and 10 * used >= 9 * size
 
 
 def pattern(status: Status | None) -> Pattern:
@@ -263,10 +276,8 @@ def old_figure(entry: BoardEntry, now: datetime | None) -> str:
 def reason(status: Status | None, now: datetime | None) -> str:
     """Return the reason for a missing figure, with the last reported one and its age."""
     report = status.context if status else None
-    if report is None:
-        return "nothing reported"
-    why = REASONS[report.reason] if report.reason else "window unknown"
-    if report.last_reported is None:
+    why = why_unknown(report)
+    if report is None or report.last_reported is None:
         return why
     return with_age(f"{why}, was {report.last_reported.tokens:,}", report.last_reported.measured_at, now)
 
@@ -339,7 +350,7 @@ def _state_remark(status: Status, *, is_connected: bool) -> str:
     # A program that sends no status when it joins again keeps its last one.
     is_over = status.word.word == ("shutting_down" if is_connected else "waiting_for_approval")
     # The WINDOW column already shows the reason for a missing figure.
-    why = REASONS[report.reason] if report.reason and status.tokens is None else None
+    why = why_unknown(report) if report.reason and status.tokens is None else None
     if is_over or is_quiet(status) or doing == why:
         return ""
     return doing if report.progress is None else f"{doing}, {progress(report.progress)}"
@@ -378,9 +389,7 @@ def approval(wait: Waiting) -> str:
     """
     given = wait.arguments or {}
     if wait.tool == COMPACT_CONTEXT:
-        present, gain = given.get("present_tokens"), given.get("freed_tokens")
-        is_known = isinstance(present, int) and isinstance(gain, int)
-        return f"approval of a compaction{f' (~{present:,} tokens, frees ~{gain:,})' if is_known else ''}"
+        return f"approval of a compaction{compaction_sizes(given)}"
     text = visible(json.dumps(given, ensure_ascii=False)) if given else ""
     return f"{visible(wait.what)}{text and ' '}{shortened(text, _ARGUMENT_CHARS, ALL_SHOWN)}"
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final
 
 import typer
 from mew_board import words
+from mew_board.figures import compaction_sizes
 from mew_board.proposal_text import allowed_calls, argument_lines, ending, further_params, is_compaction, proposed
 from mew_board.quoting import mew_command
 from mew_board.visible import visible
@@ -38,10 +39,9 @@ from mew_agent.compaction.approval import read_approval
 from mew_agent.errors import ConfigError, MewAgentError, PeerFailed
 from mew_agent.participant.event_handlers import MAX_SHOWN_CHARS
 
-_SIZES: Final = ("present_tokens", "freed_tokens")
 _SHOWN_OF_COMPACTION: Final = frozenset(
-    {"trigger", "requested_by", "session", "reason", "cleared_results", "cost_tokens", "leaves", "stays", *_SIZES}
-    | {"goes_on_at", "approvers", "target_tokens", "basis"}
+    {"trigger", "requested_by", "session", "reason", "cleared_results", "cost_tokens", "leaves", "stays"}
+    | {"present_tokens", "freed_tokens", "goes_on_at", "approvers", "target_tokens", "basis"}
 )
 
 ANSWER_SECONDS: Final = 5.0
@@ -293,9 +293,8 @@ def _details(proposal: UndecidedProposal) -> list[str]:
         return argument_lines(proposal.body)
     given = _arguments(proposal)
     cleared = f", {given['cleared_results']} tool results cleared" if given.get("cleared_results") else ""
-    sizes = [f"{key.partition('_')[0]} ~{_number(given.get(key))}" for key in _SIZES]
     lines = [
-        f"{', '.join(sizes)}, cost ~{_number(given.get('cost_tokens'))} tokens ({_occasion(given)})",
+        f"context{compaction_sizes(given)}, cost ~{_number(given.get('cost_tokens'))} tokens ({_occasion(given)})",
         f"leaves {_extent(given.get('leaves'))}{cleared}",
         f"stays {_extent(given.get('stays'))}",
         f"compacts at {given.get('goes_on_at')} unless rejected",

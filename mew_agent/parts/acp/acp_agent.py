@@ -39,7 +39,7 @@ from mew_agent.parts.acp.acp_figures import (
     usage_in,
     window_in,
 )
-from mew_agent.parts.acp.acp_session import AcpFailed, AcpSession, open_session
+from mew_agent.parts.acp.acp_session import AcpFailed, AcpSession, SignInNeeded, open_session
 from mew_agent.parts.acp.acp_turn import AcpAnswer, text_in
 from mew_agent.parts.acp.modes import reported_mode
 from mew_agent.parts.acp.profiles import UNKNOWN, AcpProfile, CompactionStep, profile_for
@@ -144,14 +144,18 @@ class AcpEngine(Engine):
             try:
                 await self._run_session()
             except* Exception as group:
-                problem = str(first_cause(group)) or type(first_cause(group)).__name__
+                cause = first_cause(group)
+                problem = str(cause) or type(cause).__name__
+                end = status_word("failed", problem)
+                if isinstance(cause, SignInNeeded):
+                    end = status_word("sign_in_needed", cause.ways)
             finally:
                 self._forget_agent()
             logger.warning("%s", problem)
             self.external.forget_figures("restarted")
             pause_seconds = self.restarts.failed(anyio.current_time() - started_at)
             if self.restarts.failures > self.settings.max_restarts:
-                await self.me.control.announce(status_word("failed", problem))
+                await self.me.control.announce(end)
                 if self.answer is not None:
                     self.answer.fail(problem)
                 self._failure = problem

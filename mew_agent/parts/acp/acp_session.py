@@ -50,6 +50,13 @@ class AcpFailed(ChildFailed):
 
 
 @dataclass
+class SignInNeeded(AcpFailed):
+    """An ACP agent that needs a sign-in; `ways` says how to sign in."""
+
+    ways: str = ""
+
+
+@dataclass
 class LineTransport:
     """The transport that `Connection` uses: one JSON object a line.
 
@@ -258,7 +265,7 @@ class AcpSession:
             answer = await self.connection.send_request(method, dict(params))
         except RequestError as error:
             if error.code == AUTH_REQUIRED:
-                raise AcpFailed(self.program.name, f"needs a sign-in: {self.sign_in}") from None
+                raise SignInNeeded(self.program.name, f"needs a sign-in: {self.sign_in}", ways=self.sign_in) from None
             detail = value_at(error.data, "details") or value_at(error.data, "message")
             problem = f"refused {method}: {error}{f': {detail}' if detail else ''}"
             raise AcpFailed(self.program.name, problem) from None

@@ -60,7 +60,10 @@ def test_a_full_window_is_reported_with_its_basis() -> None:
 
 
 REPORTED = Status(
-    messages_in_context=4, tokens=98_412, max_tokens=128_000, context=ContextReport(basis="reported", model="gpt")
+    messages_in_context=4,
+    tokens=98_412,
+    max_tokens=128_000,
+    context=ContextReport(basis="reported", max_tokens_basis="configured", model="gpt"),
 )
 LAST = LastReported(tokens=1_234, measured_at="t", call_id="c")
 
@@ -70,12 +73,12 @@ LAST = LastReported(tokens=1_234, measured_at="t", call_id="c")
     [
         (REPORTED, "My context is unchanged at 98,412 of 128,000 tokens (reported)."),
         (
-            REPORTED.model_copy(update={"context": ContextReport(basis="projected")}),
-            "My context is unchanged at 98,412 of 128,000 tokens (projected).",
+            REPORTED.model_copy(update={"context": ContextReport(basis="projected", max_tokens_basis="loaded")}),
+            "My context is unchanged at ~98,412 of 128,000 tokens (projected).",
         ),
         (
             REPORTED.model_copy(update={"max_tokens": None}),
-            "My context is unchanged at 98,412 tokens (reported).",
+            "My context is unchanged at 98,412 of ? tokens (reported).",
         ),
         (
             Status(messages_in_context=0, context=ContextReport(basis="unknown", reason="no_call_yet")),
@@ -86,10 +89,10 @@ LAST = LastReported(tokens=1_234, measured_at="t", call_id="c")
                 messages_in_context=0,
                 context=ContextReport(basis="unknown", reason="usage_unavailable", last_reported=LAST),
             ),
-            "The size of my context is not known (usage unavailable; last reported 1,234 tokens).",
+            "The size of my context is not known (no usage reported; last reported 1,234 tokens).",
         ),
-        (Status(messages_in_context=0), "The size of my context is not known (unknown)."),
-        (Status(messages_in_context=0, tokens=5), "The size of my context is not known (unknown)."),
+        (Status(messages_in_context=0), "The size of my context is not known (nothing reported)."),
+        (Status(messages_in_context=0, tokens=5), "The size of my context is not known (nothing reported)."),
     ],
 )
 def test_the_context_sentence_says_how_its_figure_is_known(status: Status, sentence: str) -> None:

@@ -285,7 +285,7 @@ async def test_commands_show_approve_and_reject_a_compaction(
         asked = await filled(s, text)
         listed = (await mew("proposals", *seat(gateway))).out.splitlines()
         assert listed[0].endswith("; ada may approve")
-        assert listed[1].startswith("  present ~")
+        assert listed[1].startswith("  context of ~")
         assert "trigger threshold" in listed[1]
         assert listed[2].startswith("  leaves ")
         assert listed[3].startswith("  stays ")

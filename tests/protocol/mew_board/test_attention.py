@@ -44,7 +44,6 @@ def items(
 
 
 MODEL_DOWN = waiting("model", "http://localhost:1/v1 (connection refused)")
-SIGN_IN = "failed:codex needs a sign-in: codex login"
 
 KINDS = [
     (
@@ -54,8 +53,9 @@ KINDS = [
         "http://localhost:1/v1 (connection refused)",
     ),
     (entry("a", "model_unauthorized"), "sign_in", "blocking", "no valid key"),
-    (entry("a", SIGN_IN), "sign_in", "blocking", "codex login"),
+    (entry("a", "sign_in_needed:run `codex login`"), "sign_in", "blocking", "needs a sign-in: run `codex login`"),
     (entry("a", "failed:exited with code 3"), "program_ended", "blocking", "exited with code 3"),
+    (entry("a", "failed:no sign-in is possible"), "program_ended", "blocking", "no sign-in is possible"),
     (entry("a", "model_error"), "model_failed", "blocking", "an error"),
     (entry("a", "model_rate_limited"), "model_failed", "warning", "rate limited"),
     (entry("a", "context_overflow"), "model_failed", "blocking", "larger than the window"),
@@ -81,6 +81,8 @@ KINDS = [
     (entry("a", **waiting("budget", "5 of 5", peer="b")), "budget_spent", "warning", "spent its tokens for b: 5 of 5"),
     (entry("a", connected=False), "disconnected", "notice", "no longer connected"),
     (entry("a", severity=2), "nearly_full", "warning", "nearly full"),
+    (entry("a", severity="unknown"), "nearly_full", "warning", "nearly full"),
+    (entry("a", compact_at_tokens=90), "about_to_compact", "notice", "its next turn, at 90 tokens"),
     (entry("a", compact_at_tokens=95, turns_to_compaction=1), "about_to_compact", "notice", "at 95 tokens"),
     (entry("a", compact_at_tokens=95, next_prompt_tokens=96), "about_to_compact", "notice", "its next turn"),
 ]

@@ -109,7 +109,7 @@ def test_an_approval_of_a_compaction_shows_its_size_and_saving() -> None:
     arguments = {"trigger": "threshold", "present_tokens": 1_293, "freed_tokens": 763}
     wait = {"kind": "approval", "what": "approval of compact_context", "since": "", "tool": "compact_context"}
     assert words.approval(Waiting.model_validate({**wait, "arguments": arguments})) == (
-        "approval of a compaction (~1,293 tokens, frees ~763)"
+        "approval of a compaction of ~1,293 tokens, which frees ~763"
     )
     assert words.approval(Waiting.model_validate(wait)) == "approval of a compaction"
 
